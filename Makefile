@@ -6,12 +6,13 @@ ARGS ?=
 VENV := .venv
 TORCH := torch==2.13.0
 EXTRA := dev
+PACKAGE := --editable .
 PEERS := .peers
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint pytest oldest newest frameworks gpu bench peers soak clean same-python
+.PHONY: help venv demo test lint pytest oldest newest frameworks docs gpu bench peers soak dist clean same-python
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -45,6 +46,10 @@ newest: ## Run the same tests with the newest releases of everything (.venv-newe
 
 frameworks: $(VENV)/.frameworks ## Add Lightning, timm and others, without which 'make test' skips tests/frameworks
 
+docs: $(VENV)/.docs ## Build the documentation's site in build/docs
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env docs build/docs
+	@echo "build/docs/index.html"
+
 gpu: $(VENV)/.dev ## Run all that needs a CUDA device, and record it in benchmarks/results/gpu.json
 	$(BIN)/python benchmarks/check_gpu.py $(ARGS)
 
@@ -61,6 +66,17 @@ $(PEERS)/%/.made: benchmarks/peers/install.py benchmarks/peers/%.txt
 
 soak: $(VENV)/.dev ## Run the long tests that 'make test' leaves out
 	$(BIN)/python -m pytest -m soak --timeout=0 -o faulthandler_timeout=0 $(ARGS)
+
+dist: $(VENV)/.dev ## Build and check sdist and wheel, install the wheel alone (.venv-dist), and take the first steps with it
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv --clear .venv-dist
+	$(MAKE) VENV=.venv-dist PACKAGE=$$(echo dist/*.whl) installed
+	cd dist && PATH=$(CURDIR)/.venv-dist/bin:$$PATH python - < ../tests/first_steps.py
+
+installed: | $(BIN)/python # what a user installs, without extras
+	$(call install)
 
 clean: ## Remove caches and build outputs; .venv stays
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
@@ -83,7 +99,7 @@ define install
 	|| { echo "Installing torch; where only CUDA builds are offered this takes gigabytes:" \
 	     "PIP_EXTRA_INDEX_URL can name an index of CPU builds."; \
 	     $(PIP) install $(TORCH) || $(PIP) install 'torch>=2.6'; }
-	$(PIP) install --quiet --editable '.[$(1)]'
+	$(PIP) install --quiet $(PACKAGE)$(if $(1),'[$(1)]')
 	@$(BIN)/python -c 'import cv2' 2>/dev/null \
 	|| { echo "opencv-python cannot be imported here (it needs libGL.so.1; on Debian: libgl1 libglib2.0-0):" \
 	     "taking opencv-python-headless in its place."; \
@@ -101,6 +117,10 @@ $(VENV)/.dev: pyproject.toml Makefile | $(BIN)/python same-python
 	$(PIP) install --quiet --no-deps "$$($(BIN)/python -c "$(TORCHVISION)")" \
 	|| $(PIP) install --quiet --no-deps torchvision # before the release that belongs to this torch is out
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(call install,docs)
+	@touch $@
 
 # timm and Ultralytics come without their dependencies, which would bring another torch and another OpenCV; what the
 # tests use of them needs torchvision, which is there, and what the extra names.

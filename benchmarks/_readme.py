@@ -12,7 +12,7 @@ Results = Mapping[str, Mapping[str, Any]]
 """The JSON of each benchmark by its name."""
 
 _FASTLOAD, _OTHER = "fastload", "other"
-_PALETTES = {
+PALETTES = {
     "light": {"ink": "#1b2430", "soft": "#5b6675", _FASTLOAD: "#12937a", _OTHER: "#98a2b0"},
     "dark": {"ink": "#e4e8ee", "soft": "#98a3b2", _FASTLOAD: "#3bbf9f", _OTHER: "#667180"},
 }
@@ -75,7 +75,7 @@ def charts(results: Results) -> dict[str, str]:
         f"RandomResizedCrop(224) and flip, uint8; {workers} workers on {machine['usable_cpus']} CPUs "
         f"({machine['processor']}); page cache {content['setting']['page cache']}"
     )
-    return {name: _svg(title, subtitle, bars, palette) for name, palette in _PALETTES.items()}
+    return {name: _svg(title, subtitle, bars, palette) for name, palette in PALETTES.items()}
 
 
 def _svg(title: str, subtitle: str, bars: list[tuple[str, float]], palette: Mapping[str, str]) -> str:

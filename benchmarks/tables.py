@@ -14,6 +14,7 @@ import re
 import sys
 from pathlib import Path
 
+from _cluster_chart import cluster_charts
 from _harness import RESULTS, ROOT
 from _markdown import markdown
 from _readme import charts, summary
@@ -55,7 +56,10 @@ def up_to_date() -> dict[Path, str]:
     folders = (ROOT, ROOT / "docs", ROOT / "benchmarks")
     documents = [path for folder in folders for path in sorted(folder.glob("*.md"))]
     texts = {path: _BLOCK.sub(table, path.read_text("utf-8")) for path in documents}
-    return texts | {RESULTS / f"loading-{name}.svg": svg for name, svg in charts(results).items()}
+    drawn = {"loading": charts(results), "cluster": cluster_charts(results["cluster"])}
+    return texts | {
+        RESULTS / f"{chart}-{name}.svg": svg for chart, svgs in drawn.items() for name, svg in svgs.items()
+    }
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ __all__ = [
     "PackResult",
     "PackedDataset",
     "RecordIndexError",
+    "RemoteError",
+    "RemoteMissingError",
     "ShardedSampler",
     "SlowTransformWarning",
     "SourceError",
@@ -38,6 +40,7 @@ __all__ = [
     "collate_ultralytics",
     "compile",
     "explain",
+    "merge",
     "pack",
     "transforms",
     "ultralytics",
@@ -59,6 +62,7 @@ _MODULES = {
     "collate_ultralytics": "datasets.collating",
     "compile": "datasets.compiled.compile",
     "explain": "datasets.compiled.compile",
+    "merge": "packing.merge",
     "pack": "packing.job",
     "unpack": "packing.unpack",
     "verify": "packing.verify",
@@ -82,6 +86,8 @@ if TYPE_CHECKING:
         OptionError,
         PackError,
         RecordIndexError,
+        RemoteError,
+        RemoteMissingError,
         SlowTransformWarning,
         SourceError,
         ToolMissingError,
@@ -90,6 +96,7 @@ if TYPE_CHECKING:
     from fastload.loader.dataloader import DataLoader
     from fastload.loader.sharded_sampler import ShardedSampler
     from fastload.packing.job import pack
+    from fastload.packing.merge import merge
     from fastload.packing.result import PackProgress, PackResult
     from fastload.packing.unpack import unpack
     from fastload.packing.verify import verify

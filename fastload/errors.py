@@ -49,6 +49,14 @@ class AccessError(FastloadError, OSError):
     """This process cannot open a file: it lacks the permission, or has too many files open."""
 
 
+class RemoteError(FastloadError, OSError):
+    """A file at a URL cannot be read or written: the server does not answer, or answers with an error."""
+
+
+class RemoteMissingError(RemoteError, FileNotFoundError):
+    """There is no file at a URL."""
+
+
 class DecodeError(FastloadError, ValueError):
     """Bytes cannot be decoded as an image."""
 

@@ -1,5 +1,7 @@
 """Benchmarks: each runs and records its conditions; no table or chart is out of date. No figure is judged."""
 
+import dataclasses
+import functools
 import importlib.util
 import json
 import sys
@@ -229,6 +231,56 @@ def test_closeness_is_measured_of_every_form(tmp_path):
     assert "| RandomInvert() | equal | equal | equal |" in printed
     assert len(content["closeness"]["RandomResize(200, 300)"]) == 2, "it is no transform of v1"
     assert content["closeness"]["RandomResizedCrop(224)"]["PIL images, v1"]["largest"] in (1, 2)
+
+
+def test_windows_are_measured_beside_a_full_shuffle(tmp_path):
+    run(FOLDER / "check_windows.py", "--smoke", "--out", tmp_path)
+    content = json.loads((tmp_path / "windows.json").read_text(encoding="utf-8"))
+    distances = [row["distance"] for row in content["quality"]]
+    assert distances == sorted(distances)
+    assert distances[-1] == pytest.approx(1, abs=0.05)
+
+
+def test_a_training_waits_only_if_the_network_is_too_slow(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    from _cluster import simulated
+    from simulate_cluster import CHECKED, arithmetic_s
+
+    cluster = dataclasses.replace(CHECKED, ranks=4, step_spread=0.0)
+    for need in (1.2, 0.8, 0.5):
+        network = need * cluster.needed_bytes_per_s()
+        epoch = simulated(dataclasses.replace(cluster, remote_bytes_per_s=network))
+        assert epoch.downloaded_bytes == 4 * 60 * 16 * 16 * 1024
+        steps_s = 60 * cluster.step_s
+        waiting_s = max(steps_s, epoch.downloaded_bytes / network) - steps_s
+        assert epoch.waiting_s == pytest.approx(waiting_s, rel=0.1)
+        least_s = arithmetic_s(dataclasses.replace(cluster, remote_bytes_per_s=network))
+        assert least_s <= epoch.seconds <= least_s + cluster.step_s + epoch.start_up_s
+
+
+def test_transfers_share_a_link_equally(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    from _cluster import Events, Link
+
+    events, ends = Events(), {}
+    link = Link(events, 100.0, limit=60.0)
+    for name, begin, size in (("long", 0.0, 140.0), ("short", 1.0, 50.0)):
+        note = functools.partial(lambda name: ends.update({name: events.now}), name)
+        events.at(begin, functools.partial(link.transfer, size, note))
+    events.run()
+    # 60 bytes alone, 50 of 80 beside the other, and 30 alone again.
+    assert ends == {"short": pytest.approx(2.0), "long": pytest.approx(2.5)}
+
+
+@pytest.mark.soak
+def test_real_ranks_are_simulated(tmp_path):
+    run(FOLDER / "simulate_cluster.py", "--smoke", "--out", tmp_path)
+    content = json.loads((tmp_path / "cluster.json").read_text(encoding="utf-8"))
+    assert [row["network"] for row in content["checked"]] == [1.2, 0.8, 0.5]
+    for row in content["checked"]:
+        assert row["real"]["downloaded_bytes"] == row["simulated"]["downloaded_bytes"]
+        assert row["real"]["seconds"] > row["arithmetic_s"] / 2
+    assert {row["ranks"] for row in content["epochs"]} == {1, 16}
 
 
 def test_tables_and_charts_are_those_of_the_results():

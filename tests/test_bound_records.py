@@ -17,8 +17,8 @@ from fastload.shards.manifest import read_manifest
 from tests.commands import run_python
 from tests.folders import encoded, pixels
 
-SHARD_BYTES = 3 * 24 * 32 * 10
-COUNT = 60
+SHARD_BYTES = 9 * (3 * 24 * 32 + len("ant/0000.png"))
+COUNT = 54
 
 
 def folder_of(root, classes, seed, count=COUNT):

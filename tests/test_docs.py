@@ -1,7 +1,9 @@
-"""Documentation: its Python runs, its links exist, and it names every option."""
+"""Documentation: its code runs, its links exist, and it names every option and every public name."""
 
 import argparse
 import re
+import shlex
+from collections import defaultdict
 from pathlib import Path
 
 import cv2
@@ -9,12 +11,20 @@ import numpy as np
 import pytest
 
 import fastload
-from fastload.cli.main import command_parser
+import fastload.transforms
+import fastload.ultralytics
+from fastload.cli.main import command_parser, main
+from tests.folders import encoded, pixels
 from tests.transforms.tolerances import as_markdown
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-_BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(python|py|shell)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+# A command, also after a prompt; not a form such as 'fastload pack SOURCE DEST'.
+_COMMAND = re.compile(r"^ *(?:\$ )?(fastload (?!.*\b[A-Z]{4}).*)", re.MULTILINE)
+# Those that are run in the pages' blocks; the others train.
+_RUN = ("info", "pack", "preview", "verify")
 
 
 @pytest.fixture
@@ -24,18 +34,46 @@ def with_datasets(tmp_path, monkeypatch):
     for number in range(80):
         folder = tmp_path / "photos" / f"class{number % 2}"
         folder.mkdir(parents=True, exist_ok=True)
-        pixels = rng.integers(0, 255, (40, 50, 3), np.uint8)
-        assert cv2.imwrite(str(folder / f"{number:02d}.jpg"), pixels)
+        noise = rng.integers(0, 255, (40, 50, 3), np.uint8)
+        assert cv2.imwrite(str(folder / f"{number:02d}.jpg"), noise)
     fastload.pack(tmp_path / "photos", tmp_path / "photos.fl", encode="keep", workers=1)
     fastload.pack(tmp_path / "photos", tmp_path / "photos-lmdb.fl", encode="keep", format="lmdb", workers=1)
+    for name in ("images", "labels"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+    for number in range(8):
+        (tmp_path / "pets" / "images" / f"{number}.jpg").write_bytes(encoded(pixels(number, 40, 50)))
+        row = f"{number % 2} 0.5 0.5 0.4 0.6\n"
+        (tmp_path / "pets" / "labels" / f"{number}.txt").write_text(row * (1 + number % 3))
+    data = "train: images\nval: images\nnames: [cat, dog]\n"
+    (tmp_path / "pets" / "data.yaml").write_text(data)
+    (tmp_path / "coco8.yaml").write_text(f"path: pets\n{data}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_python_block_of_a_page_runs_after_the_ones_before(page, with_datasets):
+def test_every_block_of_a_page_runs_after_the_ones_before(page, with_datasets):
+    """Blocks marked `py` train for long: tests/frameworks runs the script in examples/ with their lines."""
     names = {"__name__": "page"}
-    for number, code in enumerate(_BLOCK.findall(page.read_text())):
-        exec(compile(code, f"{page.name}, block {number}", "exec"), names)
+    for number, (kind, code) in enumerate(_BLOCK.findall(page.read_text())):
+        if kind == "shell":
+            for command in _COMMAND.findall(code):
+                _, name, *arguments = shlex.split(command, comments=True)
+                if name in _RUN:
+                    more = ["--overwrite"] if name == "pack" else []
+                    assert main([name, *arguments, *more]) == 0, command
+            continue
+        program = compile(code, f"{page.name}, block {number}", "exec")
+        if kind == "python":
+            exec(program, names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_a_page_is_one(page):
+    text = page.read_text()
+    code = [*_FENCED.findall(text), *re.findall(r"^    .*", _FENCED.sub("", text), re.MULTILINE)]
+    for command in _COMMAND.findall("\n".join(code)):
+        command_parser().parse_args(shlex.split(command, comments=True)[1:])
 
 
 def test_the_command_line_page_names_every_command_and_option():
@@ -51,10 +89,41 @@ def test_the_command_line_page_names_every_command_and_option():
                     assert f"`{option}" in page, f"docs/cli.md does not mention {name} {option}"
 
 
+def anchors(page):
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.*)", _FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_every_link_between_the_pages_exists():
-    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
-        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"]:
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", page.read_text()):
+            path = page.parent / target if target else page
+            assert path.exists(), f"{page.name} links to {target}, which is not there"
+            if anchor:
+                assert anchor in anchors(path), f"{page.name} links to {target}#{anchor}"
+
+
+def test_every_page_is_in_the_sites_contents():
+    contents = re.findall(r"```{toctree}\n(.*?)```", (ROOT / "docs" / "index.md").read_text(), re.DOTALL)
+    listed = {line for block in contents for line in block.splitlines() if line and line[0] != ":"}
+    assert listed == {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"}
+
+
+def test_the_api_reference_has_every_public_name():
+    documented, module = defaultdict(set), ""
+    for kind, name in re.findall(
+        r"^\.\. (\w+):: (\S+)", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE
+    ):
+        if kind == "currentmodule":
+            module = name
+        else:
+            assert name not in documented[module], f"{name} is documented twice"
+            documented[module].add(name)
+    modules = (fastload, fastload.transforms, fastload.ultralytics)
+    expected = {module.__name__: set(module.__all__) for module in modules}
+    expected["fastload"] -= {"transforms", "ultralytics"}
+    assert documented == expected
 
 
 @pytest.mark.skipif(cv2.__version__ < "5", reason="the table is that of OpenCV 5")

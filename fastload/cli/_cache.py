@@ -1,4 +1,4 @@
-"""`fastload cache list|clear`: the caches on a disk that cache="disk" made."""
+"""`fastload cache list|clear`: the caches on a disk: those of cache="disk", and copies of remote shards."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 from fastload.errors import OptionError
 from fastload.system.units import format_count, format_size
@@ -16,13 +16,13 @@ from fastload.system.units import format_count, format_size
 if TYPE_CHECKING:
     from fastload.system.cache_folder import CacheEntry, CacheFolder
 
-HELP = 'show or remove the caches on the disk that cache="disk" made'
+HELP = 'show or remove the caches on the disk: those of cache="disk", and copies of remote shards'
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("action", choices=("list", "clear"), help="show all, or remove some")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="what to remove, as list names it")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="what to remove: names in the list, or URLs")
     parser.add_argument("--all", action="store_true", help="remove all that no running program uses")
     parser.add_argument("--folder", help="the folder of fastload.Cache (default: the user's cache folder)")
     parser.add_argument("--json", action="store_true", help="print the list as JSON")
@@ -59,11 +59,27 @@ def _print_table(folder: CacheFolder, entries: Sequence[CacheEntry]) -> None:
             _ago(time.time() - entry.used_s),
             _state(entry),
         )
-        for entry in entries
+        for entry in _merged(entries)
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _merged(entries: Sequence[CacheEntry]) -> list[CacheEntry]:
+    """Return entries in which one stands for all copies of a remote dataset's shards."""
+    from fastload.shards.remote import is_url
+
+    merged: dict[str, CacheEntry] = {}
+    for entry in entries:
+        key = entry.dataset if is_url(entry.dataset) else entry.name
+        first = merged.setdefault(key, entry)
+        if first is not entry:
+            sums = ("samples", "total", "done", "size_bytes", "reserved_bytes")
+            changes: dict[str, Any] = {name: getattr(first, name) + getattr(entry, name) for name in sums}
+            state = first.state if entry.state == "complete" else entry.state
+            merged[key] = replace(first, name="copies of shards", state=state, **changes)
+    return list(merged.values())
 
 
 def _ago(seconds: float) -> str:
@@ -82,12 +98,14 @@ def _clear(folder: CacheFolder, entries: Sequence[CacheEntry], options: argparse
     if bool(options.names) == options.all:
         raise OptionError("clear needs the names of caches, as 'fastload cache list' shows them, or --all")
     sizes = {entry.name: entry.size_bytes for entry in entries}
-    unknown = [name for name in options.names if name not in sizes]
+    copies = {name: [each.name for each in entries if each.dataset == name] for name in options.names}
+    unknown = [name for name in options.names if name not in sizes and not copies[name]]
     if unknown:
         known = f"it has {', '.join(sizes)}" if sizes else "it has none"
         raise OptionError(f"{folder.path} has no cache {unknown[0]!r}: {known}")
     is_any_used = False
-    for name in options.names or sizes:
+    names = [part for name in options.names for part in ([name] if name in sizes else copies[name])]
+    for name in names or sizes:
         if folder.remove(name):
             print(f"removed {name}: {format_size(sizes[name])}")
         else:

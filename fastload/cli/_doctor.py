@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 from fastload.cli._parser import Parser, check_writable, whole_number
 from fastload.cli._progress import ProgressDisplay
 from fastload.errors import OptionError
+from fastload.system.cpus import local_ranks
 from fastload.system.signals import unwinding
+from fastload.system.units import aligned
 
 if TYPE_CHECKING:
     from fastload.cli.report._diagnosis import Parts
+    from fastload.doctor.ranks import RankComparison
     from fastload.doctor.script import Ending
     from fastload.doctor.try_fix import Attempt
 
@@ -108,9 +111,11 @@ def _parse_rest(path: Path, options: argparse.Namespace) -> None:
 def _run_script(path: str, options: argparse.Namespace) -> int:
     # Importing torch may take seconds.
     from fastload.doctor.examine import examine_script
-    from fastload.doctor.script import find, local_rank, output_to_stderr
+    from fastload.doctor.script import find, output_to_stderr
     from fastload.doctor.try_fix import try_first_fix
 
+    if options.tries and local_ranks() > 1:
+        raise OptionError("--try runs the script again in one process: leave it out with several ranks")
     # The script may change it, and the second run begins where the first one did.
     folder = os.getcwd()
     script = find(path, options.is_module, options.arguments)
@@ -124,13 +129,12 @@ def _run_script(path: str, options: argparse.Namespace) -> int:
         found = examine_script(script, options.steps, options.seconds, announce)
         if found.ending.error is not None and not found.was_cut:
             print_error(found.ending.error, script.code.co_filename)
-        if options.tries and not local_rank():
+        if options.tries:
             os.chdir(folder)
             tried = try_first_fix(found, path, options.is_module, options.arguments)
-    # Of several ranks on a machine, only one reports.
-    if local_rank() == 0:
+    if found.rank == 0:
         title = f"What limits {Path(path).name}?"
-        _print_result(title, found.examinations, options, found.notes, tried)
+        _print_result(title, found.examinations, options, found.notes, tried, found.ranks)
     return 0 if found.was_cut else exit_code(found.ending)
 
 
@@ -149,18 +153,23 @@ def _print_result(
     options: argparse.Namespace,
     notes: tuple[str, ...],
     tried: Attempt | str | None = None,
+    ranks: RankComparison | None = None,
 ) -> None:
     from fastload.cli.report._diagnosis import diagnosis_document, diagnosis_json
     from fastload.cli.report._html import to_html
+    from fastload.doctor.ranks import rank_rows
 
     footer = notes if tried is None else (*notes, str(tried))
     if options.html:
-        document = diagnosis_document(title, parts, footer)
+        document = diagnosis_document(title, parts, footer, ranks)
         Path(options.html).write_text(to_html(document), encoding="utf-8")
     if options.json:
-        print(diagnosis_json(title, parts, notes, tried), end="")
+        print(diagnosis_json(title, parts, notes, tried, ranks), end="")
     else:
         print(f"\n{title}")
+        if ranks is not None:
+            lines = [ranks.headline, "", *aligned(rank_rows(ranks)), "", *ranks.evidence]
+            print("\n".join(["", *lines]))
         for place, part in enumerate(parts):
             if len(parts) > 1:
                 print(f"\n{part.name}{'' if place else ', the main loader'}:")

@@ -22,7 +22,7 @@ _SHOWN_CLASSES = 12
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("path", metavar="PATH", help="a packed dataset, or a folder with several")
+    parser.add_argument("path", metavar="PATH", help="a packed dataset, its URL, or a folder with several")
     parser.add_argument("--preview", metavar="FILE", help="write a contact sheet of images, a PNG")
     parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
 
@@ -30,8 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print a table for each packed dataset."""
     from fastload.shards.manifest import packed_datasets, read_manifest
+    from fastload.shards.remote import is_url
 
-    paths = packed_datasets(options.path)
+    paths = [options.path] if is_url(options.path) else packed_datasets(options.path)
     manifests = {path: read_manifest(path) for path in paths}
     if options.preview:
         from fastload.datasets.preview import write_contact_sheet
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _print_table(path: Path, manifest: Manifest) -> None:
+def _print_table(path: Path | str, manifest: Manifest) -> None:
     rows = _rows(manifest)
     if any(field.name == "labels" and field.per_object for field in manifest.fields):
         place = [name for name, _ in rows].index("classes") + 1
@@ -90,7 +91,7 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
     return rows + [(name, format_count(count, "file")) for name, count in failures.items() if count]
 
 
-def _objects_text(path: Path, manifest: Manifest) -> str:
+def _objects_text(path: Path | str, manifest: Manifest) -> str:
     """Return the number of objects, and how many there are of each class, the most frequent first."""
     from fastload.shards.records import RecordReader
 

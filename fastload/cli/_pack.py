@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from fastload.cli._packed import exit_code, print_loading, print_packed
+from fastload.cli._parser import whole_number
 from fastload.cli._progress import ProgressDisplay, duration, rate_text
-from fastload.system.units import format_count, format_size
+from fastload.system.units import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from fastload.packing.result import PackProgress, PackResult
-    from fastload.shards.manifest import Skipped
 
 HELP = "pack a dataset of images into shards"
-
-_SHOWN_FAILURES = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "data.yaml, a COCO json, or the folder of a YOLO, COCO or Pascal VOC dataset, or of images with "
         "masks; or a CSV or TSV file (path, label, …)",
     )
-    parser.add_argument("dest", metavar="DEST", help="the packed dataset to make, such as photos.fl")
+    parser.add_argument(
+        "dest", metavar="DEST", help="the packed dataset to make, such as photos.fl or s3://bucket/photos.fl"
+    )
     parser.add_argument(
         "--format", choices=("hdf5", "lmdb"), default="hdf5", help="the container (default: hdf5)"
     )
@@ -51,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shard-size",
         default="256MB",
         metavar="SIZE",
-        help="size after which a new shard begins (default: 256MB)",
+        help="size that shards aim at (default: 256MB)",
     )
     parser.add_argument(
         "--on-error",
@@ -87,6 +85,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--space", metavar="SIZE", help="space that --encode auto may fill (default: 4 × the source)"
     )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--on",
+        metavar="ray[=ADDRESS]",
+        help="pack on a Ray cluster: at ADDRESS, the one that Ray finds, or a new one on this machine",
+    )
+    where.add_argument(
+        "--part",
+        type=_part,
+        metavar="N/COUNT",
+        help="pack only the part N of COUNT, as in 3/16; 'fastload merge DEST' then makes the dataset of all",
+    )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -104,6 +114,17 @@ def _column(text: str) -> tuple[str, str]:
     if not name or not sign or not kind:
         raise argparse.ArgumentTypeError(f"must look like zip=text or mask=path, got {text!r}")
     return name, kind
+
+
+def _part(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    try:
+        part = whole_number(number), whole_number(count)
+    except argparse.ArgumentTypeError:
+        part = (0, 0)
+    if not 1 <= part[0] <= part[1]:
+        raise argparse.ArgumentTypeError(f"must look like 3/16, from 1/16 to 16/16, got {text!r}")
+    return part
 
 
 def run(options: argparse.Namespace) -> int:
@@ -126,20 +147,17 @@ def run(options: argparse.Namespace) -> int:
             size=options.size,
             space=options.space,
             columns=dict(options.column or ()) or None,
+            on=options.on,
+            part=options.part,
             progress=lambda state: _show(display, state),
         )
     if options.json:
         print(json.dumps(asdict(result), indent=1, default=str))
     elif not options.quiet:
-        _print_summary(result, options.on_error == "skip" or options.allow_errors)
-    failures = sum(len(split.skipped) + len(split.kept) for split in result.splits)
-    is_flawed = failures or (options.on_error != "skip" and _missed(result))
-    return 1 if is_flawed and not options.allow_errors else 0
-
-
-def _missed(result: PackResult) -> int:
-    """Return the number of files left out that a user may miss."""
-    return sum(entry.files for split in result.splits for entry in split.left_out if not entry.is_clutter)
+        _print_summary(result, options.dest, options.part, options.on_error == "skip" or options.allow_errors)
+    if options.allow_errors:
+        return 0
+    return exit_code(result, accepts_left_out=options.on_error == "skip")
 
 
 def _show(display: ProgressDisplay, state: PackProgress) -> None:
@@ -148,49 +166,22 @@ def _show(display: ProgressDisplay, state: PackProgress) -> None:
     display.update(state.records, state.total, f"  {rate}{split}", state.resumed)
 
 
-def _print_summary(result: PackResult, is_accepted: bool) -> None:
-    from fastload.shards.manifest import read_manifest
-    from fastload.sources.left_out import describe_left_out
-
-    for warning in result.warnings[:_SHOWN_FAILURES]:
-        print(f"note: {warning}", file=sys.stderr)
-    if len(result.warnings) > _SHOWN_FAILURES:
-        print(f"note: … and {len(result.warnings) - _SHOWN_FAILURES:,} more of the kind", file=sys.stderr)
-    for split in result.splits:
-        _print_failures("skipped", split.skipped)
-        _print_failures("kept, though unreadable", split.kept)
+def _print_summary(
+    result: PackResult, dest: str, part: tuple[int, int] | None, accepts_left_out: bool
+) -> None:
     for name, description in result.columns.items():
         print(f"{name}: {description}")
     print(f"encoding: {result.encoding}{f' ({result.reason})' if result.reason else ''}")
     if result.resumed:
         print(f"resumed: {format_count(result.resumed, 'record')} had been packed before")
-    for split in result.splits:
-        print(f"wrote {split.path}: {format_count(split.records, 'record')}, {format_size(split.size_bytes)}")
-    for line in describe_left_out(entry for split in result.splits for entry in split.left_out):
-        print(line)
-    if _missed(result):
-        hint = "" if is_accepted else "; --on-error skip accepts that with exit code 0"
-        print(f"manifest.json lists the files that are left out{hint}")
-    fresh = sum(split.records for split in result.splits) - result.resumed
+    print_packed(result, accepts_left_out, "wrote" if part is None else f"part {part[0]}/{part[1]} of")
+    fresh = max(result.records - result.resumed, 0)
     seconds = max(result.seconds, 1e-9)
     print(
-        f"in {duration(result.seconds)}: {rate_text(max(fresh, 0) / seconds, 'records')}, "
+        f"in {duration(result.seconds)}: {rate_text(fresh / seconds, 'records')}, "
         f"{rate_text(result.read_bytes / seconds, 'B')} read"
     )
-    # Images of different sizes need a transform that crops them before they fit into one tensor, and so do
-    # different numbers of objects.
-    has_objects = any(field.is_of_objects for field in read_manifest(result.splits[0].path).fields)
-    collate = "" if result.splits[0].image_shape and not has_objects else ", collate_fn=list"
-    print(
-        "\nfrom fastload import DataLoader, PackedDataset\n"
-        f"dataset = PackedDataset({str(result.splits[0].path)!r})\n"
-        f"loader = DataLoader(dataset, batch_size=64, shuffle=True{collate})"
-    )
-
-
-def _print_failures(kind: str, failures: Sequence[Skipped]) -> None:
-    for failure in failures[:_SHOWN_FAILURES]:
-        key = failure.key if failure.key.isprintable() else repr(failure.key)  # a newline breaks the line
-        print(f"{kind}: {key}: {failure.reason}", file=sys.stderr)
-    if len(failures) > _SHOWN_FAILURES:
-        print(f"… and {len(failures) - _SHOWN_FAILURES:,} more, see manifest.json", file=sys.stderr)
+    if part is None:
+        print_loading(result)
+    else:
+        print(f"when all parts are packed, 'fastload merge {dest}' makes the dataset")

@@ -15,7 +15,7 @@ HELP = "check every byte of a packed dataset; exit code 1 if something is damage
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("path", metavar="PATH", help="a packed dataset, or a folder with several")
+    parser.add_argument("path", metavar="PATH", help="a packed dataset, its URL, or a folder with several")
     parser.add_argument(
         "--check",
         choices=("checksums", "pixels"),
@@ -31,9 +31,10 @@ def run(options: argparse.Namespace) -> int:
     """Check, and return 1 if anything is damaged."""
     from fastload.packing.verify import verify
     from fastload.shards.manifest import packed_datasets
+    from fastload.shards.remote import is_url
 
     results = {}
-    for path in packed_datasets(options.path):
+    for path in [options.path] if is_url(options.path) else packed_datasets(options.path):
         with ProgressDisplay("verifying", "B", options.quiet) as display:
             results[path] = verify(
                 path, check=options.check, workers=options.workers, progress=display.update

@@ -11,7 +11,19 @@ from collections.abc import Sequence
 
 from fastload import errors
 from fastload._version import __version__
-from fastload.cli import _bench, _cache, _demo, _doctor, _info, _pack, _preview, _run, _unpack, _verify
+from fastload.cli import (
+    _bench,
+    _cache,
+    _demo,
+    _doctor,
+    _info,
+    _merge,
+    _pack,
+    _preview,
+    _run,
+    _unpack,
+    _verify,
+)
 from fastload.cli._parser import Parser
 from fastload.system import signals
 
@@ -31,6 +43,7 @@ exit codes:
 _STOPPED_HALF_WAY = (errors.PackError, errors.DamageError, errors.DecodeError, errors.AccessError)
 _COMMANDS = {
     "pack": _pack,
+    "merge": _merge,
     "info": _info,
     "preview": _preview,
     "verify": _verify,

@@ -115,6 +115,4 @@ class _Images:
         return box.of(self._decoded[index])
 
     def annotations(self, index: int) -> Annotations:
-        if self._annotations is not None:
-            return self._annotations[index]
-        return Annotations(self._sizes[index], np.zeros((0, 4), np.float32), np.zeros(0, np.int64))
+        return Annotations(self._sizes[index]) if self._annotations is None else self._annotations[index]

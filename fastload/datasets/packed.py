@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import operator
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -16,31 +15,27 @@ from numpy.typing import NDArray
 
 from fastload.datasets._batch_source import RecordImages
 from fastload.datasets._objects import ObjectFields, is_upright
+from fastload.datasets._packed_records import extent_of, open_records
 from fastload.datasets.batch import BatchMemory
-from fastload.datasets.cache._attaching import Extent, estimated_bytes
-from fastload.datasets.cache._records import CachedRecords, RecordLayout
+from fastload.datasets.cache._attaching import Extent
+from fastload.datasets.cache._records import CachedRecords
 from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.images import ImageDataset, Transform, whole_image
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import encoding_named
+from fastload.shards.reading_ahead import ReadingAhead
 from fastload.shards.records import Record, RecordReader, Verify
+from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Field
 from fastload.sources.cacheable import CacheableFiles
-from fastload.sources.protocol import evenly_spaced
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.converting import ToPILImage
 from fastload.transforms.draws import current_seed
 from fastload.transforms.geometry import Sizes
 
-# The number of shapes from which the size of the decoded dataset is estimated.
-_SAMPLED = 64
-
 # Encodings whose bytes are not a file that other programs could open.
 _PIXEL_ENCODINGS = ("raw", "yuv420")
-
-# The size of a relative path; if keys are longer on average, the last images do not fit into the cache.
-_KEY_BYTES = 64
 
 
 class PackedDataset(ImageDataset):
@@ -59,7 +54,7 @@ class PackedDataset(ImageDataset):
     all processes share.
 
     Args:
-        path: The packed dataset.
+        path: The packed dataset: a folder, or a URL such as `s3://bucket/photos.fl`, see docs/remote.md.
         transform: Applied to every image.
         target_transform: Applied to every target.
         verify: When a record is checked against its CRC-32C: `once`, when this process or one forked from it
@@ -83,6 +78,7 @@ class PackedDataset(ImageDataset):
             target, and returns the sample. Samples are then made one by one.
         tv_tensors: Boxes, key points and masks are torchvision's tv_tensors, which the transforms of
             torchvision.transforms.v2 move; polygons become `masks`, one for each object.
+        storage_options: For a URL: arguments of fsspec's file system, such as `key` and `endpoint_url`.
 
     Raises:
         FormatError: The path holds no packed dataset, or one that cannot be read.
@@ -95,7 +91,7 @@ class PackedDataset(ImageDataset):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | RemoteFolder,
         transform: Transform | None = None,
         target_transform: Transform | None = None,
         *,
@@ -107,6 +103,7 @@ class PackedDataset(ImageDataset):
         cache: str | Cache | None = None,
         transforms: Callable[[Any, Any], Any] | None = None,
         tv_tensors: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(transform, target_transform, memory_format, reducing_gap, bool(apply_orientation))
         if on_error != "raise" and not callable(on_error):
@@ -115,7 +112,7 @@ class PackedDataset(ImageDataset):
             raise OptionError("transforms must be given alone, without transform and target_transform")
         self.transforms = transforms
         self.tv_tensors = tv_tensors
-        self._records = RecordReader(path, verify)
+        self._records, cache = open_records(path, verify, storage_options, cache)
         self._on_error = on_error
         manifest = self._records.manifest
         self.classes = list(manifest.classes)
@@ -185,6 +182,17 @@ class PackedDataset(ImageDataset):
         if len(positions):
             self._records.prefetch("image", positions)
 
+    def read_ahead(self, position: Callable[[], int]) -> ReadingAhead | None:
+        """Return what fetches a remote dataset's shards in an epoch's order; called by fastload's DataLoader.
+
+        Args:
+            position: Returns the number of batches that have been handed out.
+
+        Returns:
+            None for a dataset on this machine.
+        """
+        return None if self._records.remote is None else ReadingAhead(self._records, position)
+
     @property
     def substitutes_samples(self) -> bool:  # type: ignore[override]
         """True if `on_error` is a function."""
@@ -242,29 +250,7 @@ class PackedDataset(ImageDataset):
         )
 
     def _extent(self, wants_pixels: bool) -> Extent:
-        records, count = self._records, len(self)
-        manifest = records.manifest
-        layout = RecordLayout(manifest.columns, manifest.image.name)
-        shapes = np.zeros((0, 3))
-        if manifest.image_shape is not None:
-            shapes = np.array([manifest.image_shape])
-        elif wants_pixels and count:
-            shapes = records.take("image/shape", np.array(evenly_spaced(count, _SAMPLED)))
-        pixels = shapes[:, :2].astype(np.int64).prod(axis=1) * 3
-        # Other fields: at most the size of the shards, if records hold more than keys and numbers.
-        is_small = all(field.kind in ("scalar", "vector") for field in self._target_fields)
-        digest = hashlib.sha256(manifest.to_bytes()).hexdigest()
-        return Extent(
-            # A cache of unverified records is shared only with datasets that do not verify either.
-            identity=f"packed {os.path.realpath(records.folder)} {digest} {records.verify == 'never'}",
-            samples=count,
-            stored_bytes=manifest.size_bytes,
-            decoded_bytes=estimated_bytes(pixels.tolist(), count),
-            other_bytes=count * _KEY_BYTES if is_small else manifest.size_bytes,
-            fixed_bytes=layout.fixed_bytes,
-            paths=tuple(str(records.folder / shard.file) for shard in manifest.shards),
-            can_be_decoded=self._encoding.name != "raw",
-        )
+        return extent_of(self._records, self._encoding, wants_pixels)
 
     def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
         """See `ImageDataset`."""

@@ -112,6 +112,7 @@ _WORK_FUNCTIONS = re.compile(
     r"|(Logger|Writer|Recorder|Checkpointer|Tracker|Monitor|Dashboard)\."
 )
 _FORWARD = re.compile(r"(^|\.)forward$")
+_COLLECTIVES = re.compile(r"/torch/distributed/(distributed_c10d|_functional_collectives)\.py$")
 _COPY_CALLS = _calls(r"[\w.\[\]]*\.(to|cuda) [\w.]*_to_device move_data_to_device tree_map")
 
 
@@ -155,6 +156,8 @@ def step_category(stack: Stack, has_device: bool) -> Category:
     if not stack:
         return "model"
     innermost = stack[-1]
+    if _COLLECTIVES.search(innermost.file):
+        return "sync"
     if _WORK_CALLS.search(innermost.call):
         return "work"
     if has_device and _COPY_CALLS.search(innermost.call):

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fastload.datasets.packed import PackedDataset
@@ -39,8 +40,7 @@ def files_of(dataset: Any) -> DataFiles:
     """Return the files that a dataset lists, or its shards."""
     for part in parts_of(dataset):
         with contextlib.suppress(Exception):
-            if isinstance(part, PackedDataset):
-                folder = part._records.folder
+            if isinstance(part, PackedDataset) and isinstance(folder := part._records.folder, Path):
                 return DataFiles(sorted(str(path) for path in folder.glob("shard-*")), are_shards=True)
             if found := _listed(part):
                 return DataFiles(found)

@@ -51,6 +51,7 @@ CAUSES: dict[Verdict, tuple[str, str]] = {
     "copy": ("Copying batches to the device is the limit", "copying to the device"),
     "main thread": ("Logging, saving or drawing on the main thread is the limit", "logging and the like"),
     "model": ("The model is the limit", "the model's step"),
+    "network": ("Synchronising gradients over the network is the limit", "synchronising gradients"),
 }
 
 
@@ -66,7 +67,7 @@ def headline_of(measured: TrainingMeasurements, rates: Rates, seconds: CauseSeco
     ended = ran_out_of(measured.error)
     if ended:
         return f"{limit}: the training ended because {_ENDED[ended]}."
-    step: tuple[Verdict, ...] = ("model", "main thread", "copy")
+    step: tuple[Verdict, ...] = ("model", "main thread", "copy", "network")
     part = share(
         {cause: taken for cause, taken in seconds.items() if (cause in step) == (verdict in step)}, verdict
     )

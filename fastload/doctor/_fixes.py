@@ -68,8 +68,10 @@ def _candidates(
         yield Fix("loader", _USE_FASTLOAD, None, "its batches do not go through /dev/shm", _FASTLOAD)
     if ended:
         return
-    if verdict in ("model", "main thread", "copy"):
+    if verdict in ("model", "main thread", "copy", "network"):
         yield from _log_fix(measured, rates)
+    if verdict == "network":
+        yield from _network_fixes(measured)
     if verdict in ("transport", "copy") and measured.device != "cpu" and not measured.pin_memory:
         yield Fix(
             "pin",
@@ -210,6 +212,31 @@ def _log_fix(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
             f"log, save and draw ten times less often: {'; '.join(list(places)[:3])}".rstrip(": "),
             rates.with_step(1 - logged * (1 - WRITES_LEFT)).combined() / rates.combined(),
             f"logging, saving and drawing take {logged:.0%} of the step, and a tenth of that would be left",
+        )
+
+
+def _network_fixes(measured: TrainingMeasurements) -> Iterator[Fix]:
+    yield Fix(
+        "accumulation",
+        "accumulate gradients over several batches: 'with model.no_sync():' around all of them but the last",
+        None,
+        f"each step waits {format_duration(measured.network_s / measured.steps)} for gradients, which are "
+        "then exchanged once for several batches; to the optimizer, these are one larger batch",
+    )
+    hooks = "torch.distributed.algorithms.ddp_comm_hooks"
+    yield Fix(
+        "compression",
+        f"compress gradients: model.register_comm_hook(None, {hooks}.default_hooks.bf16_compress_hook), or "
+        "fp16_compress_hook, or powerSGD_hook",
+        None,
+        "the first two halve the bytes of float32; PowerSGD sends fewer, and approximates the gradients",
+    )
+    if measured.machines > 1:
+        yield Fix(
+            "one machine",
+            "train on the GPUs of one machine, or connect the machines by a faster network",
+            None,
+            f"gradients cross the network between {measured.machines} machines",
         )
 
 

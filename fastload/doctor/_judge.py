@@ -74,7 +74,8 @@ def verdict_of(
     if _is_little(measured, rates):
         return "little"
     if measured.gpu_share > GPU_BUSY:
-        return "model"
+        # A GPU that waits for gradients is busy, too.
+        return "network" if step["network"] > step["model"] else "model"
     if rates.step <= rates.loading:
         return max(step, key=lambda cause: step[cause])
     if measured.copying_s > 0.5 * measured.waiting_s > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +25,8 @@ GpuReadings = list[tuple[float, tuple[Gpu, ...]]]
 class BusyWatch:
     """Measures how many CPUs other programs keep busy, from its creation to `state()`.
 
-    They account for the machine's CPU time, except that of this process and its children.
+    They account for the machine's CPU time, except that of this process, its children and, under a launcher
+    of several ranks, the other ranks.
     """
 
     def __init__(self) -> None:
@@ -48,7 +50,8 @@ class BusyWatch:
 
 def _readings() -> tuple[float, float]:
     """Return the time, and the CPU seconds of other programs and other virtual machines so far."""
-    own, machine = psutil.Process(), psutil.cpu_times()
+    # The ranks of a machine are children of one launcher.
+    own, machine = psutil.Process(os.getppid() if local_ranks() > 1 else None), psutil.cpu_times()
     ended = own.cpu_times()
     own_s = ended.user + ended.system + ended.children_user + ended.children_system
     own_s += process_cpu_s(*(child.pid for child in own.children(recursive=True)))

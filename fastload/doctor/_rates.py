@@ -81,7 +81,7 @@ def rates_of(measured: TrainingMeasurements) -> Rates:
     steps = max(1, measured.steps)
     return Rates(
         loading=_loading_per_s(measured, same),
-        step=per_s((measured.stepping_s - measured.step_delayed_s) / steps, size),
+        step=per_s((measured.stepping_s - measured.step_delayed_s - measured.held_up_s) / steps, size),
         num_workers=measured.num_workers,
         cpus=measured.machine.usable_cpus,
         loading_cpu_s=same.cpu_s if same is not None and measured.num_workers else 0.0,
@@ -126,9 +126,12 @@ def share(seconds: CauseSeconds, *causes: Verdict) -> float:
 
 
 def step_work(measured: TrainingMeasurements) -> CauseSeconds:
-    """Split the time of the steps by the stack samples."""
-    seen = measured.training
-    return {"model": spent(seen, "model"), "main thread": spent(seen, "work"), "copy": spent(seen, "copy")}
+    """Split the time of the steps, without waiting for other ranks, by the stack samples."""
+    seen, network_s = measured.training, measured.network_s
+    # Synchronisation appears in the stack as the backward pass, or as a call of torch.distributed.
+    model_s = spent(seen, "model", "sync") - network_s - measured.held_up_s
+    work: CauseSeconds = {"model": max(0.0, model_s), "main thread": spent(seen, "work")}
+    return work | {"copy": spent(seen, "copy"), "network": network_s}
 
 
 def loading_work(measured: TrainingMeasurements) -> CauseSeconds:

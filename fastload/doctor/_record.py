@@ -35,8 +35,9 @@ _OPTIONS = (
 Seen = Iterable[tuple[tuple[str, str], float]]
 """Seconds by (category, place)."""
 
-Readings = Callable[[], tuple[float, float, float, int]]
-"""Returns the time, the process's CPU seconds, those of waiting for a CPU, and the optimizer steps."""
+Readings = Callable[[], tuple[float, float, float, int, float, float]]
+"""Returns the time, the process's CPU seconds, those of waiting for a CPU, the optimizer steps, and the two
+sums of `SyncWatch.seconds`."""
 
 
 class LoaderSettings:
@@ -71,6 +72,8 @@ class _Step:
     seconds: float = 0.0
     cpu_s: float = 0.0
     delayed_s: float = 0.0
+    synced_s: float = 0.0
+    exchanged_s: float = 0.0
     seen: list[tuple[tuple[str, str], float]] = field(default_factory=list)
 
 
@@ -152,7 +155,8 @@ class LoaderRecord:
         if self.phase == "stepping":
             self.phase = "outside"
             step, pairs = self._steps[-1], zip(self._readings(), self._at_begin, strict=True)
-            step.seconds, step.cpu_s, step.delayed_s, optimized = (after - before for after, before in pairs)
+            taken = [after - before for after, before in pairs]
+            step.seconds, step.cpu_s, step.delayed_s, optimized, step.synced_s, step.exchanged_s = taken
             self.stepping_s += step.seconds
             self.trained += optimized > 0
 
@@ -200,6 +204,8 @@ class LoaderRecord:
             warmup_s=sum(steps_s[:warm]),
             waits_s=tuple(self._waits_s),
             steps_s=tuple(steps_s),
+            synced_s=tuple(step.synced_s for step in self._steps),
+            exchanged_s=tuple(step.exchanged_s for step in self._steps),
             work=work,
             busiest_s=sum(sorted(log.sums["busy_s"] for log in logs)[-lives:]),
             loading=_as_sampled(list(log.seen.items()) for log in logs),

@@ -1,10 +1,12 @@
-"""torch's private members that the doctor wraps."""
+"""torch's private members that the doctor uses."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+import torch.distributed
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from fastload.errors import LibraryMissingError
@@ -21,6 +23,8 @@ try:
     worker_loop: Any = _worker._worker_loop
     # Methods that are wrapped, too.
     _METHODS = (BaseIterator.__next__, DataLoader._get_iterator, *(kind.fetch for kind in FETCHERS))
+    _time_syncs: Any = DistributedDataParallel._set_ddp_runtime_logging_sample_rate
+    _timed: Any = DistributedDataParallel._get_ddp_logging_data
 except (ImportError, AttributeError) as error:
     raise LibraryMissingError(
         f"'fastload doctor' must be able to wrap torch's loader, which torch {torch.__version__} changed: "
@@ -31,3 +35,18 @@ except (ImportError, AttributeError) as error:
 def end_workers(iterator: Any) -> None:
     """End an iterator's workers, if it has any: left to its `__del__`, a Ctrl-C meanwhile would be lost."""
     getattr(iterator, "_shutdown_workers", lambda: None)()
+
+
+def time_syncs(module: DistributedDataParallel) -> None:
+    """Let torch time the gradient synchronisation of every step, rather than of every hundredth."""
+    _time_syncs(module, 1)
+
+
+def latest_sync(module: DistributedDataParallel) -> dict[str, Any]:
+    """Return the latest times (nanoseconds) that torch published for a module, in its forward pass."""
+    return dict(_timed(module))
+
+
+def default_store() -> Any:
+    """Return the key-value store of the default process group."""
+    return torch.distributed.distributed_c10d._get_default_store()

@@ -26,6 +26,7 @@ from fastload.doctor._categories import Stack
 from fastload.doctor._dataset_files import count_of
 from fastload.doctor._profile import Sampler, delayed_s
 from fastload.doctor._record import LoaderRecord, LoaderSettings, Readings
+from fastload.doctor._sync import SyncWatch
 from fastload.doctor._torch import BaseIterator, end_workers, worker_module
 from fastload.doctor._workers import WorkerLog, noting_fetches, watched_loop
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
@@ -86,8 +87,8 @@ class _Watched:
 class Watcher:
     """Watches all loaders of this process; workers write their logs into a folder.
 
-    The training is ended after `steps` batches, or `seconds` after its first step; `was_cut` is then True.
-    Stack samples begin at the file `script`.
+    The training is ended after `steps` batches, or `seconds` after its first step, together with other ranks;
+    `was_cut` is then True. Stack samples begin at the file `script`.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Watcher:
         self._begun_at: float | None = None
         self._latest_at = 0.0
         self._sampler = Sampler(self._notice)
+        self.sync = SyncWatch()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -125,7 +127,7 @@ class Watcher:
         hook = register_optimizer_step_post_hook(self._note_optimizer_step)
         self._sampler.start()
         try:
-            with patched(*wrapped), noting_fetches(self._log):
+            with patched(*wrapped), noting_fetches(self._log), self.sync.watching():
                 yield
         finally:
             hook.remove()
@@ -163,9 +165,9 @@ class Watcher:
         is_waiting = record is not None and record.phase == "waiting" and os.getpid() == self._process
         return record.log if record is not None and is_waiting else None
 
-    def _readings(self) -> tuple[float, float, float, int]:
-        cpu_s = time.process_time() - self._sampler.cpu_s
-        return time.perf_counter(), cpu_s, delayed_s(self._native_id), self._optimizer_steps
+    def _readings(self) -> tuple[float, float, float, int, float, float]:
+        cpu_s, delay_s = time.process_time() - self._sampler.cpu_s, delayed_s(self._native_id)
+        return time.perf_counter(), cpu_s, delay_s, self._optimizer_steps, *self.sync.seconds()
 
     def _is_watched(self) -> bool:
         return threading.get_ident() == self._thread and os.getpid() == self._process
@@ -238,6 +240,8 @@ class Watcher:
     def _stop_if_enough(self) -> None:
         begun_at = math.inf if self._begun_at is None else self._begun_at
         is_late = self.batches >= _LEAST_HANDED and time.perf_counter() - begun_at >= self._seconds
+        if math.isfinite(self._seconds):
+            is_late = self.sync.is_end(self.batches, is_late)
         if is_late or self.batches >= self._steps:
             self._close_steps()
             self.was_cut = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,14 +16,19 @@ from fastload.doctor._judge import diagnose
 from fastload.doctor._machine import BusyWatch, gpu_in_use, gpu_share, reading_gpus
 from fastload.doctor._rates import loading_work
 from fastload.doctor._record import LoaderRecord
+from fastload.doctor._sync import SyncWatch
 from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Watcher
 from fastload.doctor.findings import Diagnosis, LoaderTrial, TrainingMeasurements
+from fastload.doctor.ranks import RankComparison, RankTimes, compare
 from fastload.doctor.script import Ending, HardExit, Script, local_rank, run_script
 from fastload.system.units import format_count
 
 # Changes are tried on the main loader, and on others whose waits take more than this share of the time.
 _LONG_WAITS = 0.2
+
+# The longest wait, after the training, for the times of the other ranks, and for the trials of the slowest.
+_MOST_WAIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,8 @@ class Examination:
 class ScriptReport:
     """The loaders of a script, training before evaluation, then by the time spent on them.
 
-    `notes` tell how the script ended, and what could not be watched.
+    `notes` tell how the script ended, and what could not be watched. Of several ranks, which are compared in
+    `ranks`, `rank` 0 has the examinations of the slowest one.
     """
 
     examinations: tuple[Examination, ...]
@@ -48,6 +54,8 @@ class ScriptReport:
     was_cut: bool
     batches: int
     notes: tuple[str, ...]
+    rank: int = 0
+    ranks: RankComparison | None = None
 
 
 def _notes(ending: Ending, was_cut: bool, batches: int) -> Iterator[str]:
@@ -68,7 +76,8 @@ def _notes(ending: Ending, was_cut: bool, batches: int) -> Iterator[str]:
         listed = "; ".join(f"'{child[:120]}'" for child in ending.children[:3])
         yield (
             f"It started {listed}{more}. Child processes are not watched: run the one that trains by itself, "
-            "'fastload doctor CHILD.py …', or call its function in the main process."
+            "'fastload doctor CHILD.py …', or call its function in the main process. For several ranks: "
+            "'torchrun … -m fastload doctor CHILD.py'."
         )
 
 
@@ -114,8 +123,16 @@ def examine_script(
             )
             found.append((record, measured))
         found.sort(key=lambda each: (each[1].role == "evaluation", -each[0].total_s))
-        # Of several ranks on a machine, only one tries changes and reports.
-        if found and not local_rank():
+        own, slowest, ranks = local_rank(), 0, None
+        if (exchange := watcher.sync.exchange) is not None:
+            has_failed = bool(ending.text) and not was_cut
+            most_s = 0.0 if has_failed else _MOST_WAIT_S
+            own, ranks = exchange.rank, _compared(watcher.sync, [each for _, each in found], most_s)
+        if ranks is not None:
+            found[0] = found[0][0], ranks.measured_on(own, found[0][1])
+            slowest = ranks.slowest or 0
+        # Changes are tried on one rank.
+        if found and own == slowest:
             on_trials()
             all_s = sum(record.total_s for record, _ in found)
             for place, (record, measured) in enumerate(found):
@@ -125,8 +142,29 @@ def examine_script(
             Examination(_name(record), measured, diagnose(measured), watcher.records.index(record))
             for record, measured in found
         )
+        if slowest and exchange is not None:
+            if own == slowest:
+                exchange.post("examinations", examinations)
+            elif own == 0:
+                arrived = exchange.collect("examinations", [slowest], _MOST_WAIT_S)
+                examinations = arrived.get(slowest, examinations)
     notes = tuple(_notes(ending, was_cut, watcher.batches))
-    return ScriptReport(examinations, ending, was_cut, watcher.batches, notes)
+    return ScriptReport(examinations, ending, was_cut, watcher.batches, notes, own, ranks)
+
+
+def _compared(
+    sync: SyncWatch, measured: Sequence[TrainingMeasurements], most_s: float
+) -> RankComparison | None:
+    """Compare this rank's main loader with those of the others; return None if nothing of them arrives."""
+    assert sync.exchange is not None
+    rank, size = sync.exchange.rank, sync.exchange.size
+    sync.exchange.post("times", RankTimes.of(rank, measured[0]) if measured else None)
+    found = sync.exchange.collect("times", range(size), most_s)
+    times = [found[rank] for rank in sorted(found) if found[rank] is not None]
+    if len(times) < 2 or rank not in [each.rank for each in times]:
+        return None
+    missing = set(range(size)) - {each.rank for each in times}
+    return compare(times, sync.gradient_bytes, sorted(missing))
 
 
 def _with_trials(measured: TrainingMeasurements, record: LoaderRecord, folder: Path) -> TrainingMeasurements:

@@ -8,15 +8,25 @@ from typing import Any, Literal
 
 from fastload.loader.clock import LoadTimes
 
-Category = Literal["read", "load", "decode", "transform", "collate", "copy", "work", "model"]
+Category = Literal["read", "load", "decode", "transform", "collate", "copy", "work", "sync", "model"]
 """Kinds of work. `load` reads and decodes in one call, `transform` is the rest of making a sample, `work` is
-logging and the like, `model` is the rest of a training step."""
+logging and the like, `sync` a call of torch.distributed, `model` the rest of a training step."""
 
 Verdict = Literal[
-    "storage", "decoding", "transforms", "preparing", "transport", "copy", "model", "main thread", "little"
+    "storage",
+    "decoding",
+    "transforms",
+    "preparing",
+    "transport",
+    "copy",
+    "model",
+    "network",
+    "main thread",
+    "little",
 ]
 """The main cause. `preparing` is decoding or transforms where these cannot be told apart, `transport` is
-collating and moving batches, `copy` goes to the device, `main thread` is logging and the like."""
+collating and moving batches, `copy` goes to the device, `network` synchronises gradients, `main thread` is
+logging and the like."""
 
 Side = Literal["loading", "training step", "balanced"]
 Role = Literal["training", "evaluation", "unknown"]
@@ -81,9 +91,12 @@ class TrainingMeasurements:
     """Measurements of one loader and of the steps that used its batches; times are sums in seconds.
 
     The first wait of each epoch, in which workers start, counts in `first_wait_s` only, and warm-up steps
-    in `warmup_s` only. `waiting_s` covers `waits` batches, `stepping_s` covers `steps`. `batch_size` is the
-    sampler's; None if the dataset returns whole batches. `step_delayed_s` is time in the steps during which
-    the main thread waited for a free CPU. `work` is the sum over the processes that make batches, and
+    in `warmup_s` only. `waiting_s` covers `waits` batches, `stepping_s` covers `steps`. Of each step in
+    `steps_s`, `synced_s` went by between the end of its own backward pass and that of gradient
+    synchronisation, and `exchanged_s` since that began. Of `stepping_s`, `network_s` is synchronisation that
+    every rank waited for, and `held_up_s` waiting for slower ranks; `machines` is their number. `batch_size`
+    is the sampler's; None if the dataset returns whole batches. `step_delayed_s` is time in the steps during
+    which the main thread waited for a free CPU. `work` is the sum over the processes that make batches, and
     `busiest_s` the sum of each epoch's largest `busy_s` of a process. `loading` and `training` are the stack
     samples of these processes, and of the main thread in the steps. `is_recreated` is True if the script
     creates the loader for each epoch. `gpu_share` is the GPU's mean utilisation, from 0 to 1.
@@ -111,6 +124,11 @@ class TrainingMeasurements:
     warmup_s: float = 0.0
     waits_s: tuple[float, ...] = ()
     steps_s: tuple[float, ...] = ()
+    synced_s: tuple[float, ...] = ()
+    exchanged_s: tuple[float, ...] = ()
+    network_s: float = 0.0
+    held_up_s: float = 0.0
+    machines: int = 1
     work: LoadTimes = _NO_WORK
     busiest_s: float = 0.0
     loading: tuple[Sampled, ...] = ()

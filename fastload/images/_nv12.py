@@ -6,8 +6,6 @@ Colours are BT.601 in studio range, the only range that OpenCV's conversion to R
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,10 +34,10 @@ def rgb_to_nv12(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
     padded_height, padded_width = _padded(height, width)
     if (height, width) != (padded_height, padded_width):
         bottom, right = padded_height - height, padded_width - width
-        rgb = _uint8(cv2.copyMakeBorder(rgb, 0, bottom, 0, right, cv2.BORDER_REPLICATE))
+        rgb = np.asarray(cv2.copyMakeBorder(rgb, 0, bottom, 0, right, cv2.BORDER_REPLICATE))
     quarter = cv2.resize(rgb, (padded_width // 2, padded_height // 2), interpolation=cv2.INTER_AREA)
     luma, chroma = cv2.transform(rgb, _LUMA), cv2.transform(quarter, _CHROMA)
-    return _uint8(np.concatenate((luma.reshape(-1), chroma.reshape(-1))))
+    return np.asarray(np.concatenate((luma.reshape(-1), chroma.reshape(-1))))
 
 
 def nv12_to_rgb(
@@ -70,13 +68,8 @@ def nv12_to_rgb(
     )
     top, left = top % 2, left % 2
     region = rgb[top : top + box_height, left : left + box_width]
-    return _uint8(np.ascontiguousarray(region) if box is None else region)
+    return np.asarray(np.ascontiguousarray(region) if box is None else region)
 
 
 def _padded(height: int, width: int) -> tuple[int, int]:
     return height + height % 2, width + width % 2
-
-
-def _uint8(image: NDArray[Any]) -> NDArray[np.uint8]:
-    """Declare the type that OpenCV's annotations leave open; nothing is copied."""
-    return image

@@ -4,8 +4,8 @@ A PNG is a signature and a sequence of chunks, each with its length, its type an
 
     IHDR (size)  PLTE (palette)  IDAT IDAT ... (rows, one zlib stream)  IEND     and metadata between them
 
-Decoders refuse most files with other chunks. Such an *anomaly* is reported; only decoding shows whether the
-file can be read nevertheless. (PNG 1.2, sections 3 to 5.)
+Decoders refuse most files with other chunks; only decoding shows whether such a file can be read. (PNG 1.2,
+sections 3 to 5.)
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ _PALETTE = 3
 _LETTERS = {b"IHDR": "h", b"IDAT": "d", b"IEND": "e"}
 _ORDER = re.compile("hm*(pm*)?d+m*e")
 _ORDER_WITH_PALETTE = re.compile("hm*pm*d+m*e")
-_SHOWN_CHUNKS = 8
 _ANIMATION = frozenset({b"acTL", b"fcTL", b"fdAT"})  # ancillary chunks that decoders interpret nevertheless
 
 # How much of the rows is decompressed to check that they exist: all of a small image; of a large one, as much
@@ -56,7 +55,7 @@ class PngLayout:
     has_palette: bool
     orientation: int
     rows: tuple[memoryview, ...]  # the bodies of the IDAT chunks
-    anomaly: str  # why only decoding shows whether the file can be read; empty if every decoder reads it
+    is_usual: bool  # the chunks are such as every decoder reads
 
 
 def parse_png(data: bytes) -> PngLayout:
@@ -79,32 +78,33 @@ def parse_png(data: bytes) -> PngLayout:
         colour_type == _PALETTE,
         orientation,
         tuple(body for kind, body in chunks if kind == b"IDAT"),
-        _header_anomaly(height, width, bit_depth, colour_type, methods)
-        or _chunk_anomaly(chunks, colour_type),
+        # Interlaced files have a different number of rows; they are rare enough to be decoded.
+        height * width > 0
+        and bit_depth in _BIT_DEPTHS[colour_type]
+        and not any(methods)
+        and _is_in_order(chunks, colour_type),
     )
 
 
-def row_anomaly(layout: PngLayout) -> str:
-    """Return why rows may be missing or damaged, judged by their first 64 KiB; empty if they are fine."""
+def are_rows_intact(layout: PngLayout) -> bool:
+    """Return False if rows may be missing or damaged, judged by their first 64 KiB."""
     bits = layout.bit_depth * (1 if layout.has_palette else layout.channels)
     row_bytes = 1 + (layout.width * bits + 7) // 8  # each row begins with the number of its filter
     wanted = row_bytes * layout.height
     stored = sum(map(len, layout.rows))
     if wanted > _MOST_INFLATION * stored:
-        return f"{layout.height}x{layout.width} pixels cannot come from {stored} compressed bytes"
+        return False
     inflater, rows = zlib.decompressobj(), b""
     checked = min(wanted, _INFLATED_BYTES)
     try:
         rows = inflater.decompress(b"".join(layout.rows)[: 2 * _INFLATED_BYTES], checked)
         if len(rows) == wanted:
             inflater.decompress(inflater.unconsumed_tail, 1)  # the checksum
-    except zlib.error as error:
-        return f"its rows must be a zlib stream, got: {error}"
+    except zlib.error:
+        return False
     if len(rows) < checked or (len(rows) == wanted and not inflater.eof):
-        return f"its rows must be {wanted} bytes and a checksum, got fewer or more"
-    if np.frombuffer(rows, np.uint8)[::row_bytes].max() > _LAST_FILTER:
-        return "a row must begin with the number of its filter, 0 to 4"
-    return ""
+        return False
+    return bool(np.frombuffer(rows, np.uint8)[::row_bytes].max() <= _LAST_FILTER)
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
@@ -129,22 +129,10 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
         offset += 12 + length
 
 
-def _header_anomaly(height: int, width: int, bit_depth: int, colour_type: int, methods: list[int]) -> str:
-    if not (height and width):
-        return f"its size must not be zero, got height {height}, width {width}"
-    if bit_depth not in _BIT_DEPTHS[colour_type]:
-        return f"bit depth {bit_depth} is not possible with colour type {colour_type}"
-    # Interlaced files have a different number of rows; they are rare enough to be decoded.
-    return f"compression, filters and interlacing are {methods}, not 0" if any(methods) else ""
-
-
-def _chunk_anomaly(chunks: list[tuple[bytes, memoryview]], colour_type: int) -> str:
+def _is_in_order(chunks: list[tuple[bytes, memoryview]], colour_type: int) -> bool:
     letters = "".join(_letter(kind, len(body), colour_type) for kind, body in chunks)
     order = _ORDER_WITH_PALETTE if colour_type == _PALETTE else _ORDER
-    if order.fullmatch(letters):
-        return ""
-    kinds = ", ".join(kind.decode("ascii", "backslashreplace") for kind, _ in chunks[:_SHOWN_CHUNKS])
-    return f"its chunks must be IHDR, a palette if it has one, IDAT, IEND, and metadata, got {kinds}"
+    return order.fullmatch(letters) is not None
 
 
 def _letter(kind: bytes, size: int, colour_type: int) -> str:

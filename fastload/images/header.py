@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
 from fastload.images._jpeg_tables import has_standard_header
-from fastload.images._png import PngLayout, parse_png, row_anomaly
+from fastload.images._png import PngLayout, are_rows_intact, parse_png
 from fastload.images.decode import PNG_SIGNATURE, decode, imdecode, require_end
 from fastload.images.jpeg import SOI, JpegLayout, parse_jpeg
 from fastload.images.opencv import cv2
@@ -101,8 +101,8 @@ def validate_file(data: bytes) -> ValidFile:
     if data.startswith(PNG_SIGNATURE):
         png = parse_png(data)
         _require_size("png", png.height, png.width)
-        anomaly = png.anomaly or row_anomaly(png)
-        return ValidFile(_png_header(png), _decode_anomalous(data, anomaly) if anomaly else None)
+        is_intact = png.is_usual and are_rows_intact(png)
+        return ValidFile(_png_header(png), None if is_intact else decode(data))
     _require_no_run_lengths(data)
     header, rgb = _decode_other(data)
     _require_agreement(data, rgb)
@@ -143,14 +143,6 @@ def _decode_other(data: bytes) -> tuple[ImageHeader, NDArray[np.uint8]]:
         channels = 3  # OpenCV reports a bitmap in OS/2's form as grey although it has colours
     # Orientation stays 1: OpenCV turns TIFF while reading, and does not report that of other formats.
     return ImageHeader("other", height, width, channels, 8 * image.itemsize, 1), rgb
-
-
-def _decode_anomalous(data: bytes, anomaly: str) -> NDArray[np.uint8]:
-    """Decode a PNG with an unusual structure; raise DecodeError with the anomaly as reason if that fails."""
-    try:
-        return decode(data)
-    except DecodeError as error:
-        raise DecodeError(f"a PNG must be one that can be decoded, but {anomaly}") from error
 
 
 def _require_size(image_format: str, height: int, width: int) -> None:

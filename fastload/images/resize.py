@@ -124,8 +124,7 @@ def _take_nearest(image: NDArray[Any], out: NDArray[Any], middle: float) -> None
 def _nearest(side: int, new_side: int, middle: float) -> NDArray[np.int64]:
     """Return the selected rows or columns of an image, computed in single precision like PyTorch's."""
     places = (np.arange(new_side, dtype=np.float32) + np.float32(middle)) * np.float32(side / new_side)
-    nearest: NDArray[np.int64] = np.minimum(places.astype(np.int64), side - 1)
-    return nearest
+    return np.minimum(places.astype(np.int64), side - 1)
 
 
 def _resize_by_torch(image: NDArray[Any], out: NDArray[Any], resampling: Resampling) -> None:

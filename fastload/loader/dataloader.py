@@ -38,6 +38,7 @@ from fastload.loader._tuning.plan import Plan
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.report import EpochReport, report_of
 from fastload.loader.sharded_sampler import sharded as sharded_sampler
+from fastload.system.memory import keep_freed_memory
 
 if _torch.missing:
     warnings.warn(_torch.explanation(), RuntimeWarning, stacklevel=2)
@@ -124,6 +125,7 @@ class DataLoader(_Base[_T_co]):
         self.device = device
         self.cache = cache
         self.seed = seed
+        keep_freed_memory()  # for samples of any dataset, and inherited by forked workers
         self._strategy: EpochStrategy | None = None
         self._epochs = Epochs(seed, generator)
         self._device = resolve_device(device)

@@ -13,7 +13,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from fastload.errors import OptionError
 from fastload.loader._sharding.order import EpochOrder, Sequential, Shuffled, ShuffledWindows
-from fastload.loader._sharding.shares import share_of
+from fastload.loader._sharding.shares import Share, share_of
 
 _ENDS = ("pad", "drop", "exact")
 _VERSION = 1
@@ -32,7 +32,7 @@ class ShardedSampler(DistributedSampler[int]):
     Args:
         dataset: A map-style dataset.
         num_replicas, rank: The number of ranks that get different samples, and which of them this is. None:
-            those of torch.distributed; one rank if the training is not distributed.
+            those of torch.distributed, which may be initialised later; one rank if it never is.
         shuffle: Whether the order is random.
         seed: What the order depends on, beside the epoch; the same on all ranks.
         drop_last: With `ends` unset, whether `"drop"` is meant rather than `"pad"`.
@@ -70,16 +70,16 @@ class ShardedSampler(DistributedSampler[int]):
         mesh: Any = None,
     ) -> None:
         self.dataset = dataset
-        self.num_replicas, self.rank = _ranks(num_replicas, rank, mesh)
+        self._follows_torch = num_replicas is None and rank is None and mesh is None
         self.shuffle = shuffle
         self.seed = seed
         self.ends = ends or ("drop" if drop_last else "pad")
         self.drop_last = self.ends == "drop"
         self.window = window
-        self.weights = (1.0,) * self.num_replicas if weights is None else tuple(weights)
+        self._given_weights = weights
+        self._set_ranks(*_ranks(num_replicas, rank, mesh))
         self._check()
         self.epoch = 0
-        self._share = share_of(self.rank, self.weights)
         # Of the next iteration, and of the latest one: positions in the order where they begin.
         self._position = self._latest_position = 0
 
@@ -88,16 +88,35 @@ class ShardedSampler(DistributedSampler[int]):
             raise OptionError(f"ends must be one of {', '.join(map(repr, _ENDS))}, got {self.ends!r}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
             raise OptionError(f"seed must be an integer of at least 0, got {self.seed!r}")
-        if len(self.weights) != self.num_replicas:
-            raise OptionError(
-                f"weights must be one for each of {self.num_replicas} ranks, got {len(self.weights)}"
-            )
         if self.window is not None:
             if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 1:
                 raise OptionError(f"window must be a number of shards, at least 1, got {self.window!r}")
             if not self.shuffle:
                 raise OptionError("window is a way to shuffle: give it with shuffle=True")
             self._shard_sizes()
+
+    def _set_ranks(self, num_replicas: int, rank: int) -> None:
+        weights = self._given_weights
+        self.weights = (1.0,) * num_replicas if weights is None else tuple(weights)
+        if len(self.weights) != num_replicas:
+            raise OptionError(
+                f"weights must be one for each of {num_replicas} ranks, got {len(self.weights)}"
+            )
+        self.num_replicas, self.rank = num_replicas, rank
+        self._known_share = share_of(rank, self.weights)
+
+    @property
+    def _share(self) -> Share:
+        """This rank's share, by torch.distributed as soon as it is initialised.
+
+        Frameworks such as Lightning start the ranks when they are given the loader.
+        """
+        if self._follows_torch and _is_initialised():
+            self._follows_torch = False  # also when torch.distributed has ended
+            self._set_ranks(*_torch_ranks())
+        elif self._follows_torch:
+            _require_one_process()
+        return self._known_share
 
     @property
     def num_samples(self) -> int:  # type: ignore[override]
@@ -120,8 +139,8 @@ class ShardedSampler(DistributedSampler[int]):
             yield from order.samples(positions % samples).tolist()
 
     def __len__(self) -> int:
-        """Return the number of this rank's samples in the next iteration."""
-        return self._share.count(self._end(self._position) - self._position)
+        """Return `num_samples`, also if the next iteration continues an epoch."""
+        return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
         """Make the next iteration that of an epoch; the rest of it, if a state of it was loaded."""
@@ -261,14 +280,20 @@ def _ranks(num_replicas: int | None, rank: int | None, mesh: Any) -> tuple[int, 
     return num_replicas, rank
 
 
+def _is_initialised() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def _torch_ranks() -> tuple[int, int]:
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_world_size(), distributed.get_rank()
+    if _is_initialised():
+        return torch.distributed.get_world_size(), torch.distributed.get_rank()
+    return 1, 0
+
+
+def _require_one_process() -> None:
     launched = os.environ.get("WORLD_SIZE", "1")
     if launched != "1":
         raise OptionError(
             f"torch.distributed is not initialised, although WORLD_SIZE={launched}: call "
             "torch.distributed.init_process_group() first, or give num_replicas and rank"
         )
-    return 1, 0

@@ -2,10 +2,11 @@
 
 The steps of a job (job.py):
 
-1. Its options are checked (_options), the staging folder beside the destination is locked (_staging), the
-   source is listed, and the encoding is chosen (choose).
-2. If an interrupted run had the same job, its finished shards are kept, otherwise everything is removed.
-3. For each split (_split), workers (_workers) encode chunks of records and write the images (_chunk) at the
-   offsets that the assembler assigns; once all images of a shard are written, it is finished (_assemble).
-4. The manifests are written, and the folder is renamed to the destination.
+1. Its options are checked (_options), and so is the destination (_destination); its staging is locked
+   (_staging, _locks), the source is listed, and the encoding is chosen (choose).
+2. If an interrupted run had the same job, its finished shards (_journal) are kept, otherwise everything is
+   removed. The partition (_partition, _cuts) says which records each shard takes.
+3. An executor packs the shards, all or those of one part: processes on this machine (_local, _workers), or
+   tasks on a Ray cluster (_ray). They encode chunks of records (_chunk), and assemble shards (_assemble).
+4. The manifests are written, for parts by merge.py, and the dataset appears at the destination.
 """

@@ -1,204 +1,165 @@
-"""Assembly of chunks into shards, in the source's order.
+"""Assembly of a shard from the chunks of its records, in the source's order.
 
-The end of a shard depends only on the sizes of the stored records, never on the chunks or the speed of the
-workers: the same source gives the same bytes.
+Its bytes depend only on its records, never on the chunks or on who encoded them when.
 """
 
 from __future__ import annotations
 
-import os
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.packing._chunk import Chunk, Failure, PayloadRange
+from fastload.packing._chunk import Chunk, ChunkEncoder, Failure, Recipe, WriteTask, write_payload
 from fastload.shards.checksum import apply_masks, array_crc32c, file_crc32c, identity_crc, shard_identity
-from fastload.shards.container import Payload, Ragged, ShardContent, ShardWriter
+from fastload.shards.container import Payload, Ragged, ShardContent
 from fastload.shards.manifest import ShardEntry
-from fastload.shards.schema import CRC32C, Column, Field, record_columns
+from fastload.shards.schema import CRC32C, Column, record_columns
+from fastload.shards.shard import writer_for
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRange:
+    """A shard to pack: its split, its number there, and its range of the source's records, [begin, end)."""
+
+    split: str
+    number: int
+    begin: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedShard:
-    """A written shard as listed in the manifest, with the failures among the source's records before its end.
+    """A written shard as listed in the manifest, and what became of its records.
 
-    The next shard begins with the source's record `next_index`; `image_shape` is the shape that all images
-    share, or None.
+    Attributes:
+        entry: The entry in the manifest; None if no record could be packed, and there is no file.
+        image_shape: The shape that all images share, or None.
+        failures: The records that were left out, or stored although they are not readable images.
+        notes: What was put right in reading the records.
+        read_bytes: The bytes read from the source.
     """
 
-    entry: ShardEntry
-    next_index: int
+    entry: ShardEntry | None
     image_shape: tuple[int, int, int] | None
     failures: tuple[Failure, ...]
+    notes: tuple[str, ...]
+    read_bytes: int
 
 
-class _ChunkPart(NamedTuple):
-    """The stored records first … last - 1 of a chunk."""
+class ShardDraft:
+    """A shard that is being filled, in files in `folder`."""
 
-    chunk: Chunk
-    first: int
-    last: int
+    def __init__(self, shard: ShardRange, recipe: Recipe, folder: Path) -> None:
+        self._shard = shard
+        self._recipe = recipe
+        self._writer = writer_for(recipe.format)
+        self.path = folder / f"shard-{shard.number:05d}{self._writer.suffix}"
+        self._payload = self.path.with_suffix(".payload")
+        with self._payload.open("xb") as file:
+            file.truncate(self._writer.payload_offset)
+        self._early: dict[int, Chunk] = {}  # chunks without a place: those before them are missing
+        self._chunks: list[Chunk] = []
+        self._size_bytes = 0
+        self._position = shard.begin
+        self._unwritten: dict[int, Chunk] = {}
 
+    def add(self, chunk: Chunk) -> list[WriteTask]:
+        """Add a chunk, in any order; return the places of all payloads that have one by that."""
+        self._early[chunk.start] = chunk
+        tasks = []
+        while (placed := self._early.pop(self._position, None)) is not None:
+            offset = self._writer.payload_offset + self._size_bytes
+            tasks.append(WriteTask(placed.start, self._payload, offset))
+            self._chunks.append(placed)
+            self._unwritten[placed.start] = placed
+            self._size_bytes += int(placed.sizes.sum())
+            self._position = placed.stop
+        return tasks
 
-@dataclass(slots=True)
-class _OpenShard:
-    """A shard that is being filled, with its payload in a file at `path`.
+    def written(self, start: int) -> Chunk:
+        """Record that the payload of the chunk at `start` is written, and return the chunk."""
+        return self._unwritten.pop(start)
 
-    `weight_bytes` is the size of the payload and of the other ragged columns, `next_index` the source record
-    with which the next shard begins, `unwritten` the starts of the chunks whose payload is not written yet.
-    """
+    @property
+    def is_complete(self) -> bool:
+        """True once every record is written."""
+        return self._position == self._shard.end and not self._unwritten
 
-    number: int
-    path: Path
-    parts: list[_ChunkPart] = field(default_factory=list)
-    records: int = 0
-    size_bytes: int = 0
-    weight_bytes: int = 0
-    next_index: int | None = None
-    unwritten: set[int] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class Assembler:
-    """Assigns every record to a shard and an offset, and finishes shards.
-
-    `folder` is for finished shards, `drafts` for unfinished ones. `dataset` is a part of the shards'
-    identities: it differs between datasets in which equal bytes mean different things.
-    """
-
-    folder: Path
-    drafts: Path
-    fields: Sequence[Field]
-    writer: type[ShardWriter]
-    shard_bytes: int
-    next_number: int
-    dataset: bytes
-    _open: list[_OpenShard] = field(default_factory=list, init=False)
-    _failures: list[Failure] = field(default_factory=list, init=False)
-
-    def place(self, chunk: Chunk) -> tuple[PayloadRange, ...]:
-        """Add the next chunk in order; return the ranges of files to which its payload belongs."""
-        weights = chunk.sizes + sum(chunk.lengths.values(), np.zeros(len(chunk.sizes), np.int64))
-        ranges = []
-        first = 0
-        while first < len(weights):
-            shard = self._shard_for(int(weights[first]), int(chunk.indices[first]))
-            last = first + self._count_fitting(shard, weights[first:])
-            offset = self.writer.payload_offset + shard.size_bytes
-            ranges.append(PayloadRange(shard.path, offset, first, last))
-            shard.parts.append(_ChunkPart(chunk, first, last))
-            shard.records += last - first
-            shard.size_bytes += int(chunk.sizes[first:last].sum())
-            shard.weight_bytes += int(weights[first:last].sum())
-            shard.unwritten.add(chunk.start)
-            first = last
-        self._failures += chunk.failures
-        return tuple(ranges)
-
-    def written(self, start: int) -> list[FinishedShard]:
-        """Record that the payload of the chunk at `start` is written; return the shards finished by that."""
-        for shard in self._open:
-            shard.unwritten.discard(start)
-        return self._finish_complete()
-
-    def end(self, next_index: int) -> list[FinishedShard]:
-        """End the last shard after the source's last record; every chunk must be written."""
-        if self._open:
-            self._open[-1].next_index = next_index
-        return self._finish_complete()
-
-    def take_failures(self, before: int) -> list[Failure]:
-        """Remove and return the failures among the source's records below `before`."""
-        taken = [failure for failure in self._failures if failure.index < before]
-        self._failures = [failure for failure in self._failures if failure.index >= before]
-        return taken
-
-    def _shard_for(self, weight: int, index: int) -> _OpenShard:
-        """Return the shard that takes a record of `weight` bytes, the source's record `index`."""
-        if self._open and self._open[-1].next_index is None:
-            shard = self._open[-1]
-            if shard.records == 0 or shard.weight_bytes + weight <= self.shard_bytes:
-                return shard
-            shard.next_index = index
-        path = self.drafts / f"shard-{self.next_number:05d}.payload"
-        with path.open("xb") as file:
-            file.truncate(self.writer.payload_offset)
-        self._open.append(_OpenShard(self.next_number, path))
-        self.next_number += 1
-        return self._open[-1]
-
-    def _count_fitting(self, shard: _OpenShard, weights: NDArray[np.int64]) -> int:
-        """Return how many of the next records fit into the shard: at least one into an empty one."""
-        room = self.shard_bytes - shard.weight_bytes
-        fitting = int(np.searchsorted(np.cumsum(weights), room, side="right"))
-        return max(fitting, 1) if shard.records == 0 else fitting
-
-    def _finish_complete(self) -> list[FinishedShard]:
-        finished = []
-        while self._open and self._open[0].next_index is not None and not self._open[0].unwritten:
-            finished.append(self._finish(self._open.pop(0)))
-        return finished
-
-    def _finish(self, shard: _OpenShard) -> FinishedShard:
-        assert shard.next_index is not None
-        draft = self.drafts / f"shard-{shard.number:05d}{self.writer.suffix}"
-        content = self._content(shard)
-        self.writer.write(draft, (*record_columns(self.fields), CRC32C), content)
-        crc32c, size = file_crc32c(draft), draft.stat().st_size
-        path = self.folder / f"shard-{shard.number:05d}{self.writer.suffix}"
-        os.replace(draft, path)
-        shard.path.unlink(missing_ok=True)
+    def finish(self) -> FinishedShard:
+        """Write the shard to `path`, unless it has no records."""
+        failures = tuple(failure for chunk in self._chunks for failure in chunk.failures)
+        notes = tuple(note for chunk in self._chunks for note in chunk.notes)
+        read_bytes = sum(chunk.read_bytes for chunk in self._chunks)
+        if not any(len(chunk.indices) for chunk in self._chunks):
+            self._payload.unlink()
+            return FinishedShard(None, None, failures, notes, read_bytes)
+        fields, content = self._recipe.fields, self._content()
+        self._writer.write(self.path, (*record_columns(fields), CRC32C), content)
+        self._payload.unlink(missing_ok=True)
         bound = identity_crc(content.identity)
-        names = [each.name for each in self.fields if each.kind in ("scalar", "vector")]
-        column_crcs = {name: array_crc32c(content.fixed[name], bound) for name in names}
-        return FinishedShard(
-            ShardEntry(path.name, shard.records, size, crc32c, column_crcs, content.identity.hex()),
-            shard.next_index,
-            _common_shape(content.fixed[f"{self.fields[0].name}/shape"]),
-            tuple(self.take_failures(shard.next_index)),
+        names = [each.name for each in fields if each.kind in ("scalar", "vector")]
+        entry = ShardEntry(
+            self.path.name,
+            content.count,
+            self.path.stat().st_size,
+            file_crc32c(self.path),
+            {name: array_crc32c(content.fixed[name], bound) for name in names},
+            content.identity.hex(),
         )
+        shape = _common_shape(content.fixed[f"{fields[0].name}/shape"])
+        return FinishedShard(entry, shape, failures, notes, read_bytes)
 
-    def _content(self, shard: _OpenShard) -> ShardContent:
-        image = self.fields[0]
+    def _content(self) -> ShardContent:
+        chunks, image = self._chunks, self._recipe.fields[0]
+        count = sum(len(chunk.indices) for chunk in chunks)
         fixed: dict[str, NDArray[Any]] = {}
         ragged: dict[str, Ragged] = {}
-        for column in record_columns(self.fields):
+        for column in record_columns(self._recipe.fields):
             if not column.ragged:
-                rows = _join(column, shard.parts)
-                fixed[column.name] = rows.reshape(shard.records, *column.shape)
+                rows = b"".join(chunk.rows[column.name] for chunk in chunks)
+                fixed[column.name] = np.frombuffer(rows, column.numpy_dtype).reshape(count, *column.shape)
             elif column.name != image.name:
-                ragged[column.name] = _join_ragged(column, shard.parts)
-        crcs = b"".join(chunk.crcs[4 * first : 4 * last] for chunk, first, last in shard.parts)
-        sizes = np.concatenate([chunk.sizes[first:last] for chunk, first, last in shard.parts])
-        identity = shard_identity([self.dataset, b"%d" % shard.number, crcs, sizes.astype("<i8").tobytes()])
+                ragged[column.name] = _join_ragged(column, chunks)
+        crcs = b"".join(chunk.crcs for chunk in chunks)
+        sizes = np.concatenate([chunk.sizes for chunk in chunks])
+        parts = [self._dataset(), b"%d" % self._shard.number, crcs, sizes.astype("<i8").tobytes()]
+        identity = shard_identity(parts)
         fixed[CRC32C.name] = apply_masks(identity, np.frombuffer(crcs, "<u4"))
         shape = _common_shape(fixed[f"{image.name}/shape"])
         is_array = image.encoding == "raw" and shape is not None
-        payload = Payload(image.name, shard.path, _offsets(sizes), shape if is_array else None)
-        return ShardContent(shard.records, identity, fixed, ragged, payload)
+        payload = Payload(image.name, self._payload, _offsets(sizes), shape if is_array else None)
+        return ShardContent(count, identity, fixed, ragged, payload)
+
+    def _dataset(self) -> bytes:
+        """Return the dataset's part of the identity: it differs where equal bytes mean different things."""
+        recipe = self._recipe
+        fields = [field.to_json() for field in recipe.fields]
+        return json.dumps([recipe.split, fields, [*recipe.source.classes]]).encode()
 
 
-def _join(column: Column, parts: Sequence[_ChunkPart]) -> NDArray[Any]:
-    """Return a fixed column's rows of several chunks."""
-    size = column.row_bytes
-    rows = [chunk.rows[column.name][size * first : size * last] for chunk, first, last in parts]
-    return np.frombuffer(b"".join(rows), column.numpy_dtype)
+def pack_shard(shard: ShardRange, recipe: Recipe, folder: Path) -> tuple[FinishedShard, Path]:
+    """Pack a shard in this process alone, in files in `folder`; return it and the path of its file."""
+    encoder, draft = ChunkEncoder(recipe, folder), ShardDraft(shard, recipe, folder)
+    position = shard.begin
+    while position < shard.end:
+        chunk, payload = encoder.encode(position, shard.end)
+        for task in draft.add(chunk):
+            write_payload(task, payload)
+            position = draft.written(task.start).stop
+    return draft.finish(), draft.path
 
 
-def _join_ragged(column: Column, parts: Sequence[_ChunkPart]) -> Ragged:
+def _join_ragged(column: Column, chunks: Sequence[Chunk]) -> Ragged:
     """Return a ragged column's rows of several chunks."""
-    rows, lengths = [], []
-    for chunk, first, last in parts:
-        chunk_lengths = chunk.lengths[column.name]
-        begin, end = int(chunk_lengths[:first].sum()), int(chunk_lengths[:last].sum())
-        rows.append(chunk.rows[column.name][begin:end])
-        lengths.append(chunk_lengths[first:last])
-    data = np.frombuffer(b"".join(rows), column.numpy_dtype).reshape(-1, *column.shape)
-    return Ragged(data, _offsets(np.concatenate(lengths) // column.row_bytes))
+    rows = b"".join(chunk.rows[column.name] for chunk in chunks)
+    lengths = np.concatenate([chunk.lengths[column.name] for chunk in chunks])
+    data = np.frombuffer(rows, column.numpy_dtype).reshape(-1, *column.shape)
+    return Ragged(data, _offsets(lengths // column.row_bytes))
 
 
 def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.uint64]:

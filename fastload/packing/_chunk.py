@@ -86,16 +86,23 @@ class Chunk:
     read_bytes: int = 0
     seconds: float = 0.0
 
+    def stored_bytes(self) -> dict[int, int]:
+        """Return the size of each stored record, without its fixed columns, by its source index."""
+        sizes = self.sizes + sum(self.lengths.values(), np.zeros(len(self.sizes), np.int64))
+        return dict(zip(self.indices.tolist(), sizes.tolist(), strict=True))
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The parameters for packing one source, sent to every worker; the first field is the image."""
+    """The parameters for packing one split, sent to every process; the first field is the image."""
 
     source: Source
     fields: tuple[Field, ...]
     encoding: Encoding
     limit: SizeLimit | None
     on_error: OnError
+    format: str = "hdf5"
+    split: str = ""
 
 
 class ChunkEncoder:
@@ -228,17 +235,16 @@ def _lengths(parts: list[Any]) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class PayloadRange:
-    """The position in a file of the payload of a chunk's stored records first … last - 1."""
+class WriteTask:
+    """The place of a chunk's payload: a file, and the offset of the payload in it."""
 
+    start: int
     path: Path
     offset: int
-    first: int
-    last: int
 
 
-def write_payload(target: PayloadRange, buffers: Sequence[Any]) -> None:
-    """Write buffers one after the other from the target's offset on; an OSError names the file."""
+def write_payload(target: WriteTask, buffers: Sequence[Any]) -> None:
+    """Write a chunk's payload; an OSError names the file."""
     try:
         with target.path.open("r+b", buffering=0) as file:
             file.seek(target.offset)

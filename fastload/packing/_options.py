@@ -74,3 +74,22 @@ def check_fields(fields: Sequence[Field]) -> None:
 def _require_one_of(name: str, got: str, allowed: tuple[str, ...]) -> None:
     if got not in allowed:
         raise OptionError(f"{name} must be one of {', '.join(allowed)}, got {got!r}")
+
+
+def ray_address(on: str) -> str | None:
+    """Return the address in `ray=ADDRESS`, None for `ray`; raise OptionError for anything else."""
+    name, sign, address = on.partition("=")
+    if name != "ray" or bool(sign) != bool(address):
+        raise OptionError(f"on must be 'ray' or 'ray=ADDRESS', as in ray=10.0.0.1:6379, got {on!r}")
+    return address or None
+
+
+def check_part(part: tuple[int, int] | None, on: str | None) -> None:
+    """Raise OptionError unless a part is a number from 1 to the count of parts, to be packed here."""
+    if part is None:
+        return
+    if on is not None:
+        raise OptionError("part is for packing without Ray, which packs all parts: leave out part or on")
+    is_pair = isinstance(part, tuple) and len(part) == 2 and all(type(each) is int for each in part)
+    if not is_pair or not 1 <= part[0] <= part[1]:
+        raise OptionError(f"part must be (number, count), as in (3, 16), numbered from 1, got {part!r}")

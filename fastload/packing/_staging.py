@@ -1,69 +1,186 @@
-"""Staging folder: a packed dataset until it is complete, and the state from which packing is resumed.
+"""Staging of a packed dataset until it is complete, and the state from which packing is resumed.
 
 The destination `photos.fl` has a staging folder beside it, `.photos.fl.partial`, with
 
-    lock       held by the packing process
+    lock       held by the packing process, or shared by the processes that pack parts
     dataset/   becomes the destination, by one rename, when everything is written
-    state/     the job, an entry for each finished shard, and the drafts of the unfinished ones
+    state/     the job, its partition, an entry for each finished shard, and the drafts of the unfinished ones
 
-A shard is finished once its entry in state/ exists; the entry is written last.
+At a URL, where nothing can be renamed or locked, shards are written to their final place, the manifest last,
+and the state is in the folder `.partial` inside of the destination.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
-import secrets
 import shutil
-import threading
-from collections.abc import Iterator
-from dataclasses import asdict
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from fastload.errors import DestinationError, PackError
-from fastload.packing._assemble import FinishedShard
-from fastload.packing._chunk import Failure
-from fastload.shards.checksum import file_crc32c
-from fastload.shards.manifest import MANIFEST_NAME, ShardEntry, is_packed, is_shard_name, packed_splits
+from fastload.errors import DestinationError, OptionError, PackError
+from fastload.packing._destination import check_remote_replaceable, check_replaceable
+from fastload.packing._journal import Journal, folder_of
+from fastload.packing._locks import locked
+from fastload.packing._partition import Partition
+from fastload.packing._places import STATE, LocalPlace, Place, RemotePlace
+from fastload.packing.result import PackedSplit
+from fastload.shards.manifest import MANIFEST_NAME, Manifest
+from fastload.shards.remote import RemoteFolder, is_url
 from fastload.system.folders import fsync_folder, replace_folder
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-_ENTRY_SUFFIX = ".finished.json"
-
-# fcntl's locks work between processes; within one process, this set prevents a second packing.
-_locked_here: set[Path] = set()
-_locking = threading.Lock()
+_JOB, _PARTITION = f"{STATE}/job.json", f"{STATE}/partition.json"
+_REMOTE_STATE = ".partial"
 
 
-class Staging:
-    """The staging folder of one packing job, locked while it is used as a context."""
+class Staging(ABC):
+    """The unfinished dataset of one packing job, used as a context."""
 
-    def __init__(self, destination: Path, overwrite: bool) -> None:
+    place: Place
+    destination: Path | RemoteFolder
+
+    def __init__(self, overwrite: bool, is_part: bool) -> None:
+        self._overwrite = overwrite
+        self._is_part = is_part
+        self._job = b""
+
+    @abstractmethod
+    def __enter__(self) -> Staging: ...
+
+    @abstractmethod
+    def __exit__(self, *exception: object) -> None: ...
+
+    def begin(self, job: str | None) -> Journal:
+        """Prepare for a job, described by everything that decides its bytes, and remove the files of another.
+
+        None describes a job that cannot be resumed. Raises DestinationError for a part of another job than
+        the parts before: those may be running.
+        """
+        old = self.place.read(_JOB)
+        if job is None or old is None or old.decode() != job:
+            if not self._is_part:
+                self.place.clear()
+            elif old is not None:
+                raise self._other_parts(json.loads(old), json.loads(job or "{}"))
+            if job is not None:
+                self.place.write(_JOB, job.encode())
+        self._job = (job or "").encode()
+        return self._journal()
+
+    def keep_partition(self, partition: Partition) -> None:
+        """Keep the partition for later runs of the job."""
+        self.place.write(_PARTITION, partition.to_json().encode())
+
+    def kept_partition(self) -> Partition | None:
+        """Return the partition of an earlier run of the job."""
+        data = self.place.read(_PARTITION)
+        return None if data is None else Partition.from_json(data, str(self.destination))
+
+    def resume(self) -> tuple[Journal, Partition]:
+        """Return journal and partition of the job that was begun here; raise PackError if there is none."""
+        job, partition = self.place.read(_JOB), self.kept_partition()
+        if job is None or partition is None:
+            raise PackError(
+                f"{self.destination}: no part of it has been packed: "
+                f"'fastload pack SOURCE {self.destination} --part 1/2' packs the first half"
+            )
+        self._job = job
+        return self._journal(), partition
+
+    def publish(self, manifests: Mapping[str, Manifest]) -> None:
+        """Make the dataset readable at the destination, and remove the rest."""
+        if (self.place.read(_JOB) or b"") != self._job:
+            raise DestinationError(
+                f"{self.destination}: another packing to it has begun meanwhile: wait for it to end, or "
+                "choose another destination"
+            )
+        for split, manifest in manifests.items():
+            self.place.write(f"{folder_of(split)}/{MANIFEST_NAME}", manifest.to_bytes())
+
+    def packed(self, manifests: Mapping[str, Manifest]) -> tuple[PackedSplit, ...]:
+        """Describe the datasets that have these manifests, by their splits."""
+        return tuple(
+            PackedSplit(
+                self._path(split),
+                manifest.records,
+                manifest.size_bytes,
+                manifest.skipped,
+                manifest.kept,
+                manifest.image_shape,
+                manifest.left_out,
+                any(field.is_of_objects for field in manifest.fields),
+            )
+            for split, manifest in manifests.items()
+        )
+
+    def _path(self, split: str) -> Path | str:
+        path = self.destination / f"{split}.fl" if split else self.destination
+        return path if isinstance(path, Path) else str(path)
+
+    def _journal(self) -> Journal:
+        return Journal(self.place, hashlib.sha256(self._job).hexdigest())
+
+    def _other_parts(self, old: dict[str, Any], new: dict[str, Any]) -> DestinationError:
+        """Return the error for a part of another job than the parts before it."""
+        reason = "of another source, or it has changed since"
+        made = zip(old["made"].values(), new["made"].values(), strict=False)
+        for was, now in (*made, (old["options"], new["options"])):
+            for name in sorted(was.keys() | now.keys()):
+                if was.get(name) != now.get(name):
+                    reason = f"with {name} {was.get(name)!r}, and this one has {now.get(name)!r}"
+        return DestinationError(
+            f"{self.destination}: parts of it were packed {reason}: pack all parts alike, or remove "
+            f"{self._state_folder()} to begin again"
+        )
+
+    @abstractmethod
+    def _state_folder(self) -> str: ...
+
+
+def staging_for(
+    dest: str | os.PathLike[str],
+    overwrite: bool,
+    *,
+    is_part: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Staging:
+    """Return the staging of a destination, a path or a URL."""
+    if is_url(dest):
+        if is_part and overwrite:
+            raise OptionError(
+                f"{dest}: parts at a URL cannot replace a dataset: remove it, and leave out --overwrite"
+            )
+        return _RemoteStaging(RemoteFolder(str(dest), storage_options), overwrite, is_part)
+    return LocalStaging(Path(os.path.abspath(os.path.expanduser(dest))), overwrite, is_part)
+
+
+class LocalStaging(Staging):
+    """The staging folder beside a destination, locked while it is used as a context."""
+
+    destination: Path
+    place: LocalPlace
+
+    def __init__(self, destination: Path, overwrite: bool, is_part: bool = False) -> None:
+        super().__init__(overwrite, is_part)
         # Not resolved as a whole: a destination that is a link must not redirect the rename.
         self.destination = destination.parent.resolve() / destination.name
-        self._overwrite = overwrite
-        _check_replaceable(self.destination, overwrite)
+        check_replaceable(self.destination, overwrite)
         self._root = self.destination.with_name(f".{self.destination.name}.partial")
         self._dataset = self._root / "dataset"
         self._state = self._root / "state"
-        self._job = self._state / "job.json"
-        # For payloads and temporary files. Each run has its own folder, because a worker of a killed run may
-        # live a moment longer, and must not write into this run's files.
-        self.drafts = self._state / f"drafts-{secrets.token_hex(4)}"
+        self.place = LocalPlace(self._root)
 
-    def __enter__(self) -> Staging:
+    def __enter__(self) -> LocalStaging:
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(_locked(self._root, self.destination))
+                stack.enter_context(locked(self._root, self.destination, is_shared=self._is_part))
                 stack.callback(self._remove_unfinished)
                 # The previous holder of the lock may have published a moment ago.
-                _check_replaceable(self.destination, self._overwrite)
+                check_replaceable(self.destination, self._overwrite)
                 self._dataset.mkdir(exist_ok=True)
                 self._state.mkdir(exist_ok=True)
             except DestinationError:
@@ -79,170 +196,71 @@ class Staging:
     def __exit__(self, *exception: object) -> None:
         self._release()
 
-    def _remove_unfinished(self) -> None:
-        """Remove everything but the finished shards of a job that can be resumed."""
-        is_resumable = self._job.exists() and any(self._state.glob(f"*{_ENTRY_SUFFIX}"))
-        for folder in [self.drafts] if is_resumable else [self._dataset, self._state]:
-            shutil.rmtree(folder, ignore_errors=True)
+    def begin(self, job: str | None) -> Journal:
+        journal = super().begin(job)
+        if not self._is_part:
+            self._remove_drafts()
+        return journal
 
-    def folder(self, split: str) -> Path:
-        """Return the folder of a split's shards."""
-        return self._dataset / f"{split}.fl" if split else self._dataset
-
-    def begin(self, job: str | None) -> None:
-        """Prepare for a job, described by everything that decides its bytes, and remove the files of another.
-
-        None describes a job that cannot be resumed.
-        """
-        if job is None or not self._job.exists() or self._job.read_text() != job:
-            for folder in (self._dataset, self._state):
-                shutil.rmtree(folder)
-                folder.mkdir()
-            if job is not None:
-                _write_atomically(self._job, job)
-        for drafts in self._state.glob("drafts-*"):
-            shutil.rmtree(drafts, ignore_errors=True)
-        self.drafts.mkdir()
-
-    def resume(self, split: str) -> list[FinishedShard]:
-        """Return the intact shards of a split that an earlier run finished; remove everything else of it."""
-        folder = self.folder(split)
-        folder.mkdir(exist_ok=True)
-        shards: list[FinishedShard] = []
-        while (shard := self._read_finished(split, len(shards))) is not None:
-            shards.append(shard)
-        wanted = {shard.entry.file for shard in shards}
-        for path in folder.iterdir():
-            if path.name not in wanted:
-                path.unlink()
-        return shards
-
-    def note_finished(self, split: str, number: int, shard: FinishedShard) -> None:
-        """Record that a shard is finished, so that a resumed run keeps it."""
-        _write_atomically(self._entry_path(split, number), json.dumps(asdict(shard)))
-
-    def publish(self) -> None:
+    def publish(self, manifests: Mapping[str, Manifest]) -> None:
         """Move the dataset to the destination in one step unless something is there, and remove the rest."""
+        super().publish(manifests)
         _fsync_manifests(self._dataset)
         if os.path.lexists(self.destination):
-            _check_replaceable(self.destination, self._overwrite)
+            check_replaceable(self.destination, self._overwrite)
             replace_folder(self._dataset, self.destination)
         else:
             os.rename(self._dataset, self.destination)
         shutil.rmtree(self._state)
         fsync_folder(self.destination.parent)
 
-    def _entry_path(self, split: str, number: int) -> Path:
-        return self._state / f"{split or 'all'}-{number:05d}{_ENTRY_SUFFIX}"
+    def _remove_unfinished(self) -> None:
+        """Remove everything but the finished shards of a job that can be resumed."""
+        if self._is_part:
+            return  # others may be running
+        is_resumable = self.place.read(_JOB) is not None and any(self._state.glob("*.finished.json"))
+        if is_resumable:
+            self._remove_drafts()
+            return
+        for folder in (self._dataset, self._state):
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def _read_finished(self, split: str, number: int) -> FinishedShard | None:
-        """Return a finished shard if its entry is there and its file is intact."""
-        try:
-            content = json.loads(self._entry_path(split, number).read_text())
-            entry = ShardEntry(**content["entry"])
-            shard = self.folder(split) / entry.file
-            if shard.stat().st_size != entry.size_bytes or file_crc32c(shard) != entry.crc32c:
-                return None
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        shape = content["image_shape"]
-        return FinishedShard(
-            entry,
-            content["next_index"],
-            None if shape is None else (shape[0], shape[1], shape[2]),
-            tuple(Failure(**failure) for failure in content["failures"]),
-        )
+    def _remove_drafts(self) -> None:
+        for drafts in self._state.glob("*draft*"):
+            if drafts.is_dir():
+                shutil.rmtree(drafts, ignore_errors=True)
+            else:
+                drafts.unlink(missing_ok=True)
 
-
-@contextlib.contextmanager
-def _locked(folder: Path, destination: Path) -> Iterator[None]:
-    """Make a staging folder, and hold its lock; remove the folder afterwards if nothing else is in it.
-
-    Not filelock: forked workers inherit its flock, and may outlive a killed run. Raises DestinationError if
-    another run holds the lock.
-    """
-    with _locking:
-        if folder in _locked_here:
-            raise DestinationError(f"{destination}: this process is packing to it already")
-        _locked_here.add(folder)
-    try:
-        with _open_locked(folder, destination) as file:
-            try:
-                yield
-            finally:
-                with contextlib.suppress(OSError):  # a leftover must not turn success into failure
-                    if os.listdir(folder) == [os.path.basename(file.name)]:
-                        os.unlink(file.name)
-                        folder.rmdir()
-    finally:
-        _locked_here.discard(folder)
+    def _state_folder(self) -> str:
+        return str(self._root)
 
 
-def _open_locked(folder: Path, destination: Path) -> BinaryIO:
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            file = open(folder / "lock", "a+b", buffering=0)  # noqa: SIM115 - held until the packing ends
-        except FileNotFoundError:
-            continue  # the process that held the lock has just removed the folder
-        if fcntl is not None:
-            try:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                file.close()
-                raise DestinationError(
-                    f"{destination}: another process is packing to it: wait for it to end, or choose "
-                    "another destination"
-                ) from error
-        # The lock counts only if its file is still at the path: the previous holder may have removed it.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
-                return file
-        file.close()
+class _RemoteStaging(Staging):
+    """The folder at a URL."""
 
+    destination: RemoteFolder
+    place: RemotePlace
 
-def _write_atomically(path: Path, text: str) -> None:
-    draft = path.with_name(path.name + ".draft")
-    draft.write_text(text)
-    os.replace(draft, path)
+    def __init__(self, destination: RemoteFolder, overwrite: bool, is_part: bool) -> None:
+        super().__init__(overwrite, is_part)
+        self.destination = destination
+        state = RemoteFolder(destination / _REMOTE_STATE, destination.storage_options, destination.timeout_s)
+        self.place = RemotePlace(destination, state)
 
+    def __enter__(self) -> _RemoteStaging:
+        check_remote_replaceable(self.destination, self._overwrite, _REMOTE_STATE)
+        return self
 
-def check_apart(source: Any, destination: Path) -> None:
-    """Raise DestinationError if one contains the other: packing would read its output or remove its input."""
-    if not isinstance(source, str | os.PathLike):
-        return
-    origin, target = os.path.realpath(os.path.expanduser(source)), os.path.realpath(destination)
-    if target == origin or (os.path.isdir(origin) and target.startswith(origin + os.sep)):
-        raise DestinationError(
-            f"{destination}: is inside the source {os.fspath(source)}: choose a destination outside of it"
-        )
-    if origin.startswith(target + os.sep):
-        raise DestinationError(
-            f"{destination}: holds the source {os.fspath(source)}: choose another destination"
-        )
+    def __exit__(self, *exception: object) -> None:
+        pass
 
+    def publish(self, manifests: Mapping[str, Manifest]) -> None:
+        super().publish(manifests)
+        self.place.state.clear()
 
-def _check_replaceable(destination: Path, overwrite: bool) -> None:
-    """Raise DestinationError if something at the destination may not be replaced."""
-    if not os.path.lexists(destination):
-        return
-    if not overwrite:
-        raise DestinationError(
-            f"{destination}: exists already: choose another destination, or --overwrite to replace it"
-        )
-    if destination.is_symlink() or not (is_packed(destination) or packed_splits(destination)):
-        raise DestinationError(
-            f"{destination}: is not a packed dataset, so --overwrite does not replace it: "
-            "choose another destination, or remove it yourself"
-        )
-    for path in sorted(destination.rglob("*")):
-        is_file = path.is_symlink() or not path.is_dir()
-        is_own = path.name == MANIFEST_NAME or is_shard_name(path.name) if is_file else is_packed(path)
-        if not is_own:
-            raise DestinationError(
-                f"{destination}: also holds {str(path.relative_to(destination))!r}, which packing did not "
-                "make and does not delete: move it away first"
-            )
+    def _state_folder(self) -> str:
+        return self.place.state.url
 
 
 def _fsync_manifests(folder: Path) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import FastloadError, PackError
-from fastload.packing._chunk import Chunk, ChunkEncoder, PayloadRange, Recipe, write_payload
+from fastload.packing._chunk import Chunk, ChunkEncoder, Recipe, WriteTask, write_payload
 from fastload.sources.files import OUT_OF_DESCRIPTORS
 from fastload.system import signals
 from fastload.system.memory import keep_freed_memory
@@ -40,7 +40,7 @@ _CHECK_INTERVAL_S = 1.0
 # does not answer; torch waits as long for its own (MP_STATUS_CHECK_INTERVAL).
 _JOIN_LIMIT_S = 5.0
 
-_RESUMES = "pack again, which resumes (with a Python dataset, it starts over)"
+RESUMES = "pack again, which resumes (with a Python dataset, it starts over)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,6 @@ class EncodeTask:
 
     start: int
     stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class WriteTask:
-    """To a worker: write the payload of the chunk from `start` to these ranges."""
-
-    start: int
-    ranges: tuple[PayloadRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +104,20 @@ class WorkerPool:
             self._workers.append(_Worker(process, connection))
         worker_end.close()
 
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
     @property
     def count(self) -> int:
         """The number of workers."""
         return len(self._workers)
+
+    def is_idle(self) -> bool:
+        """Return True if no worker has anything to do."""
+        return not any(worker.unwritten for worker in self._workers)
 
     def has_room(self) -> bool:
         """Return True if some worker can take another chunk."""
@@ -176,18 +178,18 @@ class WorkerPool:
         return message
 
 
-def describe_failure(error: Exception, folder: Path) -> FastloadError:
-    """Return an error with the next step, which any process can unpickle."""
+def describe_failure(error: Exception, where: object) -> FastloadError:
+    """Return an error at a path or a machine, with the next step; any process can unpickle it."""
     if isinstance(error, FastloadError):
         return error
     if isinstance(error, OSError):
         reason = os.strerror(error.errno) if error.errno else error
         if error.errno in OUT_OF_DESCRIPTORS:
             return PackError(
-                f"{error.filename or folder}: cannot be opened ({reason}): raise the limit "
-                f"('ulimit -n 4096'); {_RESUMES}"
+                f"{error.filename or where}: cannot be opened ({reason}): raise the limit "
+                f"('ulimit -n 4096'); {RESUMES}"
             )
-        return PackError(f"{error.filename or folder}: cannot be written ({reason}): {_RESUMES}")
+        return PackError(f"{error.filename or where}: cannot be written ({reason}): {RESUMES}")
     if isinstance(error, MemoryError):
         return PackError(
             "a packing process ran out of memory: store smaller images, or pack with fewer workers"
@@ -210,7 +212,7 @@ def _death_error(worker: _Worker) -> FastloadError:
     cause = ", killed: perhaps for lack of memory" if code == -9 else ""
     return PackError(
         f"packing process {worker.process.pid} died (exit code {code}{cause}): "
-        f"{_RESUMES}; fewer --workers take less memory"
+        f"{RESUMES}; fewer --workers take less memory"
     )
 
 
@@ -218,7 +220,7 @@ def _work(recipe: Recipe, connection: Connection, temporary: Path, inherited: Se
     signals.set_worker_signals()
     for other in inherited:
         other.close()
-    _use_one_thread()
+    use_one_thread()
     keep_freed_memory()  # for the next chunk: otherwise, of 52 µs a photo with `keep`, 12 are page faults
     try:
         temporary.mkdir(exist_ok=True)
@@ -241,9 +243,7 @@ def _serve(encoder: ChunkEncoder, connection: Connection) -> None:
             chunk, payloads[task.start] = encoder.encode(task.start, task.stop)
             connection.send(chunk)
         else:
-            payload = payloads.pop(task.start)
-            for each in task.ranges:
-                write_payload(each, payload[each.first : each.last])
+            write_payload(task, payloads.pop(task.start))
             connection.send(Written(task.start))
 
 
@@ -259,7 +259,7 @@ def _receive_tasks(connection: Connection, tasks: queue.SimpleQueue[EncodeTask |
     os._exit(1)
 
 
-def _use_one_thread() -> None:
+def use_one_thread() -> None:
     """Use one thread: there are as many workers as cores, and thread pools can hang after a fork."""
     from fastload.images.opencv import cv2
 

@@ -1,13 +1,13 @@
-"""Packing of a source into packed datasets: options, encoding, splits, result."""
+"""Packing of a source into packed datasets: options, encoding, partition, shards, result."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from fastload._version import __version__
@@ -15,14 +15,27 @@ from fastload.errors import FastloadError, OptionError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
 from fastload.images.opencv import cv2, require_opencv
-from fastload.packing._chunk import Chunk, Recipe
-from fastload.packing._options import DEFAULT_SHARD_BYTES, OnError, PackOptions, check_fields, limit_of
-from fastload.packing._split import pack_split, require_records
-from fastload.packing._staging import Staging, check_apart
+from fastload.packing._chunk import Recipe
+from fastload.packing._cuts import cut
+from fastload.packing._destination import check_apart
+from fastload.packing._executor import Executor
+from fastload.packing._journal import Journal
+from fastload.packing._local import LocalExecutor
+from fastload.packing._options import (
+    DEFAULT_SHARD_BYTES,
+    OnError,
+    PackOptions,
+    check_fields,
+    check_part,
+    limit_of,
+    ray_address,
+)
+from fastload.packing._partition import Partition, SplitPartition, require_records
+from fastload.packing._staging import Staging, staging_for
 from fastload.packing._workers import describe_failure
 from fastload.packing.choose import EncodingChoice, choose_encoding, combine, estimate_stats
-from fastload.packing.result import PackedSplit, PackProgress, PackResult
-from fastload.shards.manifest import MANIFEST_NAME, Manifest, Skipped
+from fastload.packing.result import PackProgress, PackResult
+from fastload.shards.manifest import Manifest
 from fastload.shards.schema import Field
 from fastload.sources import ColumnKind, Source, open_source
 from fastload.system import signals
@@ -47,29 +60,32 @@ def pack(
     space: int | str | None = None,
     fields: Sequence[Field] | None = None,
     columns: Mapping[str, ColumnKind] | None = None,
+    on: str | None = None,
+    part: tuple[int, int] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackResult:
     """Pack a folder of images, a table or a dataset into shards.
 
     Nothing appears at `dest` until everything is written. If packing was interrupted, or even killed, the
     same call resumes it: it keeps all finished shards and repeats the rest. With a dataset as the source, it
-    starts over. The bytes written do not depend on the number of workers.
+    starts over. The bytes written do not depend on the number of workers, nor on where they run.
 
     Args:
         source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; a dataset of
             YOLO, COCO or Pascal VOC, or of images with masks; files of WebDataset, Hugging Face, LMDB or HDF5
             (see docs/packing.md); or a map-style dataset whose samples are (image, target) or dicts with an
             "image".
-        dest: The packed dataset to make, by convention `NAME.fl`. For several splits, a folder with one
-            packed dataset for each.
+        dest: The packed dataset to make, by convention `NAME.fl`, or its URL, such as `s3://bucket/NAME.fl`.
+            For several splits, a folder with one packed dataset for each.
         format: The container, `hdf5` or `lmdb`.
         encode: The way images are stored: `keep` (the source's bytes), `tiled` (lossless, crops decode
             faster), `jpeg`, `yuv420`, `raw`, or `auto`.
         quality: The quality of `jpeg`, 1 to 100.
         workers: The number of processes; None for one per usable CPU.
-        shard_size: The size at which a new shard begins, in bytes or as `256MB`.
+        shard_size: The size that shards aim at, in bytes or as `256MB`.
         on_error: What to do with a file that is not a readable image: `fail`, `skip` or `keep`.
-        overwrite: Replace a packed dataset at `dest`, in one step at the end.
+        overwrite: Replace a packed dataset at `dest`, in one step at the end; at a URL, when packing begins.
         max_side: Shrink images whose longer side is larger, to this many pixels.
         shorter_side: Shrink images whose shorter side is larger, to this many pixels.
         size: Resize every image to exactly (height, width), or to a square.
@@ -77,18 +93,24 @@ def pack(
         fields: The fields other than the image, if a dataset's first sample does not show them.
         columns: The kinds of a table's columns, by their headers, where the cells do not show them: `text`,
             `int`, `float`, or `path` for further images.
-        progress: Called in this process after every chunk.
+        on: `ray` or `ray=ADDRESS` to pack on a Ray cluster, whose nodes all reach source and destination.
+        part: (number, count), as in (3, 16), to pack only this part of the shards, numbered from 1; `merge`
+            makes the dataset of all parts.
+        storage_options: Options of fsspec's file system, if `dest` is a URL.
+        progress: Called in this process after every chunk, on Ray after every shard.
 
     Returns:
-        The packed datasets, and decisions about the source.
+        The packed datasets, and decisions about the source. For a part, what it holds of each.
 
     Raises:
         OptionError: An option is invalid.
         SourceError: The source cannot be read, or with `on_error="fail"` one of its records cannot.
-        DestinationError: `dest` exists, or another process is packing to it.
-        PackError: The disk is full, or a process died.
+        DestinationError: `dest` exists, another process is packing to it, or parts of another source or with
+            other options were packed there.
+        PackError: The disk is full, a process died, or the Ray cluster cannot be reached.
+        RemoteError: The server of a URL does not answer, or refuses.
         ToolMissingError: `tiled` was requested and jpegtran is not installed.
-        LibraryMissingError: OpenCV cannot be imported.
+        LibraryMissingError: OpenCV, Ray, or the package for a URL's protocol cannot be imported.
     """
     require_opencv()
     options = PackOptions(
@@ -102,55 +124,87 @@ def pack(
     )
     if workers is not None and not (isinstance(workers, int) and workers >= 1):
         raise OptionError(f"workers must be a whole number, at least 1, got {workers!r}")
+    check_part(part, on)
     check_fields(fields or ())
-    destination = Path(os.path.abspath(os.path.expanduser(dest)))
-    check_apart(source, destination)
+    check_apart(source, dest)
     began = time.perf_counter()
-    with signals.unwinding(), Staging(destination, overwrite) as staging:
+    executor = _executor(on, workers, source)
+    staging = staging_for(dest, overwrite, is_part=part is not None, storage_options=storage_options)
+    with signals.unwinding(), staging:
         try:
-            sources = open_source(source, fields, columns)
-            return _PackJob(sources, options, workers or usable_cpus(), staging, progress, began).run()
+            with executor as packing:
+                sources = open_source(source, fields, columns)
+                return _PackJob(sources, options, part, packing, staging, progress, began).run()
         except (FastloadError, BrokenPipeError):  # BrokenPipeError: the reader of the progress is gone
             raise
         except OSError as error:
-            raise describe_failure(error, destination) from error
+            raise describe_failure(error, staging.destination) from error
+
+
+def _executor(
+    on: str | None, workers: int | None, source: Any
+) -> contextlib.AbstractContextManager[Executor]:
+    if on is None:
+        return contextlib.nullcontext(LocalExecutor(workers or usable_cpus()))
+    address = ray_address(on)
+    if workers is not None:
+        raise OptionError(
+            "workers are processes of this machine, and on='ray' uses those of Ray: leave one out"
+        )
+    from fastload.packing._ray import connected
+
+    is_path = isinstance(source, str | os.PathLike) and os.path.exists(os.path.expanduser(source))
+    return connected(address, os.path.abspath(os.path.expanduser(source)) if is_path else None)
 
 
 @dataclass
 class _PackJob:
-    """The packing of all splits of a source into a staging folder."""
+    """The packing of all splits of a source, or of a part of their shards."""
 
     sources: Mapping[str, Source]
     options: PackOptions
-    workers: int
+    part: tuple[int, int] | None
+    executor: Executor
     staging: Staging
     progress: Callable[[PackProgress], None] | None
     began: float
     state: PackProgress = field(init=False)
-    notes: list[str] = field(default_factory=list, init=False)
-
-    def __post_init__(self) -> None:
-        self.state = PackProgress("", 0, sum(map(len, self.sources.values())), 0, 0, 0, 0.0)
 
     def run(self) -> PackResult:
-        """Pack every split and publish them together."""
+        """Pack every shard that is not finished yet; publish the dataset unless this is a part of it."""
         for source in self.sources.values():
-            require_records(source, len(source))
+            require_records(source.name, len(source), len(source))
         choice = self._choose_encoding()
         encoding = encoding_named(choice.encode, self.options.quality)
-        fingerprints = {split: source.fingerprint() for split, source in self.sources.items()}
-        # Everything that determines the output's bytes: packing is resumed only if all of it is the same.
-        job = {
-            "sources": fingerprints,
-            "options": asdict(self.options),
-            "made": {split: self._provenance(source, encoding) for split, source in self.sources.items()},
-        }
-        self.staging.begin(None if None in fingerprints.values() else json.dumps(job, sort_keys=True))
-        manifests = {
-            split: self._pack_split(split, source, encoding) for split, source in self.sources.items()
-        }
-        self.staging.publish()
-        return self._result(manifests, choice)
+        recipes = {split: self._recipe(split, source, encoding) for split, source in self.sources.items()}
+        manifests = {split: self._manifest(recipe) for split, recipe in recipes.items()}
+        journal = self.staging.begin(self._description(manifests))
+        partition = self.staging.kept_partition() or self._partition(recipes, manifests, journal)
+        shards = partition.part(*self.part) if self.part else partition.shards
+        finished = {shard: found for shard in shards if (found := journal.read(shard)) is not None}
+        resumed = sum(shard.end - shard.begin for shard in finished)
+        total = sum(shard.end - shard.begin for shard in shards)
+        self.state = PackProgress("", resumed, total, resumed, 0, 0, 0.0)
+        for split, recipe in recipes.items():
+            self.state = replace(self.state, split=split)
+            if left := [shard for shard in shards if shard.split == split and shard not in finished]:
+                finished |= self.executor.pack(recipe, left, journal, self._report)
+        manifests = partition.manifests(finished)
+        if self.part is None:
+            self.staging.publish(manifests)
+        notes = sorted(note for shard in finished.values() for note in shard.notes)
+        sources = self.sources.values()
+        return PackResult(
+            splits=self.staging.packed(manifests),
+            encoding=choice.encode,
+            reason=choice.reason,
+            classes=next(iter(sources)).classes,
+            read_bytes=self.state.read_bytes,
+            resumed=resumed,
+            seconds=time.perf_counter() - self.began,
+            warnings=(*(warning for source in sources for warning in source.warnings), *notes),
+            columns={name: meaning for source in sources for name, meaning in source.columns.items()},
+        )
 
     def _choose_encoding(self) -> EncodingChoice:
         options = self.options
@@ -165,84 +219,64 @@ class _PackJob:
             space_bytes=options.space_bytes,
         )
 
-    def _provenance(self, source: Source, encoding: Encoding) -> dict[str, Any]:
-        """Return the manifest's description of how a split is made."""
-        limit = self.options.limit
+    def _recipe(self, split: str, source: Source, encoding: Encoding) -> Recipe:
+        options = self.options
+        fields = (Field("image", "image", encoding=encoding.name), *source.fields)
+        return Recipe(source, fields, encoding, options.limit, options.on_error, options.format, split)
+
+    def _manifest(self, recipe: Recipe) -> Manifest:
+        """Return the manifest of a split without its shards."""
+        source, limit = recipe.source, recipe.limit
         further: dict[str, Any] = {"columns": dict(source.columns)} if source.columns else {}
         if source.details or source.is_upright:
             further["details"] = dict(source.details) | ({"is_upright": True} if source.is_upright else {})
-        return {
+        made = {
             "fastload": __version__,
             "opencv": cv2.__version__,
             "source": source.name,
             "source_kind": source.kind,
-            "encoding": {"name": encoding.name, **encoding.parameters()},
+            "encoding": {"name": recipe.encoding.name, **recipe.encoding.parameters()},
             "limit": None if limit is None else asdict(limit),
-            "on_error": self.options.on_error,
+            "on_error": recipe.on_error,
             "shard_bytes": self.options.shard_bytes,
             **further,
         }
+        return Manifest(recipe.format, recipe.fields, source.classes, (), made, left_out=source.left_out)
 
-    def _pack_split(self, split: str, source: Source, encoding: Encoding) -> Manifest:
-        options = self.options
-        fields = (Field("image", "image", encoding=encoding.name), *source.fields)
-        recipe = Recipe(source, fields, encoding, options.limit, options.on_error)
-        finished = self.staging.resume(split)
-        resumed = finished[-1].next_index if finished else 0
-        records = self.state.records + resumed
-        self.state = replace(self.state, split=split, records=records, resumed=self.state.resumed + resumed)
-        failures = pack_split(split, recipe, finished, options, self.staging, self.workers, self._report)
-        shapes = {shard.image_shape for shard in finished}
-        manifest = Manifest(
-            container=options.format,
-            fields=fields,
-            classes=source.classes,
-            shards=tuple(shard.entry for shard in finished),
-            made=self._provenance(source, encoding),
-            image_shape=shapes.pop() if len(shapes) == 1 else None,
-            skipped=tuple(Skipped(each.key, each.reason) for each in failures if not each.is_kept),
-            kept=tuple(Skipped(each.key, each.reason) for each in failures if each.is_kept),
-            left_out=source.left_out,
-        )
-        (self.staging.folder(split) / MANIFEST_NAME).write_bytes(manifest.to_bytes())
-        return manifest
+    def _description(self, manifests: Mapping[str, Manifest]) -> str | None:
+        """Return everything that decides the output's bytes; None if the source may change unnoticed."""
+        fingerprints = {split: source.fingerprint() for split, source in self.sources.items()}
+        if None in fingerprints.values():
+            if self.part is not None:
+                raise OptionError(
+                    "parts must be of a source that shows its changes, such as files, got a Python dataset: "
+                    "pack it in one go, or on Ray"
+                )
+            return None
+        made = {split: manifest.made for split, manifest in manifests.items()}
+        job = {"sources": fingerprints, "options": asdict(self.options), "made": made}
+        return json.dumps(job, sort_keys=True)
 
-    def _report(self, chunk: Chunk) -> None:
-        """Count a chunk that is written, and report the progress."""
-        self.notes += chunk.notes
+    def _partition(
+        self, recipes: Mapping[str, Recipe], manifests: Mapping[str, Manifest], journal: Journal
+    ) -> Partition:
+        """Decide which records each shard takes, and keep that for later runs and for other parts."""
+        splits = []
+        for split, recipe in recipes.items():
+            cuts = cut(recipe, self.options.shard_bytes, journal, self.executor)
+            splits.append(SplitPartition(split, tuple(cuts), manifests[split]))
+        partition = Partition(tuple(splits), self.part[1] if self.part else 1)
+        self.staging.keep_partition(partition)
+        return partition
+
+    def _report(self, records: int, read_bytes: int, written_bytes: int) -> None:
+        """Count what was packed, and report the progress."""
         self.state = replace(
             self.state,
-            records=self.state.records + chunk.stop - chunk.start,
-            read_bytes=self.state.read_bytes + chunk.read_bytes,
-            written_bytes=self.state.written_bytes + int(chunk.sizes.sum()),
+            records=self.state.records + records,
+            read_bytes=self.state.read_bytes + read_bytes,
+            written_bytes=self.state.written_bytes + written_bytes,
             seconds=time.perf_counter() - self.began,
         )
         if self.progress is not None:
             self.progress(self.state)
-
-    def _result(self, manifests: Mapping[str, Manifest], choice: EncodingChoice) -> PackResult:
-        destination = self.staging.destination
-        splits = tuple(
-            PackedSplit(
-                destination / f"{split}.fl" if split else destination,
-                manifest.records,
-                manifest.size_bytes,
-                manifest.skipped,
-                manifest.kept,
-                manifest.image_shape,
-                manifest.left_out,
-            )
-            for split, manifest in manifests.items()
-        )
-        sources = self.sources.values()
-        return PackResult(
-            splits=splits,
-            encoding=choice.encode,
-            reason=choice.reason,
-            classes=next(iter(manifests.values())).classes,
-            read_bytes=self.state.read_bytes,
-            resumed=self.state.resumed,
-            seconds=time.perf_counter() - self.began,
-            warnings=(*(warning for source in sources for warning in source.warnings), *sorted(self.notes)),
-            columns={name: meaning for source in sources for name, meaning in source.columns.items()},
-        )

@@ -1,4 +1,4 @@
-"""Progress and result of `pack`."""
+"""Progress and results of `pack` and `merge`."""
 
 from __future__ import annotations
 
@@ -34,30 +34,32 @@ class PackProgress:
 
 @dataclass(frozen=True, slots=True)
 class PackedSplit:
-    """One packed dataset made by `pack`.
+    """One packed dataset made by `pack` or `merge`, or the part of it that was packed.
 
     Attributes:
-        path: Its folder.
+        path: Its folder, or its URL.
         records: The number of its records.
         size_bytes: The size of its shards.
         skipped: Source files that were left out because they cannot be read.
         kept: Source files that were stored although they are not readable images.
         image_shape: The (height, width, channels) that all images share, or None.
         left_out: Files of the source that are not records.
+        has_objects: Its samples have objects, of which there may be different numbers.
     """
 
-    path: Path
+    path: Path | str
     records: int
     size_bytes: int
     skipped: tuple[Skipped, ...]
     kept: tuple[Skipped, ...]
     image_shape: tuple[int, int, int] | None
     left_out: tuple[LeftOut, ...]
+    has_objects: bool
 
 
 @dataclass(frozen=True, slots=True)
 class PackResult:
-    """Result of `pack`.
+    """Result of `pack` or `merge`.
 
     Attributes:
         splits: The packed datasets: one, or one for each of train, val, test.

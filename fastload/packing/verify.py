@@ -17,13 +17,23 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
+from google_crc32c import extend
 
-from fastload.errors import AccessError, DamageError, DecodeError, FastloadError, FormatError, OptionError
+from fastload.errors import (
+    AccessError,
+    DamageError,
+    DecodeError,
+    FastloadError,
+    FormatError,
+    OptionError,
+    RemoteMissingError,
+)
 from fastload.images.consistency import find_contradiction
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.files import opening
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, looks_packed, read_manifest
 from fastload.shards.records import Record, RecordReader
+from fastload.shards.remote import RemoteFolder, changed, is_url, require_unchanged
 from fastload.shards.schema import Field
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus
@@ -71,7 +81,8 @@ def verify(
     """Check every byte of a packed dataset.
 
     Args:
-        path: The packed dataset.
+        path: The packed dataset, or its URL: each shard is then fetched once, compared with the checksum in
+            the manifest, and not kept.
         check: `checksums`; or `pixels`, which also decodes every image, and reports those that cannot be
             decoded or differ from their recorded size. Files that the manifest lists as kept although they
             are not readable images are not decoded.
@@ -84,12 +95,17 @@ def verify(
     Raises:
         AccessError: A file may not be read.
         FormatError: The path holds no packed dataset at all.
-        OptionError: `workers` or `check` is invalid.
+        OptionError: `workers` or `check` is invalid, or `check` is `pixels` for a URL.
+        RemoteError: The server of a URL cannot be reached.
     """
     if check not in get_args(Check):
         raise OptionError(f"check must be one of {', '.join(get_args(Check))}, got {check!r}")
     if workers is not None and workers < 1:
         raise OptionError(f"workers must be at least 1, got {workers}")
+    if is_url(path):
+        if check != "checksums":
+            raise OptionError(f"{path}: pixels are checked on this machine: copy the dataset here first")
+        return _verify_remote(RemoteFolder(str(path)), progress)
     folder = Path(path)
     try:
         manifest = read_manifest(folder)
@@ -122,6 +138,26 @@ def verify(
     ]
     found = [damage for number in sorted(damages) for damage in damages[number]]
     return VerifyResult(manifest.records, done, (*found, *unlisted))
+
+
+def _verify_remote(remote: RemoteFolder, progress: Callable[[int, int], None] | None) -> VerifyResult:
+    manifest = read_manifest(remote)
+    damages = []
+    done = 0
+    for entry in manifest.shards:
+        crc = 0
+        try:
+            require_unchanged(remote, entry)
+            for part in remote.parts(entry.file, entry.size_bytes):
+                crc = extend(crc, part)
+                done += len(part)
+                if progress is not None:
+                    progress(done, manifest.size_bytes)
+            if format(crc, "08x") != entry.crc32c:
+                raise changed(remote, entry, f"checksum {crc:08x}")
+        except (DamageError, RemoteMissingError) as error:
+            damages.append(Damage(entry.file, None, str(error)))
+    return VerifyResult(manifest.records, done, tuple(damages))
 
 
 def _check_shard(folder: Path, number: int, check: Check) -> list[Damage]:

@@ -169,18 +169,26 @@ class Hdf5Reader:
     """Reader of one HDF5 shard: all arrays are read-only views of the mapped file."""
 
     def __init__(self, path: Path, columns: Sequence[Column], entry: ShardEntry) -> None:
+        with opening(path, entry) as self.stamp, h5py.File(path, "r", locking=False) as file:
+            mapping = _map(path)
+            self._view_identity(file, mapping)
+            require_identity(path, self.identity(), entry)
+            self._view_columns(file, mapping, columns, entry)
+
+    def _view_identity(self, file: h5py.File, mapping: mmap.mmap) -> None:
+        identity = _view_of(file, mapping, IDENTITY_NAME, np.dtype(np.uint8))
+        _require_shape(IDENTITY_NAME, identity, (IDENTITY_BYTES,))
+        self._identity = identity.data
+
+    def _view_columns(
+        self, file: h5py.File, mapping: mmap.mmap, columns: Sequence[Column], entry: ShardEntry
+    ) -> None:
         self.count = entry.records
         self._fixed: dict[str, NDArray[Any]] = {}
         self._fixed_bytes: dict[str, ByteArray] = {}
         self._ragged: dict[str, tuple[ByteArray, memoryview, int]] = {}
-        with opening(path, entry) as self.stamp, h5py.File(path, "r", locking=False) as file:
-            mapping = _map(path)
-            identity = _view_of(file, mapping, IDENTITY_NAME, np.dtype(np.uint8))
-            _require_shape(IDENTITY_NAME, identity, (IDENTITY_BYTES,))
-            self._identity = identity.data
-            require_identity(path, self.identity(), entry)
-            for column in columns:
-                self._add(file, mapping, column)
+        for column in columns:
+            self._add(file, mapping, column)
         self._checksummed: list[tuple[ByteArray, memoryview | None, int]] = [
             self._ragged.get(column.name) or (self._fixed_bytes[column.name], None, 0)
             for column in columns

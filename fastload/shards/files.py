@@ -65,7 +65,7 @@ def opening(path: Path, entry: ShardEntry) -> Iterator[Stamp]:
         ) from error
 
 
-def require_identity(path: Path, found: bytes, entry: ShardEntry) -> None:
+def require_identity(path: Path | str, found: bytes, entry: ShardEntry) -> None:
     """Raise DamageError unless a shard has the identity that the manifest lists."""
     if found.hex() != entry.identity:
         raise DamageError(

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fastload.errors import HOW_TO_INSTALL, AccessError, FormatError
+from fastload.errors import HOW_TO_INSTALL, AccessError, FormatError, RemoteMissingError
 from fastload.shards._entries import MOST_RECORDS
 from fastload.shards._entries import LeftOut as LeftOut
 from fastload.shards._entries import ShardEntry as ShardEntry
@@ -24,6 +24,7 @@ from fastload.shards._entries import Skipped as Skipped
 from fastload.shards._entries import is_shard_name as is_shard_name
 from fastload.shards._json_values import JsonValue
 from fastload.shards.files import stamp_of, unreadable
+from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Column, Field, record_columns
 
 FORMAT_VERSION = 3
@@ -192,8 +193,24 @@ def _digest_of_blank(data: bytes) -> bytes:
     return hashlib.sha256(data).hexdigest().encode()
 
 
-def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
-    """Read the manifest of the packed dataset in `folder`; raise AccessError or FormatError if that fails."""
+def read_manifest(folder: str | os.PathLike[str] | RemoteFolder) -> Manifest:
+    """Read the manifest of the packed dataset in `folder`.
+
+    Raises:
+        AccessError: It may not be read.
+        FormatError: There is none, or it is damaged.
+        RemoteError: The server of a remote one cannot be reached.
+    """
+    if is_url(folder):
+        folder = RemoteFolder(str(folder))
+    if isinstance(folder, RemoteFolder):
+        try:
+            return Manifest.from_bytes(folder.read(MANIFEST_NAME), folder / MANIFEST_NAME)
+        except RemoteMissingError as error:
+            raise FormatError(
+                f"{folder}: is not a packed dataset, it has no {MANIFEST_NAME}: check the URL; "
+                f"'fastload pack SOURCE {folder}' makes one"
+            ) from error
     path = Path(folder) / MANIFEST_NAME
     try:
         data = _read_bytes(path)

@@ -19,10 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError, FormatError, OptionError, RecordIndexError
+from fastload.shards._copies import Copies
+from fastload.shards._remote_shards import RemoteShards
 from fastload.shards.checksum import array_crc32c, identity_crc, record_crc32c, row_mask
 from fastload.shards.container import ByteArray, ShardReader
 from fastload.shards.files import stamp_of, unreadable
 from fastload.shards.manifest import read_manifest
+from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import CRC32C, Column
 from fastload.shards.shard import max_open_shards, open_within_limit
 from fastload.shards.values import ValueReader, value_reader
@@ -90,14 +93,27 @@ class _ShardBatch(NamedTuple):
 
 
 class RecordReader:
-    """The records of one packed dataset, by index; see `PackedDataset` for `verify`."""
+    """The records of one packed dataset, by index; see `PackedDataset` for `verify`.
 
-    def __init__(self, folder: str | os.PathLike[str], verify: Verify = "once") -> None:
+    Copies of a remote dataset's shards are kept below `cache_folder`, which may hold `most_bytes`.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] | RemoteFolder,
+        verify: Verify = "once",
+        cache_folder: str | os.PathLike[str] | None = None,
+        most_bytes: int | None = None,
+    ) -> None:
         if verify not in get_args(Verify):
             raise OptionError(f"verify must be always, once or never, got {verify!r}")
-        # Absolute, so that a later change of the working directory has no effect.
-        self.folder = Path(os.path.abspath(os.path.expanduser(folder)))
+        place = RemoteFolder(str(folder)) if is_url(folder) else folder
+        if not isinstance(place, RemoteFolder):
+            # Absolute, so that a later change of the working directory has no effect.
+            place = Path(os.path.abspath(os.path.expanduser(place)))
+        self.folder: Path | RemoteFolder = place
         self.verify = verify
+        self._cache = cache_folder, most_bytes
         self.manifest = read_manifest(self.folder)
         self._prepare()
 
@@ -122,12 +138,16 @@ class RecordReader:
                 "do not trust this dataset"
             ) from error
         self._verified = np.frombuffer(memory, np.uint8)
+        self.remote: RemoteShards | None = None
+        if isinstance(self.folder, RemoteFolder):
+            self.remote = RemoteShards(self.folder, manifest, Copies(self.folder, *self._cache), self._open)
 
     def __len__(self) -> int:
         return self._count
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"folder": self.folder, "verify": self.verify, "manifest": self.manifest}
+        kept = ("folder", "verify", "manifest", "_cache")
+        return {name: value for name, value in self.__dict__.items() if name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -140,6 +160,8 @@ class RecordReader:
                 f"{self.folder}: index {index} is out of range for {self._count:,} records"
             )
         number = bisect_right(self._ends, index)
+        if self.remote is not None and number not in self._open:
+            self._fetch(np.array([index]))
         shard = self._shard(number)
         row = index - (self._ends[number - 1] if number else 0)
         if self.verify != "never":
@@ -153,7 +175,12 @@ class RecordReader:
         return Record(index, shard, index - (self._ends[number - 1] if number else 0), self._values)
 
     def verify_records(self, indices: NDArray[np.int64]) -> None:
-        """Verify some records according to `verify`; raise DamageError for the first damaged one."""
+        """Verify some records according to `verify`; raise DamageError for the first damaged one.
+
+        Those of a remote dataset are fetched, all at once, before they are verified.
+        """
+        if self.remote is not None:
+            self._fetch(indices)
         if self.verify == "never":
             return
         if self.verify == "once":
@@ -190,7 +217,7 @@ class RecordReader:
     def prefetch(self, name: str, indices: NDArray[np.int64]) -> None:
         """Ask the kernel to read some records' bytes of a ragged column from disk, without waiting."""
         # With more shards than can be open at once, hints would only open and close them in turn.
-        if len(self._ends) > max_open_shards(self.manifest.container):
+        if self.remote is not None or len(self._ends) > max_open_shards(self.manifest.container):
             return
         # Two records stand for all: a hint costs a microsecond, and a batch may need hundreds.
         sample = self._by_shard(indices[[0, -1]] if len(indices) else indices)
@@ -214,7 +241,10 @@ class RecordReader:
         epoch = seed, os.getpid()
         if epoch != self._epoch:
             self._epoch = epoch
-            self._recheck = set(self._open)
+            if self.remote is None:
+                self._recheck = set(self._open)
+            else:
+                self.remote.begin_epoch()
 
     def is_open(self, number: int) -> bool:
         """Return True if shard `number` is open in this process."""
@@ -239,15 +269,35 @@ class RecordReader:
         return array
 
     def _by_shard(self, indices: NDArray[np.int64]) -> list[_ShardBatch]:
+        parts = self._split(indices)
+        return [_ShardBatch(self._shard(number), positions, rows) for number, positions, rows in parts]
+
+    def _split(self, indices: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
+        """Return, for each shard that records are in, its number, their positions and their rows there."""
         if len(self._ends) == 1:
-            return [_ShardBatch(self._shard(0), np.arange(len(indices)), indices)]
-        numbers = np.searchsorted(np.array(self._ends), indices, side="right")
+            return [(0, np.arange(len(indices)), indices)]
+        numbers = self.shards_of(indices)
         parts = []
         for number in np.unique(numbers).tolist():
             positions = np.flatnonzero(numbers == number)
             first = self._ends[number - 1] if number else 0
-            parts.append(_ShardBatch(self._shard(number), positions, indices[positions] - first))
+            parts.append((number, positions, indices[positions] - first))
         return parts
+
+    def shards_of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of each record's shard."""
+        return np.searchsorted(np.array(self._ends), indices, side="right")
+
+    def _fetch(self, indices: NDArray[np.int64]) -> None:
+        """Fetch some records of a remote dataset: by whole shards, or by ranges of them."""
+        assert self.remote is not None
+        for number, _, rows in self._split(indices):
+            shard = self._open.get(number)
+            if self.remote.is_outdated(number, shard, len(rows)):
+                self.close_shard(number)
+            shard = self._open.get(number) or self._open_shard(number)
+            # What comes again is verified again.
+            self._verified[self.remote.hold(shard, rows) + self._ends[number] - shard.count] = 0
 
     def _shard(self, number: int) -> ShardReader:
         if number in self._recheck:
@@ -258,7 +308,7 @@ class RecordReader:
 
     def _reopen_if_changed(self, number: int) -> None:
         """Reopen a shard, and verify its records again, if its file was replaced or written to."""
-        path = self.folder / self.manifest.shards[number].file
+        path = Path(self.folder / self.manifest.shards[number].file)
         shard = self._open.get(number)
         try:
             is_same = shard is None or stamp_of(path) == shard.stamp
@@ -277,7 +327,10 @@ class RecordReader:
     def _open_shard(self, number: int) -> ShardReader:
         entry, container = self.manifest.shards[number], self.manifest.container
         path, columns = self.folder / entry.file, (*self._columns, CRC32C)
-        shard = open_within_limit(self.close_shard, number, container, path, columns, entry)
+        if self.remote is not None:
+            shard = self.remote.open(number, self.close_shard, columns)
+        else:
+            shard = open_within_limit(self.close_shard, number, container, Path(path), columns, entry)
         self._open[number] = shard
         return shard
 
@@ -288,9 +341,10 @@ class RecordReader:
         stored = int.from_bytes(bytes(shard.row("crc32c", row)), "little")
         if crc != stored:
             key = os.fsdecode(bytes(shard.row("key", row)))
+            advice = "" if self.remote is None else self.remote.advice
             raise DamageError(
                 f"{self.folder / self.manifest.shards[number].file}, record {index} (key {key!r}): "
                 f"checksum is {crc:08x}, the index says {stored:08x}: the file was damaged after packing. "
-                f"'fastload verify {self.folder}' lists every such record"
+                f"'fastload verify {self.folder}' lists every such record{advice}"
             )
         self._verified[index] = 1

@@ -14,8 +14,8 @@ from fastload.shards.schema import Field
 from fastload.sources._columns import ColumnKind, are_class_names
 from fastload.sources._containers import is_pattern
 from fastload.sources._dataset import DatasetSource, files_behind
-from fastload.sources._layouts import explain_file
-from fastload.sources._open import open_layout
+from fastload.sources._layouts import open_layout
+from fastload.sources._refused import explain_file
 from fastload.sources._table import TABLE_SUFFIXES, list_table
 from fastload.sources.files import FileSource, NameTable
 from fastload.sources.folder import list_folder

@@ -6,12 +6,20 @@ import codecs
 import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from fastload.sources._walking import IMAGE_SUFFIXES, FolderEntries, is_image, list_entries, stem_of
+from fastload.sources._walking import (
+    IMAGE_SUFFIXES,
+    FolderEntries,
+    is_image,
+    list_entries,
+    names_below,
+    read_part,
+    stem_of,
+)
 
 _SUFFIXES = (".txt", ".xml", ".json", ".npy", ".npz", ".mat")
 _BOX_SUFFIXES = (".txt", ".xml", ".json")
@@ -19,9 +27,8 @@ _MASK_SUFFIXES = (*IMAGE_SUFFIXES, ".gif")
 
 _SAMPLED = 32
 _MOST_NAMES = 50_000
-_MOST_FOLDERS = 200
+
 _COMPARED_PAIRS = 3
-_READ_BYTES = 1 << 16
 
 _MOST_BESIDE = 16  # more folders beside each other are classes
 _ANNOTATION_FOLDER = re.compile(
@@ -123,18 +130,6 @@ def _masks_beside(folder: FolderEntries) -> Annotations | None:
     return None
 
 
-def read_part(path: str, share: float = 0.0) -> bytes:
-    """Return 64 KB of a file, from its start (0) to its end (1); nothing if it cannot be read."""
-    try:
-        if not os.path.isfile(path):
-            return b""
-        with open(path, "rb") as file:
-            file.seek(int(share * max(0, os.path.getsize(path) - _READ_BYTES)))
-            return file.read(_READ_BYTES)
-    except OSError:
-        return b""
-
-
 def _images_by_stem(folder: str, names: Iterable[str]) -> dict[str, str]:
     some = itertools.islice(names, _MOST_NAMES)
     return {stem_of(name): os.path.join(folder, name) for name in some if is_image(name)}
@@ -201,10 +196,3 @@ def _read_pixels(path: str) -> npt.NDArray[np.uint8 | np.uint16] | None:
     except (OSError, cv2.error):
         return None
     return None if pixels is None or pixels.dtype.kind != "u" else np.asarray(pixels)
-
-
-def names_below(folder: str) -> Iterator[str]:
-    """Yield the files below a folder, relative to it; of very many folders, only those in the first ones."""
-    for path, _, names in itertools.islice(os.walk(folder), _MOST_FOLDERS):
-        below = path[len(folder) :].lstrip(os.sep)
-        yield from (os.path.join(below, name) for name in names if not name.startswith("."))

@@ -6,17 +6,35 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fastload.errors import SourceError
+import numpy as np
+
 from fastload.shards.schema import DTYPES, Field
 from fastload.sources._columns import free_field_name
+from fastload.sources._malformed import malformed
 from fastload.sources.arrow import ArrowFiles
 
 _IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png")
+_IMAGE_TYPES = ("struct<bytes: binary, path: string>", "binary")
 _CATEGORIES = ("category", "category_id", "categories", "label", "labels")
 _BASES = {"bool": "bool", "halffloat": "float16", "float": "float32", "double": "float64"} | {
     "string": "text",
     "binary": "bytes",
 }
+
+Path = tuple[str, ...]
+"""A column, or a part of its structs."""
+
+
+class _Leaf(NamedTuple):
+    """A column, or a part of a struct: the length of each level of lists, and its elements' type.
+
+    The length is None where the schema does not say it; the type is a dtype, `text`, `bytes`, or Arrow's name
+    of another one.
+    """
+
+    path: Path
+    lengths: tuple[int | None, ...]
+    base: str
 
 
 class ArrowColumns:
@@ -27,156 +45,137 @@ class ArrowColumns:
 
     def __init__(self, rows: ArrowFiles) -> None:
         self._rows = rows
-        self._where = rows.files.path(0)
-        self._features = _features(rows.schema, self._where)
+        self._features = _features(rows.schema, rows.files.path(0))
         self._taken = {"image", "shard"}
         self.classes: tuple[str, ...] = ()
         self.fields: list[Field] = []
-        self.roles: dict[tuple[str, ...], str] = {}
+        self.roles: dict[Path, str] = {}
         self.paths: dict[str, str] = {}
-        images = [each.name for each in rows.schema if self._is_image(each)]
+        images = [column.name for column in rows.schema if self._is_image(column)]
         # The image is the column named like one, else the first.
         for name in sorted(images, key=lambda name: name not in _IMAGE_NAMES):
             self._add_image(name)
-        for each in rows.schema:
-            if each.name not in images:
-                leaves = [_Leaf((each.name, *path), *form) for path, form in _leaves(each.type)]
-                self._add(each.name, leaves)
+        for column in rows.schema:
+            if column.name not in images:
+                self._add(list(_leaves((column.name,), (), column.type)))
 
     def _is_image(self, column: Any) -> bool:
         feature = self._features.get(column.name)
         kind = feature.get("_type") if isinstance(feature, dict) else None
-        is_file = str(column.type) in ("struct<bytes: binary, path: string>", "binary")
-        return is_file and (kind == "Image" or (kind is None and column.name in _IMAGE_NAMES))
+        is_named = kind == "Image" or (kind is None and column.name in _IMAGE_NAMES)
+        return is_named and str(column.type) in _IMAGE_TYPES
 
     def _add_image(self, name: str) -> None:
-        target = "image" if not self.roles else free_field_name(name, self._taken)
-        if target != "image":
+        target = free_field_name(name, self._taken) if self.roles else "image"
+        if self.roles:
             self.fields.append(Field(target, "image", encoding="keep"))
         self.paths[target] = free_field_name(f"{target}_path", self._taken)
         self.fields.append(Field(self.paths[target], "text", internal=True))
         self.roles[name,] = target
 
-    def _add(self, column: str, leaves: Sequence[_Leaf]) -> None:
-        parts = {leaf.path[-1]: self._measured(leaf) for leaf in leaves}
-        category = next((name for name in _CATEGORIES if name in parts), "")
-        is_objects = (
-            len(parts) == len(leaves) > 1
-            and all(len(leaf.path) == 2 and leaf.dims[:1] == (None,) for leaf in parts.values())
-            and "bbox" in parts
-            and parts["bbox"].dims == (None, 4)
-            and parts["bbox"].base in DTYPES
-            and bool(category)
-            and parts[category].dims == (None,)
-            and parts[category].base.startswith(("int", "uint"))
-            and not {"boxes", "labels"} & self._taken
-        )
+    def _add(self, leaves: Sequence[_Leaf]) -> None:
+        category = self._category_of_objects(leaves)
         for leaf in leaves:
-            name = leaf.path[-1] if is_objects else "_".join(leaf.path)
-            names = _class_names(self._features, leaf.path)
-            if is_objects and leaf.path[-1] == "bbox":
-                self._take(leaf, Field.boxes("xywh"))
-            elif is_objects and leaf.path[-1] == category:
-                self._take(leaf, Field.labels(), names)
-            elif names and leaf.dims == () and "label" not in self._taken:
-                self._take(leaf, Field.label(), names)
-            elif name == "label" and leaf.dims == () and leaf.base.startswith("int"):
-                self._take(leaf, Field.label())
+            part, names = leaf.path[-1], _class_names(self._features, leaf.path)
+            if category and part == "bbox":
+                described = Field.boxes("xywh")
+            elif category and part == category:
+                described = Field.labels()
+            elif not leaf.lengths and leaf.base.startswith("int") and self._is_label(leaf, names):
+                described = Field.label()
             else:
-                free = free_field_name(name, self._taken)
-                self._take(leaf, self._field(free, self._measured(leaf), is_objects))
+                name = free_field_name(part if category else "_".join(leaf.path), self._taken)
+                described = self._field(name, leaf, is_of_object=bool(category))
+            self._taken.add(described.name)
+            self.fields.append(described)
+            self.roles[leaf.path] = described.name
+            # The names of the objects' classes go before those of images: `labels` count in them.
+            if described == Field.labels() or (described == Field.label() and not self.classes):
+                self.classes = tuple(names) or self.classes
 
-    def _take(self, leaf: _Leaf, described: Field, names: Sequence[str] = ()) -> None:
-        self._taken.add(described.name)
-        self.fields.append(described)
-        self.roles[leaf.path] = described.name
-        # The names of the objects' classes go before those of images: `labels` count in them.
-        if names and (not self.classes or described.name == "labels"):
-            self.classes = tuple(names)
+    def _is_label(self, leaf: _Leaf, names: Sequence[str]) -> bool:
+        return "label" not in self._taken and (bool(names) or leaf.path == ("label",))
 
-    def _field(self, name: str, leaf: _Leaf, per_object: bool) -> Field:
-        base, dims = leaf.base, leaf.dims
-        if not dims and base in ("text", "bytes"):
+    def _category_of_objects(self, leaves: Sequence[_Leaf]) -> str:
+        """Return the part with the classes of objects, of which another is `bbox`; "" if there is none."""
+        parts = {leaf.path[-1]: leaf for leaf in leaves}
+        category = next((name for name in _CATEGORIES if name in parts), "")
+        are_lists = all(len(leaf.path) == 2 and leaf.lengths[:1] == (None,) for leaf in leaves)
+        if not category or "bbox" not in parts or not are_lists or {"boxes", "labels"} & self._taken:
+            return ""
+        is_box = parts["bbox"].base in DTYPES and self._sides(parts["bbox"]) == (4,)
+        is_class = parts[category].lengths == (None,) and parts[category].base.startswith(("int", "uint"))
+        return category if is_box and is_class else ""
+
+    def _field(self, name: str, leaf: _Leaf, *, is_of_object: bool) -> Field:
+        base, lengths = leaf.base, leaf.lengths
+        if base in ("text", "bytes") and not lengths:
             return Field(name, "text" if base == "text" else "bytes")
-        if base == "text" and len(dims) == 1:
-            return Field(name, "texts", per_object=per_object)
-        if base in DTYPES and None not in dims[1:]:
-            sides = tuple(side for side in dims[1:] if side is not None)
-            if not dims:
-                return Field(name, "scalar", base)
-            if dims[0] is None and 0 not in sides:
-                return Field(name, "ragged", base, sides, per_object=per_object)
-            if dims[0] is not None:
-                return Field(name, "vector", base, (dims[0], *sides))
-        raise SourceError(
-            f"{self._where}: column {'.'.join(leaf.path)} must hold numbers, text, bytes, or lists of "
-            f"numbers of one shape, got {self._rows.schema.field(leaf.path[0]).type}: remove it first "
-            f"(dataset.remove_columns({leaf.path[0]!r}))"
+        if base == "text" and len(lengths) == 1:
+            return Field(name, "texts", per_object=is_of_object)
+        if base in DTYPES and not lengths:
+            return Field(name, "scalar", base)
+        if base in DTYPES and (sides := self._sides(leaf)) is not None and 0 not in sides:
+            if lengths[0] is None:
+                return Field(name, "ragged", base, sides, per_object=is_of_object)
+            return Field(name, "vector", base, (lengths[0], *sides))
+        column = leaf.path[0]
+        raise malformed(
+            f"{self._rows.files.path(0)}, column {'.'.join(leaf.path)}",
+            "hold numbers, text, bytes, or lists of numbers of one shape",
+            self._rows.schema.field(column).type,
+            f"remove it first (dataset.remove_columns({column!r}))",
         )
 
-    def _measured(self, leaf: _Leaf) -> _Leaf:
-        """Return the leaf with the lengths of inner lists that are equal in all rows."""
-        if None not in leaf.dims[1:] or leaf.base not in DTYPES:
-            return leaf
-        levels: list[set[int]] = [set() for _ in leaf.dims]
-        for column in self._rows.columns(leaf.path[0]):
-            for value in column.to_pylist():
-                _collect_lengths(dig(value, leaf.path[1:]), levels)
-        dims = [next(iter(found)) if len(found) == 1 else None for found in levels]
-        return leaf._replace(dims=(leaf.dims[0], *dims[1:]))
+    def _sides(self, leaf: _Leaf) -> tuple[int, ...] | None:
+        """Return the shape of a list's elements, by the first that is there where the schema does not say it.
+
+        It is None if that one's lists are of different lengths; those of other rows are checked when read.
+        """
+        sides = tuple(length for length in leaf.lengths[1:] if length is not None)
+        if len(sides) < len(leaf.lengths) - 1:
+            column, *inner = leaf.path
+            every = (dig(value.as_py(), inner) for values in self._rows.columns(column) for value in values)
+            try:
+                sides = np.shape(next(filter(None, every), []))[1:]
+            except ValueError:
+                return None
+        return sides if len(sides) == len(leaf.lengths) - 1 else None
 
 
-class _Leaf(NamedTuple):
-    """A column, or a part of a struct: its path, the length of each level of lists, and its elements' type.
-
-    The length is None where it varies; the type is a dtype, `text`, `bytes`, or Arrow's name of another one.
-    """
-
-    path: tuple[str, ...]
-    dims: tuple[int | None, ...]
-    base: str
-
-
-def _leaves(kind: Any) -> Iterator[tuple[tuple[str, ...], tuple[tuple[int | None, ...], str]]]:
-    """Yield the path of each part of a type that is no struct, its lists' lengths and its elements' type."""
+def _leaves(path: Path, lengths: tuple[int | None, ...], kind: Any) -> Iterator[_Leaf]:
+    """Yield each part of a type that is no struct."""
     name = str(kind)
     if hasattr(kind, "storage_type"):
-        yield from _leaves(kind.storage_type)
+        yield from _leaves(path, lengths, kind.storage_type)
     elif name.startswith("struct<"):
         for part in (kind.field(at) for at in range(kind.num_fields)):
-            for path, form in _leaves(part.type):
-                yield (part.name, *path), form
+            yield from _leaves((*path, part.name), lengths, part.type)
     elif name.startswith(("list<", "large_list<", "fixed_size_list<")):
         length = kind.list_size if name.startswith("fixed") else None
-        for path, (dims, base) in _leaves(kind.value_type):
-            yield path, ((length, *dims), base)
+        yield from _leaves(path, (*lengths, length), kind.value_type)
     else:
-        yield (), ((), _BASES.get(name.removeprefix("large_"), name))
+        yield _Leaf(path, lengths, _BASES.get(name.removeprefix("large_"), name))
 
 
 def _features(schema: Any, where: str) -> dict[str, Any]:
     """Return the features that `datasets` stored in a schema; none if another program wrote it."""
     stored = (schema.metadata or {}).get(b"huggingface")
     try:
-        features = json.loads(stored)["info"]["features"] if stored else {}
-        return dict(features)
+        return dict(json.loads(stored)["info"]["features"] if stored else {})
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise SourceError(
-            f"{where}: must state its features as JSON under 'huggingface', got: {error}: write it again"
+        raise malformed(
+            where, "state its features as JSON under 'huggingface'", error, "write it again"
         ) from error
 
 
-def _class_names(features: Mapping[str, Any], path: Sequence[str]) -> list[str]:
+def _class_names(features: Mapping[str, Any], path: Path) -> list[str]:
     """Return the names of the ClassLabel at a path, through lists; nothing if there is none."""
     node: Any = features
     for part in (*path, None):
-        while isinstance(node, (list, dict)):
-            if isinstance(node, list):  # an older release's list
-                node = node[0] if node else None
-            elif "feature" in node and "_type" in node:
-                node = node["feature"]
-            else:
-                break
+        while isinstance(node, list) or (isinstance(node, dict) and {"feature", "_type"} <= {*node}):
+            # An older release's list is a list.
+            node = node["feature"] if isinstance(node, dict) else next(iter(node), None)
         if part is not None:
             node = node.get(part) if isinstance(node, dict) else None
     names = node.get("names") if isinstance(node, dict) and node.get("_type") == "ClassLabel" else None
@@ -188,10 +187,3 @@ def dig(value: Any, path: Sequence[str]) -> Any:
     for part in path:
         value = [each[part] for each in value] if isinstance(value, list) else value[part]
     return value
-
-
-def _collect_lengths(value: Any, levels: Sequence[set[int]]) -> None:
-    if isinstance(value, list) and levels:
-        levels[0].add(len(value))
-        for each in value:
-            _collect_lengths(each, levels[1:])

@@ -11,17 +11,17 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from fastload.shards.manifest import LeftOut
 from fastload.sources._annotated import AnnotatedFiles
-from fastload.sources._annotations import read_part
+from fastload.sources._boxes import Floats, Sides, require_pixels
 from fastload.sources._coco_rows import CocoReader
-from fastload.sources._malformed import are_corners, are_fractions, is_finite, is_text, malformed
-from fastload.sources._walking import in_order, is_image, list_entries
+from fastload.sources._malformed import is_finite, is_text, malformed
+from fastload.sources._walking import in_order, is_image, list_entries, read_part
 from fastload.sources.files import NameTable, list_files
 from fastload.sources.left_out import LeftOutFiles
 
@@ -33,53 +33,38 @@ _INT64 = range(-(2**63), 2**63)
 
 UNLISTED = "an image that the json does not list"
 
+Entry = dict[str, Any]
 
-class _Content(NamedTuple):
+
+@dataclass(frozen=True, slots=True)
+class _Content:
     """A parsed json: the images in the order of their ids, and the annotations of each."""
 
     path: str
-    images: list[dict[str, Any]]
-    annotations: dict[int, list[dict[str, Any]]]
-    categories: list[dict[str, Any]]
-    others: dict[str, Any]
+    images: list[Entry]
+    annotations: dict[int, list[Entry]]
+    categories: list[Entry]
+    others: Entry
 
 
-def recognise(path: str) -> bool:
-    """Return True for a COCO json, and for a folder with one: in it, in `annotations`, or in a split's."""
-    if os.path.isdir(path):
-        return bool(_descriptions_in(path))
-    return path.lower().endswith(".json") and is_coco(path)
-
-
-def is_coco(path: str) -> bool:
-    """Return True if a JSON file has images and annotations, by its start, middle and end."""
-    # COCO's own files are too large to be read whole.
-    text = b"".join(read_part(path, share) for share in (0.0, 0.5, 1.0))
-    has_parts = b'"images"' in text or b'"annotations"' in text
-    return has_parts and (b'"image_id"' in text or b'"categories"' in text)
-
-
-def open_coco(path: str) -> dict[str, AnnotatedFiles]:
-    """List a COCO dataset by split."""
+def open_coco(path: str) -> dict[str, AnnotatedFiles] | None:
+    """List a COCO json, or a folder with one: in it, in `annotations`, or in that of each split."""
     is_folder = os.path.isdir(path)
     files = _descriptions_in(path) if is_folder else [os.path.abspath(path)]
+    if not files or not (is_folder or (path.lower().endswith(".json") and _is_coco(path))):
+        return None
     chosen = [file for file in files if os.path.basename(file).startswith(_OBJECTS)] or files
-    by_split: dict[str, str] = {}
+    contents: dict[str, _Content] = {}
     for file in chosen:
         split = _split_of(file) if len(chosen) > 1 else ""
-        if split in by_split:
-            found = f"{by_split[split]} and {file}"
+        if split in contents:
+            found = f"{contents[split].path} and {file}"
             raise malformed(path, "hold one json for each split", found, "name one of them")
-        by_split[split] = file
-    contents = {split: _parsed(file) for split, file in by_split.items()}
+        contents[split] = _parsed(file)
     first, *others = contents.values()
     for other in others:
         if other.categories != first.categories:
             raise malformed(other.path, f"have the categories of {first.path}", "others", "correct it first")
-    root = os.path.abspath(path) if is_folder else ""
-    warnings = tuple(
-        f"{path}: {file} is not packed; name it to pack it" for file in files if file not in chosen
-    )
     every = [each for found in contents.values() for group in found.annotations.values() for each in group]
     reader = CocoReader(
         "",
@@ -88,19 +73,27 @@ def open_coco(path: str) -> dict[str, AnnotatedFiles]:
         max((_points(each) for each in every), default=0),
         any("caption" in each for each in every) and not any("bbox" in each for each in every),
     )
+    root = os.path.abspath(path) if is_folder else ""
     sources = {
         split: _source(path, root, content, replace(reader, origin=content.path))
         for split, content in in_order(contents).items()
     }
+    warnings = [f"{path}: {file} is not packed; name it to pack it" for file in files if file not in chosen]
     left_out = _unlisted([*sources.values()])
     if left_out:
-        found = (
-            f"{sum(each.files for each in left_out):,} images beside the others, such as {left_out[0].key}"
-        )
-        warnings = (*warnings, f"{path} does not list {found}")
+        count = sum(each.files for each in left_out)
+        warnings.append(f"{path} does not list {count:,} images beside the others, such as {left_out[0].key}")
     begin = next(iter(sources))
-    sources[begin] = replace(sources[begin], warnings=warnings, left_out=left_out)
+    sources[begin] = replace(sources[begin], warnings=tuple(warnings), left_out=left_out)
     return sources
+
+
+def _is_coco(path: str) -> bool:
+    """Return True if a JSON file has images and annotations, by its start, middle and end."""
+    # COCO's own files are too large to be read whole.
+    text = b"".join(read_part(path, share) for share in (0.0, 0.5, 1.0))
+    has_parts = b'"images"' in text or b'"annotations"' in text
+    return has_parts and (b'"image_id"' in text or b'"categories"' in text)
 
 
 def _source(path: str, root: str, content: _Content, reader: CocoReader) -> AnnotatedFiles:
@@ -109,7 +102,7 @@ def _source(path: str, root: str, content: _Content, reader: CocoReader) -> Anno
     prefix = os.path.relpath(folder, root)
     names = [os.path.normpath(os.path.join(prefix, image["file_name"])) for image in content.images]
     texts = (
-        json.dumps({"image": image, "annotations": content.annotations.get(image["id"], [])})
+        json.dumps({"image": image, "annotations": content.annotations[image["id"]]})
         for image in content.images
     )
     return AnnotatedFiles(
@@ -134,13 +127,13 @@ def _parsed(path: str) -> _Content:
     """Read a json; raise SourceError, naming the image, category or annotation, if it is malformed."""
     try:
         with open(path, encoding="utf-8-sig") as file:
-            content = json.load(file, object_pairs_hook=_members)
+            others = json.load(file, object_pairs_hook=_members)
     except (OSError, ValueError, RecursionError) as error:
         raise malformed(path, "be a json file", error, "correct it") from error
-    if not isinstance(content, dict):
-        raise malformed(path, "hold images and annotations", type(content).__name__)
-    images, annotations = (_entries(path, content, name) for name in ("images", "annotations"))
-    categories = _entries(path, content, "categories") if "categories" in content else []
+    if not isinstance(others, dict):
+        raise malformed(path, "hold images and annotations", type(others).__name__)
+    images, annotations = (_entries(path, name, others.pop(name, None)) for name in ("images", "annotations"))
+    categories = _entries(path, "categories", others.pop("categories", []))
     for image in images:
         name = image.get("file_name")
         parts = name.replace("\\", "/").split("/") if is_text(name) and "\0" not in name else [""]
@@ -148,28 +141,25 @@ def _parsed(path: str) -> _Content:
             raise malformed(f"{path}, image {image['id']}", "have a relative file_name", repr(name))
         image["file_name"] = "/".join(parts)
     for category in categories:
-        if not is_text(category.get("name")):
-            raise malformed(f"{path}, category {category['id']}", "have a name", repr(category.get("name")))
-    known = {image["id"] for image in images}
-    by_image: dict[int, list[dict[str, Any]]] = {}
+        if not is_text(name := category.get("name")):
+            raise malformed(f"{path}, category {category['id']}", "have a name", repr(name))
+    by_image: dict[int, list[Entry]] = {image["id"]: [] for image in images}
     for annotation in annotations:
         image_id = annotation.get("image_id")
-        if type(image_id) is not int or image_id not in known:
+        if type(image_id) is not int or image_id not in by_image:
             where = f"{path}, annotation {annotation['id']}"
             raise malformed(where, "have an image's image_id", repr(image_id))
-        by_image.setdefault(image_id, []).append(annotation)
-    others = {k: v for k, v in content.items() if k not in ("images", "annotations", "categories")}
+        by_image[image_id].append(annotation)
     if not _is_shallow([others, categories]):
-        raise malformed(
-            path, f"nest at most {_MOST_LEVELS} levels beside its images", "more", "correct it first"
-        )
-    by_id = sorted(images, key=lambda image: image["id"])
-    content = _Content(path, by_id, by_image, sorted(categories, key=lambda each: each["id"]), others)
-    _require_sizes(content)
-    return content
+        must = f"nest at most {_MOST_LEVELS} levels beside its images"
+        raise malformed(path, must, "more", "correct it first")
+    must, step = "have a bbox of x, y, width, height in pixels", "convert its boxes first"
+    boxes = [_well_formed(by_image[image["id"]]) for image in images]
+    require_pixels(path, must, step, boxes, lambda index: _stated_sides(images[index]))
+    return _Content(path, images, by_image, categories, others)
 
 
-def _members(members: list[tuple[str, Any]]) -> dict[str, Any]:
+def _members(members: list[tuple[str, Any]]) -> Entry:
     """Return a json's object; raise ValueError if it names a member twice."""
     found = dict(members)
     if len(found) < len(members):
@@ -178,29 +168,36 @@ def _members(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def _entries(path: str, name: str, entries: Any) -> list[Entry]:
+    """Return a list of objects with different ids in the order of these."""
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        got, step = type(entries).__name__, "correct it first"
+        raise malformed(path, f"have {name}, a list of objects as a COCO json has", got, step)
+    seen: set[int] = set()
+    for place, entry in enumerate(entries):
+        number = entry.get("id")
+        if type(number) is not int or number in seen or number not in _INT64:
+            raise malformed(f"{path}, {name}[{place}]", "have an id, a whole number of its own", repr(number))
+        seen.add(number)
+    return entries if name == "annotations" else sorted(entries, key=lambda entry: entry["id"])
+
+
 def _is_shallow(value: Any, levels: int = _MOST_LEVELS) -> bool:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return all(levels and _is_shallow(each, levels - 1) for each in inner)
 
 
-def _require_sizes(content: _Content) -> None:
-    """Raise SourceError if the boxes of all images cannot be x, y, width, height in pixels."""
-    rows = [
-        (*each["bbox"], image["width"], image["height"])
-        for image in content.images
-        for each in content.annotations.get(image["id"], ())
-        if isinstance(box := each.get("bbox"), list)
-        and len(box) == 4
-        and all(map(is_finite, (*box, image.get("width"), image.get("height"))))
-    ]
-    boxes, sides = np.split(np.array(rows, np.float64).reshape(-1, 6), [4], axis=1)
-    known = (sides > 0).all(axis=1)
-    boxes, sides = boxes[known], sides[known]
-    if not len(boxes) or not (are_corners(boxes, sides) or are_fractions(boxes, sides)):
-        return
-    found = "fractions" if are_fractions(boxes, sides) else "x1 y1 x2 y2"
-    step = "convert its boxes first"
-    raise malformed(content.path, "have a bbox of x, y, width, height in pixels", f"{found} in all", step)
+def _well_formed(annotations: Sequence[Entry]) -> Floats:
+    """Return the boxes of some annotations without those that reading the record reports."""
+    boxes = (each.get("bbox") for each in annotations)
+    right = [box for box in boxes if isinstance(box, list) and len(box) == 4 and all(map(is_finite, box))]
+    return np.array(right, np.float64).reshape(-1, 4)
+
+
+def _stated_sides(image: Entry) -> Sides | None:
+    sides: Any = image.get("width"), image.get("height")
+    are_known = all(is_finite(side) and side > 0 for side in sides)
+    return sides if are_known else None
 
 
 def _unlisted(sources: Sequence[AnnotatedFiles]) -> tuple[LeftOut, ...]:
@@ -212,21 +209,6 @@ def _unlisted(sources: Sequence[AnnotatedFiles]) -> tuple[LeftOut, ...]:
             if is_image(name) and (path := os.path.join(folder, name)) not in listed:
                 left_out.add(path, UNLISTED, is_clutter=True)
     return left_out.finish()
-
-
-def _entries(path: str, content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return a list of objects with different ids."""
-    entries = content.get(name)
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        got, step = type(entries).__name__, "correct it first"
-        raise malformed(path, f"have {name}, a list of objects as a COCO json has", got, step)
-    seen: set[int] = set()
-    for place, entry in enumerate(entries):
-        number = entry.get("id")
-        if type(number) is not int or number in seen or number not in _INT64:
-            raise malformed(f"{path}, {name}[{place}]", "have an id, a whole number of its own", repr(number))
-        seen.add(number)
-    return entries
 
 
 def _points(annotation: Mapping[str, Any]) -> int:
@@ -264,7 +246,7 @@ def _descriptions_in(path: str) -> list[str]:
         for name in list_entries(folder).files
         if name.lower().endswith(".json")
     ]
-    return [file for file in candidates if is_coco(file)]
+    return [file for file in candidates if _is_coco(file)]
 
 
 def _split_of(path: str) -> str:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastload.images.rle import decode_counts, mask_of_counts, outlines
 from fastload.shards.schema import Field
-from fastload.sources._annotated import AnnotationReader, Size, Values, require_size
+from fastload.sources._annotated import AnnotationReader, ImageValues, Size, require_size
 from fastload.sources._malformed import finite_numbers, is_text, malformed
 
 _LEAST_POLYGON = 6
@@ -55,13 +55,13 @@ class CocoReader(AnnotationReader):
             extra,
         )
 
-    def read(self, text: bytes, size: Size, where: str) -> tuple[Values, tuple[str, ...]]:
+    def read(self, text: bytes, size: Size, where: str) -> tuple[ImageValues, tuple[str, ...]]:
         content = json.loads(text)
         image = content["image"]
         require_size((image.get("height"), image.get("width")), size, where)
         placed = [(each, f"{self.origin}, annotation {each['id']}") for each in content["annotations"]]
         rest = {name: value for name, value in image.items() if name != "file_name"}
-        values: Values = {"image_id": image["id"], "image_extra": json.dumps(rest)}
+        values: ImageValues = {"image_id": image["id"], "image_extra": json.dumps(rest)}
         values["extra"] = [self._rest_of(annotation) for annotation, _ in placed]
         if self.has_captions:
             values["captions"] = list(map(_caption, placed))

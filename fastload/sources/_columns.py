@@ -185,6 +185,13 @@ def _named(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]
     return np.fromiter((position[cell] for cell in cells), np.int64, len(cells)), classes
 
 
+def value_of(described: Field, cell: str) -> int | float | str:
+    """Return a cell of a column as a value of the field that the column became."""
+    if described.dtype == "int64":
+        return int(cell)
+    return _as_float(cell) if described.dtype == "float64" else cell
+
+
 def are_class_names(names: Sequence[str]) -> bool:
     """Return True if `to_labels` takes these labels for class names, whatever files exist."""
     are_files = _all_filled(names, is_image)

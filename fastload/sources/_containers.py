@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fastload.errors import SourceError
-from fastload.images.formats import MOST_BYTES
+import numpy as np
+import numpy.typing as npt
+
+from fastload.shards.schema import Field
 from fastload.sources._malformed import malformed
 from fastload.sources._walking import is_image, list_entries
-from fastload.sources.files import FileList, digest_of
-from fastload.sources.protocol import Source
+from fastload.sources.files import ListedSource, unreadable, value_at
+from fastload.sources.left_out import LeftOutFiles, clutter_reason
+from fastload.sources.protocol import SourceRecord
+
+SHARD = Field("shard", "scalar", "int64", internal=True)
+"""The number of the file that a record is in, by which `unpack` writes the files again."""
 
 # A split's name among the words of a file's name: train-0001.tar, cats_validation_lmdb.
 _SPLIT = re.compile(r"(?<![a-z])(train|val|test)(?:ing|id|idation)?(?![a-z])", re.IGNORECASE)
@@ -23,26 +30,33 @@ _MOST_FILES = 1_000_000
 
 
 @dataclass(eq=False, kw_only=True)
-class ContainerSource(Source):
-    """A `Source` of records in `files`, which were listed with their sizes and times."""
+class ContainerSource(ListedSource):
+    """A source of records in `files`; `shard_of` is the number of each record's file."""
 
-    files: FileList
+    shard_of: npt.NDArray[np.int64]
 
-    def fingerprint(self) -> str:
-        """Return a digest of the files' names, sizes and times, and of the decisions about them."""
-        return digest_of((self.kind, self.classes, self.fields, self.details, len(self)), [self.files])
+    def __len__(self) -> int:
+        return len(self.shard_of)
 
-    def size_bytes(self) -> int:
-        """Return the size of all files."""
-        return int(self.files.sizes_bytes.clip(min=0).sum())
+    def read(self, index: int) -> SourceRecord:
+        """Read one record; raise SourceError, naming file and record, if it cannot be read."""
+        number = int(self.shard_of[index])
+        values = {name: value_at(column, index) for name, column in self.values.items()}
+        record = self.read_from(self._unchanged(number), index)
+        record.values |= {SHARD.name: number, **values}
+        return record
 
-    def unchanged(self, number: int) -> str:
+    @abstractmethod
+    def read_from(self, path: str, index: int) -> SourceRecord:
+        """Read one record from its file, with the values that the listing does not have."""
+
+    def _unchanged(self, number: int) -> str:
         """Return a file's path; raise SourceError unless its size and time are as when it was listed."""
         path = self.files.path(number)
         try:
             status = os.stat(path)
         except OSError as error:
-            raise malformed(path, "be a file that can be read", error.strerror, "restore it") from error
+            raise unreadable(path, error) from error
         listed = int(self.files.sizes_bytes[number]), int(self.files.times_ns[number])
         if (status.st_size, status.st_mtime_ns) != listed:
             must = f"be as it was listed, with {listed[0]:,} bytes"
@@ -50,21 +64,36 @@ class ContainerSource(Source):
         return path
 
 
-def holds_only(path: str, is_container: Callable[[str], bool]) -> bool:
+def is_data_file(name: str, suffixes: tuple[str, ...]) -> bool:
+    """Return True for a file of many records, by its suffix; `._x.tar` of macOS is none."""
+    return name.lower().endswith(suffixes) and clutter_reason(os.path.basename(name)) is None
+
+
+def holds_only(path: str, suffixes: tuple[str, ...]) -> bool:
     """Return True if a folder has files of many records, and neither images nor folders beside them.
 
     An archive beside class folders is that of their images, as it was downloaded.
     """
     folder = list_entries(path)
     has_images = any(map(is_image, folder.files))
-    return not folder.folders and not has_images and any(map(is_container, folder.files))
+    return (
+        not folder.folders and not has_images and any(is_data_file(each, suffixes) for each in folder.files)
+    )
 
 
-def require_decodable(where: str, size_bytes: int) -> None:
-    """Raise SourceError if an image has more bytes than can be decoded."""
-    if size_bytes > MOST_BYTES:
-        step = "it is not an image, or must be stored in a smaller form"
-        raise malformed(where, f"have at most {MOST_BYTES:,} bytes to be decoded", f"{size_bytes:,}", step)
+def list_data_files(
+    path: str, suffixes: tuple[str, ...], inner: Iterable[str], left_out: LeftOutFiles, reason: str
+) -> list[str]:
+    """Return the files of many records in a folder, or in some folders in it; all others are left out."""
+    folder = list_entries(path)
+    names = [*folder.files]
+    if not any(is_data_file(each, suffixes) for each in names):
+        names += [f"{each}/{name}" for each in inner for name in list_entries(folder.join(each)).files]
+    for name in names:
+        if not is_data_file(name, suffixes):
+            clutter = clutter_reason(os.path.basename(name))
+            left_out.add(name, clutter or reason, is_clutter=clutter is not None)
+    return [name for name in names if is_data_file(name, suffixes)]
 
 
 def by_split(names: Iterable[str]) -> dict[str, list[str]]:
@@ -104,8 +133,8 @@ def expand_braces(pattern: str) -> list[str]:
     if bounds is not None:
         numbers = range(int(bounds[1]), int(bounds[2]) + 1)
         if not 0 < len(numbers) <= _MOST_FILES:
-            raise SourceError(
-                f"{pattern}: must name 1 to {_MOST_FILES:,} files, got {len(numbers):,}: check its range"
+            raise malformed(
+                pattern, f"name 1 to {_MOST_FILES:,} files", f"{len(numbers):,}", "check its range"
             )
         choices = [f"{number:0{len(bounds[1])}d}" for number in numbers]
     rest = expand_braces(pattern[match.end() :])

@@ -13,6 +13,7 @@ import numpy as np
 
 from fastload.errors import FastloadError, SourceError
 from fastload.shards.schema import Field
+from fastload.sources._malformed import malformed
 from fastload.sources._nested import is_instance, merged, require_boxes, unmoved
 from fastload.sources._samples import infer_fields, split_sample, to_image, to_values
 from fastload.sources.files import FileSource, list_files
@@ -102,10 +103,8 @@ def files_behind(dataset: Any) -> FileSource | None:
         try:
             return whole.part([operator.index(index) for index in dataset.indices])
         except IndexError as error:
-            raise SourceError(
-                f"Subset of {whole.name}: must have indices below {len(whole)}, got: {error}: "
-                "make it again from the dataset"
-            ) from error
+            where, step = f"Subset of {whole.name}", "make it again from the dataset"
+            raise malformed(where, f"have indices below {len(whole)}", error, step) from error
     if not _is_plain(dataset):
         return None
     source = getattr(dataset, "source", None)

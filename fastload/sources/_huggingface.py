@@ -24,68 +24,57 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from fastload.errors import SourceError
+from fastload.errors import FastloadError
 from fastload.shards.schema import Field
-from fastload.sources._annotated import upright_sides
 from fastload.sources._arrow_columns import ArrowColumns, dig
-from fastload.sources._containers import ContainerSource, by_split, holds_only
-from fastload.sources._malformed import can_only_be_corners, malformed, require_inside
+from fastload.sources._boxes import Floats, Sides, require_inside, require_pixels, upright_sides
+from fastload.sources._containers import SHARD, ContainerSource, by_split, holds_only, list_data_files
+from fastload.sources._malformed import malformed
 from fastload.sources._walking import list_entries
 from fastload.sources.arrow import ArrowFiles
-from fastload.sources.files import list_files
-from fastload.sources.left_out import LeftOutFiles, clutter_reason
+from fastload.sources.files import list_files, read_text
+from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.protocol import SourceRecord
 
 _SUFFIXES = (".arrow", ".parquet")
 _DICT, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 _FORMAT = "be x, y, width, height in pixels"
 _STEP = "correct it; pack corners or fractions from Python: fastload.pack(dataset, 'DEST.fl', fields=…)"
+_REWRITE = "write the dataset again"
 _SPLITS = {"validation": "val", "valid": "val", "dev": "val", "training": "train"}
 
 
-def is_huggingface(path: str) -> bool:
-    """Return True for an .arrow or .parquet file, or a folder of them without images beside."""
-    if not os.path.isdir(path):
-        return path.lower().endswith(_SUFFIXES)
-    folder = list_entries(path)
-    if _DICT in folder.files or {_STATE, _INFO} <= {*folder.files}:
-        return True
-    inner = "data" if folder.folders == ["data"] else ""
-    return holds_only(os.path.join(path, inner), lambda name: name.lower().endswith(_SUFFIXES))
-
-
-def open_huggingface(path: str) -> dict[str, ArrowSource]:
-    """List the rows of a dataset by split; raise SourceError for columns that cannot be stored."""
+def open_huggingface(path: str) -> dict[str, ArrowSource] | None:
+    """List an .arrow or .parquet file, or a folder of them without images beside, by split."""
+    if not _is_huggingface(path):
+        return None
     left_out = LeftOutFiles()
     root = os.path.abspath(path if os.path.isdir(path) else os.path.dirname(path) or ".")
     sources: dict[str, ArrowSource] = {}
     for split, (names, sidecars) in _splits(path, root, left_out).items():
         if not names:
-            raise SourceError(f"{path}: must name data files in {_STATE}, got none: write the dataset again")
+            raise malformed(path, f"name data files in {_STATE}", "none", _REWRITE)
         rows = ArrowFiles(list_files(root, names))
         columns = ArrowColumns(rows)
-        texts = {name: _read_text(os.path.join(root, name)) for name in sidecars}
         if "image" not in columns.roles.values():
-            raise malformed(
-                path, "have a column of images", ", ".join(rows.schema.names), "fastload packs images"
-            )
-        _require_sides(rows, columns.roles)
-        schema = base64.b64encode(rows.schema.serialize().to_pybytes()).decode()
+            got = ", ".join(rows.schema.names)
+            raise malformed(path, "have a column of images", got, "fastload packs images")
+        _require_pixels(rows, columns.roles)
         sources[split] = ArrowSource(
             kind="huggingface",
             name=path,
             classes=columns.classes,
-            fields=(*columns.fields, Field("shard", "scalar", "int64", internal=True)),
+            fields=(*columns.fields, SHARD),
             files=rows.files,
+            shard_of=np.repeat(np.arange(len(names)), np.diff([0, *rows.ends])),
             rows=rows,
             roles=columns.roles,
             left_out=left_out.finish() if not sources else (),
             details={
                 "files": list(rows.files.names),
-                "schema": schema,
-                "sidecars": texts,
+                "schema": base64.b64encode(rows.schema.serialize().to_pybytes()).decode(),
+                "sidecars": {name: read_text(os.path.join(root, name)) for name in sidecars},
                 "columns": [[*parts, name] for parts, name in columns.roles.items()],
                 "paths": columns.paths,
             },
@@ -93,79 +82,67 @@ def open_huggingface(path: str) -> dict[str, ArrowSource]:
     return sources
 
 
-def _require_sides(rows: ArrowFiles, roles: Mapping[tuple[str, ...], str]) -> None:
+def _is_huggingface(path: str) -> bool:
+    if not os.path.isdir(path):
+        return path.lower().endswith(_SUFFIXES)
+    folder = list_entries(path)
+    is_saved = _DICT in folder.files or {_STATE, _INFO} <= {*folder.files}
+    return is_saved or holds_only(folder.join("data" if folder.folders == ["data"] else ""), _SUFFIXES)
+
+
+def _require_pixels(rows: ArrowFiles, roles: Mapping[tuple[str, ...], str]) -> None:
     """Raise SourceError if all boxes can only be corners: datasets on the hub do not say their format."""
     paths = {name: path for path, name in roles.items()}
     if "boxes" not in paths:
         return
     column, *inner = paths["boxes"]
     values = (value for column in rows.columns(column) for value in column.to_pylist())
+
+    def sides_of(index: int) -> Sides | None:
+        with contextlib.suppress(FastloadError, OSError, TypeError):  # reading the row reports it
+            image = dig(rows.row(index)[paths["image"][0]], paths["image"][1:])
+            return upright_sides(_image_of(image, rows.files.folder)[0])
+        return None
+
     boxes = [_boxes_of(value and dig(value, inner)) for value in values]
-
-    def sides_of(index: int) -> tuple[int, int] | None:
-        image = dig(rows.row(index)[paths["image"][0]], paths["image"][1:])
-        return upright_sides(_image_of(image, rows.files.folder)[0])
-
-    if can_only_be_corners(boxes, sides_of):
-        raise malformed(f"{rows.files.path(0)}, bbox", _FORMAT, "x1 y1 x2 y2", _STEP)
+    require_pixels(f"{rows.files.path(0)}, bbox", _FORMAT, _STEP, boxes, sides_of)
 
 
 def _splits(path: str, root: str, left_out: LeftOutFiles) -> dict[str, tuple[list[str], list[str]]]:
     """Return for each split the data files and the JSON files of the dataset, relative to its folder."""
     if not os.path.isdir(path):
         return {"": ([os.path.basename(path)], [])}
-    folder = list_entries(path)
+    folder = list_entries(root)
     if _DICT in folder.files:
-        names = _json(os.path.join(root, _DICT), "splits")
+        names = _json(folder.join(_DICT), "splits")
         if not isinstance(names, list) or not all(name in folder.folders for name in names) or not names:
-            step = "write the dataset again"
-            raise malformed(os.path.join(root, _DICT), "list the folders of the splits", repr(names), step)
+            must = "list the folders of the splits"
+            raise malformed(folder.join(_DICT), must, repr(names), _REWRITE)
         found = {_SPLITS.get(name.lower(), name): _saved(root, f"{name}/") for name in map(str, names)}
         return {split: (files, [_DICT, *sidecars]) for split, (files, sidecars) in found.items()}
     if _STATE in folder.files:
         return {"": _saved(root, "")}
-    inner = "data/" if not any(name.lower().endswith(_SUFFIXES) for name in folder.files) else ""
-    listed = list_entries(folder.join("data")).files if inner else folder.files
-    data = []
-    for name in listed:
-        if name.lower().endswith(_SUFFIXES):
-            data.append(inner + name)
-        else:
-            reason = clutter_reason(name)
-            left_out.add(inner + name, reason or "no Arrow or Parquet file", is_clutter=bool(reason))
+    data = list_data_files(root, _SUFFIXES, ["data"], left_out, "no Arrow or Parquet file")
     return {split: (files, []) for split, files in by_split(data).items()}
 
 
 def _saved(root: str, folder: str) -> tuple[list[str], list[str]]:
     """Return the files of a folder that save_to_disk wrote."""
-    state = f"{folder}{_STATE}"
-    entries = _json(os.path.join(root, state), "_data_files")
+    state = os.path.join(root, folder, _STATE)
+    entries = _json(state, "_data_files")
     try:
         names = [os.path.basename(entry["filename"]) for entry in entries]
     except (TypeError, KeyError) as error:
-        raise SourceError(
-            f"{os.path.join(root, state)}: must list the data files, got {entries!r}: write the dataset again"
-        ) from error
-    return [folder + name for name in names], [state, f"{folder}{_INFO}"]
-
-
-def _read_text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
-    except OSError as error:
-        raise SourceError(f"{path}: must be a file that can be read, got: {error.strerror}") from error
+        raise malformed(state, "list the data files", repr(entries), _REWRITE) from error
+    return [folder + name for name in names], [folder + _STATE, folder + _INFO]
 
 
 def _json(path: str, member: str) -> Any:
+    text = read_text(path)
     try:
-        return json.loads(_read_text(path))[member]
+        return json.loads(text)[member]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        if isinstance(error, SourceError):
-            raise
-        raise SourceError(
-            f"{path}: must be JSON with a member {member!r}, got: {error}: write the dataset again"
-        ) from error
+        raise malformed(path, f"be JSON with a member {member!r}", error, _REWRITE) from error
 
 
 @dataclass(eq=False, kw_only=True)
@@ -175,39 +152,26 @@ class ArrowSource(ContainerSource):
     rows: ArrowFiles
     roles: Mapping[tuple[str, ...], str]
 
-    def __len__(self) -> int:
-        return self.rows.ends[-1]
-
-    def read(self, index: int) -> SourceRecord:
-        """Read one row; raise SourceError, naming file and row, if a value is missing or does not fit."""
-        number, place = self.rows.place(index)
-        where = f"{self.unchanged(number)}, row {place}"
+    def read_from(self, path: str, index: int) -> SourceRecord:
+        """Read one row; a value that is missing or does not fit is an error."""
+        where = f"{path}, row {self.rows.place(index)[1]}"
         row = self.rows.row(index)
-        values: dict[str, object] = {"shard": number}
+        values: dict[str, Any] = {}
         described = {field.name: field for field in self.fields}
-        paths = self.details["paths"]
-        image = b""
-        for path, name in self.roles.items():
+        for column, name in self.roles.items():
             try:
-                value = dig(row[path[0]], path[1:])
-                if _has_null(value) and not (name == "image" or described[name].kind == "image"):
-                    raise TypeError("a missing value")
-                if name == "image" or described[name].kind == "image":
-                    data, values[paths[name]] = _image_of(value, self.files.folder)
-                    if name == "image":
-                        image = data
-                    else:
-                        values[name] = data
+                value = dig(row[column[0]], column[1:])
+                if name in self.details["paths"]:
+                    values[name], values[self.details["paths"][name]] = _image_of(value, self.files.folder)
                 else:
                     values[name] = _fitted(described[name], value)
             except (TypeError, KeyError, ValueError, OSError, OverflowError) as error:
-                raise SourceError(
-                    f"{where}: {'.'.join(path)} must hold a value that fits its column, got: {error}: remove "
-                    "the row, or fill it in"
-                ) from error
-        of_objects: list[Any] = [values[each.name] for each in self.fields if each.is_of_objects]
-        if len(counts := sorted({len(each) for each in of_objects})) > 1:
-            raise SourceError(f"{where}: objects must have all of their parts, got {counts} of them")
+                place, step = f"{where}, {'.'.join(column)}", "remove the row, or fill it in"
+                raise malformed(place, "hold a value that fits its column", error, step) from error
+        image = values.pop("image")
+        counts = sorted({len(values[each.name]) for each in self.fields if each.is_of_objects})
+        if len(counts) > 1:
+            raise malformed(f"{where}, objects", "have all of their parts", f"{counts} of them")
         if "boxes" in described and (sides := upright_sides(image)) is not None:
             boxes = np.asarray(values["boxes"], np.float64)
             require_inside(boxes, sides, f"{where}, bbox", _FORMAT, _STEP)
@@ -230,6 +194,9 @@ def _image_of(value: Any, folder: str) -> tuple[bytes, str]:
 
 
 def _fitted(described: Field, value: Any) -> object:
+    """Return a value in its field's type; raise an error if it is missing, in part or whole, or another."""
+    if _has_null(value):
+        raise TypeError("a missing value")
     if described.kind in ("text", "bytes", "texts"):
         return value
     array = np.asarray(value, described.dtype)
@@ -243,7 +210,7 @@ def _fitted(described: Field, value: Any) -> object:
     return array
 
 
-def _boxes_of(row: Any) -> npt.NDArray[np.float64]:
+def _boxes_of(row: Any) -> Floats:
     """Return the boxes of a row, none if it is malformed, which reading it reports."""
     with contextlib.suppress(TypeError, ValueError):
         return np.array(row, np.float64).reshape(-1, 4)

@@ -1,179 +1,41 @@
-"""Sources that are refused: folders with boxes, masks or captions, which packing would lose, and other files.
+"""Layouts of datasets with more than labels, in the order in which they are tried.
 
-A layout is recognised by names that only it uses or by the content of files, never by the names of class
-folders alone: classes may be called `images`, `labels` and `masks` as well.
+Each is a function that lists a file or folder by split; it returns None for a path that has another layout,
+after reading names and the beginnings of a few files. SourceError is raised for a source of the layout that
+cannot be packed without loss.
 """
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 
-from fastload.errors import SourceError
-from fastload.shards.manifest import LeftOut
-from fastload.sources._annotations import find_annotations, read_part
-from fastload.sources._open import annotated_kind
-from fastload.sources._walking import IMAGE_SUFFIXES, FolderEntries, list_entries
-from fastload.sources.left_out import NO_IMAGE, count_suffixes
+from fastload.sources._coco import open_coco
+from fastload.sources._hdf5_layouts import open_hdf5
+from fastload.sources._huggingface import open_huggingface
+from fastload.sources._lmdb_layouts import open_lmdb
+from fastload.sources._masks import open_masks
+from fastload.sources._voc import open_voc
+from fastload.sources._webdataset import open_webdataset
+from fastload.sources._yolo import open_yolo
+from fastload.sources.protocol import Source
 
-_FROM_PYTHON = (
-    "in Python, fastload.pack takes a map-style dataset that reads them: fastload.pack(dataset, 'DEST.fl')"
-)
-_PACKED = "'fastload pack' takes such a file, or a folder of them alone: pack it, and name its DEST.fl"
+OpenLayout = Callable[[str], Mapping[str, Source] | None]
 
-# Suffixes, the description of such files, and the workaround.
-_FILE_KINDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    ((".arrow", ".parquet"), "a Hugging Face dataset (.arrow, .parquet)", _PACKED),
-    ((".tfrecord", ".tfrecords"), "TFRecord files of TensorFlow", _FROM_PYTHON),
-    ((".mdb", ".lmdb"), "an LMDB database of another program", _PACKED),
-    ((".h5", ".hdf5", ".he5"), "HDF5 files of another program", _PACKED),
-    ((".beton",), "a dataset of FFCV (.beton)", "pack its source instead"),
-    ((".rec",), "a RecordIO file of MXNet (.rec)", "unpack it into class folders first"),
-    ((".npy", ".npz", ".mat"), "arrays (.npy, .npz, .mat)", _FROM_PYTHON),
-    ((".pkl", ".pickle", ".pt", ".pth"), "pickled objects, which fastload never loads", _FROM_PYTHON),
-    ((".mp4", ".avi", ".mkv", ".mov", ".webm"), "videos", "write their frames as image files first"),
-    ((".tar", ".tgz", ".tbz2", ".txz"), "tar files, such as the shards of a WebDataset", _PACKED),
-    ((".zip", ".gz", ".bz2", ".xz", ".7z", ".rar", ".zst"), "packed archives", "unpack them first"),
-    (
-        (".json", ".jsonl", ".ndjson", ".yaml", ".yml", ".xml"),
-        "descriptions without their images",
-        "name the folder of the images; if the description holds labels, write a table (path, label); "
-        f"or {_FROM_PYTHON}",
-    ),
-)
-
-IMAGE_FOLDERS = ("images", "image", "imgs", "img")
-"""Names of folders that hold images of all classes, if other signs confirm it."""
-
-# COCO's and VOC's years: these folders hold images of all classes.
-_YEAR_SPLIT = re.compile(r"(train|val|test|unlabeled|trainval)[_-]?20[0-9]{2}", re.IGNORECASE)
-_NESTED = re.compile(r"train(ing)?|val(id(ation)?)?|test(ing)?|VOC(devkit|20[0-9]{2})", re.IGNORECASE)
-_DEEPEST = 3
-
-_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
-
-# Layouts that are not read: the kind, the folder of the images, those beside it, and what these hold.
-_FOLDERS = (
-    ("a Pascal VOC dataset", "JPEGImages", ("ImageSets",), "splits"),
-    ("a segmentation dataset like Cityscapes", "leftImg8bit", ("gtFine", "gtCoarse"), "masks"),
-)
+_ANNOTATED: dict[str, OpenLayout] = {
+    "a YOLO dataset": open_yolo,
+    "a COCO dataset": open_coco,
+    "a Pascal VOC dataset": open_voc,
+    "a segmentation dataset of images and masks": open_masks,
+}
+_OTHER_PROGRAMS: tuple[OpenLayout, ...] = (open_webdataset, open_huggingface, open_lmdb, open_hdf5)
 
 
-def refuse_other_layouts(path: str) -> None:
-    """Raise SourceError, naming the layout and a workaround, if a folder holds more than class labels."""
-    for folder in _folders_to_check(path, _DEEPEST):
-        for recognise in _LAYOUTS:
-            found = recognise(folder)
-            if found is not None:
-                raise SourceError(f"{path}: must be a folder of images, by classes or not, got {found}")
+def annotated_kind(path: str) -> str | None:
+    """Return the kind of a folder of images with annotations; None for another source."""
+    return next((kind for kind, opens in _ANNOTATED.items() if opens(path) is not None), None)
 
 
-def _folders_to_check(path: str, deepest: int) -> Iterator[FolderEntries]:
-    """Yield a folder, and the folders in it that hold all of its images or a split of them."""
-    folder = list_entries(path)
-    yield folder
-    if deepest:
-        for name in folder.folders:
-            if len(folder.folders) == 1 or _NESTED.fullmatch(name):
-                yield from _folders_to_check(folder.join(name), deepest - 1)
-
-
-def _read_layout(folder: FolderEntries) -> str | None:
-    kind = annotated_kind(folder.path)
-    if kind is None:
-        return None
-    lost = "whose boxes and masks would be lost"
-    return f"{kind} ({folder.path}), {lost}: 'fastload pack {folder.path} DEST' keeps them"
-
-
-def _known_folders(folder: FolderEntries) -> str | None:
-    for kind, images, beside, lost in _FOLDERS:
-        others = sorted({*beside} & {*folder.folders})
-        if images in folder.folders and others:
-            return _refusal(kind, folder, [images, *others], lost)
-    return None
-
-
-def _coco_images(folder: FolderEntries) -> str | None:
-    years = [name for name in folder.folders if _YEAR_SPLIT.fullmatch(name)]
-    others = [name for name in folder.folders if name not in years and "annotation" not in name.lower()]
-    if years and not others and not any(list_entries(folder.join(name)).folders for name in years):
-        return _refusal("splits of a dataset like COCO", folder, years, "boxes and masks")
-    return None
-
-
-def _hugging_face_metadata(folder: FolderEntries) -> str | None:
-    for name in _METADATA:
-        if name not in folder.files:
-            continue
-        path = folder.join(name)
-        if not name.endswith(".parquet") and b"file_name" not in read_part(path).split(b"\n")[0]:
-            continue
-        table = "the table" if name.endswith(".csv") else "a table of it, with the column file_name,"
-        csv = os.path.splitext(path)[0] + ".csv"
-        return (
-            f"a Hugging Face image folder ({path}), and the labels or texts in that file would be lost: "
-            f"pack {table} instead ('fastload pack {csv} DEST'); or move the file elsewhere if the names of "
-            "the folders are all you need"
-        )
-    return None
-
-
-def _annotated(folder: FolderEntries) -> str | None:
-    found = find_annotations(folder)
-    return None if found is None else _refusal(found[0], folder, *found[1:])
-
-
-_LAYOUTS: tuple[Callable[[FolderEntries], str | None], ...] = (
-    _read_layout,
-    _known_folders,
-    _hugging_face_metadata,
-    _coco_images,
-    _annotated,
-)
-
-
-def _refusal(kind: str, folder: FolderEntries, signs: list[str], lost: str) -> str:
-    shown = ", ".join(folder.join(sign) for sign in signs[:3])
-    return (
-        f"{kind} ({shown}), whose {lost} would be lost: fastload does not read this layout. "
-        f"Pack a folder of its images alone, class-labelled crops, or a table (path, label); or, "
-        f"{_FROM_PYTHON}"
-    )
-
-
-def explain_file(path: str) -> str:
-    """Return the description of a file that cannot be a source, and the workaround.
-
-    >>> explain_file("digits.beton")
-    'a dataset of FFCV (.beton): pack its source instead'
-    """
-    suffix = os.path.splitext(path)[1].lower()
-    if suffix in IMAGE_SUFFIXES:
-        return "a single image: name its folder"
-    for suffixes, description, workaround in _FILE_KINDS:
-        if suffix in suffixes:
-            return f"{description}: {workaround}"
-    return f"another kind of file: name the folder of the images, or {_FROM_PYTHON}"
-
-
-def explain_no_images(path: str, left_out: Sequence[LeftOut]) -> str:
-    """Return the error message for a folder without images: its other files, and a workaround."""
-    wanted = f"{path}: must hold images, or class folders of images, "
-    files = [entry for entry in left_out if not entry.is_clutter]
-    counts = count_suffixes(files)
-    for suffixes, description, workaround in _FILE_KINDS:
-        count = sum(counts[suffix] for suffix in suffixes)
-        if count:
-            return f"{wanted}got none, but {description} ({_counted(count)}): {workaround}"
-    unread = [entry for entry in files if entry.reason != NO_IMAGE]
-    if unread:
-        found = f"{unread[0].reason} ({_counted(sum(entry.files for entry in unread))})"
-        return f"{wanted}got none that can be read, but {found}: convert them first"
-    found = f"got none among {_counted(sum(entry.files for entry in left_out))}"
-    return f"{wanted}{found}: check the path; or {_FROM_PYTHON}"
-
-
-def _counted(files: int) -> str:
-    return f"{files:,} {'file' if files == 1 else 'files'}"
+def open_layout(path: str) -> dict[str, Source] | None:
+    """List a file or folder by the first layout that has it; None if none does."""
+    opened = (opens(path) for opens in (*_ANNOTATED.values(), *_OTHER_PROGRAMS))
+    return next((dict(found) for found in opened if found is not None), None)

@@ -1,27 +1,23 @@
-"""Errors about malformed sources, and the checks of numbers and boxes that layouts share."""
+"""Errors about malformed sources, and the checks of JSON's values and of numbers that layouts share."""
 
 from __future__ import annotations
 
 import math
 import reprlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeGuard
-
-import numpy as np
-import numpy.typing as npt
 
 from fastload.errors import SourceError
 
-Floats = npt.NDArray[np.float64]
-
-_STEP = "correct or remove it"
+CORRECT = "correct or remove it"
+FROM_PYTHON = (
+    "in Python, fastload.pack takes a map-style dataset that reads them: fastload.pack(dataset, 'DEST.fl')"
+)
 _MOST_CHARACTERS = 300
-# Boxes end up to this share of a side beyond their image in CPPE-5 and others; corners much further.
-_MARGIN = 0.1
 
 
-def malformed(where: str, must: str, got: object, step: str = _STEP) -> SourceError:
+def malformed(where: str, must: str, got: object, step: str = CORRECT) -> SourceError:
     """Return the error that a place must be or hold one thing, and got another."""
     # repr() of a list that holds another one many times over, as YAML can say it, might never end.
     shown = reprlib.repr(got) if isinstance(got, list | tuple | dict) else str(got)
@@ -58,44 +54,3 @@ def numbers_of(cells: Sequence[str]) -> list[float] | None:
     except ValueError:
         return None
     return numbers if all(map(math.isfinite, numbers)) else None
-
-
-def are_corners(boxes: Floats, sides: Floats) -> bool:
-    """Return True if boxes given as x, y, width, height can only be x1 y1 x2 y2 of images of these sides.
-
-    All of them lie in their images if read so, and one ends far outside of its image if not.
-    """
-    begin, end = boxes[:, :2], boxes[:, 2:]
-    is_inside = (begin >= 0) & (begin <= end) & (end <= sides * (1 + _MARGIN))
-    return bool(is_inside.all() and (begin + end > sides * (1 + _MARGIN)).any())
-
-
-def can_only_be_corners(boxes: Sequence[Floats], sides_of: Callable[[int], tuple[int, int] | None]) -> bool:
-    """Return True if the boxes of images can only be corners; `sides_of` reads the size of one of them.
-
-    It is not called if one box is no pair of corners: of datasets of x, y, width, height, nearly always.
-    """
-    every = np.concatenate([np.zeros((0, 4)), *boxes])
-    if not ((every[:, :2] >= 0) & (every[:, :2] <= every[:, 2:])).all():
-        return False
-    sides = ((each, sides_of(index)) for index, each in enumerate(boxes) if len(each))
-    return any(side is not None and are_corners(each, np.array(side)) for each, side in sides)
-
-
-def are_fractions(boxes: Floats, sides: Floats) -> bool:
-    """Return True if boxes given in pixels are fractions of their images."""
-    return bool(boxes.any() and boxes.max() <= 1 and sides.min() > 1)
-
-
-def require_inside(boxes: Floats, sides: tuple[int, int], where: str, must: str, step: str = _STEP) -> None:
-    """Raise SourceError unless boxes x, y, width, height are finite, and lie in an image of these sides.
-
-    They may end somewhat beyond it.
-    """
-    slack = np.multiply(sides, _MARGIN)
-    is_right = np.isfinite(boxes).all(axis=1) & (boxes[:, 2:] >= 0).all(axis=1)
-    is_right &= (boxes[:, :2] >= -slack).all(axis=1)
-    is_right &= (boxes[:, :2] + boxes[:, 2:] <= np.add(sides, slack)).all(axis=1)
-    if not is_right.all() or (len(boxes) and are_fractions(boxes, np.array(sides))):
-        image = "its image" if sides == (1, 1) else f"its image, {sides[0]} wide and {sides[1]} high"
-        raise malformed(where, f"{must} of {image}", boxes[np.argmin(is_right)].tolist(), step)

@@ -7,136 +7,107 @@ such an ending, or `a.png` beside `a.jpg`. It is stored byte for byte.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 
-from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._annotations import MASK_STEM, SEGMENTATION, find_annotations
-from fastload.sources._walking import SPLITS, images_below, in_order, is_image, list_entries
-from fastload.sources.files import NameTable, list_files
+from fastload.sources._malformed import malformed
+from fastload.sources._walking import images_below, in_order, list_entries, split_folders
+from fastload.sources.files import NameTable, list_files, safe_key
 
 NO_IMAGE_OF_MASK = "a mask without an image of its name"
 
-Pairs = dict[str, str]  # the mask of each image, by paths relative to the dataset's folder; "" for none
+
+def open_masks(path: str) -> dict[str, AnnotatedFiles] | None:
+    """List images and masks by split; None unless at least half of some images have a mask."""
+    if not os.path.isdir(path):
+        return None
+    entries = list_entries(os.path.abspath(path))
+    inner = split_folders(entries.folders)
+    if not inner or len(inner) < len(entries.folders):
+        inner = {"": ""}
+    sources = {
+        split or part: _source(path, entries.path, *places)
+        for split, folder in inner.items()
+        for part, places in _places(os.path.join(entries.path, folder).rstrip(os.sep)).items()
+    }
+    return in_order(sources) or None
 
 
-def recognise(path: str) -> bool:
-    """Return True for a folder, or splits, of images with a mask for at least half of them."""
-    return os.path.isdir(path) and any(_signs(folder) for folder in _split_folders(path).values())
+def _places(folder: str) -> dict[str, tuple[str, str]]:
+    """Return the folders of the images and of the masks, by the splits that these may have."""
+    found = find_annotations(list_entries(folder))
+    if found is None or found[0] != SEGMENTATION:
+        return {}
+    signs = [os.path.join(folder, sign).rstrip(os.sep) for sign in found[1]]
+    if len(signs) == 1:
+        place = os.path.dirname(signs[0])
+        if place != folder:  # folders of classes, with masks: two kinds of labels
+            must = "have its masks beside the images or in a folder, as a segmentation dataset has"
+            step = f"pack each of its folders ('fastload pack {place} DEST')"
+            raise malformed(folder, must, f"them in {place}", step)
+        return {"": (place, place)}
+    images, masks = signs
+    inner = split_folders(list_entries(images).folders) or {"": ""}
+    return {
+        split: (os.path.join(images, name).rstrip(os.sep), os.path.join(masks, name).rstrip(os.sep))
+        for split, name in inner.items()
+    }
 
 
-def open_masks(path: str) -> dict[str, AnnotatedFiles]:
-    """List images and masks by split."""
-    root = os.path.abspath(path)
-    sources = {}
-    for split, folder in _split_folders(path).items():
-        for part, pairs in _pairs_by_split(root, folder, _signs(folder)).items():
-            sources[split or part] = _source(path, root, pairs)
-    return in_order(sources)
-
-
-def _source(path: str, root: str, found: tuple[Pairs, Sequence[str]]) -> AnnotatedFiles:
-    pairs, unpaired = found
+def _source(path: str, root: str, images: str, masks: str) -> AnnotatedFiles:
+    pairs, unpaired = _paired(images, masks)
+    names = [os.path.relpath(image, root) for image in pairs]
+    mask_names = [mask and os.path.relpath(mask, root) for mask in pairs.values()]
     return AnnotatedFiles(
         kind="masks",
         name=path,
         classes=(),
         fields=(Field.mask(), Field("mask_path", "text", internal=True)),
-        left_out=tuple(LeftOut(name, NO_IMAGE_OF_MASK) for name in unpaired),
-        files=list_files(root, pairs),
-        further={"mask": list_files(root, pairs.values())},
-        mask_names=NameTable(pairs.values()),
-        needs_all=True,
+        left_out=tuple(LeftOut(os.path.relpath(mask, root), NO_IMAGE_OF_MASK) for mask in unpaired),
+        files=list_files(root, names),
+        values={"mask": list_files(root, mask_names), "mask_path": NameTable(map(safe_key, mask_names))},
+        needs_masks=True,
     )
 
 
-def _split_folders(path: str) -> dict[str, str]:
-    entries = list_entries(os.path.abspath(path))
-    inner = {SPLITS[name.lower()]: entries.join(name) for name in entries.folders if name.lower() in SPLITS}
-    is_split = inner and len(inner) == len(entries.folders)
-    return (
-        {split: folder for split, folder in inner.items() if _signs(folder)}
-        if is_split
-        else {"": entries.path}
-    )
-
-
-def _signs(folder: str) -> list[str]:
-    """Return the folder of the images and that of the masks; only a mask if they are together."""
-    found = find_annotations(list_entries(folder))
-    return found[1] if found is not None and found[0] == SEGMENTATION else []
-
-
-def _pairs_by_split(root: str, folder: str, signs: Sequence[str]) -> dict[str, tuple[Pairs, list[str]]]:
-    """Return the pairs of a folder, by the splits that its folders of images and masks may have."""
-    if len(signs) == 1:
-        place = os.path.dirname(os.path.join(folder, signs[0]))
-        if place != folder:  # folders of classes, with masks: two kinds of labels
-            raise SourceError(
-                f"{folder}: a segmentation dataset must have its masks beside the images or in a folder, got "
-                f"them in {place}: pack each of its folders ('fastload pack {place} DEST')"
-            )
-        return {"": _paired(root, place, place)}
-    images, masks = (os.path.join(folder, sign) for sign in signs)
-    inner = [name for name in list_entries(images).folders if name.lower() in SPLITS]
-    if not inner:
-        return {"": _paired(root, images, masks)}
-    return {
-        SPLITS[name.lower()]: _paired(root, os.path.join(images, name), os.path.join(masks, name))
-        for name in inner
-    }
-
-
-def _paired(root: str, images: str, masks: str) -> tuple[Pairs, list[str]]:
-    """Return the mask of each image, and the masks that belong to none."""
-    names = _files_below(root, images)
-    found = names if images == masks else _files_below(root, masks)
-    by_stem = _masks_by_stem(masks, found, is_beside=images == masks, root=root)
-    taken = {*by_stem.values()} if images == masks else set()
-    prefix = os.path.relpath(images, root)
+def _paired(images: str, masks: str) -> tuple[dict[str, str], list[str]]:
+    """Return the mask of each image, "" for none, and the masks that belong to none."""
+    found = images_below(masks)
+    is_beside = images == masks
+    by_stem = _masks_by_stem(masks, found, is_beside=is_beside)
+    taken = {*by_stem.values()} if is_beside else {*found}
     pairs = {
-        name: by_stem.get(_stem(os.path.relpath(name, prefix)), "")
-        for name in names
-        if name not in taken and is_image(name)
+        image: by_stem.get(os.path.splitext(os.path.relpath(image, images))[0], "")
+        for image in images_below(images)
+        if image not in taken
     }
-    used = {*pairs.values()}
-    return pairs, [] if images == masks else [name for name in found if name not in used]
+    return pairs, [] if is_beside else sorted({*found} - {*pairs.values()})
 
 
-def _masks_by_stem(folder: str, names: Sequence[str], *, is_beside: bool, root: str) -> dict[str, str]:
+def _masks_by_stem(folder: str, paths: Iterable[str], *, is_beside: bool) -> dict[str, str]:
     """Return masks by the stems of their images, relative to the folder; SourceError if one has several."""
-    prefix = os.path.relpath(folder, root)
-    stems = {name: _stem(os.path.relpath(name, prefix)) for name in names}
+    stems = {path: os.path.splitext(os.path.relpath(path, folder))[0] for path in paths}
     every = {*stems.values()}
     by_stem: dict[str, str] = {}
-    for name, stem in stems.items():
+    for path, stem in stems.items():
         match = MASK_STEM.fullmatch(os.path.basename(stem))
         if match:
             stem = os.path.join(os.path.dirname(stem), match[1])
-        # Of photo.jpg and photo.png, the latter is the mask.
-        is_twin = is_beside and not match and name.lower().endswith(".png") and _has_twin(name, stems, stem)
-        if is_beside and not is_twin and (not match or stem not in every):
+        if is_beside and not (stem in every if match else _is_twin(path, stems)):
             continue
         if stem in by_stem:
-            raise SourceError(
-                f"{os.path.join(root, name)}: must be the only mask of its image, got {by_stem[stem]} too: "
-                "unite them, or pack a table with a column for each"
-            )
-        by_stem[stem] = name
+            step = "unite them, or pack a table with a column for each"
+            raise malformed(path, "be the only mask of its image", f"{by_stem[stem]} too", step)
+        by_stem[stem] = path
     return by_stem
 
 
-def _has_twin(name: str, stems: Mapping[str, str], stem: str) -> bool:
-    folder = os.path.dirname(name)
-    base = os.path.join(folder, os.path.basename(stem))
-    return any(base + suffix in stems for suffix in (".jpg", ".jpeg", ".JPG", ".JPEG"))
-
-
-def _files_below(root: str, folder: str) -> list[str]:
-    return [os.path.relpath(path, root) for path in images_below(folder)]
-
-
-def _stem(name: str) -> str:
-    return os.path.splitext(name)[0]
+def _is_twin(path: str, others: Iterable[str]) -> bool:
+    """Return True for photo.png beside photo.jpg: the former is the mask."""
+    base, suffix = os.path.splitext(path)
+    return suffix.lower() == ".png" and any(
+        base + each in others for each in (".jpg", ".jpeg", ".JPG", ".JPEG")
+    )

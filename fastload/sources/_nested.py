@@ -11,6 +11,7 @@ import numpy as np
 
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
+from fastload.sources._boxes import to_xywh
 
 # What torchvision's detection reference has beside boxes and labels; DETR's boxes, which are relative to the
 # image, come without.
@@ -39,9 +40,8 @@ def flatten(values: Mapping[Any, object], prefix: str = "") -> dict[str, object]
             found = flatten(value, f"{name}_")
         elif isinstance(value, (list, tuple)) and value and all(isinstance(each, Mapping) for each in value):
             if len({tuple(each) for each in value}) > 1:
-                raise SourceError(
-                    f"{name} must hold dicts of equal keys, got {[list(each) for each in value]}"
-                )
+                got = [list(each) for each in value]
+                raise SourceError(f"{name} must hold dicts of equal keys, got {got}: make them alike")
             found = flatten({inner: [each[inner] for each in value] for inner in value[0]}, f"{name}_")
         if both := flat.keys() & found.keys():
             raise SourceError(f"the names of nested values must differ, got two {sorted(both)}: rename one")
@@ -81,16 +81,15 @@ def require_boxes(fields: Sequence[Field], values: Mapping[str, Any]) -> None:
         if field.kind != "boxes" or not len(values[field.name]):
             continue
         boxes = np.asarray(values[field.name], np.float64)
-        sides = boxes[:, 2:] - boxes[:, :2] if field.format == "xyxy" else boxes[:, 2:]
+        sides = to_xywh(boxes, field.format)[:, 2:]
         is_right = np.isfinite(boxes).all(axis=1) & (sides >= 0).all(axis=1)
         # Boxes of at most one pixel are fractions of the image.
         are_fractions = not field.relative and (sides > 0).any() and boxes.max() <= 1
         if are_fractions or not is_right.all():
             units = "as fractions" if field.relative else "in pixels"
-            raise SourceError(
-                f"{field.name} must be finite {field.format} boxes {units}, got "
-                f"{boxes[np.argmin(is_right)].tolist()}: correct it, or describe the boxes with fields="
-            )
+            got = boxes[np.argmin(is_right)].tolist()
+            step = "correct it, or describe the boxes with fields="
+            raise SourceError(f"{field.name} must be finite {field.format} boxes {units}, got {got}: {step}")
 
 
 def unmoved(fields: Sequence[Field]) -> tuple[str, ...]:

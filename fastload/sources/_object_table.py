@@ -24,21 +24,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fastload.errors import SourceError
 from fastload.shards.schema import BoxFormat, Field
 from fastload.sources._annotated import (
     AnnotatedFiles,
     AnnotationReader,
+    ImageValues,
     Size,
-    Values,
     require_size,
-    upright_sides,
 )
-from fastload.sources._columns import ColumnKind, TableColumn, free_field_name
-from fastload.sources._malformed import can_only_be_corners, malformed, numbers_of, require_inside
-from fastload.sources.files import FileList, NameTable, list_files
+from fastload.sources._boxes import Sides, require_inside, require_pixels, to_xywh, upright_sides
+from fastload.sources._columns import ColumnKind, TableColumn, free_field_name, value_of
+from fastload.sources._malformed import malformed, numbers_of
+from fastload.sources.files import NameTable, list_files
 
 _BOXES: Mapping[tuple[str, ...], BoxFormat] = {
     ("xmin", "ymin", "xmax", "ymax"): "xyxy",
@@ -65,6 +64,17 @@ class BoxColumns:
     label: int
     size: tuple[int, ...]
 
+    def has_box(self, cells: Sequence[str]) -> bool:
+        """Return True if a row is an object: an image without any has a row without a box."""
+        return any(cells[at].strip() for at in self.box)
+
+    def box_of(self, cells: Sequence[str]) -> list[float] | None:
+        """Return the four numbers of a row's box, or None if its cells are no such numbers."""
+        texts = [cells[at] for at in self.box]
+        if len(texts) == 1:
+            texts = re.split(r"[\s,;]+", texts[0].strip("[]() "))
+        return numbers_of(texts) if len(texts) == 4 else None
+
 
 def find_boxes(names: Sequence[str], given: Mapping[str, ColumnKind]) -> BoxColumns | None:
     """Return the columns of boxes by the headers of a table; None for one with a row for each image.
@@ -86,29 +96,53 @@ def find_boxes(names: Sequence[str], given: Mapping[str, ColumnKind]) -> BoxColu
 
 @dataclass(frozen=True, slots=True)
 class ObjectReader(AnnotationReader):
-    """Reader of an image's rows, as JSON: lists of cells, boxes, labels and the values of `others`."""
+    """Reader of an image's rows, as JSON: lists of a row's index and its cells.
 
+    `labels` gives the label of each class, {} for 0 in all; `others` are the fields of further columns, by
+    the places of these.
+    """
+
+    columns: BoxColumns
     boxes: Field
-    others: tuple[Field, ...]
+    labels: Mapping[str, int]
+    others: Mapping[int, Field]
 
     def fields(self) -> tuple[Field, ...]:
         """Return the fields of each image; `rows` holds its rows as they are."""
-        return self.boxes, Field.labels(), *self.others, Field("rows", "texts", internal=True)
+        rows = Field("rows", "texts", internal=True)
+        return self.boxes, Field.labels(), *self.others.values(), rows
 
-    def read(self, text: bytes, size: Size, where: str) -> tuple[Values, tuple[str, ...]]:
-        content = json.loads(text)
-        require_size(content["size"], size, where)
+    def read(self, text: bytes, size: Size, where: str) -> tuple[ImageValues, tuple[str, ...]]:
+        rows = json.loads(text)
+        found = self.columns
+        first = rows[0][1:]
+        require_size(numbers_of([first[at] for at in found.size]) or (None, None), size, where)
         sides = (1, 1) if self.boxes.relative else (size[1], size[0])
-        for number, box in content["boxes"]:
-            place = f"{where}, row {number}"
-            if isinstance(box, str):
-                raise malformed(place, f"have {_MEANINGS[self.boxes.format or '']}, finite numbers", box)
-            units = "as fractions" if self.boxes.relative else "in pixels"
-            require_inside(_to_sides(box, self.boxes.format), sides, place, f"have a box {units}")
-        values: Values = {field.name: _value(field, content["others"][field.name]) for field in self.others}
-        values["boxes"] = np.array([box for _, box in content["boxes"]], np.float64).reshape(-1, 4)
-        values["labels"] = np.array(content["labels"], np.int64)
-        values["rows"] = [json.dumps(row) for row in content["rows"]]
+        units = "as fractions" if self.boxes.relative else "in pixels"
+        objects = [(row, cells) for row, *cells in rows if found.has_box(cells)]
+        boxes = []
+        for row, cells in objects:
+            place = f"{where}, row {row + 1}"
+            box = found.box_of(cells)
+            if box is None:
+                got = ", ".join(cells[at] for at in found.box)
+                raise malformed(place, f"have {_MEANINGS[found.format]}, finite numbers", got)
+            boxes.append(box)
+            require_inside(to_xywh(np.array([box]), found.format), sides, place, f"have a box {units}")
+        values: ImageValues = {
+            "boxes": np.array(boxes, np.float64).reshape(-1, 4),
+            "labels": np.array([self.labels.get(cells[found.label], 0) for _, cells in objects], np.int64),
+            "rows": [json.dumps(row) for row in rows],
+        }
+        for at, field in self.others.items():
+            if field.kind == "texts":
+                values[field.name] = [cells[at] for _, cells in objects]
+            elif field.per_object:
+                values[field.name] = np.array(
+                    [value_of(field, cells[at]) for _, cells in objects], field.dtype
+                )
+            else:
+                values[field.name] = value_of(field, first[at])
         return values, ()
 
 
@@ -122,45 +156,37 @@ def list_objects(
     if "" in rows_of:
         step = "fill it in, or leave the row out"
         raise image.error(rows_of[""][0] + 1, "name an image", "an empty cell", step)
-    cells = list(zip(*(column.cells for column in table), strict=True))
-    boxes = {
-        row: _box([mine[at] for at in found.box])
-        for row, mine in enumerate(cells)
-        if any(mine[at].strip() for at in found.box)
-    }
+    rows = list(zip(*(column.cells for column in table), strict=True))
+    boxes = {row: found.box_of(cells) for row, cells in enumerate(rows) if found.has_box(cells)}
     if not boxes:
         raise malformed(path, "have a box in one row or more", "none", "check its columns")
     files = list_files(image.folder, rows_of)
     names = ", ".join(repr(table[at].name) for at in found.box)
-    largest = max((max(box) for box in boxes.values() if isinstance(box, list)), default=0.0)
+    largest = max((max(box) for box in boxes.values() if box is not None), default=0.0)
     field = Field.boxes(found.format, relative=0 < largest <= 1)
+
+    def sides_of(index: int) -> Sides | None:
+        with contextlib.suppress(SourceError):  # packing says so
+            return upright_sides(files.read(index))
+        return None
+
     if found.format == "xywh":
-        parsed = [[boxes.get(row) for row in own] for own in rows_of.values()]
-        _require_sides(path, names, field, files, parsed)
-    labels, meaning = [0] * len(cells), "0 for all: no column has a name for classes"
+        step = "name them xmin,ymin,xmax,ymax, or cx,cy,w,h for the center; a kind (--column) keeps numbers"
+        grouped = ([boxes[row] for row in own if boxes.get(row) is not None] for own in rows_of.values())
+        every = [np.array(each, np.float64).reshape(-1, 4) for each in grouped]
+        require_pixels(path, f"have x, y, width, height in pixels in {names}", step, every, sides_of)
+    labels: dict[str, int] = {}
     classes: tuple[str, ...] = ("object",)
+    meaning = "0 for all: no column has a name for classes"
     if found.label >= 0:
         labels, classes, meaning = _labels(path, table[found.label], boxes)
     taken = {"image", "boxes", "labels", "rows"}
     used = {table.index(image), *found.box, found.label}
-    others = [
-        _other(path, column, rows_of.values(), taken) for at, column in enumerate(table) if at not in used
-    ]
-    texts = NameTable()
-    for own in rows_of.values():
-        objects = [row for row in own if row in boxes]
-        content = {
-            "rows": [[row, *cells[row]] for row in own],
-            "boxes": [[row + 1, boxes[row]] for row in objects],
-            "labels": [labels[row] for row in objects],
-            "others": {
-                other.name: [values[row] for row in objects] if other.per_object else values[own[0]]
-                for other, _, values in others
-            },
-            "size": numbers_of([cells[own[0]][at] for at in found.size]) or (None, None),
-        }
-        texts.append(json.dumps(content))
-    reader = ObjectReader(field, tuple(other for other, _, _ in others))
+    others = {
+        at: _other(path, column, rows_of.values(), taken) for at, column in enumerate(table) if at not in used
+    }
+    reader = ObjectReader(found, field, labels, {at: each for at, (each, _) in others.items()})
+    texts = (json.dumps([[row, *rows[row]] for row in own]) for own in rows_of.values())
     units = "as fractions of the image" if field.relative else "in pixels"
     return AnnotatedFiles(
         kind="table",
@@ -171,7 +197,7 @@ def list_objects(
             "image": f"paths of the images, {image.origin}, with a row for each object",
             "boxes": f"{_MEANINGS[found.format]} {units}, of the columns {names}",
             "labels": meaning,
-            **{other.name: meaning for other, meaning, _ in others},
+            **{each.name: each_meaning for each, each_meaning in others.values()},
         },
         details={
             "table": os.path.basename(path),
@@ -179,37 +205,31 @@ def list_objects(
             "objects": {"image": table.index(image), "box": found.box, "size": found.size},
         },
         files=files,
-        texts=texts,
+        texts=NameTable(texts),
         origin=path,
         reader=reader,
     )
 
 
-def _box(cells: Sequence[str]) -> list[float] | str:
-    """Return the four numbers of a box; the cells as they are if these are no such numbers."""
-    texts = cells if len(cells) > 1 else re.split(r"[\s,;]+", cells[0].strip("[]() "))
-    numbers = numbers_of(texts)
-    return numbers if numbers is not None and len(numbers) == 4 else ", ".join(cells)
-
-
 def _labels(
     path: str, column: TableColumn, boxes: Mapping[int, object]
-) -> tuple[list[int], tuple[str, ...], str]:
-    """Return the label of each row, of which those without a box need none, the classes, and their origin."""
+) -> tuple[dict[str, int], tuple[str, ...], str]:
+    """Return the label of each class of an object, the classes, and their origin."""
     some_class = column.cells[next(iter(boxes))]
-    cells = (cell or ("" if row in boxes else some_class) for row, cell in enumerate(column.cells))
+    # A row without a box needs no class.
+    cells = [cell or ("" if row in boxes else some_class) for row, cell in enumerate(column.cells)]
     found = replace(column, cells=NameTable(cells)).to_labels()
-    labels = [] if found is None else _listed(found.values)
+    labels: Any = [] if found is None else found.values
     if found is None or min(labels) < 0:
         step = "name the classes, or number them from 0"
         raise malformed(path, f"have classes in the column {column.name!r}", "other numbers", step)
-    return labels, found.classes, found.meaning
+    return dict(zip(cells, labels.tolist(), strict=True)), found.classes, found.meaning
 
 
 def _other(
     path: str, column: TableColumn, groups: Iterable[Sequence[int]], taken: set[str]
-) -> tuple[Field, str, list[Any]]:
-    """Return the field of a further column, its meaning, and its values by row.
+) -> tuple[Field, str]:
+    """Return the field of a further column, and its meaning.
 
     It is a field of the image if the rows of every image agree, else of its objects.
     """
@@ -220,39 +240,4 @@ def _other(
     field, cells = found.field, [*column.cells]
     if any(len({cells[row] for row in own}) > 1 for own in groups):
         field = replace(field, kind="texts" if field.kind == "text" else "ragged", per_object=True)
-    return field, found.meaning, _listed(found.values)
-
-
-def _listed(values: Any) -> list[Any]:
-    return values.tolist() if isinstance(values, np.ndarray) else [*values]
-
-
-def _require_sides(
-    path: str, names: str, field: Field, files: FileList, boxes: Sequence[Sequence[object]]
-) -> None:
-    """Raise SourceError if x, y, width, height are fractions, or can only be corners."""
-    parsed = [np.array([box for box in own if isinstance(box, list)]).reshape(-1, 4) for own in boxes]
-    got = "fractions" if field.relative else "x1 y1 x2 y2"
-
-    def sides_of(index: int) -> tuple[int, int] | None:
-        with contextlib.suppress(SourceError):  # packing says so
-            return upright_sides(files.read(index))
-        return None
-
-    if field.relative or can_only_be_corners(parsed, sides_of):
-        step = "name them xmin,ymin,xmax,ymax, or cx,cy,w,h for the center; a kind (--column) keeps numbers"
-        raise malformed(path, f"have x, y, width, height in pixels in {names}", got, step)
-
-
-def _value(field: Field, value: Any) -> object:
-    return np.array(value, field.dtype) if field.kind == "ragged" else value
-
-
-def _to_sides(box: Sequence[float], box_format: str | None) -> npt.NDArray[np.float64]:
-    """Return a box of a format as one x, y, width, height: (1, 4)."""
-    first, second = np.array(box[:2]), np.array(box[2:])
-    if box_format == "xyxy":
-        second = second - first
-    elif box_format == "cxcywh":
-        first = first - second / 2
-    return np.concatenate([first, second])[None]
+    return field, found.meaning

@@ -29,10 +29,8 @@ def split_sample(sample: object, target_name: str | None = None) -> tuple[object
     if isinstance(sample, Mapping) and (key := _image_key(sample)) is not None:
         return sample[key], flatten({name: value for name, value in sample.items() if name != key})
     if not isinstance(sample, (tuple, list)) or len(sample) < 2:
-        raise SourceError(
-            f"must be (image, target) or a dict with 'image', got {_described(sample)}: "
-            "wrap the dataset in one whose samples are"
-        )
+        must, step = "(image, target) or a dict with 'image'", "wrap the dataset in one whose samples are"
+        raise SourceError(f"must be {must}, got {_described(sample)}: {step}")
     image, *targets = sample
     if len(targets) > 1:
         return image, flatten({f"target{number}": target for number, target in enumerate(targets, 1)})
@@ -70,16 +68,11 @@ def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
         return _pil_pixels(image)
     is_tensor = is_instance(image, "torch", "Tensor")
     if not is_tensor and not isinstance(image, np.ndarray):
-        raise SourceError(
-            "an image must be a PIL image, a uint8 array or tensor, or a file's bytes, "
-            f"got {_described(image)}"
-        )
+        raise _unfit("an image", "be a PIL image, a uint8 array or tensor, or a file's bytes", image)
     pixels = _to_array("an image", image)
     if pixels.dtype.kind == "f":
-        raise SourceError(
-            f"an image must be uint8, got {_described(image)}: drop ToTensor and Normalize from "
-            "the dataset's transform; pixels become float when they are loaded"
-        )
+        step = "drop ToTensor and Normalize from its transform; pixels become float when they are loaded"
+        raise _unfit("an image", "be uint8", image, step)
     if is_tensor and pixels.ndim == 3:
         pixels = pixels.transpose(1, 2, 0)
     if pixels.ndim == 3 and pixels.shape[2] == 1:
@@ -87,7 +80,7 @@ def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
     is_image = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
     if pixels.dtype != np.uint8 or not is_image or not pixels.size:
         layout = "(h, w), (1, h, w) or (3, h, w)" if is_tensor else "(h, w), (h, w, 1) or (h, w, 3)"
-        raise SourceError(f"an image must be uint8 of shape {layout}, got {_described(image)}")
+        raise _unfit("an image", f"be uint8 of shape {layout}", image)
     return np.asarray(pixels, order="C")
 
 
@@ -156,10 +149,7 @@ def _to_value(field: Field, value: object, is_inferred: bool) -> object:
         "vector": f"{field.dtype} of shape {field.shape}",
         "ragged": f"any number of rows, {field.dtype} of shape {field.shape} each",
     }.get(field.kind, field.kind)
-    raise SourceError(
-        f"{field.name} must be {wanted}, got {_described(value)}: "
-        "make all samples alike, or describe them with fields="
-    )
+    raise _unfit(field.name, f"be {wanted}", value, "make all samples alike, or describe them with fields=")
 
 
 def _to_further_image(value: object) -> bytes | npt.NDArray[np.uint8]:
@@ -174,10 +164,8 @@ def _to_further_image(value: object) -> bytes | npt.NDArray[np.uint8]:
         image.save(png, "PNG")
         return png.getvalue()
     if image.mode not in ("1", "L", "RGB"):
-        raise SourceError(
-            "an image beside the first must be of a mode that is stored without loss (1, L, LA, P, RGB, "
-            f"RGBA), got a PIL image of mode {image.mode!r}: convert it, or pass its pixels as an array"
-        )
+        must = "be of a mode that is stored without loss (1, L, LA, P, RGB, RGBA)"
+        raise _unfit("an image beside the first", must, image, "convert it, or pass its pixels as an array")
     return to_image(image)
 
 
@@ -186,7 +174,7 @@ def _to_masks(name: str, value: object) -> bytes | npt.NDArray[np.uint8]:
     masks = _to_array(name, value)
     levels = masks.astype(np.uint8)
     if masks.dtype.kind not in "bui" or not np.array_equal(levels, masks):
-        raise SourceError(f"{name} must hold integers from 0 to 255, got {_described(value)}: convert them")
+        raise _unfit(name, "hold integers from 0 to 255", value, "convert them")
     return levels.reshape(-1, masks.shape[2]) if levels.size else b""
 
 
@@ -242,17 +230,13 @@ def _to_array(name: str, value: object) -> npt.NDArray[Any]:
     if is_instance(value, "torch", "Tensor"):
         return np.asarray(value.detach().cpu().numpy())  # type: ignore[attr-defined]
     if not isinstance(value, (bool, int, float, list, tuple, np.generic, np.ndarray)):
-        raise SourceError(
-            f"{name} must be a number, text, bytes, an array, tensor or list of numbers, or a PIL image, "
-            f"got {_described(value)}"
-        )
+        must = "be a number, text, bytes, an array, tensor or list of numbers, or a PIL image"
+        raise _unfit(name, must, value)
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise SourceError(
-            f"{name} must be a list of numbers, or of rows of one length, got rows of different ones: store "
-            "it as text or bytes, or pad it"
-        ) from error
+        must, step = "be a list of numbers, or of rows of one length", "store it as text or bytes, or pad it"
+        raise _unfit(name, must, value, step) from error
     if not isinstance(value, (list, tuple)):
         return array
     # NumPy converts a list of mixed kinds to one dtype, which must not change any number.
@@ -272,10 +256,7 @@ def _is_pil(value: object) -> bool:
 
 def _pil_pixels(image: Any) -> npt.NDArray[np.uint8]:
     if image.mode.startswith(("I", "F")):
-        raise SourceError(
-            f"an image must have 8 bits a channel, got a PIL image of mode {image.mode!r}: "
-            "convert it to L or RGB"
-        )
+        raise _unfit("an image", "have 8 bits a channel", image, "convert it to L or RGB")
     is_grey = image.mode in ("1", "L", "LA", "La")
     return np.array(image.convert("L" if is_grey else "RGB"))
 
@@ -287,8 +268,14 @@ def _is_integer(value: object) -> bool:
     return array.ndim == 0 and array.dtype.kind in "iu"
 
 
+def _unfit(name: str, must: str, value: object, step: str = "convert it") -> SourceError:
+    return SourceError(f"{name} must {must}, got {_described(value)}: {step}")
+
+
 def _described(value: object) -> str:
     kind = type(value).__name__
+    if _is_pil(value):
+        return f"a PIL image of mode {value.mode!r}"  # type: ignore[attr-defined]
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"{kind} of {value.dtype} and shape {tuple(value.shape)}"
     if isinstance(value, (bool, int, float)):

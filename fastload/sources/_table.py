@@ -21,17 +21,17 @@ from __future__ import annotations
 import csv
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO, get_args
 
 import numpy as np
 
-from fastload.errors import OptionError, SourceError
+from fastload.errors import OptionError
 from fastload.shards.schema import Field
 from fastload.sources._columns import LABEL, ColumnKind, TableColumn, TableField, free_field_name
 from fastload.sources._malformed import malformed
-from fastload.sources._object_table import OBJECT_HEADER, BoxColumns, find_boxes, list_objects
-from fastload.sources.files import NO_LABEL, FileSource, list_files
+from fastload.sources._object_table import OBJECT_HEADER, find_boxes, list_objects
+from fastload.sources.files import NO_LABEL, FileSource, list_files, unreadable
 from fastload.sources.protocol import Source
 
 TABLE_SUFFIXES = (".csv", ".tsv")
@@ -52,32 +52,23 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
     is for images stored as a field. SourceError, naming the row, is raised for a malformed table, OptionError
     for invalid `columns`. An image that does not exist is found when its record is read.
     """
-    folder = os.path.dirname(os.path.abspath(path))
-    rows = _rows(path)
-    header = next(rows, [])
-    if header and not _is_header(header, folder):
-        rows, header = itertools.chain([header], rows), [""] * len(header)
-    first_row = next(rows, [])
-    if not first_row:
-        raise SourceError(f"{path}: must have a row for each image, got none: check the file")
-    names = [name.strip() or f"col{number}" for number, name in enumerate(header, 1)]
-    rows = itertools.chain([first_row], rows)
-    if any(header) and (boxes := find_boxes(names, columns or {})) is not None:
-        return _list_objects(path, header, names, rows, columns or {}, boxes)
-    further, image, label = _assign_roles(path, names, first_row, columns or {})
-    for row, cells in enumerate(rows, 1):
-        for column, cell in zip(further, cells, strict=True):
-            if not cell and column.kind == "path":
-                step = "fill it in, or leave the row out"
-                raise column.error(row, "name an image", "an empty cell", step)
-            column.cells.append(cell)
-    columns_of_table = tuple(further)
-    further.remove(image)
-    files = list_files(folder, image.cells)
+    given = columns or {}
+    header, table = _read(path, given)
+    if any(header) and (boxes := find_boxes([column.name for column in table], given)) is not None:
+        if boxes.label >= 0 and LABEL in given:
+            table[boxes.label].kind = given[LABEL]
+        named = (column for column in table if column.name.lower() in PATH_HEADERS)
+        return list_objects(path, header, table, next(named, table[0]), boxes)
+    image, label = _assign_roles(path, table, given)
+    for column in table:
+        if column.kind == "path" and "" in column.cells:
+            row, step = column.cells.index("") + 1, "fill it in, or leave the row out"
+            raise column.error(row, "name an image", "an empty cell", step)
+    files = list_files(image.folder, image.cells)
     fields: list[TableField] = []
     labels = None if label is None else label.to_labels()
-    if label is not None and labels is not None:
-        further.remove(label)
+    further = [column for column in table if column not in (image, labels and label)]
+    if labels is not None:
         fields.append(labels)
     elif not further:
         unlabelled = np.full(len(files), NO_LABEL, np.int64)
@@ -115,29 +106,33 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
         details={
             "table": os.path.basename(path),
             "header": header,
-            "columns": [names_of[column] for column in columns_of_table],
+            "columns": [names_of[column] for column in table],
             "paths": {name: each.field.name for name, each in paths.items()},
         },
     )
 
 
-def _list_objects(
-    path: str,
-    header: Sequence[str],
-    names: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    columns: Mapping[str, ColumnKind],
-    boxes: BoxColumns,
-) -> Source:
-    _check_kinds(path, names, columns)
-    table = [TableColumn(path, name, columns.get(name)) for name in names]
-    if boxes.label >= 0 and LABEL in columns:
-        table[boxes.label].kind = columns[LABEL]
+def _read(path: str, given: Mapping[str, ColumnKind]) -> tuple[list[str], list[TableColumn]]:
+    """Return the header of a table, empty texts if it has none, and its columns."""
+    rows = _rows(path)
+    header = next(rows, [])
+    if header and not _is_header(header, os.path.dirname(os.path.abspath(path))):
+        rows, header = itertools.chain([header], rows), [""] * len(header)
+    names = [name.strip() or f"col{number}" for number, name in enumerate(header, 1)]
+    table = [TableColumn(path, name, given.get(name)) for name in names]
     for cells in rows:
         for column, cell in zip(table, cells, strict=True):
             column.cells.append(cell)
-    image = next((column for column in table if column.name.lower() in PATH_HEADERS), table[0])
-    return list_objects(path, header, table, image, boxes)
+    if not table or not table[0].cells:
+        raise malformed(path, "have a row for each image", "none", "check the file")
+    for name, kind in given.items():
+        if kind not in get_args(ColumnKind):
+            kinds = ", ".join(get_args(ColumnKind))
+            raise OptionError(f"a column must be one of {kinds}, got {name}={kind}: choose one")
+        if name not in (*names, LABEL):
+            got = ", ".join(names)
+            raise OptionError(f"{path}: must have a column {name!r} to be {kind}, got {got}: check its name")
+    return header, table
 
 
 def _rows(path: str) -> Iterator[list[str]]:
@@ -145,7 +140,7 @@ def _rows(path: str) -> Iterator[list[str]]:
     with _open(path) as file:
         start = file.readline()
         if start.startswith(_UTF_16):
-            raise SourceError(f"{path}: must be UTF-8, got UTF-16: save it as 'CSV UTF-8'")
+            raise malformed(path, "be UTF-8", "UTF-16", "save it as 'CSV UTF-8'")
         file.seek(0)
         is_tsv = path.lower().endswith(".tsv")
         delimiter = "\t" if is_tsv else max((",", ";", "\t"), key=start.count)
@@ -157,24 +152,21 @@ def _rows(path: str) -> Iterator[list[str]]:
             for cells in filter(None, reader):
                 width = width or len(cells)
                 if len(cells) != width:
-                    raise SourceError(
-                        f"{path}, line {reader.line_num}: must have {width} cells as the first row "
-                        f"has, got {len(cells)}: quote cells that hold a delimiter"
-                    )
+                    where, step = f"{path}, line {reader.line_num}", "quote cells that hold a delimiter"
+                    raise malformed(where, f"have {width} cells as the first row has", len(cells), step)
                 yield cells
         except csv.Error as error:
-            raise SourceError(
-                f"{path}, line {reader.line_num}: must be a row of a table, got: {error}: check its quotes"
-            ) from error
+            where = f"{path}, line {reader.line_num}"
+            raise malformed(where, "be a row of a table", error, "check its quotes") from error
 
 
 def _open(path: str) -> TextIO:
     if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait for its writer
-        raise SourceError(f"{path}: must be a file, got a pipe or a device: write the table to a file first")
+        raise malformed(path, "be a file", "a pipe or a device", "write the table to a file first")
     try:
         return open(path, newline="", encoding="utf-8-sig", errors="surrogateescape")
     except OSError as error:
-        raise malformed(path, "be a table that can be read", error.strerror, "make it readable") from error
+        raise unreadable(path, error) from error
 
 
 def _is_header(row: Sequence[str], folder: str) -> bool:
@@ -183,34 +175,22 @@ def _is_header(row: Sequence[str], folder: str) -> bool:
     return not os.path.splitext(row[0])[1] or any(cell.strip().lower() in PATH_HEADERS for cell in row)
 
 
-def _check_kinds(path: str, names: Sequence[str], given: Mapping[str, ColumnKind]) -> None:
-    for name, kind in given.items():
-        if kind not in get_args(ColumnKind):
-            raise OptionError(
-                f"a column must be one of {', '.join(get_args(ColumnKind))}, got {name}={kind}: choose one"
-            )
-        if name not in (*names, LABEL):
-            got = ", ".join(names)
-            raise OptionError(f"{path}: must have a column {name!r} to be {kind}, got {got}: check its name")
-
-
 def _assign_roles(
-    path: str, names: Sequence[str], row: Sequence[str], given: Mapping[str, ColumnKind]
-) -> tuple[list[TableColumn], TableColumn, TableColumn | None]:
-    """Return all columns, the column of images, and that of labels, by headers, first row and kinds."""
-    _check_kinds(path, names, given)
-    columns = [TableColumn(path, name, given.get(name)) for name in names]
-    images = [column for column in columns if column.name.lower() in PATH_HEADERS]
-    if not images and not os.path.isfile(os.path.join(columns[0].folder, row[0])):
-        images = [column for column in columns if column.kind == "path"]
-    image = images[0] if images else columns[0]
+    path: str, table: Sequence[TableColumn], given: Mapping[str, ColumnKind]
+) -> tuple[TableColumn, TableColumn | None]:
+    """Return the column of images and that of labels by headers, first row and kinds, and set their kinds."""
+    names = [column.name for column in table]
+    images = [column for column in table if column.name.lower() in PATH_HEADERS]
+    if not images and not os.path.isfile(os.path.join(table[0].folder, table[0].cells[0])):
+        images = [column for column in table if column.kind == "path"]
+    image = images[0] if images else table[0]
     if image.kind not in (None, "path") and names.count(image.name) == 1:
         raise OptionError(f"{path}: the column {image.name!r} names the images, and cannot be {image.kind}")
     image.kind = "path"
-    for column, cell in zip(columns, row, strict=True):
-        if column.kind is None and column.names_image(cell):
+    for column in table:
+        if column.kind is None and column.names_image(column.cells[0]):
             column.kind = "path"
-    others = [column for column in columns if column.kind != "path"]
+    others = [column for column in table if column.kind != "path"]
     headed = [column for column in others if column.name.lower() == LABEL]
     label = next(iter(headed + [column for column in others if column.kind is None]), None)
     if label is not None and label.kind is None and LABEL in given:
@@ -218,4 +198,4 @@ def _assign_roles(
         label = None if label.kind == "path" else label
     elif LABEL in given and LABEL not in names:
         raise OptionError(f"{path}: must have a column left for the labels, got {', '.join(names)}")
-    return columns, image, label
+    return image, label

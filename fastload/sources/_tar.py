@@ -1,21 +1,18 @@
 """Members of a tar file, by the offsets of their bytes, so that records are read without extracting anything.
 
-Python's tarfile ends without an error at a damaged or missing header; here both are errors. The format is
-POSIX.1-2017's (pax, "ustar Interchange Format"), with GNU's long names. A compressed file is read from front
-to back: members in their order cost one pass, a step back begins another one.
+A compressed file is read from front to back: members in their order cost one pass, a step back begins another
+one.
 """
 
 from __future__ import annotations
 
-import bz2
 import contextlib
-import gzip
-import importlib
 import lzma
 import os
+import tarfile
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from fastload.errors import SourceError
@@ -24,28 +21,9 @@ from fastload.sources.files import NOT_FOUND
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 
-_BLOCK = 512
-_REGULAR = (b"0", b"\0", b"7")
-_FOLDER, _SPARSE = b"5", b"S"
-_GNU_NAME, _GNU_LINK, _PAX, _PAX_GLOBAL = b"L", b"K", b"x", b"g"
-_MOST_BYTES = 1 << 62
-_MOST_HEADER_BYTES = 1 << 20  # of a name, or of an extended header
 _READ_BYTES = 1 << 20
 _DAMAGED = "the file is damaged or was cut off: copy or write it again"
-
-# The first bytes of compressed files, and the functions that open them; zstd is in Python 3.14.
-_zstd: Any = None
-with contextlib.suppress(ImportError):
-    _zstd = importlib.import_module("compression.zstd")
-_COMPRESSED: tuple[tuple[bytes, Callable[[str], Any] | None], ...] = (
-    (b"\x1f\x8b", gzip.open),
-    (b"BZh", bz2.open),
-    (b"\xfd7zXZ\0", lzma.open),
-    (b"\x28\xb5\x2f\xfd", _zstd and _zstd.open),
-)
-_ERRORS = (OSError, EOFError, ValueError, OverflowError, zlib.error, lzma.LZMAError) + (
-    (_zstd.ZstdError,) if _zstd else ()
-)
+_ERRORS = (OSError, EOFError, ValueError, OverflowError, tarfile.TarError, zlib.error, lzma.LZMAError)
 
 
 class TarMember(NamedTuple):
@@ -77,8 +55,9 @@ class TarReader:
             # A process made by fork would share the position in the file.
             if (self._path, self._process) != (path, os.getpid()):
                 self._close()
-                self._file, self._path, self._process = _open(path), path, os.getpid()
-                self._close = weakref.finalize(self, self._file.close)
+                archive = _open(path)
+                self._file, self._path, self._process = archive.fileobj, path, os.getpid()
+                self._close = weakref.finalize(self, archive.close)
             self._file.seek(offset)
             data: bytes = self._file.read(size_bytes)
             return data
@@ -86,21 +65,40 @@ class TarReader:
 
 def tar_members(path: str) -> Iterator[TarMember]:
     """Yield the members of a tar file in order; raise SourceError, naming the offset, for damage."""
-    with _naming(path), _open(path) as file:
-        yield from _members(path, file)
+    archive: Any
+    with _naming(path), _open(path) as archive:
+        while (member := archive.next()) is not None:
+            archive.members.clear()  # millions of them would take gigabytes
+            if member.issparse():
+                where = f"{path}, offset {member.offset}"
+                raise malformed(where, "hold members without holes", "a sparse one", "write it without them")
+            if not member.isdir():
+                yield TarMember(member.name, member.offset_data, member.size if member.isreg() else NOT_FOUND)
+        while rest := archive.fileobj.read(_READ_BYTES):
+            if any(rest):
+                must = "hold nothing after the end of the archive"
+                raise malformed(f"{path}, offset {archive.offset}", must, "more bytes", _DAMAGED)
 
 
-def _open(path: str) -> Any:
-    file = open(path, "rb")  # noqa: SIM115 - the caller closes it
-    start = file.read(8)
-    for magic, opens in _COMPRESSED:
-        if start.startswith(magic):
-            file.close()
-            if opens is None:
-                step = "decompress it first (zstd -d), or pack with Python 3.14"
-                raise malformed(path, "be compressed by gzip, bzip2 or xz", "zstd", step)
-            return opens(path)
-    return file
+class _WholeHeader(tarfile.TarInfo):
+    """A member's header, which must be whole: tarfile ends without an error at any other."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> _WholeHeader:
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # the end; no part of the stubs
+            raise
+        except tarfile.HeaderError as error:
+            where = f"{archive.name!s}, offset {archive.offset}"
+            raise malformed(where, "hold a tar header", error, _DAMAGED) from error
+
+
+def _open(path: str) -> tarfile.TarFile:
+    if path.lower().endswith(".zst") and "zst" not in tarfile.TarFile.OPEN_METH:
+        step = "decompress it first (zstd -d), or pack with Python 3.14"
+        raise malformed(path, "be compressed by gzip, bzip2 or xz", "zstd", step)
+    return tarfile.open(path, tarinfo=_WholeHeader, encoding="utf-8", errors="surrogateescape")
 
 
 @contextlib.contextmanager
@@ -108,99 +106,7 @@ def _naming(path: str) -> Iterator[None]:
     """Turn errors of reading into a SourceError that names the file."""
     try:
         yield
-    except SourceError:
-        raise
     except _ERRORS as error:
+        if isinstance(error, SourceError):
+            raise
         raise malformed(path, "be a tar file that can be read", error, _DAMAGED) from error
-
-
-def _members(path: str, file: Any) -> Iterator[TarMember]:
-    offset = 0
-    extended: dict[str, str] = {}
-    while True:
-        file.seek(offset)
-        header = file.read(_BLOCK)
-        if len(header) < _BLOCK:
-            raise _error(path, offset, "a header or the end of the archive", "the end of the file")
-        if not any(header):
-            break
-        if not _is_header(header):
-            raise _error(path, offset, "a tar header", "bytes with another checksum")
-        kind, begin = header[156:157], offset + _BLOCK
-        size = _number(header[124:136])
-        is_name = kind in (_GNU_NAME, _GNU_LINK, _PAX, _PAX_GLOBAL)
-        if not is_name and "size" in extended:
-            size = int(extended["size"]) if extended["size"].isdecimal() else -1
-        data = b""
-        if is_name and 0 <= size <= _MOST_HEADER_BYTES:
-            data = file.read(size)
-            is_whole = len(data) == size
-        else:
-            is_whole = not is_name and 0 <= size <= _MOST_BYTES
-            if is_whole and size:
-                file.seek(begin + size - 1)
-                is_whole = len(file.read(1)) == 1
-        if not is_whole:
-            raise _error(path, offset, f"a member of {size:,} bytes", "fewer before the end of the file")
-        if kind == _SPARSE or any(name.startswith("GNU.sparse") for name in extended):
-            raise _error(path, offset, "members without holes", "a sparse one")
-        offset = begin + -(-size // _BLOCK) * _BLOCK
-        if kind == _GNU_NAME:
-            extended["path"] = _text(data)
-        elif kind == _PAX:
-            extended |= _pax_records(path, begin, data)
-        elif not is_name:
-            name = extended.get("path") or _name(header)
-            extended = {}
-            if kind in _REGULAR and not name.endswith("/"):
-                yield TarMember(name, begin, size)
-            elif kind not in (*_REGULAR, _FOLDER):
-                yield TarMember(name, begin, NOT_FOUND)
-    while rest := file.read(_READ_BYTES):
-        if any(rest):
-            raise _error(path, offset, "nothing after the end of the archive", "more bytes")
-
-
-def _error(path: str, offset: int, must: str, got: str) -> SourceError:
-    return malformed(f"{path}, offset {offset}", f"hold {must}", got, _DAMAGED)
-
-
-def _is_header(header: bytes) -> bool:
-    """Return True if a block's checksum is that of its bytes, its own field counted as spaces."""
-    return _number(header[148:156]) == sum(header) - sum(header[148:156]) + 8 * 0x20
-
-
-def _number(field: bytes) -> int:
-    """Return a number in octal digits, or in GNU's binary form for large ones; -1 if it is neither."""
-    if field[0] == 0x80:
-        return int.from_bytes(field[1:], "big")
-    digits = field.strip(b" \0")
-    try:
-        return int(digits, 8) if digits else 0
-    except ValueError:
-        return -1
-
-
-def _name(header: bytes) -> str:
-    name = _text(header[:100])
-    prefix = _text(header[345:500]) if header[257:263] == b"ustar\0" else ""
-    return f"{prefix}/{name}" if prefix else name
-
-
-def _text(field: bytes) -> str:
-    return field.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
-
-
-def _pax_records(path: str, offset: int, data: bytes) -> dict[str, str]:
-    """Return the records of an extended header, each `LENGTH KEY=VALUE` and a line feed."""
-    records = {}
-    while data:
-        digits, _, rest = data.partition(b" ")
-        length = int(digits) if digits.isdigit() and len(digits) < 12 else 0
-        record = rest[: length - len(digits) - 1]
-        key, equals, value = record.partition(b"=")
-        if not equals or not record.endswith(b"\n") or len(data) < length:
-            raise _error(path, offset, "an extended header of 'length key=value' records", repr(data[:40]))
-        records[_text(key)] = _text(value[:-1])
-        data = data[length:]
-    return records

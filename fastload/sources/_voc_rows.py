@@ -14,7 +14,7 @@ import numpy as np
 
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
-from fastload.sources._annotated import AnnotationReader, Size, Values, require_size
+from fastload.sources._annotated import AnnotationReader, ImageValues, Size, require_size
 from fastload.sources._malformed import malformed, numbers_of
 
 _FLAGS = ("difficult", "truncated")
@@ -33,7 +33,7 @@ class VocReader(AnnotationReader):
         xml = Field("xml", "bytes", internal=True)
         return Field.boxes("xyxy"), Field.labels(), *flags, Field("pose", "texts", per_object=True), xml
 
-    def read(self, text: bytes, size: Size, where: str) -> tuple[Values, tuple[str, ...]]:
+    def read(self, text: bytes, size: Size, where: str) -> tuple[ImageValues, tuple[str, ...]]:
         if not text:
             raise malformed(where, "exist and hold an annotation", "none")
         root = parse_xml(text, where)
@@ -42,7 +42,7 @@ class VocReader(AnnotationReader):
         objects = root.findall("object")
         places = [f"{where}, object {number}" for number in range(1, len(objects) + 1)]
         placed = list(zip(objects, places, strict=True))
-        values: Values = {
+        values: ImageValues = {
             "boxes": np.array([_box(each, size, place) for each, place in placed], np.float64).reshape(-1, 4),
             "labels": np.array([self._label(each, place) for each, place in placed], np.int64),
             "pose": [each.findtext("pose") or "" for each in objects],

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from fastload.errors import SourceError
 from fastload.images.formats import HEAD_BYTES, format_of, unreadable_reason
 from fastload.shards.manifest import LeftOut
 from fastload.sources._malformed import malformed
-from fastload.sources.files import OUT_OF_DESCRIPTORS, READ_FLAGS
+from fastload.sources.files import OPEN_FILES_STEP, OUT_OF_DESCRIPTORS, READ_FLAGS
 from fastload.sources.left_out import HIDDEN, NO_IMAGE, SYSTEM, LeftOutFiles, clutter_reason
 
 T = TypeVar("T")
@@ -28,6 +29,9 @@ SPLITS = {
 
 # RFC 1740: the metadata that macOS keeps beside a file, in a file of the same name with "._" before it.
 _APPLE_DOUBLE = b"\x00\x05\x16\x07"
+
+_MOST_FOLDERS = 200
+_READ_BYTES = 1 << 16
 
 
 class Walk:
@@ -114,10 +118,22 @@ def in_order(splits: Mapping[str, T]) -> dict[str, T]:
     return {split: splits[split] for split in dict.fromkeys((*SPLITS.values(), "")) if split in splits}
 
 
+def split_folders(names: Iterable[str]) -> dict[str, str]:
+    """Return the folder of each split among the names of folders, in the order in which they are packed."""
+    return in_order({SPLITS[name.lower()]: name for name in names if name.lower() in SPLITS})
+
+
 def images_below(folder: str) -> list[str]:
     """Return the paths of the images under a folder (an absolute path), sorted."""
     walk = Walk(os.path.dirname(folder), by_content=False)
     return [os.path.join(walk.root, name) for name in walk.images_below(os.path.basename(folder))]
+
+
+def names_below(folder: str) -> Iterator[str]:
+    """Yield the files below a folder, relative to it; of very many folders, only those in the first ones."""
+    for path, _, names in itertools.islice(os.walk(folder), _MOST_FOLDERS):
+        below = path[len(folder) :].lstrip(os.sep)
+        yield from (os.path.join(below, name) for name in names if not name.startswith("."))
 
 
 def stem_of(path: str) -> str:
@@ -127,6 +143,16 @@ def stem_of(path: str) -> str:
     'a'
     """
     return os.path.splitext(os.path.basename(path))[0]
+
+
+def read_part(path: str, share: float = 0.0) -> bytes:
+    """Return 64 KB of a file, from its start (0) to its end (1); nothing if it cannot be read."""
+    with contextlib.suppress(OSError):
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                file.seek(int(share * max(0, os.path.getsize(path) - _READ_BYTES)))
+                return file.read(_READ_BYTES)
+    return b""
 
 
 class FolderEntries(NamedTuple):
@@ -172,10 +198,9 @@ def _reason_to_leave_out(path: str, name: str) -> str | None:
 
 
 def _is_apple_double(path: str) -> bool:
-    try:
+    with contextlib.suppress(OSError):
         return _head(path).startswith(_APPLE_DOUBLE)
-    except OSError:
-        return False
+    return False
 
 
 def _head(path: str) -> bytes:
@@ -197,7 +222,6 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _unlistable(path: str, error: OSError) -> SourceError:
-    step = "make it readable, or move it elsewhere"
-    if error.errno in OUT_OF_DESCRIPTORS:
-        step = "allow this process more open files (ulimit -n)"
-    return SourceError(f"{path}: must be a folder that can be listed, got: {error.strerror}: {step}")
+    is_limit = error.errno in OUT_OF_DESCRIPTORS
+    step = OPEN_FILES_STEP if is_limit else "make it readable, or move it elsewhere"
+    return malformed(path, "be a folder that can be listed", f"{error.strerror}", step)

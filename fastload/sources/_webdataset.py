@@ -33,22 +33,30 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fastload.errors import SourceError
 from fastload.images.formats import MOST_BYTES
 from fastload.shards.schema import DTYPES, Field
 from fastload.sources._columns import free_field_name, labels_of, numbers_in
 from fastload.sources._containers import (
+    SHARD,
     ContainerSource,
     by_split,
     expand_braces,
     holds_only,
-    require_decodable,
+    list_data_files,
 )
 from fastload.sources._malformed import malformed
 from fastload.sources._tar import TAR_SUFFIXES, TarReader, tar_members
 from fastload.sources._walking import IMAGE_SUFFIXES, list_entries
-from fastload.sources.files import NO_LABEL, NOT_FOUND, NameTable, list_files, safe_key
-from fastload.sources.left_out import LeftOutFiles, clutter_reason
+from fastload.sources.files import (
+    NO_LABEL,
+    NOT_FOUND,
+    FileList,
+    NameTable,
+    list_files,
+    require_decodable,
+    safe_key,
+)
+from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.protocol import SourceRecord
 
 _IMAGES = tuple(suffix[1:] for suffix in (*IMAGE_SUFFIXES, ".gif", ".avif", ".jp2"))
@@ -58,31 +66,23 @@ _TEXTS = ("txt", "text", "transcript", "json", "jsn")
 _KEY = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
 _NPY_HEAD = 1 << 16  # the longest header of version 1.0
 _SPLIT_FOLDERS = ("train", "val", "test")
+_ALL_BYTES = 1 << 62
 
 Spans = npt.NDArray[np.int64]
 """The offset and size of a member for each sample, (2, samples); -1 where there is none."""
 
 
-def is_webdataset(path: str) -> bool:
-    """Return True for a .tar file, a pattern of them, or a folder of them without images beside."""
-    if path.lower().endswith(TAR_SUFFIXES):
-        return "{" in path or not os.path.isdir(path)
-    if not os.path.isdir(path):
-        return False
-    inner = list_entries(path).folders
-    if inner and {*inner} <= {*_SPLIT_FOLDERS}:
-        return all(holds_only(os.path.join(path, name), _is_tar) for name in inner)
-    return holds_only(path, _is_tar)
-
-
-def open_webdataset(path: str) -> dict[str, TarSource]:
-    """List the samples of tar shards by split; raise SourceError for damaged or unusable shards."""
+def open_webdataset(path: str) -> dict[str, TarSource] | None:
+    """List the samples of a .tar file, a pattern of them, or a folder of them, by split."""
+    if not _is_webdataset(path):
+        return None
     left_out = LeftOutFiles()
     root, shards = _shards(path, left_out)
     listings = {split: _Listing(root, names, left_out) for split, names in shards.items()}
-    cells = {split: listing.cells("cls") for split, listing in listings.items() if "cls" in listing.spans}
     if all(listing.has_class_folders for listing in listings.values()):
         cells = {split: listing.folders() for split, listing in listings.items()}
+    else:
+        cells = {split: each.texts("cls") for split, each in listings.items() if "cls" in each.spans}
     every = [cell for column in cells.values() for cell in column]
     ending = next((end for end in ("\r\n", "\n") if every and all(cell.endswith(end) for cell in every)), "")
     labels, classes = labels_of([cell.strip() for cell in every])  # int() and so webdataset takes " 3\n"
@@ -94,14 +94,20 @@ def open_webdataset(path: str) -> dict[str, TarSource]:
             own[has_label] = labels[begin : begin + len(cells[split])]
             begin += len(cells[split])
         is_labelled = bool(cells) or not listing.others
-        sources[split] = listing.source(path, own if is_labelled else None, classes, ending)
+        source = listing.source(path, own if is_labelled else None, ending)
+        sources[split] = replace(source, classes=classes)
     first = next(iter(sources))
     sources[first] = replace(sources[first], left_out=left_out.finish())
     return sources
 
 
-def _is_tar(name: str) -> bool:
-    return name.lower().endswith(TAR_SUFFIXES) and clutter_reason(name) is None
+def _is_webdataset(path: str) -> bool:
+    if not os.path.isdir(path):
+        return path.lower().endswith(TAR_SUFFIXES)
+    inner = list_entries(path).folders
+    if inner and {*inner} <= {*_SPLIT_FOLDERS}:
+        return all(holds_only(os.path.join(path, name), TAR_SUFFIXES) for name in inner)
+    return holds_only(path, TAR_SUFFIXES)
 
 
 def _shards(path: str, left_out: LeftOutFiles) -> tuple[str, dict[str, list[str]]]:
@@ -114,18 +120,10 @@ def _shards(path: str, left_out: LeftOutFiles) -> tuple[str, dict[str, list[str]
         if missing:
             raise malformed(os.path.join(root, missing[0]), "exist", "no such file", f"check {path!r}")
         return root, by_split(names)
-    folder = list_entries(path)
-    is_flat = any(map(_is_tar, folder.files))
-    inner = [] if is_flat else [name for name in _SPLIT_FOLDERS if name in folder.folders]
-    files = {name: sorted(list_entries(folder.join(name)).files) for name in inner}
-    for name in (*folder.files, *(f"{split}/{each}" for split in inner for each in files[split])):
-        reason = clutter_reason(os.path.basename(name))
-        if not _is_tar(os.path.basename(name)):
-            left_out.add(name, reason or "not a shard", is_clutter=reason is not None)
-    if is_flat:
-        return os.path.abspath(path), by_split(filter(_is_tar, folder.files))
-    shards = {name: [f"{name}/{each}" for each in files[name] if _is_tar(each)] for name in inner}
-    return os.path.abspath(path), {name: found for name, found in shards.items() if found}
+    names = list_data_files(path, TAR_SUFFIXES, _SPLIT_FOLDERS, left_out, "not a shard")
+    in_folders = {name: [each for each in names if each.startswith(f"{name}/")] for name in _SPLIT_FOLDERS}
+    found = {name: inside for name, inside in in_folders.items() if inside}
+    return os.path.abspath(path), found or by_split(names)
 
 
 class _Listing:
@@ -136,38 +134,25 @@ class _Listing:
         self.keys = NameTable()
         shard_of = array("q")
         places: dict[str, array[int]] = {}  # sample, offset, size; and again
-        for number, name in enumerate(names):
-            last, seen = None, set[str]()
-            for member in tar_members(self.files.path(number)):
-                if member.size_bytes == NOT_FOUND:
-                    left_out.add(f"{name}/{safe_key(member.name)}", "a link or a device")
-                    continue
-                match = _KEY.fullmatch(member.name)
-                if match is None or re.fullmatch("__.*__", member.name):
-                    left_out.add(f"{name}/{safe_key(member.name)}", "not a member of a sample")
-                    continue
-                key, extension = match[1], match[2]
-                if key != last:
-                    last, seen = key, set()
-                    self.keys.append(key)
-                    shard_of.append(number)
-                if extension in seen:
-                    raise SourceError(
-                        f"{self.files.path(number)}, offset {member.offset}: sample {key!r} must have one "
-                        f"member .{extension}, got a second: write the shard again"
-                    )
-                seen.add(extension)
-                places.setdefault(extension, array("q")).extend(
-                    (len(self.keys) - 1, member.offset, member.size_bytes)
-                )
+        last: tuple[int, str] | None = None
+        for number, key, extension, offset, size_bytes in _members(self.files, left_out):
+            if (number, key) != last:
+                last = number, key
+                self.keys.append(key)
+                shard_of.append(number)
+            found = places.setdefault(extension, array("q"))
+            sample = len(self.keys) - 1
+            if found and found[-3] == sample:
+                where = f"{self.files.path(number)}, offset {offset}: sample {key!r}"
+                raise malformed(where, f"have one member .{extension}", "a second", "write the shard again")
+            found.extend((sample, offset, size_bytes))
         self.shard_of = np.array(shard_of)
         self.spans = {extension: self._spans(np.array(found)) for extension, found in places.items()}
         images = [extension for extension in self.spans if _kind(extension) in _IMAGES]
         if not images:
-            raise SourceError(
-                f"{self.files.path(0)}: must hold samples with an image (.jpg, .png, …), got "
-                f"{', '.join(f'.{each}' for each in self.spans) or 'no samples'}: check the shards"
-            )
+            got = ", ".join(f".{each}" for each in self.spans) or "no samples"
+            must = "hold samples with an image (.jpg, .png, …)"
+            raise malformed(self.files.path(0), must, got, "check the shards")
         have = np.array([self.spans[extension][0] >= 0 for extension in images])
         self.images = {"image": images}  # one image in each sample, under one extension or another
         if (have.sum(0) > 1).any():
@@ -189,55 +174,47 @@ class _Listing:
         """Return the name of the folder of each sample."""
         return [os.path.basename(os.path.dirname(key)) for key in self.keys]
 
-    def cells(self, extension: str) -> list[str]:
+    def texts(self, extension: str) -> list[str]:
         """Return the members of an extension as texts, of the samples that have one."""
-        return [data.decode("utf-8", "surrogateescape") for data in self._members(extension)]
+        return [data.decode("utf-8", "surrogateescape") for data in self._contents(extension)]
 
-    def _members(self, extension: str, most: int = 1 << 62) -> Iterator[bytes]:
+    def _contents(self, extension: str, most_bytes: int = _ALL_BYTES) -> Iterator[bytes]:
         offsets, sizes = self.spans[extension]
         reader = TarReader()
         for sample in np.flatnonzero(offsets >= 0).tolist():
             path = self.files.path(int(self.shard_of[sample]))
-            yield reader.read(path, int(offsets[sample]), min(int(sizes[sample]), most))
+            yield reader.read(path, int(offsets[sample]), min(int(sizes[sample]), most_bytes))
 
-    def source(
-        self, path: str, labels: npt.NDArray[np.int64] | None, classes: tuple[str, ...], ending: str
-    ) -> TarSource:
-        """Return the source of the samples, with the labels found for them and the classes of all splits."""
+    def source(self, path: str, labels: npt.NDArray[np.int64] | None, ending: str) -> TarSource:
+        """Return the source of the samples, with the labels found for them."""
         taken = {"image", "shard"} | ({"label"} if labels is not None else set())
         fields = [] if labels is None else [Field.label()]
         members: dict[str, list[str]] = {"image": self.images["image"]}
-        for extension in (*self.images, *self.others):
-            if extension == "image" or extension == "cls":
-                continue
+        for extension in [each for each in (*self.images, *self.others) if each not in ("image", "cls")]:
             described = self._field(free_field_name(extension, taken), extension)
             fields.append(described)
             members[described.name] = [extension]
         if "cls" in self.spans:
             members["label"] = ["cls"]
+        labels_are = "the names of their folders" if self.has_class_folders else f"{NO_LABEL} for each"
+        warning = f"{path} has images alone: their labels are {labels_are}"
         return TarSource(
             kind="webdataset",
             name=path,
-            classes=classes,
-            fields=(*fields, Field("shard", "scalar", "int64", internal=True)),
-            warnings=self._warnings(path),
+            classes=(),
+            fields=(*fields, SHARD),
+            warnings=() if self.others else (warning,),
             files=self.files,
+            values={} if labels is None else {"label": labels},
             keys=self.keys,
             shard_of=self.shard_of,
             members={name: {each: self.spans[each] for each in found} for name, found in members.items()},
-            labels=labels,
             details={
                 "files": list(self.files.names),
                 "members": {name: found[0] for name, found in members.items() if name != "image"},
                 "ending": ending,
             },
         )
-
-    def _warnings(self, path: str) -> tuple[str, ...]:
-        if self.others:
-            return ()
-        found = "the names of their folders" if self.has_class_folders else f"{NO_LABEL} for each"
-        return (f"{path} has images alone: their labels are {found}",)
 
     def _field(self, name: str, extension: str) -> Field:
         kind = _kind(extension)
@@ -246,11 +223,11 @@ class _Listing:
         if kind in _TEXTS:
             return Field(name, "text")
         if kind in _INTEGERS:
-            numbers = numbers_in(self.cells(extension))
+            numbers = numbers_in(self.texts(extension))
             is_integer = numbers is not None and numbers.dtype == np.int64
             return Field(name, "scalar", "int64") if is_integer else Field(name, "text")
         if kind == "npy":
-            found = {_array_form(head) for head in self._members(extension, _NPY_HEAD)}
+            found = {_array_form(head) for head in self._contents(extension, _NPY_HEAD)}
             forms = {(form[0], len(form[1]), form[1][1:]) for form in found if form is not None}
             if None not in found and len(forms) == 1:
                 dtype, shape = next(filter(None, found))
@@ -258,6 +235,19 @@ class _Listing:
                     return Field(name, "vector" if shape else "scalar", dtype, shape)
                 return Field(name, "ragged", dtype, shape[1:])
         return Field(name, "bytes")
+
+
+def _members(files: FileList, left_out: LeftOutFiles) -> Iterator[tuple[int, str, str, int, int]]:
+    """Yield the shard, key, extension, offset and size of each member of a sample, in order."""
+    for number, name in enumerate(files.names):
+        for member in tar_members(files.path(number)):
+            match = _KEY.fullmatch(member.name)
+            if member.size_bytes == NOT_FOUND:
+                left_out.add(f"{name}/{safe_key(member.name)}", "a link or a device")
+            elif match is None or re.fullmatch("__.*__", member.name):
+                left_out.add(f"{name}/{safe_key(member.name)}", "not a member of a sample")
+            else:
+                yield number, match[1], match[2], member.offset, member.size_bytes
 
 
 @dataclass(eq=False, kw_only=True)
@@ -269,27 +259,17 @@ class TarSource(ContainerSource):
     """
 
     keys: NameTable
-    shard_of: npt.NDArray[np.int64]
     members: Mapping[str, Mapping[str, Spans]]
-    labels: npt.NDArray[np.int64] | None
     reader: TarReader = dataclasses.field(default_factory=TarReader)
-
-    def __len__(self) -> int:
-        return len(self.keys)
 
     def key(self, index: int) -> str:
         """Return the name of the image's member."""
         extension = next((each for each, at in self.members["image"].items() if at[0, index] >= 0), "")
         return safe_key(f"{self.keys[index]}.{extension}".removesuffix("."))
 
-    def read(self, index: int) -> SourceRecord:
+    def read_from(self, path: str, index: int) -> SourceRecord:
         """Read one sample by the offsets of its members."""
-        number = int(self.shard_of[index])
-        path = self.unchanged(number)
         where = f"{path}, sample {self.keys[index]!r}"
-        values: dict[str, object] = {"shard": number}
-        if self.labels is not None:
-            values["label"] = int(self.labels[index])
         places: dict[str, list[int]] = {}
         for name, found in self.members.items():
             spans = (at[:, index].tolist() for at in found.values())
@@ -298,23 +278,21 @@ class TarSource(ContainerSource):
                 step = "leave the sample out, or write the shard again"
                 raise malformed(where, f"have a member .{' or .'.join(found)}, as others have", "none", step)
         places.pop("label", None)
-        image = b""
+        data = {}
         for name in sorted(places, key=places.__getitem__):  # a compressed file is read forwards
             require_decodable(where, places[name][1])
-            data = self.reader.read(path, *places[name])
-            if name == "image":
-                image = data
-            else:
-                values[name] = self._value(name, data, where)
+            data[name] = self.reader.read(path, *places[name])
+        image = data.pop("image")
+        described = {field.name: field for field in self.fields}
+        values = {name: self._value(described[name], each, where) for name, each in data.items()}
         return SourceRecord(self.key(index), image, values)
 
-    def _value(self, name: str, data: bytes, where: str) -> object:
-        described = next(field for field in self.fields if field.name == name)
+    def _value(self, described: Field, data: bytes, where: str) -> object:
         if described.kind == "text":
             return data.decode("utf-8", "surrogateescape")
         if described.kind in ("image", "bytes"):
             return data
-        if "npy" not in map(_kind, self.members[name]):
+        if "npy" not in map(_kind, self.members[described.name]):
             return int(data)
         try:
             loaded = np.load(io.BytesIO(data), allow_pickle=False)

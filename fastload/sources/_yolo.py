@@ -9,6 +9,7 @@ Coordinates are those of the upright image, because Ultralytics turns images by 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import re
@@ -19,9 +20,18 @@ from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources._annotated import HAS_FILE, AnnotatedFiles
-from fastload.sources._annotations import first_with_boxes, names_below, read_part
+from fastload.sources._annotations import first_with_boxes
 from fastload.sources._malformed import malformed
-from fastload.sources._walking import SPLITS, images_below, in_order, is_image, list_entries, stem_of
+from fastload.sources._walking import (
+    images_below,
+    in_order,
+    is_image,
+    list_entries,
+    names_below,
+    read_part,
+    split_folders,
+    stem_of,
+)
 from fastload.sources._yolo_rows import YoloReader, guess_task, scan_rows
 from fastload.sources._yolo_yaml import (
     CLASSES_FILES,
@@ -29,7 +39,7 @@ from fastload.sources._yolo_yaml import (
     read_class_names,
     read_description,
 )
-from fastload.sources.files import NOT_FOUND, FileList, list_files
+from fastload.sources.files import NOT_FOUND, FileList, Values, list_files, read_text
 from fastload.sources.protocol import evenly_spaced
 
 NO_IMAGE_OF_NAME = "labels without an image of their name"
@@ -42,36 +52,29 @@ _SAMPLED = 256
 _LEAST_ROW = 9  # bytes of a file with an object: `0 0 0 0 0`
 
 
-def recognise(path: str) -> bool:
-    """Return True for a data.yaml, a folder with one, and a folder of images and labels."""
-    if not os.path.isdir(path):
-        return path.lower().endswith(_YAML_SUFFIXES) and _describes_splits(path)
-    return bool(_descriptions_in(path)) or bool(_folder_splits(path, _some_images))
+def open_yolo(path: str) -> dict[str, AnnotatedFiles] | None:
+    """List a YOLO dataset by split: a data.yaml, a folder with one, or a folder of images and labels."""
+    is_folder = os.path.isdir(path)
+    files = [os.path.join(path, name) for name in list_entries(path).files] if is_folder else [path]
+    found = [file for file in files if file.lower().endswith(_YAML_SUFFIXES) and _describes_splits(file)]
+    if len(found) > 1:
+        raise malformed(path, "hold one description of a dataset", ", ".join(found), "name one of them")
+    if found:
+        return _open_described(found[0])
+    if not is_folder or not _images_by_split(path, _some_images):
+        return None
+    images = _images_by_split(path, images_below)
+    return _list_splits(path, os.path.abspath(path), images, YoloDescription())
 
 
-def open_yolo(path: str) -> dict[str, AnnotatedFiles]:
-    """List a YOLO dataset by split."""
-    if os.path.isdir(path):
-        found = _descriptions_in(path)
-        if len(found) > 1:
-            step = "name one of them"
-            raise malformed(path, "hold one description of a dataset", ", ".join(found), step)
-        if not found:
-            return _list_splits(
-                path, os.path.abspath(path), _folder_splits(path, images_below), YoloDescription()
-            )
-        path = os.path.join(path, found[0])
+def _open_described(path: str) -> dict[str, AnnotatedFiles]:
     description = read_description(path)
     images = {split: _images_of(description, entries) for split, entries in description.splits.items()}
-    warnings = [f"{path}: its split test has no images, and is left out"] if images.get("test") == [] else []
-    if warnings:
-        del images["test"]
-    return _list_splits(path, description.root, images, description, warnings)
-
-
-def _descriptions_in(folder: str) -> list[str]:
-    names = [name for name in list_entries(folder).files if name.lower().endswith(_YAML_SUFFIXES)]
-    return [name for name in names if _describes_splits(os.path.join(folder, name))]
+    if images.get("test") != []:
+        return _list_splits(path, description.root, images, description)
+    del images["test"]
+    warning = f"{path}: its split test has no images, and is left out"
+    return _list_splits(path, description.root, images, description, [warning])
 
 
 def _describes_splits(path: str) -> bool:
@@ -80,30 +83,23 @@ def _describes_splits(path: str) -> bool:
     return bool(_YAML_SPLITS.search(text) and (is_data_yaml or _YAML_NAMES.search(text)))
 
 
-def _folder_splits(path: str, images_of: Callable[[str], list[str]]) -> dict[str, list[str]]:
+def _images_by_split(path: str, images_of: Callable[[str], list[str]]) -> dict[str, list[str]]:
     """Return the images of each split of a folder without a description; nothing if it is no YOLO dataset."""
     root = os.path.abspath(path)
     entries = list_entries(root)
     top = os.path.join(root, "images") if "images" in entries.folders else root
-    inner = [name for name in list_entries(top).folders if name.lower() in SPLITS]
-    folders = {SPLITS[name.lower()]: os.path.join(top, name) for name in inner} or {"": top}
-    if folders == {"": root} and not any(map(is_image, entries.files)):
-        boxes = [name for name in entries.folders if name == "obj_train_data"]  # Darknet's
-        folders = {"": os.path.join(root, boxes[0])} if boxes else {}
+    folders = split_folders(list_entries(top).folders) or {"": ""}
+    if top == root and "" in folders and not any(map(is_image, entries.files)):
+        folders = {"": "obj_train_data"} if "obj_train_data" in entries.folders else {}  # Darknet's
     images = {}
-    for split, folder in folders.items():
+    for split, name in folders.items():
+        folder = os.path.join(top, name).rstrip(os.sep)
         below = os.path.join(folder, "images")
         names = sorted(images_of(below if os.path.isdir(below) else folder))
-        if not names:
-            continue
-        labels = _label_paths(names[:_SCANNED])
-        found = [each for each in labels if os.path.isfile(each)]
-        are_beside = all(
-            os.path.dirname(a) == os.path.dirname(b) for a, b in zip(names, labels, strict=False)
-        )
-        if are_beside and 2 * len(found) < len(labels):
-            continue
-        if first_with_boxes("", found):
+        labels, place = _label_paths(names[:_SCANNED])
+        found = [label for label in labels if os.path.isfile(label)]
+        is_likely = place != "beside" or 2 * len(found) >= len(labels)
+        if is_likely and first_with_boxes("", found):
             images[split] = names
     return in_order(images)
 
@@ -115,10 +111,9 @@ def _images_of(description: YoloDescription, entries: Sequence[str]) -> list[str
         if os.path.isdir(path):
             images += images_below(path)
         elif path.lower().endswith(".txt") and os.path.isfile(path):
-            with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
-                lines = [line.strip() for line in file if line.strip()]
             folder = os.path.dirname(path)
-            images += [os.path.normpath(os.path.join(folder, line)) for line in lines if is_image(line)]
+            lines = filter(is_image, map(str.strip, read_text(path).split("\n")))
+            images += [os.path.normpath(os.path.join(folder, line)) for line in lines]
         else:
             must = "have splits that are folders of images, or .txt files that list them"
             raise malformed(description.file, must, path, "correct `path` or the split")
@@ -132,45 +127,44 @@ def _list_splits(
     description: YoloDescription,
     warnings: Iterable[str] = (),
 ) -> dict[str, AnnotatedFiles]:
-    labels = {
-        split: list_files(root, _relative(root, _label_paths(names))) for split, names in images.items()
-    }
+    labels: dict[str, FileList] = {}
+    places: dict[str, str] = {}
+    for split, names in images.items():
+        paths, places[split] = _label_paths(names)
+        labels[split] = _listed(root, paths)
     if not description.file:
-        places = {
-            os.path.dirname(os.path.join(root, name)) for files in labels.values() for name in files.names
-        }
-        found = read_class_names([root, os.path.join(root, "labels"), *sorted(places)])
+        folders = {os.path.dirname(files.path(at)) for files in labels.values() for at in range(len(files))}
+        found = read_class_names([root, os.path.join(root, "labels"), *sorted(folders)])
         description = replace(description, classes=found)
     reader, classes = _reader_of(labels.values(), description)
-    masks = {split: _masks_of(root, names) for split, names in images.items()}
-    has_masks = any(each is not None for each in masks.values())
+    masks = {split: _mask_paths(names) for split, names in images.items()}
+    has_masks = any(map(any, masks.values()))
     unlabelled = [split for split, files in labels.items() if not (files.sizes_bytes != NOT_FOUND).any()]
     if len(unlabelled) == len(labels) and not has_masks:
         expected = next((files.path(0) for files in labels.values() if len(files)), path)
         raise malformed(path, f"have label files, such as {expected}", "none", "check the folders")
     warnings = [*warnings, *(f"{path}: the split {split} has no label files" for split in unlabelled)]
     has_empty = any(0 <= size < _LEAST_ROW for files in labels.values() for size in files.sizes_bytes)
-    fields = (
-        *reader.fields(),
-        *([HAS_FILE] if has_empty else ()),
-        *([Field.mask()] if has_masks else ()),
-    )
     sources: dict[str, AnnotatedFiles] = {}
     for split, names in images.items():
-        mask = masks[split]
+        values: dict[str, Values] = {}
+        if has_empty:
+            values[HAS_FILE.name] = labels[split].sizes_bytes != NOT_FOUND
+        if has_masks:
+            values["mask"] = _listed(root, masks[split])
         sources[split] = AnnotatedFiles(
             kind="yolo",
             name=path,
             classes=classes,
-            fields=fields,
+            fields=(*reader.fields(), *[HAS_FILE] * has_empty, *[Field.mask()] * has_masks),
             warnings=tuple(warnings) if not sources else (),
             left_out=tuple(_labels_without_image(labels[split])),
-            details={"labels": _label_style(names, labels[split]), "yaml": description.further},
+            details={"labels": places[split], "yaml": description.further},
             is_upright=True,
-            files=list_files(root, _relative(root, names)),
+            files=_listed(root, names),
+            values=values,
             texts=labels[split],
             reader=reader,
-            further={"mask": mask or list_files(root, [""] * len(names))} if has_masks else {},
         )
     return sources
 
@@ -195,48 +189,37 @@ def _reader_of(
     return YoloReader(guess_task(counts), len(classes)), classes
 
 
-def _label_paths(images: Sequence[str]) -> list[str]:
-    """Return the path of each image's label file, by the first place that has a label of its folder."""
+def _label_paths(images: Sequence[str]) -> tuple[list[str], str]:
+    """Return the path of each image's label file, and the place of the first image's, as `unpack` needs it.
+
+    Labels are `parallel` to a folder `images`, in a folder `labels` (`inside` the images'), or `beside` the
+    images: for each folder of images, in the first of these that has a label of one of them.
+    """
     by_folder: dict[str, list[str]] = {}
     for image in images:
         by_folder.setdefault(os.path.dirname(image), []).append(image)
-    place = {folder: _label_folder(folder, inside) for folder, inside in by_folder.items()}
-    return [os.path.join(place[os.path.dirname(image)], stem_of(image) + ".txt") for image in images]
+    places: dict[str, tuple[str, str]] = {}
+    for folder, inside in by_folder.items():
+        candidates = {"inside": os.path.join(folder, "labels"), "beside": folder}
+        if parallel := _beside(folder, "labels"):
+            candidates = {"parallel": parallel, **candidates}
+        expected = {f"{stem_of(image)}.txt" for image in inside}
+        default = ("parallel", parallel) if parallel else ("beside", folder)
+        used = (each for each in candidates.items() if expected & {*list_entries(each[1]).files})
+        places[folder] = next(used, default)
+    paths = [os.path.join(places[os.path.dirname(image)][1], f"{stem_of(image)}.txt") for image in images]
+    return paths, next(iter(places.values()), ("parallel", ""))[0]
 
 
-def _label_folder(folder: str, images: Sequence[str]) -> str:
-    candidates = [_beside(folder, "labels"), os.path.join(folder, "labels"), folder]
-    for candidate in dict.fromkeys(each for each in candidates if each):
-        names = {*list_entries(candidate).files}
-        if any(f"{stem_of(image)}.txt" in names for image in images):
-            return candidate
-    return candidates[0] or folder
+def _mask_paths(images: Sequence[str]) -> list[str]:
+    """Return each image's mask in a folder `masks` that is parallel to `images`, or "" without one."""
 
+    @functools.cache
+    def masks_beside(folder: str) -> dict[str, str]:
+        masks = list_entries(_beside(folder, "masks") or os.devnull)
+        return {stem_of(name): masks.join(name) for name in masks.files if is_image(name)}
 
-def _label_style(images: Sequence[str], labels: FileList) -> str:
-    """Return the place of the label files: `parallel` to images, in a folder `labels`, or `beside` images."""
-    for image, label in zip(images, labels.names, strict=True):
-        folder, of_label = os.path.dirname(image), os.path.dirname(os.path.join(labels.folder, label))
-        if folder == of_label:
-            return "beside"
-        return "inside" if of_label == os.path.join(folder, "labels") else "parallel"
-    return "parallel"
-
-
-def _masks_of(root: str, images: Sequence[str]) -> FileList | None:
-    """Return the masks in a folder `masks` that is parallel to `images`; None if there are none."""
-    names: dict[str, dict[str, str]] = {}
-    paths = []
-    for image in images:
-        folder = _beside(os.path.dirname(image), "masks")
-        if folder and folder not in names:
-            files = list_entries(folder).files
-            names[folder] = {stem_of(name): name for name in files if is_image(name)}
-        name = names[folder].get(stem_of(image)) if folder else None
-        paths.append(os.path.join(folder, name) if name else "")
-    if not any(paths):
-        return None
-    return list_files(root, _relative(root, paths))
+    return [masks_beside(os.path.dirname(image)).get(stem_of(image), "") for image in images]
 
 
 def _beside(folder: str, name: str) -> str:
@@ -247,9 +230,8 @@ def _beside(folder: str, name: str) -> str:
 
 def _labels_without_image(labels: FileList) -> Iterator[LeftOut]:
     """Yield the label files beside those of the images."""
-    folders = {os.path.dirname(name) for name in labels.names}
     expected = {*labels.names}
-    for folder in sorted(folders):
+    for folder in sorted({os.path.dirname(name) for name in expected}):
         for name in list_entries(os.path.join(labels.folder, folder)).files:
             path = os.path.join(folder, name)
             if name.lower().endswith(".txt") and name not in CLASSES_FILES and path not in expected:
@@ -262,6 +244,7 @@ def _some_images(folder: str) -> list[str]:
     return list(itertools.islice(found, _SAMPLED))
 
 
-def _relative(root: str, paths: Sequence[str]) -> list[str]:
+def _listed(root: str, paths: Sequence[str]) -> FileList:
+    """List files by absolute paths, of which those below the root are relative to it."""
     prefix = os.path.join(root, "")
-    return [path.removeprefix(prefix) for path in paths]
+    return list_files(root, (path.removeprefix(prefix) for path in paths))

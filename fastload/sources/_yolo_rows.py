@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.shards.schema import Field
-from fastload.sources._annotated import AnnotationReader, Size, Values
+from fastload.sources._annotated import AnnotationReader, ImageValues, Size
 from fastload.sources._malformed import malformed, numbers_of
 from fastload.sources._yolo_yaml import MOST_CLASSES
 
@@ -48,7 +48,7 @@ class YoloReader(AnnotationReader):
         }
         return (Field.boxes("cxcywh", relative=True), Field.labels(), *further[self.task])
 
-    def read(self, text: bytes, size: Size, where: str) -> tuple[Values, tuple[str, ...]]:
+    def read(self, text: bytes, size: Size, where: str) -> tuple[ImageValues, tuple[str, ...]]:
         rows: dict[bytes, list[float]] = {}
         first: dict[bool, int] = {}
         repeated: list[int] = []
@@ -68,8 +68,8 @@ class YoloReader(AnnotationReader):
         notes = (f"{where}: repeated rows are left out, as by Ultralytics: line {lines}",) if repeated else ()
         return self._values(kept), notes
 
-    def _values(self, rows: list[list[float]]) -> Values:
-        values: Values = {
+    def _values(self, rows: list[list[float]]) -> ImageValues:
+        values: ImageValues = {
             "boxes": np.array([self._box(row) for row in rows], np.float64).reshape(-1, 4),
             "labels": np.array([row[0] for row in rows], np.int64),
         }
@@ -86,51 +86,46 @@ class YoloReader(AnnotationReader):
         return _enclosing(row[1::2], row[2::2]) if is_outline else row[1:5]
 
     def _checked(self, cells: list[str], where: str) -> list[float]:
-        if not self._fits(len(cells)):
-            raise malformed(where, f"have {self._columns()}", f"{len(cells)} columns")
+        self._require_columns(len(cells), where)
         row = numbers_of(cells)
         if row is None:
             raise malformed(where, "hold finite numbers", repr(" ".join(cells)))
         if row[0] % 1 or not 0 <= row[0] < self.classes:
-            wanted = f"begin with a class from 0 to {self.classes - 1}"
-            raise malformed(
-                where, wanted, cells[0], "correct it, or the names of the classes in data.yaml or classes.txt"
-            )
+            step = "correct it, or the names of the classes in data.yaml or classes.txt"
+            raise malformed(where, f"begin with a class from 0 to {self.classes - 1}", cells[0], step)
         box = self._box(row)
-        coordinates = [*box, *self._keypoints(row)]
-        if max(coordinates) > 1 + _TOLERANCE or min(coordinates) < -_TOLERANCE:
-            wrong = next(x for x in coordinates if not -_TOLERANCE <= x <= 1 + _TOLERANCE)
-            raise malformed(where, "have coordinates from 0 to 1, as fractions of the image", f"{wrong:g}")
+        wrong = [x for x in (*box, *self._keypoints(row)) if not -_TOLERANCE <= x <= 1 + _TOLERANCE]
+        if wrong:
+            must = "have coordinates from 0 to 1, as fractions of the image"
+            raise malformed(where, must, f"{wrong[0]:g}")
         if min(box[2:]) < 0:
             raise malformed(where, "have a width and a height of at least 0", f"{min(box[2:]):g}")
         return row
 
     def _keypoints(self, row: list[float]) -> list[float]:
+        """Return the numbers of keypoints that must be from 0 to 1; marks of visibility may be larger."""
         if self.task != "keypoints":
             return []
-        points, numbers = self.shape
-        marks = [row[_BOX_COLUMNS + numbers * at + 2] for at in range(points)] if numbers == 3 else []
-        if min(marks, default=0.0) < -_TOLERANCE:
-            return marks
-        return [x for at in range(2) for x in row[_BOX_COLUMNS + at :: numbers]]
+        points = np.array(row[_BOX_COLUMNS:]).reshape(-1, self.shape[1])
+        return [*points[:, :2].ravel().tolist(), *np.minimum(points[:, 2:], 1).ravel().tolist()]
 
-    def _fits(self, columns: int) -> bool:
-        if self.task == "polygons":
-            is_polygon = columns >= _LEAST_POLYGON_COLUMNS and columns % 2 == 1
-            return columns == _BOX_COLUMNS or is_polygon
+    def _require_columns(self, columns: int, where: str) -> None:
         points, numbers = self.shape
-        wanted = {"boxes": _BOX_COLUMNS, "corners": _CORNER_COLUMNS}
-        return columns == wanted.get(self.task, _BOX_COLUMNS + points * numbers)
-
-    def _columns(self) -> str:
-        points, numbers = self.shape
-        return {
-            "boxes": "5 columns, a class and a box",
-            "corners": "9 columns, a class and four corners, as other rows have",
-            "polygons": "5 columns, a class and a box, or an odd number from 7, a class and a polygon",
-            "keypoints": f"{_BOX_COLUMNS + points * numbers} columns, a class, a box and {points} keypoints "
-            f"of {numbers} numbers (kpt_shape)",
+        at_keypoints = _BOX_COLUMNS + points * numbers
+        fits, must = {
+            "boxes": (columns == _BOX_COLUMNS, "5 columns, a class and a box"),
+            "corners": (columns == _CORNER_COLUMNS, "9 columns, a class and four corners, as others have"),
+            "polygons": (
+                columns == _BOX_COLUMNS or (columns >= _LEAST_POLYGON_COLUMNS and columns % 2 == 1),
+                "5 columns, a class and a box, or an odd number from 7, a class and a polygon",
+            ),
+            "keypoints": (
+                columns == at_keypoints,
+                f"{at_keypoints} columns, a class, a box and {points} keypoints of {numbers} numbers",
+            ),
         }[self.task]
+        if not fits:
+            raise malformed(where, f"have {must}", f"{columns} columns")
 
 
 def guess_task(counts: set[int]) -> Task:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from fastload.sources._malformed import is_text, malformed
+from fastload.sources.files import read_text
 
 _WRITTEN = ("path", "train", "val", "validation", "test", "names")  # `unpack` writes its own
 _MOST_POINTS = 10_000
@@ -77,11 +78,7 @@ def read_class_names(folders: Iterable[str]) -> tuple[str, ...]:
     found: dict[str, tuple[str, ...]] = {}
     paths = (os.path.join(folder, name) for folder in dict.fromkeys(folders) for name in CLASSES_FILES)
     for path in filter(os.path.isfile, paths):
-        try:
-            with open(path, encoding="utf-8-sig") as file:
-                names = tuple(map(str.strip, file.read().rstrip().splitlines()))
-        except (OSError, UnicodeDecodeError) as error:
-            raise malformed(path, "hold the names of classes", error, "correct it") from error
+        names = tuple(map(str.strip, read_text(path).rstrip().splitlines()))
         other = next((path for path, others in found.items() if others != names), None)
         if other is not None:
             raise malformed(path, f"have the names of {other}", ", ".join(names))

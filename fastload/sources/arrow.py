@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
 
-from fastload.errors import LibraryMissingError, SourceError
+from fastload.errors import LibraryMissingError
 from fastload.sources._malformed import malformed
 from fastload.sources.files import FileList
 
@@ -129,6 +129,5 @@ class ArrowFiles:
             yield
         except (self._arrow.ArrowException, OSError) as error:
             where = self.files.path(number) + ("" if row is None else f", row {row}")
-            raise SourceError(
-                f"{where}: must be whole Arrow or Parquet data, got: {error}: download or write it again"
-            ) from error
+            must, step = "be whole Arrow or Parquet data", "download or write it again"
+            raise malformed(where, must, error, step) from error

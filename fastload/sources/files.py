@@ -8,7 +8,7 @@ import os
 import posixpath
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -33,11 +33,8 @@ READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY"
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 """Errors due to limits of this process or machine, not to the file being opened."""
 
-_NEXT_STEPS = {
-    errno.EACCES: "allow this user to read it, or run as one who may",
-    errno.EMFILE: "allow this process more open files (ulimit -n)",
-    errno.ENFILE: "allow this process more open files (ulimit -n)",
-}
+OPEN_FILES_STEP = "allow this process more open files (ulimit -n)"
+"""The next step after one of these errors."""
 
 
 class NameTable(Sequence[str]):
@@ -75,6 +72,34 @@ class NameTable(Sequence[str]):
             yield self.data[start:stop].decode("utf-8", "surrogateescape")
 
 
+def require_decodable(where: str, size_bytes: int) -> None:
+    """Raise SourceError if an image has more bytes than can be decoded."""
+    if size_bytes > MOST_BYTES:
+        step = "it is not an image, or must be stored in a smaller form"
+        raise malformed(where, f"have at most {MOST_BYTES:,} bytes to be decoded", f"{size_bytes:,}", step)
+
+
+def unreadable(path: str, error: Exception) -> SourceError | AccessError:
+    """Return the error about a file that cannot be opened or read, with the next step."""
+    number = getattr(error, "errno", None)
+    step = "restore it, or list the source again without it"
+    if number == errno.EACCES:
+        step = "allow this user to read it, or run as one who may"
+    if number in OUT_OF_DESCRIPTORS:
+        step = OPEN_FILES_STEP
+    found = malformed(path, "be a file that can be read", getattr(error, "strerror", None) or error, step)
+    return AccessError(str(found)) if number in OUT_OF_DESCRIPTORS else found
+
+
+def read_text(path: str) -> str:
+    """Return a file of UTF-8 without its byte order mark; raise SourceError if it cannot be read."""
+    try:
+        with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
+            return file.read()
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class FileList:
     """Files as they were listed, stored in arrays, so that millions take little memory.
@@ -93,7 +118,7 @@ class FileList:
 
     def part(self, indices: Sequence[int]) -> FileList:
         """Return the files at these indices in their order; negative ones count from the end."""
-        positions = np.array(indices, dtype=np.int64)
+        positions = np.array(indices, np.int64)
         names = NameTable(self.names[index] for index in indices)
         return FileList(self.folder, names, self.sizes_bytes[positions], self.times_ns[positions])
 
@@ -110,23 +135,15 @@ class FileList:
         """
         path = self.path(index)
         size_bytes = int(self.sizes_bytes[index])
-        if size_bytes > MOST_BYTES:
-            step = "it is not an image, or must be stored in a smaller form"
-            raise malformed(path, f"have at most {MOST_BYTES:,} bytes to be decoded", f"{size_bytes:,}", step)
+        require_decodable(path, size_bytes)
         try:
             data = _read_file(path, size_bytes)
         except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
-            number = getattr(error, "errno", None)
-            reason = getattr(error, "strerror", None) or error
-            step = _NEXT_STEPS.get(number or 0, "restore it, or list the source again without it")
-            raise (AccessError if number in OUT_OF_DESCRIPTORS else SourceError)(
-                f"{path}: must be a file that can be read, got: {reason}: {step}"
-            ) from error
+            raise unreadable(path, error) from error
         if len(data) != size_bytes:
-            raise SourceError(
-                f"{path}: must have the {size_bytes:,} bytes that it had when it was listed, got "
-                f"{'more' if len(data) > size_bytes else f'{len(data):,}'}: list the source again"
-            )
+            must = f"have the {size_bytes:,} bytes that it had when it was listed"
+            got = "more" if len(data) > size_bytes else f"{len(data):,}"
+            raise malformed(path, must, got, "list the source again")
         return data
 
     def prefetch(self, indices: Sequence[int]) -> None:
@@ -141,7 +158,7 @@ class FileList:
                 os.close(handle)
 
 
-Values = npt.NDArray[np.int64] | npt.NDArray[np.float64] | NameTable | FileList
+Values = npt.NDArray[np.int64 | np.float64 | np.bool_] | NameTable | FileList
 """One field's values for all records: numbers, texts, or image files."""
 
 
@@ -162,14 +179,29 @@ def list_files(folder: str, names: Iterable[str]) -> FileList:
 
 
 @dataclass(eq=False, kw_only=True)
-class FileSource(Source):
-    """A `Source` whose records are files, with the values of each field by its name.
+class ListedSource(Source):
+    """A source of files that were listed with their sizes and times.
+
+    `values` holds what is known of all records by the listing, by field; the other fields are read with a
+    record.
+    """
+
+    files: FileList
+    values: Mapping[str, Values] = field(default_factory=dict)
+
+    def fingerprint(self) -> str:
+        """Return a digest of names, sizes, times and values; it does not change when the folder moves."""
+        head = self.kind, self.classes, self.fields, self.details, len(self)
+        return digest_of(head, [self.files, *self.values.values()])
+
+
+@dataclass(eq=False, kw_only=True)
+class FileSource(ListedSource):
+    """A `Source` whose records are files.
 
     `table` is the table that lists the records, for messages; empty if there is none.
     """
 
-    files: FileList
-    values: Mapping[str, Values]
     table: str = ""
 
     def __len__(self) -> int:
@@ -177,13 +209,7 @@ class FileSource(Source):
 
     def part(self, indices: Sequence[int]) -> FileSource:
         """Return the records at these indices in their order; negative ones count from the end."""
-        positions = np.array(indices, dtype=np.int64)
-        values: dict[str, Values] = {}
-        for name, column in self.values.items():
-            if isinstance(column, NameTable):
-                values[name] = NameTable(column[index] for index in indices)
-            else:
-                values[name] = column.part(indices) if isinstance(column, FileList) else column[positions]
+        values = {name: _part(column, indices) for name, column in self.values.items()}
         return replace(self, files=self.files.part(indices), values=values)
 
     def key(self, index: int) -> str:
@@ -194,16 +220,16 @@ class FileSource(Source):
         """Read one record; raise SourceError, naming the file and the table's row, if it cannot be read."""
         try:
             image = self.files.read(index)
-            values = {name: _value(column, index) for name, column in self.values.items()}
+            values = {name: value_at(column, index) for name, column in self.values.items()}
         except SourceError as error:
             if not self.table:
                 raise
             raise SourceError(f"{self.table}, row {index + 1}: {error}") from error
         return SourceRecord(self.key(index), image, values)
 
-    def fingerprint(self) -> str:
-        """Return a digest of names, sizes, times and values; it does not change when the folder moves."""
-        return digest_of((self.kind, self.classes, self.fields), [self.files, *self.values.values()])
+    def sizes_bytes(self) -> npt.NDArray[np.int64]:
+        """Return the size of each image's file; 0 for one that does not exist."""
+        return self.files.sizes_bytes.clip(min=0)
 
     def size_bytes(self) -> int:
         """Return the size of all files; a file listed twice counts twice."""
@@ -223,10 +249,19 @@ def safe_key(path: str) -> str:
     return normal or "."
 
 
-def _value(column: Values, index: int) -> object:
+def value_at(column: Values, index: int) -> object:
+    """Return one record's value; of files, the bytes."""
     if isinstance(column, FileList):
         return column.read(index)
     return column[index] if isinstance(column, NameTable) else column.item(index)
+
+
+def _part(column: Values, indices: Sequence[int]) -> Values:
+    if isinstance(column, FileList):
+        return column.part(indices)
+    if isinstance(column, NameTable):
+        return NameTable(column[index] for index in indices)
+    return column[np.array(indices, np.int64)]
 
 
 def digest_of(head: object, columns: Iterable[Values]) -> str:

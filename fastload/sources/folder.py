@@ -19,8 +19,8 @@ import numpy.typing as npt
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
-from fastload.sources._layouts import IMAGE_FOLDERS, explain_no_images, refuse_other_layouts
 from fastload.sources._malformed import malformed
+from fastload.sources._refused import IMAGE_FOLDERS, explain_no_images, refuse_other_layouts
 from fastload.sources._walking import IMAGE_SUFFIXES, SPLITS, Walk, in_order, list_entries
 from fastload.sources.files import NO_LABEL, FileSource, list_files
 from fastload.sources.left_out import HIDDEN
@@ -101,10 +101,9 @@ def _no_images(path: str, walk: Walk, left_out: Sequence[LeftOut]) -> SourceErro
     if walk.by_content:
         return SourceError(explain_no_images(path, left_out))
     list_folder(path)  # raises the proper error if there are no images by content either
-    return SourceError(
-        f"{path}: must hold images with a usual suffix ({', '.join(IMAGE_SUFFIXES)}), got only images under "
-        "other names: rename them, or pack the folder, which recognises images by content"
-    )
+    must = f"hold images with a usual suffix ({', '.join(IMAGE_SUFFIXES)})"
+    step = "rename them, or pack the folder, which recognises images by content"
+    return malformed(path, must, "only images under other names", step)
 
 
 def _refuse_unlabelled_split(sources: Mapping[str, FileSource]) -> None:
@@ -114,11 +113,9 @@ def _refuse_unlabelled_split(sources: Mapping[str, FileSource]) -> None:
         if len(source.classes) == 1 and others - {*source.classes} and source.classes[0] not in others:
             [folder] = source.classes
             if folder.lower() in IMAGE_FOLDERS:
-                raise SourceError(
-                    f"{source.name}: must have class folders as the other splits have, got {folder!r} alone, "
-                    "which would become a class: sort its images into class folders, or pack a table of "
-                    "their paths and labels"
-                )
+                got = f"{folder!r} alone, which would become a class"
+                step = "sort its images into class folders, or pack a table of their paths and labels"
+                raise malformed(source.name, "have class folders as the other splits have", got, step)
 
 
 def _split_folders(path: str, folders: Sequence[str]) -> dict[str, str]:
@@ -140,11 +137,9 @@ def _refuse_wrapped_splits(path: str, folder: str) -> None:
     inner = os.path.join(path, folder)
     splits = sorted(_split_folders(inner, list_entries(inner).folders).values())
     if len(splits) > 1:
-        raise SourceError(
-            f"{path}: must hold class folders, splits or images, got one folder, {folder!r}, which is split "
-            f"into {_quoted(splits)} and would become the only class: pack it instead "
-            f"('fastload pack {inner} DEST')"
-        )
+        got = f"one folder, {folder!r}, which is split into {_quoted(splits)} and would become the only class"
+        step = f"pack it instead ('fastload pack {inner} DEST')"
+        raise malformed(path, "hold class folders, splits or images", got, step)
 
 
 def _with_one_class_list(sources: Mapping[str, FileSource], warnings: Sequence[str]) -> dict[str, FileSource]:
@@ -193,11 +188,10 @@ def _list_one(path: str, walk: Walk, classes: Sequence[str], loose: Sequence[str
         files, labels = list_files(walk.root, loose), np.full(len(loose), NO_LABEL, np.int64)
     else:
         if walk.by_content and len(loose) > len(labels):
-            raise SourceError(
-                f"{path}: must have its images in class folders, or no class folders, got {len(loose):,} "
-                f"beside the folders {_quoted(classes)}, and {len(labels):,} in these: move the folders "
-                "elsewhere, or the images into class folders"
-            )
+            must = "have its images in class folders, or no class folders"
+            got = f"{len(loose):,} beside the folders {_quoted(classes)}, and {len(labels):,} in these"
+            step = "move the folders elsewhere, or the images into class folders"
+            raise malformed(path, must, got, step)
         for name in loose:
             walk.leave_out(name, BESIDE_CLASSES)
         kind, warnings = "folder", tuple(_odd_classes(path, classes, labels))

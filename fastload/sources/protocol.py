@@ -70,6 +70,10 @@ class Source(ABC):
     def read(self, index: int) -> SourceRecord:
         """Read one record; raise SourceError, naming it, if it cannot be read or does not fit the fields."""
 
+    def sizes_bytes(self) -> npt.NDArray[np.int64] | None:
+        """Return the size of each record in the source; None if it is unknown before a record is read."""
+        return None
+
     @abstractmethod
     def fingerprint(self) -> str | None:
         """Return a hexadecimal digest of the listing: equal while names, sizes and times are.

@@ -186,18 +186,22 @@ class CacheFolder:
         if lock is None:
             return False
         try:
-            dataset, partial, temporary = self._folders(name)
-            for folder in (partial, temporary):
-                if folder.is_dir():
-                    shutil.rmtree(folder)
-            if dataset.is_dir():
-                dataset.rename(temporary)  # a half-removed cache never has the name of a complete one
-                shutil.rmtree(temporary)
-            for suffix in ("json.draft", "json", "lock"):
-                (self.path / f"{name}.{suffix}").unlink(missing_ok=True)
+            self.discard(name)
         finally:
             os.close(lock)
         return True
+
+    def discard(self, name: str) -> None:
+        """Remove a cache whose lock the caller holds exclusively."""
+        dataset, partial, temporary = self._folders(name)
+        for folder in (partial, temporary):
+            if folder.is_dir():
+                shutil.rmtree(folder)
+        if dataset.is_dir():
+            dataset.rename(temporary)  # a half-removed cache never has the name of a complete one
+            shutil.rmtree(temporary)
+        for suffix in ("json.draft", "json", "lock"):
+            (self.path / f"{name}.{suffix}").unlink(missing_ok=True)
 
     def room_for(self, name: str, most_bytes: int | None) -> int:
         """Return how many bytes a cache may take in all: what the bound and the disk leave, in bytes."""
@@ -215,12 +219,18 @@ class CacheFolder:
         Returns:
             How many bytes it may take: fewer than needed if even that was not enough.
         """
-        for entry in reversed(self.entries()):
-            if (room := self.room_for(name, most_bytes)) >= needed_bytes:
-                return room
-            if entry.name != name:
-                self.remove(entry.name)
-        return self.room_for(name, most_bytes)
+        room = self.room_for(name, most_bytes)
+        for entry in reversed(self.entries() if room < needed_bytes else []):
+            if room < needed_bytes and entry.name != name and self.remove(entry.name):
+                room = self.room_for(name, most_bytes)
+        return room
+
+    def draft(self, name: str) -> Path:
+        """Make the empty folder that becomes a cache when renamed; the caller holds the cache's lock."""
+        self.drop_unfinished(name)
+        folder = self._folders(name)[1]
+        folder.mkdir()
+        return folder
 
     @contextlib.contextmanager
     def temporary(self, name: str) -> Iterator[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from dataclasses import dataclass
@@ -18,8 +19,13 @@ from fastload.system._proc import PROC_SELF, Cgroup, cgroups_of, read_text
 _LARGEST_KEPT_BYTES = (32 << 20) - (64 << 10)
 
 
+@functools.cache
 def keep_freed_memory() -> None:
-    """Let glibc keep freed memory for the next image; other C libraries are not affected."""
+    """Let glibc keep freed memory for the next image; other C libraries are not affected.
+
+    Called by what loads images, and not when fastload is imported: the doctor, which imports it too, must
+    leave a training as fast as it is.
+    """
     np.empty(_LARGEST_KEPT_BYTES, np.uint8)  # never touched, and freed at once
 
 

@@ -5,7 +5,7 @@
     train = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip()])
     dataset = fastload.PackedDataset("photos.fl", transform=train)
 
-All of torchvision's names for images are here, from its first version and from v2. docs/transforms.md
+All of torchvision's transforms of images are here, from its first version and from v2. docs/transforms.md
 describes the differences, and the cost of other libraries' transforms.
 """
 
@@ -29,13 +29,6 @@ from fastload.transforms._colour import (
     RandomSolarize,
 )
 from fastload.transforms._distorting import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
-from fastload.transforms._missing import (
-    ClampKeyPoints,
-    ConvertBoundingBoxFormat,
-    SanitizeKeyPoints,
-    SetClampingMode,
-    UniformTemporalSubsample,
-)
 from fastload.transforms._mixing import CutMix, MixUp
 from fastload.transforms._mosaics import LetterBox, Mosaic, ObjectPerspective, RandomHSV
 from fastload.transforms._object_mixing import CopyPaste, ObjectCutMix, ObjectMixUp
@@ -69,24 +62,23 @@ from fastload.transforms.transform import Transform
 # fmt: off
 __all__ = [
     "JPEG", "RGB", "AugMix", "AutoAugment", "AutoAugmentPolicy", "CenterCrop", "ClampBoundingBoxes",
-    "ClampKeyPoints", "ColorJitter", "Compose", "ConvertBoundingBoxFormat", "ConvertImageDtype",
-    "CopyPaste", "CutMix", "ElasticTransform", "FiveCrop", "GaussianBlur", "GaussianNoise", "Grayscale",
-    "Identity", "InterpolationMode", "Lambda", "LetterBox", "LinearTransformation", "MixUp", "Mosaic",
+    "ColorJitter", "Compose", "ConvertImageDtype", "CopyPaste", "CutMix", "ElasticTransform", "FiveCrop",
+    "GaussianBlur", "GaussianNoise", "Grayscale", "Identity", "InterpolationMode", "Lambda", "LetterBox",
+    "LinearTransformation", "MixUp", "Mosaic",
     "Normalize", "ObjectCutMix", "ObjectMixUp", "ObjectPerspective", "PILToTensor", "Pad",
     "RandAugment", "RandomAdjustSharpness", "RandomAffine", "RandomApply", "RandomAutocontrast",
     "RandomChannelPermutation", "RandomChoice", "RandomCrop", "RandomEqualize", "RandomErasing",
     "RandomGrayscale", "RandomHSV", "RandomHorizontalFlip", "RandomInvert", "RandomIoUCrop",
     "RandomOrder", "RandomPerspective", "RandomPhotometricDistort", "RandomPosterize", "RandomResize",
     "RandomResizedCrop", "RandomRotation", "RandomShortestSize", "RandomSolarize", "RandomVerticalFlip",
-    "RandomZoomOut", "Resize", "SanitizeBoundingBoxes", "SanitizeKeyPoints", "ScaleJitter",
-    "SetClampingMode", "TenCrop", "ToDtype", "ToImage", "ToPILImage", "ToPureTensor", "ToTensor",
-    "Transform", "TrivialAugmentWide", "UniformTemporalSubsample",
+    "RandomZoomOut", "Resize", "SanitizeBoundingBoxes", "ScaleJitter", "TenCrop", "ToDtype", "ToImage",
+    "ToPILImage", "ToPureTensor", "ToTensor", "Transform", "TrivialAugmentWide",
 ]
 # fmt: on
 
 
 def __getattr__(name: str) -> Any:
     raise AttributeError(
-        f"module 'fastload.transforms' has no attribute {name!r}: torchvision's functions and modules are in "
-        "torchvision.transforms.v2"
+        f"module 'fastload.transforms' has no attribute {name!r}: torchvision's functions, and its "
+        "transforms of box formats, separate key points and videos, are in torchvision.transforms.v2"
     )

@@ -169,8 +169,7 @@ def _equalizing(counts: NDArray[np.int64]) -> _Table:
 
 def _truncated(levels: NDArray[np.floating]) -> _Table:
     singles = levels.astype(np.float32)
-    table: _Table = np.minimum(np.maximum(singles, 0), 255).astype(np.uint8)
-    return table
+    return np.minimum(np.maximum(singles, 0), 255).astype(np.uint8)
 
 
 def _look_up(image: Pixels, table: _Table) -> Pixels:

@@ -106,14 +106,9 @@ class AutoAugment(Policy):
         """Draw the indices of two operations, each followed by its strength; Identity for none."""
         numbers = draws.uniform(5)
         policies = self._policies[integers(numbers[:, 0], len(self._policies))]
-        rows = np.empty((len(sizes), self.width))
-        for turn in (0, 1):
-            operations, probabilities, bins = policies[:, turn].T
-            chosen = np.where(numbers[:, 1 + 2 * turn] < probabilities, operations, 0).astype(np.int64)
-            signs = numbers[:, 2 + 2 * turn]
-            rows[:, 2 * turn] = chosen
-            rows[:, 2 * turn + 1] = self._strengths(chosen, bins.astype(np.int64), _STRENGTHS, signs, sizes)
-        return rows
+        operations, probabilities, bins = np.moveaxis(policies, 2, 0)
+        chosen = np.where(numbers[:, 1::2] < probabilities, operations, 0).astype(np.int64)
+        return self._rows(chosen, bins.astype(np.int64), _STRENGTHS, numbers[:, 2::2], sizes)
 
     def _parse(self, text: str) -> NDArray[np.float64]:
         """Return the index, the probability and the strength's index of each operation: (policies, 2, 3)."""
@@ -155,25 +150,17 @@ class AugMix(Policy):
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the weight of the image itself; then each chain's weight, operations and strengths."""
-        rows = np.zeros((len(sizes), self.width))
         own = _shares(draws.at(0), 2, self.alpha)
-        rows[:, 0] = own[:, 0]
         shares = _shares(draws.at(1), self.mixture_width, self.alpha) * own[:, 1:]
-        numbers = draws.at(2).uniform(self.mixture_width * (1 + 3 * self._depth))
-        column = 1
-        for chain, choice in enumerate(np.split(numbers, self.mixture_width, axis=1)):
-            depths = np.full(len(sizes), self._depth)
-            if self.chain_depth < 1:
-                depths = 1 + integers(choice[:, 0], _DEEPEST)
-            rows[:, column] = shares[:, chain]
-            for turn in range(self._depth):
-                which, strength, sign = choice[:, 1 + 3 * turn : 4 + 3 * turn].T
-                chosen = np.where(turn < depths, self._choice[integers(which, len(self._choice))], 0)
-                bins = integers(strength, self.severity)
-                rows[:, column + 1 + 2 * turn] = chosen
-                rows[:, column + 2 + 2 * turn] = self._strengths(chosen, bins, _STRENGTHS, sign, sizes)
-            column += 1 + 2 * self._depth
-        return rows
+        shape = len(sizes), self.mixture_width, 1 + 3 * self._depth
+        numbers = draws.at(2).uniform(shape[1] * shape[2]).reshape(shape)
+        depths = self._depth if self.chain_depth > 0 else 1 + integers(numbers[..., :1], _DEEPEST)
+        chosen = self._choice[integers(numbers[..., 1::3], len(self._choice))]
+        chosen = np.where(np.arange(self._depth) < depths, chosen, 0)
+        bins = integers(numbers[..., 2::3], self.severity)
+        operations = self._rows(chosen, bins, _STRENGTHS, numbers[..., 3::3], sizes)
+        chains = np.concatenate((shares[..., None], operations), axis=2)
+        return np.concatenate((own[:, :1], chains.reshape(len(sizes), self.width - 1)), axis=1)
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         mixed = image * np.float32(parameters[0])
@@ -181,8 +168,7 @@ class AugMix(Policy):
         for first in range(1, self.width, length):
             share, *operations = parameters[first : first + length]
             mixed += super().apply(image, operations) * np.float32(share)
-        levels: Pixels = mixed.astype(np.uint8)
-        return levels
+        return mixed.astype(np.uint8)
 
 
 def _shares(draws: Draws, count: int, alpha: float) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ import numpy as np
 from fastload.images.opencv import cv2
 from fastload.transforms import _adjusting, options
 from fastload.transforms._pixels import Pixels, with_last_axis
-from fastload.transforms.draws import Draws
+from fastload.transforms.draws import Draws, between
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount
 from fastload.transforms.transform import BernoulliTransform, ColourTransform, Parameters, Row
@@ -46,7 +46,7 @@ class ColorJitter(ColourTransform):
         numbers = draws.uniform(self.width)
         order = numbers[:, :4].argsort(axis=1)
         low, high = np.array([bounds or (0.0, 0.0) for bounds in self._ranges()]).T
-        return np.concatenate((order, low + (high - low) * numbers[:, 4:]), axis=1)
+        return np.concatenate((order, between(numbers[:, 4:], low, high)), axis=1)
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         _adjusting.require_channels(image)
@@ -88,7 +88,7 @@ class RandomPhotometricDistort(ColourTransform):
         numbers = draws.uniform(self.width)
         low, high = np.array([self.brightness, self.contrast, self.saturation, self.hue]).T
         numbers[:, :4] = numbers[:, :4] < self.p
-        numbers[:, 4:8] = low + (high - low) * numbers[:, 4:8]
+        numbers[:, 4:8] = between(numbers[:, 4:8], low, high)
         numbers[:, 8] = numbers[:, 8] < 0.5
         numbers[:, 9] = numbers[:, 9] < self.p
         return numbers

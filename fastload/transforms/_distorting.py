@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fastload.images.opencv import cv2
 from fastload.transforms import _warping, options
 from fastload.transforms.annotations import Annotations, Mask, MoveMask
-from fastload.transforms.draws import Draws, integers, seeds
+from fastload.transforms.draws import Draws, between, integers, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, Fill
 from fastload.transforms.transform import Parameters, Pixels, Row, Transform
@@ -131,15 +131,15 @@ class RandomAffine(Distortion):
         """Draw angles in degrees, shifts along x and y in pixels, scales, shears along x and y in degrees."""
         numbers = draws.uniform(self.width)
         rows = np.zeros((len(sizes), self.width))
-        rows[:, 0] = _between(numbers[:, 0], *self.degrees)
+        rows[:, 0] = between(numbers[:, 0], *self.degrees)
         if self.translate is not None:
             most = np.array(self.translate) * sizes[:, ::-1]
-            rows[:, 1:3] = np.rint(_between(numbers[:, 1:3], -most, most))
-        rows[:, 3] = 1 if self.scale is None else _between(numbers[:, 3], *self.scale)
+            rows[:, 1:3] = np.rint(between(numbers[:, 1:3], -most, most))
+        rows[:, 3] = 1 if self.scale is None else between(numbers[:, 3], *self.scale)
         if self.shear is not None:
-            rows[:, 4] = _between(numbers[:, 4], *self.shear[:2])
+            rows[:, 4] = between(numbers[:, 4], *self.shear[:2])
         if self.shear is not None and len(self.shear) == 4:
-            rows[:, 5] = _between(numbers[:, 5], *self.shear[2:])
+            rows[:, 5] = between(numbers[:, 5], *self.shear[2:])
         return rows
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
@@ -255,8 +255,3 @@ class ElasticTransform(Distortion):
 
 def _to_center(center: Any) -> tuple[float, ...] | None:
     return None if center is None else options.to_numbers(center, "center must be two numbers", (2,))
-
-
-def _between(uniform: NDArray[np.float64], low: Any, high: Any) -> NDArray[np.float64]:
-    numbers: NDArray[np.float64] = low + (high - low) * uniform
-    return numbers

@@ -16,12 +16,10 @@ from fastload.errors import OptionError
 from fastload.transforms import options
 from fastload.transforms._layouts import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
 from fastload.transforms._moved_objects import masks_placed, on_canvas, through_matrix
-from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.hsv import shift_hsv
 from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneTransform
-from fastload.transforms.sheets import GREY, UNLABELLED, Matrix, Placement, Sheet, Size, render
+from fastload.transforms.sheets import GREY, UNLABELLED, Placement, Sheet, Size
 from fastload.transforms.transform import Parameters, Pixels, Row
 
 
@@ -39,6 +37,8 @@ class Mosaic(SceneTransform):
             then decoded only once each: faster, as with Ultralytics' buffer of recent images.
         exact: Make the same pixels as Ultralytics, at half the speed.
     """
+
+    needs_dataset = True
 
     def __init__(
         self,
@@ -128,33 +128,20 @@ class ObjectPerspective(SceneTransform):
         spans = np.array((*(self.perspective,) * 2, self.degrees, (high - low) / 2, *(self.shear,) * 2))
         spans = np.concatenate((spans, (self.translate,) * 2))
         middles = np.array((0, 0, 0, (high + low) / 2, 0, 0, 0.5, 0.5))
-        drawn: Parameters = middles + spans * (2 * draws.uniform(8) - 1)
-        return drawn
+        return middles + spans * (2 * draws.uniform(8) - 1)
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         return sizes if self.size is None else np.tile(np.array(self.size[::-1]), (len(sizes), 1))
 
     def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
         scene = scene.settled(images)
-        output, matrix = self._warp(scene.size, parameters)
-        sheet = replace(scene.sheet, matrix=matrix, output=output)
-        return scene.drawn_as(sheet, through_matrix(scene.objects, matrix, output, parameters[3]))
-
-    def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        size = image.shape[0], image.shape[1]
-        output, matrix = self._warp(size, parameters)
-        return _rendered(image, replace(Sheet.of(size), matrix=matrix, output=output))
-
-    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
-        output, matrix = self._warp(annotations.size, parameters)
-        return through_matrix(annotations, matrix, output, parameters[3])
-
-    def _warp(self, size: Size, parameters: Row) -> tuple[Size, Matrix]:
-        output = size if self.size is None else (self.size[1], self.size[0])
+        output = scene.size if self.size is None else (self.size[1], self.size[0])
         tilt0, tilt1, angle, scale, shear0, shear1, x, y = parameters
-        return output, perspective_matrix(
-            size, output, angle, scale, (shear0, shear1), (x, y), (tilt0, tilt1)
+        matrix = perspective_matrix(
+            scene.size, output, angle, scale, (shear0, shear1), (x, y), (tilt0, tilt1)
         )
+        sheet = replace(scene.sheet, matrix=matrix, output=output)
+        return scene.drawn_as(sheet, through_matrix(scene.objects, matrix, output, scale))
 
 
 class LetterBox(SceneTransform):
@@ -195,21 +182,16 @@ class LetterBox(SceneTransform):
         if not scene.is_original:
             scene = Scene.of_pixels(scene.pixels(images), scene.objects, scene.sheet.is_exact)
         sheet = replace(self._sheet(scene.size), is_exact=scene.sheet.is_exact)
-        return scene.drawn_as(sheet, self.apply_to(scene.objects, parameters))
-
-    def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        return _rendered(image, self._sheet((image.shape[0], image.shape[1])))
-
-    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
-        sheet = self._sheet(annotations.size)
-        (height, width), place = annotations.size, sheet.placements[0]
+        (height, width), place = scene.size, sheet.placements[0]
         ratio = min(self.new_shape[0] / height, self.new_shape[1] / width)
         # Theirs, before the sides are rounded to whole pixels.
         factors = (ratio, ratio) if self.scaleup else (min(ratio, 1.0),) * 2
         if self.scale_fill and not self.auto:
             factors = place.size[1] / width, place.size[0] / height
         move_mask = masks_placed(place, sheet.canvas)
-        return annotations.rescaled(factors, (place.left, place.top), sheet.canvas, move_mask, UNLABELLED)
+        shifts = place.left, place.top
+        objects = scene.objects.rescaled(factors, shifts, sheet.canvas, move_mask, UNLABELLED)
+        return scene.drawn_as(sheet, objects)
 
     def _sheet(self, size: Size) -> Sheet:
         height, width = self.new_shape
@@ -239,8 +221,7 @@ class RandomHSV(SceneTransform):
         self.vgain = options.to_number(vgain, "vgain", 0, 1)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        drawn: Parameters = (2 * draws.uniform(3) - 1) * (self.hgain, self.sgain, self.vgain)
-        return drawn
+        return (2 * draws.uniform(3) - 1) * (self.hgain, self.sgain, self.vgain)
 
     def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
         if not any(parameters):
@@ -250,24 +231,7 @@ class RandomHSV(SceneTransform):
         return replace(scene, gains=(hue, saturation, value), is_original=False)
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        if image.shape[2] != 3 or not any(parameters):
-            return image
-        changed = image.copy()
-        hue, saturation, value = parameters
-        shift_hsv(changed, (hue, saturation, value))
-        return changed
-
-    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
-        return annotations
-
-
-def _rendered(image: Pixels, sheet: Sheet) -> Pixels:
-    channels = image.shape[2]
-    if channels != 3:
-        rule = "LetterBox and ObjectPerspective take images of 3 channels or 1"
-        options.require(channels == 1, rule, channels)
-        return _rendered(np.repeat(image, 3, axis=2), sheet)[:, :, :1]
-    return render(sheet, lambda _, box, size: box.of(image))
+        return super().apply(image, parameters) if image.shape[2] == 3 else image
 
 
 def _require_original(step: SceneTransform, scene: Scene) -> None:

@@ -164,8 +164,7 @@ def _cut_outline(ring: Floats, edges: Sequence[float]) -> Floats:
     low, high = np.array(edges[:2], np.float32), np.array(edges[2:], np.float32)
     if ((ring >= low) & (ring <= high)).all():
         return ring
-    dense: Floats = resampled(ring).clip(low, high)
-    return dense
+    return resampled(ring).clip(low, high)
 
 
 def _cut_oriented(corners: Floats, boxes: Floats, size: Size) -> tuple[Floats, Floats]:

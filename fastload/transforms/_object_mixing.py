@@ -39,6 +39,8 @@ class _SecondPicture(SceneTransform):
     `pre_transform`, which is done to the second image.
     """
 
+    needs_dataset = True
+
     def __init__(self, pre_transform: PreTransform = None, p: float = 0.0) -> None:
         self.p = options.to_probability(p)
         self.pre_transform = pre_transform
@@ -189,7 +191,7 @@ def pasted(scene: Scene, second: Scene, area: NDArray[np.float32], images: Objec
         mask = mask.copy()
         mask[y1:y2, x1:x2] = other[y1:y2, x1:x2]
     objects = cut_to_image(objects.cropped(y1, x1, y2 - y1, x2 - x1))
-    objects = objects.padded(x1, y1, scene.size[1] - x2, scene.size[0] - y2)
+    objects = objects.cropped(-y1, -x1, *scene.size)
     pixels = scene.pixels(images)
     pixels[y1:y2, x1:x2] = second.pixels(images)[y1:y2, x1:x2]
     objects = joined((scene.objects, objects), scene.size, mask)

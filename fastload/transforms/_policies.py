@@ -130,29 +130,29 @@ class Policy(Distortion):
             "for classification; RandomAffine and ColorJitter are for images with boxes, too"
         )
 
-    def _strengths(
+    def _rows(
         self,
         chosen: NDArray[np.int64],
         bins: NDArray[np.int64] | int,
         count: int,
         signs: NDArray[np.float64],
         sizes: Sizes,
-    ) -> NDArray[np.float64]:
-        """Return the strengths of operations, one for each image.
+    ) -> Parameters:
+        """Return the parameters of operations, all arrays (images, …, turns).
 
         `chosen` are indices of operations, `bins` indices of strengths out of `count`; `signs` are numbers in
         [0, 1), and those below 0.5 negate the strength.
         """
         operations = list(self._space.values())
-        found = []
         bins = np.broadcast_to(bins, chosen.shape)
-        is_negated = signs < 0.5
-        for image, size in enumerate(sizes.tolist()):
-            operation = operations[chosen[image]]
-            scale = _scale(operation, count, 1 if operation.side is None else size[operation.side])
-            strength = scale[bins[image]]
-            found.append(-strength if operation.is_signed and is_negated[image] else strength)
-        return np.array(found)
+        rows = np.empty((*chosen.shape, 2))
+        rows[..., 0] = chosen
+        for place, number in np.ndenumerate(chosen):
+            operation = operations[number]
+            side = 1 if operation.side is None else int(sizes[place[0], operation.side])
+            strength = _scale(operation, count, side)[bins[place]]
+            rows[(*place, 1)] = -strength if operation.is_signed and signs[place] < 0.5 else strength
+        return rows.reshape(*chosen.shape[:-1], 2 * chosen.shape[-1])
 
 
 class RandAugment(Policy):
@@ -177,14 +177,8 @@ class RandAugment(Policy):
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw indices of operations, each followed by its strength."""
         numbers = draws.uniform(self.width)
-        rows = np.empty((len(sizes), self.width))
-        for first in range(0, self.width, 2):
-            chosen = integers(numbers[:, first], len(self._space))
-            rows[:, first] = chosen
-            rows[:, first + 1] = self._strengths(
-                chosen, self.magnitude, self.num_magnitude_bins, numbers[:, first + 1], sizes
-            )
-        return rows
+        chosen = integers(numbers[:, ::2], len(self._space))
+        return self._rows(chosen, self.magnitude, self.num_magnitude_bins, numbers[:, 1::2], sizes)
 
 
 class TrivialAugmentWide(Policy):
@@ -203,10 +197,9 @@ class TrivialAugmentWide(Policy):
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the index of the operation, and its strength."""
         numbers = draws.uniform(3)
-        chosen = integers(numbers[:, 0], len(self._space))
-        bins = integers(numbers[:, 1], self.num_magnitude_bins)
-        strengths = self._strengths(chosen, bins, self.num_magnitude_bins, numbers[:, 2], sizes)
-        return np.stack((chosen, strengths), axis=1)
+        chosen = integers(numbers[:, :1], len(self._space))
+        bins = integers(numbers[:, 1:2], self.num_magnitude_bins)
+        return self._rows(chosen, bins, self.num_magnitude_bins, numbers[:, 2:], sizes)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -230,5 +230,4 @@ def _sizes_by_shorter(sizes: Sizes, side: NDArray[np.int64] | int | None, max_si
 
 
 def _scaled(sizes: Sizes, factors: NDArray[np.float64]) -> Parameters:
-    scaled: Parameters = np.maximum(np.floor(sizes * factors[:, None]), 1)
-    return scaled
+    return np.maximum(np.floor(sizes * factors[:, None]), 1)

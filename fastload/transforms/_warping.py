@@ -143,8 +143,7 @@ def sampled(image: Pixels, grid: torch.Tensor, interpolation: str, fill: Any) ->
             looked_up = torch.where(share < 0.5, colour, looked_up)
         else:
             looked_up = looked_up.sub(colour).mul_(share).add_(colour)
-    result: Pixels = looked_up[0].round_().to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
-    return result
+    return looked_up[0].round_().to(torch.uint8).permute(1, 2, 0).contiguous().numpy()
 
 
 def even_grid(

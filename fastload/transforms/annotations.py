@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.resize import Resampling, resize
-from fastload.transforms.windows import crop_padded, pad
+from fastload.transforms.windows import crop_padded
 
 Floats = NDArray[np.float32]
 Mask = NDArray[np.uint8]
@@ -45,8 +45,8 @@ class Annotations:
     """
 
     size: tuple[int, int]
-    boxes: Floats
-    labels: NDArray[np.int64]
+    boxes: Floats = field(default_factory=lambda: np.zeros((0, 4), np.float32))
+    labels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     polygons: list[list[Floats]] | None = None
     keypoints: Floats | None = None
     corners: Floats | None = None
@@ -98,20 +98,10 @@ class Annotations:
 
         Polygons are lists of lists of tensors, and a list in `others` stays one.
         """
-        target: dict[str, Any] = {
-            "boxes": torch.from_numpy(_owned(self.boxes)),
-            "labels": torch.from_numpy(_owned(self.labels)),
-        }
-        if self.polygons is not None:
-            target["polygons"] = [
-                [torch.from_numpy(_owned(each)) for each in rings] for rings in self.polygons
-            ]
-        arrays = {name: getattr(self, name) for name in ("keypoints", "corners", "mask", "masks")}
-        arrays |= self.others
-        for name, value in arrays.items():
-            if value is not None:
-                is_array = isinstance(value, np.ndarray)
-                target[name] = torch.from_numpy(_owned(value)) if is_array else value
+        fields = {name: getattr(self, name) for name in (*_OF_OBJECTS, "mask")}
+        target = {name: _as_tensors(value) for name, value in fields.items() if value is not None}
+        for name, value in self.others.items():
+            target[name] = _as_tensors(value) if isinstance(value, np.ndarray) else value
         return target
 
     def chosen(self, objects: NDArray[Any] | Sequence[int]) -> Annotations:
@@ -119,19 +109,14 @@ class Annotations:
         index = np.asarray(objects)
         index = np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
         rows = index.tolist()
-        return replace(
-            self,
-            boxes=self.boxes[index],
-            labels=self.labels[index],
-            polygons=None if self.polygons is None else [self.polygons[row] for row in rows],
-            keypoints=None if self.keypoints is None else self.keypoints[index],
-            corners=None if self.corners is None else self.corners[index],
-            masks=None if self.masks is None else self.masks[index],
-            others={
-                name: [value[row] for row in rows] if isinstance(value, list) else value[index]
-                for name, value in self.others.items()
-            },
-        )
+
+        def pick(value: Any) -> Any:
+            if value is None:
+                return None
+            return [value[row] for row in rows] if isinstance(value, list) else value[index]
+
+        fields = {name: pick(getattr(self, name)) for name in _OF_OBJECTS}
+        return replace(self, **fields, others={name: pick(value) for name, value in self.others.items()})
 
     def clipped(self) -> Annotations:
         """Return the objects with boxes clipped to the image."""
@@ -146,17 +131,6 @@ class Annotations:
             return crop_padded(mask[:, :, None], top, left, height, width, fill, mode)[:, :, 0]
 
         return self.rescaled((1, 1), (-left, -top), (height, width), cut, fill)
-
-    def padded(
-        self, left: int, top: int, right: int, bottom: int, fill: int = 0, mode: str = "constant"
-    ) -> Annotations:
-        """Return the annotations of the image with pixels added on each side."""
-
-        def add(mask: Mask, fill: int) -> Mask:
-            return pad(mask[:, :, None], (top, bottom), (left, right), fill, mode)[:, :, 0]
-
-        size = self.size[0] + top + bottom, self.size[1] + left + right
-        return self.rescaled((1, 1), (left, top), size, add, fill)
 
     def resized(self, height: int, width: int, filter: str = "nearest") -> Annotations:
         """Return the annotations of the image resized; masks are by `nearest` or `nearest-exact`."""
@@ -196,11 +170,7 @@ class Annotations:
         to, or that of an object, which becomes 0.
         """
         factor, shift = np.array(factors, np.float32), np.array(shifts, np.float32)
-        boxes = (self.boxes.reshape(-1, 2, 2) * factor + shift).reshape(-1, 4)
-        if min(factors) < 0:
-            first, last = np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])
-            boxes = np.concatenate((first, last), axis=1)
-        return self._moved(lambda points: points * factor + shift, boxes, size, move_mask, fill)
+        return self.mapped(lambda points: points * factor + shift, size, move_mask, fill)
 
     def warped(
         self, matrix: NDArray[Any], size: tuple[int, int], move_mask: MoveMask, fill: int = 0
@@ -216,13 +186,8 @@ class Annotations:
         """Return the annotations with every point moved by a function, boxes by their corners."""
         boxes = self.boxes
         if len(boxes):
-            corners = move(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2))
-            boxes = np.concatenate((corners.min(axis=1), corners.max(axis=1)), axis=1).astype(np.float32)
-        return self._moved(move, boxes, size, move_mask, fill)
-
-    def _moved(
-        self, move: Move, boxes: Floats, size: tuple[int, int], move_mask: MoveMask, fill: int
-    ) -> Annotations:
+            ends = move(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2))
+            boxes = np.concatenate((ends.min(axis=1), ends.max(axis=1)), axis=1).astype(np.float32)
         polygons, keypoints, corners, masks = self.polygons, self.keypoints, self.corners, self.masks
         if polygons is not None:
             polygons = [[move(each).astype(np.float32, copy=False) for each in rings] for rings in polygons]
@@ -265,9 +230,12 @@ def _projected(points: NDArray[Any], matrix: NDArray[np.float64]) -> NDArray[np.
     return moved
 
 
-def _owned(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array that torch accepts: writable, without negative strides."""
-    return array.copy() if not array.flags.writeable or min(array.strides, default=0) < 0 else array
+def _as_tensors(value: Any) -> Any:
+    """Return arrays, possibly in nested lists, as tensors, copied where torch would not accept them."""
+    if isinstance(value, list):
+        return [_as_tensors(each) for each in value]
+    is_accepted = value.flags.writeable and min(value.strides, default=0) >= 0
+    return torch.from_numpy(value if is_accepted else value.copy())
 
 
 def _is_of_objects(value: Any, count: int) -> bool:

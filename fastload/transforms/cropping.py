@@ -14,46 +14,18 @@ from fastload.transforms import options
 from fastload.transforms._pixels import Pixels, like, to_pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import TakesPILImages
-from fastload.transforms.draws import Draws, integers
+from fastload.transforms.draws import Draws, between, integers
 from fastload.transforms.geometry import Geometry, Sizes, same_sizes
 from fastload.transforms.options import Fill, Size
 from fastload.transforms.transform import Parameters, Row, Transform
-from fastload.transforms.windows import BORDERS, Gathered, crop_padded, pad, windows_over_black_into
-
-
-class Pad(Transform):
-    """Pads images; parameters as in torchvision, none of the sides negative."""
-
-    takes_any_dtype = True
-
-    def __init__(self, padding: Size, fill: Fill = 0, padding_mode: str = "constant") -> None:
-        options.require(
-            padding_mode in BORDERS, f"padding_mode must be one of {', '.join(BORDERS)}", padding_mode
-        )
-        self.padding = padding
-        self.fill = fill
-        self.padding_mode = padding_mode
-        rule = "padding must be pixels: a number, (left and right, top and bottom) or each of the four sides"
-        sides = options.to_numbers(padding, rule, (1, 2, 4), 0, kind=options.is_whole)
-        left, top, right, bottom = sides if len(sides) == 4 else (sides[0], sides[-1]) * 2
-        self.sides = int(left), int(top), int(right), int(bottom)
-        options.to_colour(fill)
-
-    def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        left, top, right, bottom = self.sides
-        return sizes + np.array([top + bottom, left + right], np.int64)
-
-    def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        left, top, right, bottom = self.sides
-        return pad(image, (top, bottom), (left, right), self.fill, self.padding_mode)
-
-    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
-        _require_no_mirror(self, annotations, is_padded=any(self.sides))
-        return annotations.padded(*self.sides, options.mask_fill(self.fill), self.padding_mode)
+from fastload.transforms.windows import BORDERS, Gathered, crop_padded, windows_over_black_into
 
 
 class BoxCrop(Transform):
-    """Base class of crops; the parameters are a box (top, left, height, width), partly outside if need be."""
+    """Base class of crops and padding.
+
+    The parameters are a box (top, left, height, width), partly outside of the image if need be.
+    """
 
     width = 4
     takes_any_dtype = True
@@ -74,9 +46,37 @@ class BoxCrop(Transform):
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         top, left, height, width = map(int, parameters[:4])
         last = top + height - annotations.size[0], left + width - annotations.size[1]
-        _require_no_mirror(self, annotations, is_padded=min(top, left) < 0 or max(last) > 0)
+        is_padded = min(top, left) < 0 or max(last) > 0
+        if is_padded and self.padding_mode != "constant" and len(annotations):
+            raise OptionError(
+                f"{type(self).__name__} must have padding_mode 'constant' for images with objects, whose "
+                f"mirror images would have no boxes, got {self.padding_mode!r}"
+            )
         fill = options.mask_fill(self.fill)
         return annotations.cropped(top, left, height, width, fill, self.padding_mode)
+
+
+class Pad(BoxCrop):
+    """Pads images; parameters as in torchvision, none of the sides negative."""
+
+    def __init__(self, padding: Size, fill: Fill = 0, padding_mode: str = "constant") -> None:
+        options.require(
+            padding_mode in BORDERS, f"padding_mode must be one of {', '.join(BORDERS)}", padding_mode
+        )
+        self.padding = padding
+        self.fill = fill
+        self.padding_mode = padding_mode
+        rule = "padding must be pixels: a number, (left and right, top and bottom) or each of the four sides"
+        sides = options.to_numbers(padding, rule, (1, 2, 4), 0, kind=options.is_whole)
+        left, top, right, bottom = sides if len(sides) == 4 else (sides[0], sides[-1]) * 2
+        self.sides = int(left), int(top), int(right), int(bottom)
+        options.to_colour(fill)
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        left, top, right, bottom = self.sides
+        first = np.broadcast_to(np.array([-top, -left]), sizes.shape)
+        padded = sizes + np.array([top + bottom, left + right])
+        return np.concatenate((first, padded), axis=1, dtype=np.float64)
 
 
 class CenterCrop(BoxCrop):
@@ -86,9 +86,8 @@ class CenterCrop(BoxCrop):
         self.size = options.to_size(size)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        return np.concatenate(
-            (_middle_offsets(self.size, sizes), np.broadcast_to(np.array(self.size), sizes.shape)), axis=1
-        )
+        sides = np.broadcast_to(self.size, sizes.shape)
+        return np.concatenate((_middle_offsets(self.size, sizes), sides), axis=1)
 
 
 class RandomCrop(BoxCrop):
@@ -117,9 +116,8 @@ class RandomCrop(BoxCrop):
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         left, top, right, bottom = self._pad.sides
-        wanted = np.array(self.size, np.int64)
-        before = np.broadcast_to(np.array([top, left], np.int64), sizes.shape)
-        padded = sizes + np.array([top + bottom, left + right], np.int64)
+        first, wanted = np.array([-top, -left]), np.array(self.size)
+        padded = sizes + np.array([top + bottom, left + right])
         missing = np.maximum(wanted - padded, 0)
         if missing.any():
             if not self.pad_if_needed:
@@ -128,11 +126,9 @@ class RandomCrop(BoxCrop):
                     f"RandomCrop of {self.size} must fit into the padded image, got one of {smallest}: "
                     "choose a smaller size or pad_if_needed=True"
                 )
-            before, padded = before + missing, padded + 2 * missing
-        offsets = integers(draws.uniform(2), padded - wanted + 1) - before
-        sides = np.broadcast_to(wanted, sizes.shape)
-        boxes: Parameters = np.concatenate((offsets, sides), axis=1, dtype=np.float64)
-        return boxes
+            first, padded = first - missing, padded + 2 * missing
+        offsets = first + integers(draws.uniform(2), padded - wanted + 1)
+        return np.concatenate((offsets, np.broadcast_to(wanted, sizes.shape)), axis=1, dtype=np.float64)
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
         out = reusable_array((len(images), *self.size, images.shape[3]), images.dtype)
@@ -167,8 +163,7 @@ class RandomZoomOut(BoxCrop):
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the canvas, as a box around the image."""
         numbers = draws.uniform(4)
-        low, high = self.side_range
-        factors = np.where(numbers[:, :1] < self.p, low + (high - low) * numbers[:, 1:2], 1)
+        factors = np.where(numbers[:, :1] < self.p, between(numbers[:, 1:2], *self.side_range), 1)
         canvas = np.floor(sizes * factors)
         offsets = np.floor((canvas - sizes) * numbers[:, 2:])
         return np.concatenate((-offsets, canvas), axis=1)
@@ -211,14 +206,6 @@ class TenCrop(FiveCrop):
     def _crops(self, pixels: Pixels) -> list[Pixels]:
         flipped = np.flip(pixels, -3 if self.vertical_flip else -2)
         return super()._crops(pixels) + [crop.copy() for crop in super()._crops(flipped)]
-
-
-def _require_no_mirror(transform: Pad | BoxCrop, annotations: Annotations, is_padded: bool) -> None:
-    if is_padded and transform.padding_mode != "constant" and len(annotations):
-        raise OptionError(
-            f"{type(transform).__name__} must have padding_mode 'constant' for images with objects, whose "
-            f"mirror images would have no boxes, got {transform.padding_mode!r}"
-        )
 
 
 def _middle_offsets(size: tuple[int, int], sizes: Sizes) -> NDArray[np.float64]:

@@ -80,8 +80,7 @@ class GaussianNoise(ColourTransform):
             noisy: Pixels = image + (self.mean + noise * np.float32(self.sigma)).astype(image.dtype)
             return noisy.clip(0, 1) if self.clip else noisy
         levels = (self.mean * 255 + noise * np.float32(self.sigma * 255)).astype(np.int16) + image
-        bounded: Pixels = (levels.clip(0, 255) if self.clip else levels).astype(np.uint8)
-        return bounded
+        return (levels.clip(0, 255) if self.clip else levels).astype(np.uint8)
 
 
 class JPEG(ColourTransform):

@@ -15,6 +15,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -68,13 +69,17 @@ class Draws:
 
     def between(self, low: float, high: float) -> NDArray[np.float64]:
         """Return one number in [low, high) for each image."""
-        return low + (high - low) * self.uniform(1)[:, 0]
+        return between(self.uniform(1)[:, 0], low, high)
+
+
+def between(uniform: NDArray[np.float64], low: Any, high: Any) -> NDArray[np.float64]:
+    """Turn numbers in [0, 1) into numbers in [low, high)."""
+    return np.asarray(low + (high - low) * uniform)
 
 
 def integers(uniform: NDArray[np.float64], bounds: NDArray[np.int64] | int) -> NDArray[np.int64]:
     """Turn numbers in [0, 1) into integers from 0 to `bounds` - 1."""
-    whole: NDArray[np.int64] = np.minimum((uniform * bounds).astype(np.int64), np.subtract(bounds, 1))
-    return whole
+    return np.minimum((uniform * bounds).astype(np.int64), np.subtract(bounds, 1))
 
 
 def seeds(uniform: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -97,9 +102,8 @@ def random_sides(
     `ratio` that of the first side divided by the second, uniform on a logarithmic scale.
     """
     attempts = uniform.shape[1] // 2
-    shares = scale[0] + (scale[1] - scale[0]) * uniform[:, :attempts]
-    low, high = math.log(ratio[0]), math.log(ratio[1])
-    ratios = np.exp(low + (high - low) * uniform[:, attempts:])
+    shares = between(uniform[:, :attempts], *scale)
+    ratios = np.exp(between(uniform[:, attempts:], *map(math.log, ratio)))
     areas = shares * sizes.prod(axis=1, keepdims=True)
     firsts, seconds = np.rint(np.sqrt(areas * ratios)), np.rint(np.sqrt(areas / ratios))
     fits = (firsts >= smallest) & (firsts <= largest[:, :1])
@@ -142,5 +146,4 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Apply SplitMix64's finalizer."""
     values = (values ^ (values >> _SHIFTS[0])) * _FACTORS[0]
     values = (values ^ (values >> _SHIFTS[1])) * _FACTORS[1]
-    mixed: NDArray[np.uint64] = values ^ (values >> _SHIFTS[2])
-    return mixed
+    return values ^ (values >> _SHIFTS[2])

@@ -51,8 +51,7 @@ class Rescale(NamedTuple):
             raise OptionError(
                 "ToDtype(torch.bfloat16) must be the last transform, or be followed by Normalize alone"
             )
-        array: Pixels = self.of_image(image).permute(1, 2, 0).numpy()
-        return array
+        return self.of_image(image).permute(1, 2, 0).numpy()
 
     def of_image(self, image: Pixels) -> torch.Tensor:
         """Rescale one image (height, width, channels) to a tensor (channels, height, width)."""

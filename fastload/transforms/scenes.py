@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.hsv import shift_hsv
+from fastload.transforms.options import require
 from fastload.transforms.sheets import Sheet, Size, render
 from fastload.transforms.transform import Parameters, Pixels, Row, Transform
 
@@ -28,6 +29,9 @@ Indices = NDArray[np.int64]
 
 # The place of all transforms of scenes in a pipeline, whose other steps have those from 0 on.
 _PLACE = -1
+
+# The other images of a scene whose parts are pixels: it asks for none.
+_NO_IMAGES: Any = None
 
 
 class ObjectImages(Protocol):
@@ -103,7 +107,7 @@ class Scene:
 
 
 class SceneTransform(Transform):
-    """Base class of transforms of scenes.
+    """Base class of transforms of scenes: `compose` is also what is done to an image that is not one yet.
 
     Attributes:
         width: The number of parameters of one image.
@@ -111,6 +115,9 @@ class SceneTransform(Transform):
     """
 
     needed = 0
+
+    #: True if a single image is not enough.
+    needs_dataset: ClassVar[bool] = False
 
     def others(self, parameters: Parameters, positions: Indices, count: int) -> Indices:
         """Return the other images for each image of a batch, (images, `needed`).
@@ -127,16 +134,24 @@ class SceneTransform(Transform):
         raise NotImplementedError
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        raise self._must_begin()
+        channels = image.shape[2]
+        require(channels in (1, 3), f"{type(self).__name__} takes images of 3 channels or 1", channels)
+        pixels = image if channels == 3 else np.repeat(image, 3, axis=2)
+        scene = self._composed(pixels, Annotations((image.shape[0], image.shape[1])), parameters)
+        return scene.pixels(_NO_IMAGES)[:, :, :channels]
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
-        raise self._must_begin()
+        return self._composed(0, annotations, parameters).objects
 
-    def _must_begin(self) -> OptionError:
-        return OptionError(
-            f"{type(self).__name__} must be given other images too: make it a transform of a dataset, at the "
-            "beginning of a fastload.transforms.Compose of fastload's transforms alone"
-        )
+    def _composed(self, source: int | Pixels, objects: Annotations, parameters: Row) -> Scene:
+        """Return the scene that is made of a single image, or of its annotations alone."""
+        if self.needs_dataset:
+            raise OptionError(
+                f"{type(self).__name__} must be given other images too: make it a transform of a dataset, at "
+                "the beginning of a fastload.transforms.Compose of fastload's transforms alone"
+            )
+        scene = Scene(Sheet.of(objects.size), (source,), objects, is_original=True)
+        return self.compose(scene, parameters, (), _NO_IMAGES)
 
 
 class SceneSteps:

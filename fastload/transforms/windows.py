@@ -159,8 +159,7 @@ def _masks(
         is_inside.append((places >= 0) & (places < size[side]))
     rows, columns = is_inside
     both = rows[:, None, :, None] & np.repeat(columns, pixel_bytes, axis=1)[None, :, None, :]
-    masks: NDArray[np.uint8] = (both * np.uint8(255)).reshape(len(rows) * len(columns), -1)
-    return masks
+    return (both * np.uint8(255)).reshape(len(rows) * len(columns), -1)
 
 
 def _levels(fill: Any, image: Pixels) -> NDArray[Any]:

@@ -61,3 +61,14 @@ def _control_group() -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             group.rmdir()
+
+
+@contextlib.contextmanager
+def slow_network(rate: str) -> Iterator[list[str]]:
+    """Yield the prefix of a command whose loopback device has this rate; skip the test if impossible."""
+    if os.geteuid() != 0 or shutil.which("tc") is None or shutil.which("unshare") is None:
+        pytest.skip("needs root, unshare and tc (iproute2), to slow down a loopback device")
+    shape = f"tc qdisc add dev lo root tbf rate {rate} burst 256kb latency 400ms"
+    enter = ["unshare", "-n", "sh", "-c", f'ip link set lo up mtu 1500 && {shape} && exec "$@"', "sh"]
+    # The name of this machine is that of another device, which is not there.
+    yield [*enter, "env", "GLOO_SOCKET_IFNAME=lo"]

@@ -46,7 +46,7 @@ def require_package(require_installed: Callable[[str], None]) -> Callable[[str],
 
 
 @pytest.fixture(scope="session")
-def run_programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., None]:
+def run_programs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
     """Gives `run_programs(*commands)`: `programs.run` with a folder for the settings of packages."""
     return functools.partial(programs.run, tmp_path_factory.mktemp("settings"))
 

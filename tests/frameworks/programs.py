@@ -14,18 +14,12 @@ from tests.commands import start_python, wait_until_gone
 ROOT = Path(__file__).parents[2]
 
 
-def run(settings: Path, *commands: Sequence[object]) -> None:
-    """Runs modules of this folder, all at once, to their ends.
-
-    They must succeed, neither print a traceback nor have one ignored, and leave no process behind.
-
-    Args:
-        settings: A folder in which packages may keep their settings.
-        commands: For each process the module's name and its arguments.
-    """
-    environment = {
+def environment(settings: Path) -> dict[str, str]:
+    """Returns the variables of a program whose packages may keep their settings in a folder."""
+    return {
         **os.environ,
         # Nothing is looked up in a network, installed or written into the user's home.
+        "HF_HOME": str(settings / "huggingface"),
         "HF_HUB_OFFLINE": "1",
         "YOLO_AUTOINSTALL": "false",
         "YOLO_CONFIG_DIR": str(settings),
@@ -34,11 +28,22 @@ def run(settings: Path, *commands: Sequence[object]) -> None:
         # The host's own name need not be known to the resolver.
         "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
     }
+
+
+def run(settings: Path, *commands: Sequence[object]) -> list[str]:
+    """Runs modules of this folder, all at once, to their ends; returns what they printed.
+
+    They must succeed, neither print a traceback nor have one ignored, and leave no process behind.
+
+    Args:
+        settings: A folder in which packages may keep their settings.
+        commands: For each process the module's name and its arguments.
+    """
     processes = [
         start_python(
             *("-m", f"tests.frameworks.{module}", *arguments),
             cwd=ROOT,
-            env=environment,
+            env=environment(settings),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             # Leaders of sessions of their own, so that all their processes can be found.
@@ -57,3 +62,4 @@ def run(settings: Path, *commands: Sequence[object]) -> None:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.communicate()
+    return outputs

@@ -16,11 +16,15 @@ from tests.frameworks.distributed_ranks import trained
 NUMBERS = range(37)
 
 
+pytestmark = pytest.mark.skipif(
+    not torch.distributed.is_available() or not torch.distributed.is_gloo_available(),
+    reason="needs a torch that was built with gloo",
+)
+
+
 @pytest.fixture(scope="module")
 def ranks(run_programs, tmp_path_factory) -> list[Any]:
     """Returns the results of two ranks."""
-    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
-        pytest.skip("needs a torch that was built with gloo")
     folder = tmp_path_factory.mktemp("ranks")
     run_programs(*(("distributed_ranks", rank, folder) for rank in range(2)))
     return [read(folder / f"{rank}.json") for rank in range(2)]
@@ -63,6 +67,14 @@ def test_one_process_continues_an_epoch_of_two_ranks(ranks):
     loader.load_state_dict(torch.load(io.BytesIO(bytes.fromhex(ranks[1]["sharded"]["state"]))))
     seen += [number for batch in loader for number in batch.tolist()]
     assert sorted(seen) == list(NUMBERS)
+
+
+def test_tensor_parallel_ranks_of_a_replica_get_the_same_batches(run_programs, tmp_path):
+    run_programs(*(("mesh_ranks", rank, tmp_path) for rank in range(4)))
+    first, second, third, fourth = (read(tmp_path / f"{rank}.json") for rank in range(4))
+    assert first == second
+    assert third == fourth
+    assert sorted(number for batch in first + third for number in batch) == list(range(40))
 
 
 @pytest.mark.parametrize("workers", [0, 1])

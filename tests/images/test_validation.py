@@ -39,38 +39,39 @@ def png(*chunks):
 
 IDAT, PLTE = chunk(b"IDAT", ROWS), chunk(b"PLTE", COLOURS)
 GREY = chunk(b"IDAT", GREY_ROWS)
+UNREADABLE = "the bytes must be an image"
 UNREADABLE_PNGS = {
-    "no rows": (png(header()), "got IHDR, IEND"),
-    "empty rows": (png(header(), chunk(b"IDAT")), "0 compressed bytes"),
-    "half of the rows": (png(header(), chunk(b"IDAT", ROWS[: len(ROWS) // 2])), "784 bytes"),
-    "rows without their checksum": (png(header(), chunk(b"IDAT", ROWS[:-4])), "784 bytes"),
-    "rows that are no zlib stream": (png(header(), chunk(b"IDAT", bytes(range(200)))), "zlib"),
-    "an unknown filter": (png(header(1, 1), chunk(b"IDAT", zlib.compress(b"\x09abc"))), "filter"),
-    "fewer rows than in the header": (png(header(16, 20), IDAT), "980 bytes"),
-    "no width": (png(header(0, 16), IDAT), "size must not be zero"),
-    "no height": (png(header(16, 0), IDAT), "size must not be zero"),
+    "no rows": (png(header()), UNREADABLE),
+    "empty rows": (png(header(), chunk(b"IDAT")), UNREADABLE),
+    "half of the rows": (png(header(), chunk(b"IDAT", ROWS[: len(ROWS) // 2])), UNREADABLE),
+    "rows without their checksum": (png(header(), chunk(b"IDAT", ROWS[:-4])), UNREADABLE),
+    "rows that are no zlib stream": (png(header(), chunk(b"IDAT", bytes(range(200)))), UNREADABLE),
+    "an unknown filter": (png(header(1, 1), chunk(b"IDAT", zlib.compress(b"\x09abc"))), UNREADABLE),
+    "fewer rows than in the header": (png(header(16, 20), IDAT), UNREADABLE),
+    "no width": (png(header(0, 16), IDAT), UNREADABLE),
+    "no height": (png(header(16, 0), IDAT), UNREADABLE),
     "a bomb": (
         png(header(40_000, 40_000), chunk(b"IDAT", zlib.compress(bytes(200_000)))),
         "at most 1,073,741,824",
     ),
     "an overlong side": (png(header(1_000_001, 1, 8, 0), IDAT), "1,000,000 a side"),
-    "more pixels than bytes can make": (png(header(30_000, 30_000, 1, 0), IDAT), "cannot come from"),
-    "a bit depth that does not exist": (png(header(16, 16, 4, 2), IDAT), "bit depth 4"),
-    "another compression": (png(header(16, 16, 8, 2, 1, 0, 0), IDAT), "compression"),
-    "no palette": (png(header(16, 16, 8, 3), GREY), "a palette if it has one, .* got IHDR, IDAT"),
-    "a palette after the rows": (png(header(16, 16, 8, 3), GREY, PLTE), "got IHDR, IDAT, PLTE"),
+    "more pixels than bytes can make": (png(header(30_000, 30_000, 1, 0), IDAT), UNREADABLE),
+    "a bit depth that does not exist": (png(header(16, 16, 4, 2), IDAT), UNREADABLE),
+    "another compression": (png(header(16, 16, 8, 2, 1, 0, 0), IDAT), UNREADABLE),
+    "no palette": (png(header(16, 16, 8, 3), GREY), UNREADABLE),
+    "a palette after the rows": (png(header(16, 16, 8, 3), GREY, PLTE), UNREADABLE),
     "a palette too long": (
         png(header(16, 16, 8, 3), chunk(b"PLTE", bytes(771)), GREY),
-        "got IHDR, PLTE, IDAT",
+        UNREADABLE,
     ),
-    "two headers": (png(header(), header(), IDAT), "got IHDR, IHDR"),
-    "a header that is not first": (png(chunk(b"tEXt", b"a\0b"), header(), IDAT), "got tEXt, IHDR"),
+    "two headers": (png(header(), header(), IDAT), UNREADABLE),
+    "a header that is not first": (png(chunk(b"tEXt", b"a\0b"), header(), IDAT), UNREADABLE),
     "a header too long": (png(chunk(b"IHDR", bytes(14)), IDAT), "13 bytes"),
     "rows in two places": (
         png(header(), chunk(b"IDAT", ROWS[:9]), chunk(b"tEXt", b"a\0b"), chunk(b"IDAT", ROWS[9:])),
-        "got IHDR, IDAT, tEXt, IDAT",
+        UNREADABLE,
     ),
-    "a chunk that must be known": (png(header(), chunk(b"ABCD"), IDAT), "ABCD"),
+    "a chunk that must be known": (png(header(), chunk(b"ABCD"), IDAT), UNREADABLE),
 }
 ODD_PNGS = {
     "many chunks of rows": png(
@@ -89,7 +90,7 @@ ODD_PNGS = {
 
 
 @pytest.mark.parametrize("kind", UNREADABLE_PNGS)
-def test_png_that_no_decoder_reads_is_refused_with_the_reason(kind, tmp_path):
+def test_png_that_no_decoder_reads_is_refused(kind, tmp_path):
     data, reason = UNREADABLE_PNGS[kind]
     with pytest.raises(DecodeError):
         decode(data)

@@ -190,7 +190,7 @@ def test_images_that_only_a_path_names_are_read(tmp_path):
     [source] = open_source(tmp_path / "x.arrow").values()
     assert source.read(0).image == file(7)
     (tmp_path / "a.jpg").unlink()
-    with pytest.raises(SourceError, match=r"x\.arrow, row 0: image must .*a\.jpg"):
+    with pytest.raises(SourceError, match=r"x\.arrow, row 0, image: must .*a\.jpg"):
         source.read(0)
 
 
@@ -210,24 +210,25 @@ def table(**columns):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"x": pyarrow.array([1, None])}, "row 1: x must hold a value that fits its column, got: a missing"),
-        ({"x": pyarrow.array([[1.0], [None]])}, "row 1: x must hold"),
-        ({"x": pyarrow.array(["a", None])}, "row 1: x must hold"),
+        ({"x": pyarrow.array([1, None])}, "row 1, x: must hold a value that fits its column, got a missing"),
+        ({"x": pyarrow.array([[1.0], [None]])}, "row 1, x: must hold"),
+        ({"x": pyarrow.array(["a", None])}, "row 1, x: must hold"),
         (
-            {"x": pyarrow.array([[[1, 2]], [[1, 2], [3]]])},
-            r"column x must hold numbers, .*remove it first \(dataset\.remove_columns\('x'\)\)",
+            {"x": pyarrow.array([[[1, 2], [3]], [[1, 2]]])},
+            r"column x: must hold numbers, .*remove it first \(dataset\.remove_columns\('x'\)\)",
         ),
-        ({"x": pyarrow.array([0, 1], pyarrow.timestamp("s"))}, r"column x must hold numbers, .*timestamp"),
+        ({"x": pyarrow.array([[[1, 2]], [[1, 2], [3]]])}, "row 1, x: must hold"),
+        ({"x": pyarrow.array([0, 1], pyarrow.timestamp("s"))}, r"column x: must hold numbers, .*timestamp"),
         (
             {"objects": pyarrow.array([{"bbox": [[1, 2, 3, 4]], "category": [1, 2]}] * 2)},
-            r"row 1: objects must have all of their parts",
+            r"row 1, objects: must have all of their parts",
         ),
         (
             {"image": pyarrow.array([{"bytes": None, "path": None}] * 2, IMAGE)},
-            r"row 1: image must hold .* neither bytes nor a path",
+            r"row 1, image: must hold .* neither bytes nor a path",
         ),
     ],
-    ids=["number", "in a list", "text", "lengths", "time", "parts", "image"],
+    ids=["number", "in a list", "text", "lengths", "lengths in a later row", "time", "parts", "image"],
 )
 def test_a_value_that_cannot_be_stored_is_an_error(tmp_path, columns, message):
     write_arrow(tmp_path / "x.arrow", table(**columns))

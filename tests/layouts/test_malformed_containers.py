@@ -92,7 +92,7 @@ def without(entries, key):
         (without(crnn(), b"image-000000002"), "key 'image-000000002': must exist"),
         (without(crnn(), b"label-000000001"), "key 'label-000000001': must exist"),
         (crnn() | {b"num-samples": b"0"}, "must hold at least one image"),
-        (without(pickled(), b"__keys__"), "must have the key '__keys__'"),
+        (without(pickled(), b"__keys__"), "key '__keys__': must exist"),
         (pickled() | {b"__len__": pickle.dumps(3)}, "must list its 3 keys"),
         (
             pickled() | {b"0": pickle.dumps(b"x")},

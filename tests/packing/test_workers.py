@@ -5,13 +5,12 @@ import os
 import signal
 import time
 
-import numpy as np
 import pytest
 
 from fastload.errors import PackError, SourceError
 from fastload.images.encodings import encoding_named
-from fastload.packing._chunk import Chunk, PayloadRange, Recipe
-from fastload.packing._workers import EncodeTask, WorkerPool, WriteTask, Written
+from fastload.packing._chunk import Chunk, Recipe, WriteTask
+from fastload.packing._workers import EncodeTask, WorkerPool, Written
 from fastload.shards.schema import Field
 from fastload.sources import DatasetSource
 from tests.folders import pixels
@@ -27,16 +26,6 @@ class Dataset:
         if index == 600:
             time.sleep(60)
         return pixels(index, 8, 8), index
-
-
-class Described:
-    """Tiny images with long descriptions."""
-
-    def __len__(self):
-        return 1000
-
-    def __getitem__(self, index):
-        return np.zeros((2, 2, 3), np.uint8), {"label": index, "text": "x" * 2000}
 
 
 @pytest.fixture
@@ -64,14 +53,16 @@ def next_event(pool):
     return event
 
 
-def test_worker_encodes_then_writes_to_the_given_ranges(pool, tmp_path):
+def test_worker_encodes_then_writes_to_the_given_places(pool, tmp_path):
     (tmp_path / "payload").write_bytes(bytes(10))
-    pool.encode(EncodeTask(10, 14))
-    event = next_event(pool)
-    assert isinstance(event, Chunk)
-    assert event.indices.tolist() == [10, 11, 12, 13]
-    ranges = (PayloadRange(tmp_path / "payload", 10, 0, 3), PayloadRange(tmp_path / "other", 0, 3, 4))
-    pool.write(WriteTask(10, ranges))
+    for start, stop in ((10, 13), (13, 14)):
+        pool.encode(EncodeTask(start, stop))
+        event = next_event(pool)
+        assert isinstance(event, Chunk)
+        assert event.indices.tolist() == list(range(start, stop))
+    pool.write(WriteTask(10, tmp_path / "payload", 10))
+    assert next_event(pool) == Written(10)
+    pool.write(WriteTask(13, tmp_path / "other", 0))
     with pytest.raises(PackError, match=r"other: cannot be written \(No such file"):
         next_event(pool)
     written = (tmp_path / "payload").read_bytes()
@@ -87,7 +78,7 @@ def test_worker_has_room_for_two_chunks_until_they_are_written(pool, tmp_path):
     assert not pool.has_room()
     next_event(pool)
     assert not pool.has_room()
-    pool.write(WriteTask(0, (PayloadRange(tmp_path / "payload", 0, 0, 1),)))
+    pool.write(WriteTask(0, tmp_path / "payload", 0))
     while not isinstance(next_event(pool), Written):
         pass
     assert pool.has_room()
@@ -114,16 +105,3 @@ def test_closing_kills_a_worker_in_the_middle_of_a_task(pool):
     process = child()
     pool.close()
     assert process.exitcode == -signal.SIGKILL
-
-
-@pytest.mark.parametrize("dataset", [Described()], ids=["described"])
-def test_long_messages_in_both_directions_do_not_wait_for_each_other(pool, tmp_path):
-    (tmp_path / "payload").touch()
-    for number in (0, 1):
-        pool.encode(EncodeTask(500 * number, 500 * number + 500))
-    assert isinstance(next_event(pool), Chunk)
-    # Meanwhile the worker sends its second chunk, a megabyte, and does not receive.
-    path = tmp_path / "payload"
-    ranges = tuple(PayloadRange(path, 12 * at, at % 500, at % 500) for at in range(20_000))
-    pool.write(WriteTask(0, ranges))
-    assert {type(next_event(pool)) for _ in range(2)} == {Chunk, Written}

@@ -224,10 +224,10 @@ def test_paths_and_class_names_need_not_be_utf_8(table, tmp_path):
             "path,label\n1.jpg,a\n2.jpg,\n",
             "row 2: label must have a value, got an empty cell",
         ),
-        ('path,label\n1.jpg,"a\n', "must be a row of a table, got: unexpected end of data"),
+        ('path,label\n1.jpg,"a\n', "must be a row of a table, got unexpected end of data"),
         ("path,label\n1.jpg,a".encode("utf-16"), "must be UTF-8, got UTF-16"),
         (b"path,label,note\n1.jpg,a,caf\xe9\n", r"row 1: note must be UTF-8, got b'caf\\xe9'"),
-        ("path,label\n1.jpg," + "a" * 200_000, "must be a row of a table, got: field larger"),
+        ("path,label\n1.jpg," + "a" * 200_000, "must be a row of a table, got field larger"),
     ],
 )
 def test_malformed_table_is_refused_with_its_line(table, text, message):

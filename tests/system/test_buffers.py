@@ -216,7 +216,8 @@ def test_freed_memory_of_an_image_is_kept_for_the_next_one():
     program = """
 import resource
 import numpy as np
-import fastload.system.buffers
+from fastload.system.buffers import reusable_array
+reusable_array((300, 300, 3))
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 def use_images(count):

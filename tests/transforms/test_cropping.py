@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import fastload.transforms as T
 from fastload.errors import OptionError
+from fastload.transforms.draws import fresh_draws
 from tests.transforms.samples import SIZES, assert_same_distribution, drawn, picture, to_array, to_tensor
 from tests.transforms.tolerances import assert_close
 
@@ -38,15 +39,16 @@ def test_padded_pixels_match_torchvision(mode, padding, dtype, kind):
         theirs = v2.Pad(padding, fill, mode)
         ours = T.Pad(padding, fill, mode)
         expected = to_array(theirs(to_tensor(pixels)))
-        assert_close(ours.apply(pixels, ()), expected, "pad")
-        [after] = ours.sizes_after(np.array([[7, 9]]), np.empty((1, 0))).tolist()
+        assert_close(ours(pixels), expected, "pad")
+        sizes = np.array([[7, 9]])
+        [after] = ours.sizes_after(sizes, ours.draw(fresh_draws(1), sizes)).tolist()
         assert tuple(after) == expected.shape[:2]
 
 
 def test_padding_has_the_given_colour():
     pixels = picture((5, 6), "noise")
     expected = to_array(v2.Pad(2, (9, 99, 199.5))(to_tensor(pixels)))
-    assert_close(T.Pad(2, (9, 99, 199.5)).apply(pixels, ()), expected, "pad")
+    assert_close(T.Pad(2, (9, 99, 199.5))(pixels), expected, "pad")
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -12,6 +12,7 @@ from typing import Any
 from fastload.cli.report.document import Document, Plot, ReportColumn, Row, Section, Series, Table
 from fastload.doctor.examine import Examination
 from fastload.doctor.findings import Diagnosis, TrainingMeasurements
+from fastload.doctor.ranks import RankComparison, rank_rows
 
 Parts = Sequence[Examination]
 """Loaders of a script, or splits of a dataset."""
@@ -19,18 +20,21 @@ Parts = Sequence[Examination]
 _MOST_COLUMNS = 120
 
 
-def diagnosis_document(title: str, parts: Parts, footer: Sequence[str] = ()) -> Document:
+def diagnosis_document(
+    title: str, parts: Parts, footer: Sequence[str] = (), ranks: RankComparison | None = None
+) -> Document:
     """Return all findings as a document; `footer` tells how the script ended."""
     if not parts:
         return Document(title, tuple(footer), ())
-    sections: list[Section] = []
+    sections = [] if ranks is None else [_rank_section(ranks)]
     for place, part in enumerate(parts):
         prefix = "" if len(parts) == 1 else f"{part.name}: "
         if place:
             sections.append(Section(part.name, (part.diagnosis.headline,)))
         sections += _sections(prefix, part.diagnosis, part.measured)
     first = parts[0].diagnosis
-    answer = [first.headline, *(f"First: {fix.action}. Gain: {fix.gain_text}." for fix in first.fixes[:1])]
+    answer = [] if ranks is None else [ranks.headline]
+    answer += [first.headline, *(f"First: {fix.action}. Gain: {fix.gain_text}." for fix in first.fixes[:1])]
     return Document(title, tuple(answer), tuple(sections), tuple(footer))
 
 
@@ -53,6 +57,18 @@ def _sections(prefix: str, diagnosis: Diagnosis, measured: TrainingMeasurements)
     yield Section(f"{prefix}Limits of this machine", diagnosis.limits or ("None that matters here.",))
 
 
+def _rank_section(ranks: RankComparison) -> Section:
+    heads, *rows = rank_rows(ranks)
+    columns = tuple(ReportColumn(head, "text" if head == "machine" else "number") for head in heads)
+    table = Table(
+        "",
+        columns,
+        tuple(Row(cells, "own" if cells[0] == str(ranks.slowest) else None) for cells in rows),
+        ranks.evidence,
+    )
+    return Section("Mean step of each rank", tables=(table,))
+
+
 def _fix_table(diagnosis: Diagnosis) -> Table:
     columns = (
         ReportColumn("", "number"),
@@ -67,7 +83,13 @@ def _fix_table(diagnosis: Diagnosis) -> Table:
     return Table("", columns, rows, () if rows else ("No fix would gain 5%.",))
 
 
-def diagnosis_json(title: str, parts: Parts, notes: Sequence[str] = (), tried: Any = None) -> str:
+def diagnosis_json(
+    title: str,
+    parts: Parts,
+    notes: Sequence[str] = (),
+    tried: Any = None,
+    ranks: RankComparison | None = None,
+) -> str:
     """Return all findings and measurements as JSON."""
     content: dict[str, Any] = {
         "examined": title,
@@ -78,6 +100,8 @@ def diagnosis_json(title: str, parts: Parts, notes: Sequence[str] = (), tried: A
             for part in parts
         ],
     }
+    if ranks is not None:
+        content["ranks"] = {**asdict(ranks), "headline": ranks.headline, "evidence": ranks.evidence}
     if tried is not None:
         content["tried"] = tried if isinstance(tried, str) else asdict(tried)
     return json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"

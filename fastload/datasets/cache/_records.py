@@ -22,6 +22,7 @@ from fastload.errors import DecodeError
 from fastload.images.encodings import Encoding, Raw, Yuv420
 from fastload.shards.container import ShardReader
 from fastload.shards.records import Record, RecordReader
+from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Column
 from fastload.shards.values import value_reader
 
@@ -67,7 +68,7 @@ class CachedRecords(CachedSamples):
         self._values = {field.name: value_reader(field) for field in self._reader.manifest.fields}
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Path | RemoteFolder:
         return self._reader.folder
 
     def verify_records(self, indices: NDArray[np.int64]) -> None:

@@ -217,12 +217,6 @@ def _crop(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tens
     return _windows(images, parameters.astype(np.int64), step)
 
 
-def _pad(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
-    left, top, right, bottom = step.sides
-    box = np.array([-top, -left, images.shape[1] + top + bottom, images.shape[2] + left + right])
-    return _windows(images, np.tile(box, (len(images), 1)), step)
-
-
 def _flip(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
     is_flipped = torch.from_numpy(parameters[:, 0] > 0).to(images.device)[:, None, None, None]
     axis = 1 if isinstance(step, RandomVerticalFlip) else 2
@@ -260,7 +254,7 @@ def _keep(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tens
 _STEPS: dict[type, Callable[[torch.Tensor, Any, Parameters], torch.Tensor]] = {
     RandomCrop: _crop,
     CenterCrop: _crop,
-    Pad: _pad,
+    Pad: _crop,
     RandomHorizontalFlip: _flip,
     RandomVerticalFlip: _flip,
     RandomErasing: _erase,

@@ -72,7 +72,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     def samples_of(self, images: Any, targets: Sequence[Any]) -> list[tuple[Any, Any]]:
         """Return images and targets made by `made_of` as samples."""
         if isinstance(images, torch.Tensor):
-            images = map(self._compiled.wrap, images)
+            images = map(self._compiled.end.wrap, images)
         return list(zip(images, targets, strict=True))
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
@@ -111,18 +111,20 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     ) -> tuple[torch.Tensor | list[Any], list[Any]]:
         """Same as `made_of`, with parameters drawn image by image."""
         prepared, targets = self._prepared(source, stored)
-        if self._is_batch(prepared):
-            return self._compiled.batch(prepared, out, torch.contiguous_format), targets
+        makes_tensors = self._compiled.end.makes_tensors
+        is_batch = makes_tensors and all(isinstance(image, LazyImage) for image in prepared)
+        if is_batch and len({image.shape for image in prepared}) == 1:
+            return self._compiled.end.batch(prepared, out, torch.contiguous_format), targets
         return [self._finished(image) for image in prepared], targets
 
     def _vectorized(self, source: BatchSource, count: int, out: BatchMemory) -> torch.Tensor | None:
         """Return images whose parameters are drawn all at once; None if that is not possible."""
-        pipeline = self._compiled.vector
+        pipeline, end = self._compiled.vector, self._compiled.end
         if torch.get_default_dtype() != torch.float32:
             return None  # torchvision draws numbers of another precision
-        if pipeline is None or not self._compiled.makes_tensors or self.theirs.target_transform is not None:
+        if pipeline is None or not end.makes_tensors or self.theirs.target_transform is not None:
             return None
-        is_repeated = source.channels == 1 and self._compiled.grey_channels > 1
+        is_repeated = source.channels == 1 and end.grey_channels > 1
         if is_repeated or not pipeline.makes_one_size(source.sizes):
             return None
         drawn = pipeline.draw(fresh_draws(count), source.sizes, source.channels)
@@ -130,7 +132,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
 
     def _finished(self, prepared: Any) -> Any:
         """Return a sample's image, given the result of `CompiledTransform.prepare`."""
-        is_left = self.decodes_late and not self._compiled.makes_tensors
+        is_left = self.decodes_late and not self._compiled.end.makes_tensors
         return prepared if is_left else self._compiled.finish(prepared)
 
     def _follow(self) -> None:
@@ -158,7 +160,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         return self.theirs.target_transform is None and not has_unknown
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
-        return self._compiled.on_device(images) if images.dtype == torch.uint8 else images
+        return self._compiled.end.on_device(images) if images.dtype == torch.uint8 else images
 
     def prefetch(self, indices: Sequence[int]) -> None:
         prefetch = getattr(self.images, "prefetch", None)
@@ -170,15 +172,9 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         to_target = self.theirs.target_transform
         images, targets = [], []
         for place, size in enumerate(source.sizes.tolist()):
-            images.append(self._compiled.prepare(LazyImage.whole(source, place, size, source.channels)))
+            images.append(self._compiled.prepare(LazyImage(source, place, size, source.channels)))
             targets.append(stored[place] if to_target is None else to_target(stored[place]))
         return images, targets
-
-    def _is_batch(self, prepared: Sequence[Any]) -> bool:
-        """Return True if images can be finished as a batch: they have one size and become tensors."""
-        if not self._compiled.makes_tensors or not all(isinstance(image, LazyImage) for image in prepared):
-            return False
-        return len({image.shape for image in prepared}) == 1
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_compiled", "_held")}

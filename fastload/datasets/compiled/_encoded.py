@@ -37,7 +37,7 @@ def lazily_decoded(file: bytes | str, load: Callable[[], Any]) -> Any:
     if header.format == "png" and not _is_true_colour(data):
         return load()
     size = header.height, header.width
-    return LazyImage.whole(_EncodedImage(data, size, load), 0, size)
+    return LazyImage(_EncodedImage(data, size, load), 0, size)
 
 
 def _is_true_colour(data: bytes) -> bool:

@@ -83,7 +83,8 @@ def _places(function: Any, seen: set[int]) -> Iterator[_Place]:
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         filled = {name: cell for name, cell in cells if _content(cell) is not None}
         for name, cell in filled.items():
-            yield from _place(name, functools.partial(_content, cell), functools.partial(_fill, cell))
+            write = functools.partial(setattr, cell, "cell_contents")
+            yield from _place(name, functools.partial(_content, cell), write)
         inner = [function.__globals__[name] for name in names] + list(map(_content, filled.values()))
         for each in inner:
             if isinstance(each, types.FunctionType) and each.__globals__ is function.__globals__:
@@ -119,7 +120,3 @@ def _content(cell: types.CellType) -> Any:
         return cell.cell_contents
     except ValueError:  # nothing yet
         return None
-
-
-def _fill(cell: types.CellType, value: Any) -> None:
-    cell.cell_contents = value

@@ -44,36 +44,22 @@ class LazyImage(PIL.Image.Image):
         erasures: Boxes of the finished image, each with the value to fill in.
     """
 
-    def __init__(
-        self,
-        source: Regions,
-        position: int,
-        view: View,
-        resampling: Resampling | None = None,
-        channels: int = 3,
-        adjustments: tuple[Callable[[Pixels], Pixels], ...] = (),
-        keeps_info: bool = True,
-    ) -> None:
+    def __init__(self, source: Regions, position: int, size: Sequence[int], channels: int = 3) -> None:
         # None of PIL's own attributes, because their names differ between its releases.
         self._source = source
         self._position = position
-        self._view = view
-        self._resampling = resampling
+        self._view = _view_of(Box(0, 0, size[0], size[1]), _UNFLIPPED)
+        self._resampling: Resampling | None = None
         self._channels = channels
-        self._adjustments = adjustments
-        self._keeps_info = keeps_info
+        self._adjustments: tuple[Callable[[Pixels], Pixels], ...] = ()
+        self._keeps_info = True
         self._rendered: Pixels | None = None
         self.erasures: list[tuple[Box, Any]] = []
 
     @classmethod
-    def whole(cls, source: Regions, position: int, size: Sequence[int], channels: int = 3) -> LazyImage:
-        """Return an image of `size`, (height, width), of a source."""
-        return cls(source, position, _view_of(Box(0, 0, size[0], size[1]), _UNFLIPPED), None, channels)
-
-    @classmethod
-    def of(cls, pixels: Pixels) -> LazyImage:
-        """Return pixels (height, width, channels) as an image."""
-        return cls.whole(_Array(pixels), 0, pixels.shape[:2], pixels.shape[2])
+    def of(cls, pixels: Pixels, info: Callable[[], dict[Any, Any]] = dict) -> LazyImage:
+        """Return pixels (height, width, channels) as an image, with what `info` returns."""
+        return cls(_Array(pixels, info), 0, pixels.shape[:2], pixels.shape[2])
 
     @classmethod
     def from_pil(cls, image: PIL.Image.Image) -> LazyImage:
@@ -81,8 +67,7 @@ class LazyImage(PIL.Image.Image):
         if isinstance(image, LazyImage):
             return image
         pixels = np.asarray(image)
-        pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
-        return cls.whole(_Array(pixels, image.info.copy), 0, pixels.shape[:2], pixels.shape[2])
+        return cls.of(pixels[:, :, None] if pixels.ndim == 2 else pixels, image.info.copy)
 
     @classmethod
     def around(cls, image: PIL.Image.Image) -> LazyImage:
@@ -90,7 +75,7 @@ class LazyImage(PIL.Image.Image):
         if isinstance(image, LazyImage):
             return image
         width, height = image.size
-        return cls.whole(_Decoded(image), 0, (height, width), len(image.getbands()))
+        return cls(_Decoded(image), 0, (height, width), len(image.getbands()))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -132,9 +117,9 @@ class LazyImage(PIL.Image.Image):
             left, right = width - right, width - left
         place = Box(view.window.top + top, view.window.left + left, bottom - top, right - left)
         if self._resampling is not None:
-            return self._with(view._replace(window=place))
+            return self._with(_view=view._replace(window=place))
         inner = Box(view.box.top + place.top, view.box.left + place.left, place.height, place.width)
-        return self._with(_view_of(inner, view.flips))
+        return self._with(_view=_view_of(inner, view.flips))
 
     def resize(
         self, size: Any, resample: int | None = None, box: Any = None, reducing_gap: float | None = None
@@ -148,17 +133,17 @@ class LazyImage(PIL.Image.Image):
             return self.copy()
         if self._resampling is not None or self._adjustments or any(self._view.flips):
             info = functools.partial(info_at, self._source, self._position) if self._keeps_info else dict
-            pixels = _Array(self.pixels(), info)
-            return LazyImage.whole(pixels, 0, self.shape[:2], self._channels).resize(size, resample)
+            return LazyImage.of(self.pixels(), info).resize(size, resample)
         whole = Box(0, 0, height, width)
-        return self._with(View(self._view.box, (height, width), whole, _UNFLIPPED), resampling)
+        view = View(self._view.box, (height, width), whole, _UNFLIPPED)
+        return self._with(_view=view, _resampling=resampling)
 
     def transpose(self, method: Any) -> PIL.Image.Image:
         rows, columns = self._view.flips
         if method == PIL.Image.Transpose.FLIP_LEFT_RIGHT and not self._adjustments:
-            return self._with(self._view._replace(flips=(rows, not columns)))
+            return self._with(_view=self._view._replace(flips=(rows, not columns)))
         if method == PIL.Image.Transpose.FLIP_TOP_BOTTOM and not self._adjustments:
-            return self._with(self._view._replace(flips=(not rows, columns)))
+            return self._with(_view=self._view._replace(flips=(not rows, columns)))
         return super().transpose(method)
 
     def convert(self, mode: str | None = None, *args: Any, **options: Any) -> PIL.Image.Image:
@@ -167,24 +152,21 @@ class LazyImage(PIL.Image.Image):
         return super().convert(mode, *args, **options)
 
     def copy(self) -> PIL.Image.Image:
-        return self._with(self._view)
+        return self._with()
 
     def adjusted(
         self, adjust: Callable[[Pixels], Pixels], channels: int | None = None, keeps_info: bool = True
     ) -> LazyImage:
         """Return the image with a recorded function of its pixels, which returns this many channels."""
-        image = self._with(self._view)
-        image._adjustments = (*self._adjustments, adjust)
-        image._channels = channels or self._channels
-        image._keeps_info = self._keeps_info and keeps_info
-        return image
+        return self._with(
+            _adjustments=(*self._adjustments, adjust),
+            _channels=channels or self._channels,
+            _keeps_info=self._keeps_info and keeps_info,
+        )
 
     def without_info(self) -> LazyImage:
         """Return the image with an empty `info`, so that no file is read for it."""
-        image = self._with(self._view)
-        image._keeps_info = False
-        image._rendered = self._rendered
-        return image
+        return self._with(_keeps_info=False, _rendered=self._rendered)
 
     def load(self) -> Any:
         self._become_plain()
@@ -213,16 +195,11 @@ class LazyImage(PIL.Image.Image):
             pixels = adjust(pixels)
         np.copyto(out, pixels)
 
-    def _with(self, view: View, resampling: Resampling | None = None) -> LazyImage:
-        return LazyImage(
-            self._source,
-            self._position,
-            view,
-            resampling or self._resampling,
-            self._channels,
-            self._adjustments,
-            self._keeps_info,
-        )
+    def _with(self, **changes: Any) -> LazyImage:
+        """Return the image with other attributes, not decoded yet."""
+        image = object.__new__(LazyImage)
+        vars(image).update({**vars(self), "_rendered": None, "erasures": [], **changes})
+        return image
 
     def _become_plain(self) -> None:
         pixels = self.pixels()
@@ -254,7 +231,7 @@ class LazyImage(PIL.Image.Image):
 class _Array:
     """One image in memory; see `Regions`."""
 
-    def __init__(self, pixels: Pixels, info: Callable[[], dict[Any, Any]] = dict) -> None:
+    def __init__(self, pixels: Pixels, info: Callable[[], dict[Any, Any]]) -> None:
         self._pixels = pixels
         self._info = info
 

@@ -123,8 +123,7 @@ class ListedFiles(FilesDataset):
         return ListedImages(self._path, read, self._load, positions.tolist(), self._headers, cached)
 
     def _path(self, index: int) -> str:
-        path: str = self.listed[index][0]
-        return path
+        return self.listed[index][0]
 
     def _read(self, index: int) -> bytes:
         with open(self._path(index), "rb", buffering=0) as file:

@@ -7,6 +7,7 @@ pixels are made in another way.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -164,7 +165,7 @@ class _Container:
         self._theirs = theirs
         self._ours = copy.copy(theirs)
         vars(self._ours)["_modules"] = {}
-        vars(self._ours)["transforms"] = [_InOrder(steps) for steps in inner]
+        vars(self._ours)["transforms"] = [_in_order(steps) for steps in inner]
 
     def __call__(self, image: Any) -> Any:
         if hasattr(self._theirs, "p"):
@@ -172,14 +173,8 @@ class _Container:
         return self._ours(image)
 
 
-class _InOrder:
-    def __init__(self, steps: Sequence[Step]) -> None:
-        self._steps = steps
-
-    def __call__(self, image: Any) -> Any:
-        for step in self._steps:
-            image = step.call(image)
-        return image
+def _in_order(steps: Sequence[Step]) -> Callable[[Any], Any]:
+    return lambda image: functools.reduce(lambda result, step: step.call(result), steps, image)
 
 
 class _Erasing:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fastload.datasets.compiled._steps import Step, is_v2
-from fastload.datasets.compiled._words import WordReader, Words, are_words_as_expected, next_words, units
+from fastload.datasets.compiled._words import WordColumns, WordReader, are_words_as_expected, next_words
 from fastload.errors import OptionError
 from fastload.transforms import (
     CenterCrop,
@@ -31,10 +31,12 @@ from fastload.transforms.draws import fresh_draws
 from fastload.transforms.geometry import Sizes, common_size, same_sizes
 from fastload.transforms.options import require
 from fastload.transforms.pipeline import Pipeline
-from fastload.transforms.transform import Parameters, Row, Transform
+from fastload.transforms.transform import Parameters, Transform
 
 # The words that most images need: two for a crop's area and shape, two for its position, one for a flip.
 _WORDS_AN_IMAGE = 6
+
+Numbers = WordReader | WordColumns
 
 
 class _Drawer(ABC):
@@ -52,13 +54,9 @@ class _Drawer(ABC):
         """Return how many words an image of this size needs; None if that depends on the words."""
         return None
 
-    def rows(self, words: Words, size: tuple[int, int]) -> Parameters:
-        """Return the parameters of images from their words, (images, count); called if there is a count."""
-        raise NotImplementedError
-
     @abstractmethod
-    def row(self, reader: WordReader, size: tuple[int, int]) -> Row:
-        """Return the parameters of the next image."""
+    def row(self, numbers: Numbers, size: tuple[int, int]) -> Sequence[Any]:
+        """Return the parameters of the next image; if there is a count, also those of several, as arrays."""
 
 
 class _Flip(_Drawer):
@@ -70,12 +68,9 @@ class _Flip(_Drawer):
     def count(self, size: tuple[int, int]) -> int:
         return 1
 
-    def rows(self, words: Words, size: tuple[int, int]) -> Parameters:
+    def row(self, numbers: Numbers, size: tuple[int, int]) -> Sequence[Any]:
         # torch compares in single precision.
-        return (units(words) < np.float32(self._theirs.p)).astype(np.float64)
-
-    def row(self, reader: WordReader, size: tuple[int, int]) -> Row:
-        return (float(reader.uniform(0.0, 1.0) < np.float32(self._theirs.p)),)
+        return (numbers.uniform(0.0, 1.0) < np.float32(self._theirs.p),)
 
 
 class _Crop(_Drawer):
@@ -95,24 +90,11 @@ class _Crop(_Drawer):
     def count(self, size: tuple[int, int]) -> int:
         return sum(self._is_drawn(self._ranges(size)))
 
-    def rows(self, words: Words, size: tuple[int, int]) -> Parameters:
-        left, top, _, _ = self._sides
-        rows = np.zeros((len(words), 4))
-        ranges = self._ranges(size)
-        column = 0
-        for side, is_drawn in enumerate(self._is_drawn(ranges)):
-            if is_drawn:
-                rows[:, side] = words[:, column] % np.uint32(ranges[side])
-                column += 1
-        rows[:, :2] -= (top, left)
-        rows[:, 2:] = self._size
-        return rows
-
-    def row(self, reader: WordReader, size: tuple[int, int]) -> Row:
+    def row(self, numbers: Numbers, size: tuple[int, int]) -> Sequence[Any]:
         left, top, _, _ = self._sides
         ranges = self._ranges(size)
         is_drawn = self._is_drawn(ranges)
-        row, column = (reader.below(ranges[side]) if is_drawn[side] else 0 for side in (0, 1))
+        row, column = (numbers.below(ranges[side]) if is_drawn[side] else 0 for side in (0, 1))
         return row - top, column - left, *self._size
 
     def _is_drawn(self, ranges: tuple[int, int]) -> tuple[bool, bool]:
@@ -141,16 +123,17 @@ class _ResizedCrop(_Drawer):
         self.size = self._ours.size
         self._log_ratio = torch.log(torch.tensor(theirs.ratio)).tolist()
 
-    def row(self, reader: WordReader, size: tuple[int, int]) -> Row:
+    def row(self, numbers: Numbers, size: tuple[int, int]) -> Sequence[Any]:
+        assert isinstance(numbers, WordReader)
         height, width = size
         for _ in range(10):
-            area = height * width * reader.uniform(*self._theirs.scale)
-            ratio = reader.exp_uniform(*self._log_ratio)
+            area = height * width * numbers.uniform(*self._theirs.scale)
+            ratio = numbers.exp_uniform(*self._log_ratio)
             crop_width = round(math.sqrt(area * ratio))
             crop_height = round(math.sqrt(area / ratio))
             if 0 < crop_width <= width and 0 < crop_height <= height:
-                top = reader.below(height - crop_height + 1)
-                left = reader.below(width - crop_width + 1)
+                top = numbers.below(height - crop_height + 1)
+                left = numbers.below(width - crop_width + 1)
                 return top, left, crop_height, crop_width
         return self._ours.middle(height, width)
 
@@ -206,7 +189,7 @@ class VectorPipeline(Pipeline):
 def _draw_in_turn(drawers: Mapping[int, _Drawer], before: Sequence[Sizes]) -> dict[int, Parameters]:
     """Draw image by image and step by step."""
     sizes = {place: before[place].tolist() for place in drawers}
-    rows: dict[int, list[Row]] = {place: [] for place in drawers}
+    rows: dict[int, list[Sequence[float]]] = {place: [] for place in drawers}
     reader = WordReader(_WORDS_AN_IMAGE * len(before[0]))
     for image in range(len(before[0])):
         for place, drawer in drawers.items():
@@ -219,12 +202,14 @@ def _draw_at_once(
     drawers: Mapping[int, _Drawer], before: Sequence[Sizes], counts: Mapping[int, int]
 ) -> dict[int, Parameters]:
     """Draw for all images at once; each step needs the same number of words for every image."""
-    words = next_words(len(before[0]) * sum(counts.values())).reshape(len(before[0]), -1)
-    drawn, first = {}, 0
+    count = len(before[0])
+    words = WordColumns(next_words(count * sum(counts.values())).reshape(count, -1))
+    drawn = {}
     for place, drawer in drawers.items():
-        size = int(before[place][0, 0]), int(before[place][0, 1])
-        drawn[place] = drawer.rows(words[:, first : first + counts[place]], size)
-        first += counts[place]
+        drawn[place] = np.empty((count, drawer.ours.width))
+        row = drawer.row(words, (int(before[place][0, 0]), int(before[place][0, 1])))
+        for column, values in enumerate(row):
+            drawn[place][:, column] = values
     return drawn
 
 

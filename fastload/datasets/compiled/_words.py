@@ -35,6 +35,21 @@ def units(words: Words) -> NDArray[np.float32]:
     return (words & _FRACTION) * _UNIT
 
 
+class WordColumns:
+    """Reads one word of each image at a time, from the words of all images, (images, words)."""
+
+    def __init__(self, words: Words) -> None:
+        self._columns = iter(words.T)
+
+    def below(self, end: int) -> NDArray[np.int64]:
+        """Return what `torch.randint(0, end, (1,))` would for each image."""
+        return np.asarray(next(self._columns) % np.uint32(end), np.int64)
+
+    def uniform(self, low: float, high: float) -> NDArray[np.float32]:
+        """Return what `torch.empty(1).uniform_(low, high)` would for each image."""
+        return np.float32(low) + np.float32(high - low) * units(next(self._columns))
+
+
 class WordReader:
     """Reads the next words of torch's CPU generator one by one; `close` advances the generator.
 

@@ -14,6 +14,7 @@ from torch.utils.data import BatchSampler, IterDataPipe, TensorDataset, default_
 
 from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._device import moved_to
+from fastload.loader._iterators.looking_ahead import looking_ahead, reads_ahead
 from fastload.loader._resume.drawing import TRANSFORMS, DrawsAhead, derived_seed, generators_of, has_drawn
 from fastload.loader._resume.progress import Progress
 from fastload.loader._transport.filling import (
@@ -105,6 +106,8 @@ class BatchOrder:
         self._prefetch = getattr(innermost(view.dataset)[0], "prefetch", None) if is_read_ahead else None
         self._generators = generators_of(view) if start.seeds_batches else []
         self.draws_at_once = False
+        # Of the latest epoch: kept until the next one begins, or the iterator is dropped.
+        self._ahead: Any = None
 
     def __iter__(self) -> Iterator[Any]:
         # Called here, not with the first batch, because a sampler may make its draws in `__iter__`.
@@ -116,6 +119,10 @@ class BatchOrder:
             progress.ahead = DrawsAhead(self._generators, progress)
         # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
         first, skipped = (0, ()) if self._view.is_iterable else (progress.first, progress.skipped)
+        iterator = self._iterator
+        self._ahead = reads_ahead(self._view, lambda: iterator.progress.position)
+        if self._ahead is not None:
+            batches = looking_ahead(self._view, batches, first, self._ahead)
         if self._makes_tasks or self._is_seeded or first or skipped:
             return self._remaining(batches, first, frozenset(skipped), progress.ahead)
         return batches

@@ -60,10 +60,11 @@ def share_of(rank: int, weights: Sequence[float]) -> Share:
 def _whole(weights: Sequence[float]) -> list[int]:
     if not all(isinstance(weight, (int, float)) and 0 < weight < math.inf for weight in weights):
         raise OptionError(f"weights must be positive numbers, one for each rank, got {weights!r}")
-    fractions = [Fraction(weight).limit_denominator(_FINEST) for weight in weights]
-    if 0 in fractions:
+    fractions = {weight: Fraction(weight).limit_denominator(_FINEST) for weight in weights}
+    if 0 in fractions.values():
         raise OptionError(f"weights must be at least {1 / _FINEST}, got {weights!r}")
-    denominator = math.lcm(*(each.denominator for each in fractions))
-    shares = [int(each * denominator) for each in fractions]
+    denominator = math.lcm(*(each.denominator for each in fractions.values()))
+    whole = {weight: int(fraction * denominator) for weight, fraction in fractions.items()}
+    shares = [whole[weight] for weight in weights]
     divisor = math.gcd(*shares)
     return [share // divisor for share in shares]

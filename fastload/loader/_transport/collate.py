@@ -23,6 +23,7 @@ from fastload.loader._transport.worker_stats import (
     process_recorder,
     use_recorder,
 )
+from fastload.system.memory import keep_freed_memory
 
 # Half of what a pipe can hold.
 _SHORT_TEXT = 32768
@@ -85,6 +86,7 @@ class WorkerInit:
 
     def __call__(self, worker_id: int) -> None:
         _limit_opencv_to_one_thread()
+        keep_freed_memory()  # a spawned worker inherits no setting
         worker = get_worker_info()
         assert worker is not None
         if self._arena is not None:

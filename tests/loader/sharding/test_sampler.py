@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+import tracemalloc
 from collections import Counter
 from typing import Any
 
@@ -60,9 +62,7 @@ def test_any_number_of_ranks_continues_where_others_stopped(before):
             rest = []
             for rank in ranks:
                 rank.load_state_dict(state)
-                count, begun = len(rank), len(rest)
                 rest += list(rank)
-                assert len(rest) == begun + count
             assert sorted(done + rest) == list(range(samples))
 
 
@@ -87,9 +87,40 @@ def test_a_loaded_position_survives_set_epoch_of_the_same_epoch():
     whole = list(sampler)
     sampler.load_state_dict({**ShardedSampler(range(50), 2, 0).state_dict(), "position": 20})
     sampler.set_epoch(0)
+    assert len(sampler) == len(whole), "frameworks count on an epoch's length"
     assert list(sampler) == whole[10:]
     sampler.set_epoch(0)
     assert list(sampler) == whole
+
+
+def test_a_billion_samples_cost_no_more_than_ten_thousand():
+    """Neither memory nor the number of calls is in proportion to the dataset."""
+
+    def begun(samples: int) -> tuple[int, int]:
+        """Returns calls and bytes of making a sampler, continuing an epoch and taking one sample."""
+        calls = 0
+
+        def count(*_: object) -> None:
+            nonlocal calls
+            calls += 1
+
+        tracemalloc.start()
+        sys.setprofile(count)
+        sampler = ShardedSampler(range(samples), 1000, 999)
+        sampler.load_state_dict({**sampler.state_dict(), "position": samples // 2})
+        next(iter(sampler))
+        len(sampler)
+        sys.setprofile(None)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return calls, peak_bytes
+
+    begun(10_000)
+    calls, _ = begun(10_000_000)
+    of_a_billion, peak_bytes = begun(1_000_000_000)
+    # A thousand ranks' weights are counted, and places of 4,096 samples are computed in advance.
+    assert of_a_billion < 1.2 * calls
+    assert peak_bytes < 1_000_000
 
 
 def test_order_does_not_depend_on_the_number_of_ranks():
@@ -143,7 +174,7 @@ def test_one_process_is_one_rank(monkeypatch):
     assert list(ShardedSampler(range(3), shuffle=False)) == [0, 1, 2]
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(OptionError, match=r"init_process_group\(\) first"):
-        ShardedSampler(range(3))
+        list(ShardedSampler(range(3)))
 
 
 @pytest.mark.parametrize(

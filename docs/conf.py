@@ -1,0 +1,40 @@
+"""Sphinx's configuration of the documentation's site, which 'make docs' builds."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import fastload
+
+project = "fastload"
+copyright = "The fastload authors"
+release = version = fastload.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_design"]
+exclude_patterns = ["_build"]
+
+myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence"]
+
+default_role = "code"  # docstrings have code in single backticks
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+python_maximum_signature_line_length = 60
+
+html_theme = "furo"
+html_title = f"fastload {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+
+
+def _link_from_docs(app: Any, path: Path, parent: str, content: list[str]) -> None:
+    """Make the links of an included file relative to this folder."""
+    folder = Path(path).parent.as_posix()
+    content[0] = re.sub(r"\]\((?!https?:|#)", f"]({folder}/", content[0])
+
+
+def setup(app: Any) -> None:
+    """Connect the rewriting of included files."""
+    app.connect("include-read", _link_from_docs)

@@ -1,0 +1,210 @@
+"""Known steps of a transform: the random numbers of each image first, then the pixels of a whole batch.
+
+prepare    image by image: all random numbers are drawn; crops, resizes and flips are recorded
+finish     decoding, resizing, conversion to a tensor: for one image, or for a batch in its final memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import torch
+
+from fastload.datasets.batch import BatchMemory, HostMemory
+from fastload.datasets.compiled._lazy import LazyImage
+from fastload.datasets.compiled._steps import Step, is_timms, is_v2, steps_of
+from fastload.errors import OptionError
+from fastload.system.buffers import reusable_array
+from fastload.transforms.rescaling import Rescale, ToDtype
+
+
+class KnownSteps:
+    """Steps that are all known; see `known_first`.
+
+    Attributes:
+        makes_tensors: Whether finished images are tensors.
+        grey_channels: The number of channels of a grey image after Normalize.
+        wrap: Gives a finished tensor the class that torchvision's conversions would.
+    """
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        # Conversions before the last crop or adjustment wait until all of those are done.
+        conversions = [step for step in steps if step.kind in ("conversion", "rescale")]
+        self._recorded = [step for step in steps if step.kind in ("region", "pixels")]
+        self._erasings = [step for step in steps if step.kind == "erase"]
+        self._rescale = Rescale.of([step.rescaling for step in conversions if step.rescaling], torch.uint8)
+        self.wrap = _wrapper_of(conversions)
+        self.makes_tensors = any(step.name != "ToPureTensor" for step in conversions)
+        # Only ToTensor puts one colour behind the other; random numbers for a tensor are drawn in its order.
+        is_mixed = any(step.name in ("PILToTensor", "ToImage") for step in conversions)
+        self._memory_format = torch.channels_last if is_mixed else torch.contiguous_format
+        self.grey_channels = _grey_channels(conversions)
+
+    def prepare(self, image: PIL.Image.Image) -> Any:
+        """Draw all random numbers of one image, RGB or grey; return an image for `finish`."""
+        # Nothing reads the `info` of an image that becomes a tensor.
+        result: Any = LazyImage.from_pil(image).without_info() if self.makes_tensors else image
+        for step in self._recorded:
+            result = step.call(result)
+        if self.makes_tensors:
+            result = self._broadcast(LazyImage.from_pil(result))
+        for step in self._erasings:
+            result = step.call(result)
+        return result
+
+    def _broadcast(self, image: LazyImage) -> LazyImage:
+        """Return a grey image with as many channels as Normalize will give it."""
+        count = self.grey_channels
+        if image.shape[2] > 1 or count == 1:
+            return image
+        return image.adjusted(lambda pixels: np.repeat(pixels, count, axis=2), count)
+
+    def finish(self, prepared: Any) -> Any:
+        """Return the finished image, given the result of `prepare`."""
+        if not isinstance(prepared, LazyImage):
+            return prepared
+        if not self.makes_tensors:
+            prepared.load()
+            return prepared
+        return self.wrap(self.batch([prepared], HostMemory(), self._memory_format)[0])
+
+    def batch(
+        self, images: Sequence[LazyImage], out: BatchMemory, memory_format: torch.memory_format
+    ) -> torch.Tensor:
+        """Return finished images of one size as a batch (images, channels, height, width).
+
+        If the memory finishes batches on a device, arithmetic on levels is left to `on_device`.
+        """
+        height, width, channels = images[0].shape
+        is_left = out.finishes_on_device and self._rescale.dtype.is_floating_point and not self._erasings
+        dtype = torch.uint8 if is_left else self._rescale.dtype
+        is_last = memory_format == torch.channels_last
+        size = (height, width, channels) if is_last else (channels, height, width)
+        batch = out.empty((len(images), *size), dtype)
+        batch = batch.permute(0, 3, 1, 2) if is_last else batch
+        is_final = is_last and self._rescale.dtype == torch.uint8
+        shape = len(images), height, width, channels
+        pixels = batch.permute(0, 2, 3, 1).numpy() if is_final else reusable_array(shape)
+        for image, place in zip(images, pixels, strict=True):
+            image.render_into(place)
+        if dtype == torch.uint8:
+            if not is_final:
+                batch.copy_(torch.from_numpy(pixels).permute(0, 3, 1, 2))
+        else:
+            self._rescale.into(pixels, batch)
+        for image, finished in zip(images, batch, strict=True):
+            for (top, left, box_height, box_width), value in image.erasures:
+                finished[:, top : top + box_height, left : left + box_width] = value
+        return batch
+
+    def on_device(self, images: torch.Tensor) -> torch.Tensor:
+        """Finish a batch on its device."""
+        return self._rescale.on(images)
+
+
+def known_first(steps: Sequence[Step]) -> int:
+    """Return how many of the first steps can be made faster for a PIL image."""
+    # The form of the pixels by now: a PIL image, a tensor's bytes, levels of 0...1, or any other numbers.
+    form = "image"
+    rescalings: list[Any] = []
+    for place, step in enumerate(steps):
+        if step.kind == "region":
+            is_known = form == "image" or _is_same_for_tensors(step, form)
+        elif step.kind == "pixels":
+            is_known = form in ("image", "bytes")
+        elif step.kind == "conversion":
+            is_known = True
+            form = "bytes" if form == "image" and step.name != "ToPureTensor" else form
+        elif step.kind == "rescale":
+            is_known = (form == "image") == (step.name == "ToTensor")
+            rescalings.append(step.rescaling)
+            rescale = _rescale_of(rescalings)
+            is_known = is_known and rescale is not None
+            if not (form == "bytes" and rescale is not None and rescale.dtype == torch.uint8):
+                are_levels = all(isinstance(each, ToDtype) and each.scale for each in rescalings)
+                form = "levels" if are_levels else "numbers"
+        else:
+            is_last = all(later.kind == "erase" or later.name == "ToPureTensor" for later in steps[place:])
+            is_known = step.kind == "erase" and form != "image" and is_last
+        if not is_known or (
+            step.kind in ("region", "pixels") and _changes_class(step) and _is_tv_image(steps[:place], steps)
+        ):
+            return place
+    return len(steps)
+
+
+def _is_same_for_tensors(step: Step, form: str) -> bool:
+    """Return True if transforming bytes before their conversion changes pixels by at most a level."""
+    theirs = step.theirs
+    if form == "numbers" or is_timms(theirs) or not getattr(theirs, "antialias", True):
+        return False
+    if getattr(theirs, "padding", None) or getattr(theirs, "pad_if_needed", False):
+        return form == "bytes"
+    held = [inner for each in getattr(theirs, "transforms", ()) for inner in steps_of(each)]
+    if held or not hasattr(theirs, "interpolation"):
+        return all(_is_same_for_tensors(each, form) for each in held)
+    # For tensors, "nearest" selects other pixels; only bilinear weights give levels that bytes can hold.
+    kernel = getattr(theirs.interpolation, "value", "")
+    return kernel == "bilinear" or (kernel == "bicubic" and form == "bytes")
+
+
+def tail_of(steps: Sequence[Step], first: int) -> int:
+    """Return the place of the first step, after an unknown one at `first`, from which batches can be made."""
+    for place in range(first + 1, len(steps)):
+        rest = steps[place:]
+        if all(step.kind in ("conversion", "rescale", "erase") for step in rest) and known_first(rest) == len(
+            rest
+        ):
+            return place
+    return len(steps)
+
+
+def _rescale_of(rescalings: Sequence[Any]) -> Rescale | None:
+    try:
+        return Rescale.of(rescalings, torch.uint8)
+    except OptionError:
+        return None
+
+
+def _wrapper_of(conversions: Sequence[Step]) -> Callable[[torch.Tensor], Any]:
+    """Return a function that gives a finished tensor the class that torchvision's conversions would."""
+    if not _is_tv_image(conversions, conversions):
+        return lambda tensor: tensor
+    from torchvision import tv_tensors
+
+    return lambda tensor: tv_tensors.Image(tensor)
+
+
+def _is_tv_image(done: Sequence[Step], steps: Sequence[Step]) -> bool:
+    """Return True if the steps `done` so far make a tv_tensors.Image, and its class matters in the end."""
+    if any(step.name == "ToPureTensor" for step in steps):
+        return False
+    is_image = False
+    dtype = torch.uint8
+    for step in done:
+        if step.name == "ToImage":
+            is_image = True
+        elif step.rescaling is not None:
+            after = getattr(step.rescaling, "dtype", None)
+            # Transforms of version 1 return plain tensors, unless they change nothing.
+            is_image = is_image and (is_v2(step.theirs) or after == dtype)
+            dtype = after or dtype
+    return is_image
+
+
+def _changes_class(step: Step) -> bool:
+    """Return True for a transform of version 1: some of its results are no longer a tv_tensors.Image."""
+    held = [inner for each in getattr(step.theirs, "transforms", ()) for inner in steps_of(each)]
+    return any(map(_changes_class, held)) if held else not is_v2(step.theirs)
+
+
+def _grey_channels(conversions: Sequence[Step]) -> int:
+    """Return how many channels Normalize makes of one: only that of version 2 makes several."""
+    for step in conversions:
+        if step.name == "Normalize" and len(step.theirs.mean) > 1:
+            broadcasts = is_v2(step.theirs) and not step.theirs.inplace
+            return len(step.theirs.mean) if broadcasts else 1
+    return 1

@@ -1,0 +1,207 @@
+"""Comparison of a training's ranks: the slowest one, and the time that synchronisation costs."""
+
+from __future__ import annotations
+
+import socket
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from fastload.doctor._judge import BALANCED
+from fastload.doctor._rates import spent
+from fastload.doctor.findings import TrainingMeasurements
+from fastload.system.units import format_duration, format_size
+
+Reason = Literal["its loader", "its model", "its other work"]
+
+
+@dataclass(frozen=True, slots=True)
+class RankTimes:
+    """Mean times of a rank's steps, in seconds; `model_s` includes all synchronisation and `sync_s`.
+
+    `wait_s` is the wait for a batch, `work_s` logging and the like, and `sync_s` calls of torch.distributed,
+    the latter two by stack samples. `synced_s` and `exchanged_s` are those of TrainingMeasurements, per step.
+    """
+
+    rank: int
+    machine: str
+    wait_s: float
+    model_s: float
+    work_s: float
+    sync_s: float
+    synced_s: tuple[float, ...]
+    exchanged_s: tuple[float, ...]
+    warmup_steps: int
+
+    @classmethod
+    def of(cls, rank: int, measured: TrainingMeasurements) -> RankTimes:
+        """Return the times of this process, which is `rank`."""
+        steps = max(1, measured.steps)
+        work_s = spent(measured.training, "work") / steps
+        return cls(
+            rank,
+            socket.gethostname(),
+            measured.wait_s,
+            max(0.0, measured.step_s - work_s),
+            work_s,
+            spent(measured.training, "sync") / steps,
+            measured.synced_s,
+            measured.exchanged_s,
+            measured.warmup_steps,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RankShare:
+    """Parts of a rank's mean step in seconds, without the network.
+
+    `held_up_s` is waiting for slower ranks.
+    """
+
+    rank: int
+    machine: str
+    wait_s: float
+    model_s: float
+    work_s: float
+    held_up_s: float
+
+    @property
+    def own_s(self) -> float:
+        """The time that the rank itself needs."""
+        return self.wait_s + self.model_s + self.work_s
+
+
+@dataclass(frozen=True, slots=True)
+class RankComparison:
+    """The ranks of a training; `slowest` and `reason` are None if no rank holds up the others.
+
+    `network_s` is the part of a mean step in which every rank waits for gradients, and `bytes_per_s` the
+    size of the gradients divided by the time that exchanging them takes; 0 if unknown. `missing` are ranks
+    whose times did not arrive.
+    """
+
+    ranks: tuple[RankShare, ...]
+    network_s: float
+    gradient_bytes: int
+    bytes_per_s: float
+    slowest: int | None = None
+    reason: Reason | None = None
+    missing: tuple[int, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """The slowest rank and its reason in a sentence, or that there is none."""
+        if self.slowest is None:
+            return f"No rank is slower than the others: all {len(self.ranks)} were compared."
+        slow, *others = sorted(self.ranks, key=lambda each: each.rank != self.slowest)
+        own, usual, part = slow.own_s, _usual(others, "own_s"), _PARTS[self.reason or "its model"]
+        text, times = format_duration, (getattr(slow, part), _usual(others, part))
+        return (
+            f"Rank {self.slowest} holds up the others: a step takes {text(own)} there and {text(usual)} "
+            f"elsewhere, because of {self.reason} ({text(times[0])} instead of {text(times[1])})."
+        )
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The measurements in sentences."""
+        return tuple(self._evidence())
+
+    def _evidence(self) -> Iterator[str]:
+        held_up_s = statistics.mean(each.held_up_s for each in self.ranks)
+        if self.bytes_per_s:
+            yield (
+                f"Every rank waits {format_duration(self.network_s)} of each step for gradients: their "
+                f"{format_size(self.gradient_bytes)} are exchanged at {format_size(self.bytes_per_s)}/s "
+                "(algorithm bandwidth: size of the gradients divided by the time)."
+            )
+        elif not self.network_s + held_up_s:
+            yield (
+                "No gradient synchronisation was seen, which DistributedDataParallel would have timed: "
+                "waiting for other ranks counts as the model's step."
+            )
+        if self.slowest is None and held_up_s > (1 - BALANCED) * _period_s(self.ranks, self.network_s):
+            yield (
+                "In each step, another rank is the last: they wait "
+                f"{format_duration(held_up_s)} for each other."
+            )
+        if self.missing:
+            ranks = ", ".join(map(str, self.missing))
+            yield f"No times arrived from {'rank' if len(self.missing) == 1 else 'ranks'} {ranks}."
+        if self.slowest is not None:
+            yield f"All that follows was measured on rank {self.slowest}."
+
+    def measured_on(self, rank: int, measured: TrainingMeasurements) -> TrainingMeasurements:
+        """Divide the steps of a rank's training into its own work, the network and waiting for others."""
+        held_up_s = next((each.held_up_s for each in self.ranks if each.rank == rank), 0.0)
+        return replace(
+            measured,
+            network_s=measured.steps * self.network_s,
+            held_up_s=measured.steps * held_up_s,
+            machines=len({each.machine for each in self.ranks}),
+        )
+
+
+_PARTS: dict[Reason, str] = {"its loader": "wait_s", "its model": "model_s", "its other work": "work_s"}
+
+
+def compare(
+    times: Sequence[RankTimes], gradient_bytes: int = 0, missing: Sequence[int] = ()
+) -> RankComparison:
+    """Compare the ranks of a training whose ranks are in lockstep.
+
+    The last rank to finish its backward pass waits for the network alone, so in each step the shortest wait
+    is the network's, and what a rank waits longer is waiting for slower ranks.
+    """
+    # torch publishes the times of a step in the next one.
+    warm = 1 + max(each.warmup_steps for each in times)
+    synced = [each.synced_s[warm:] for each in times]
+    steps = min(map(len, synced)) or 1
+    calls_s = min(each.sync_s for each in times)
+    network_s = sum(map(min, zip(*synced, strict=False))) / steps + calls_s
+    shares = []
+    for each, waits_s in zip(times, synced, strict=True):
+        sync_s = sum(waits_s[:steps]) / steps + each.sync_s
+        model_s = max(0.0, each.model_s - sync_s)
+        held_up_s = max(0.0, sync_s - network_s)
+        shares.append(RankShare(each.rank, each.machine, each.wait_s, model_s, each.work_s, held_up_s))
+    exchanged_s = [min(step) for step in zip(*(each.exchanged_s[warm:] for each in times), strict=False)]
+    exchanges_s = [taken for taken in exchanged_s if taken > 0]
+    compared = RankComparison(
+        ranks=tuple(shares),
+        network_s=network_s,
+        gradient_bytes=gradient_bytes,
+        bytes_per_s=gradient_bytes * len(exchanges_s) / sum(exchanges_s) if exchanges_s else 0.0,
+        missing=tuple(missing),
+    )
+    return _with_slowest(compared)
+
+
+def _with_slowest(compared: RankComparison) -> RankComparison:
+    slow = max(compared.ranks, key=lambda each: each.own_s)
+    others = [each for each in compared.ranks if each is not slow]
+    is_in_lockstep = compared.network_s > 0 or any(each.held_up_s for each in others)
+    excess_s = slow.own_s - _usual(others, "own_s")
+    if not is_in_lockstep or excess_s <= (1 - BALANCED) * _period_s(compared.ranks, compared.network_s):
+        return compared
+    by_reason = {reason: getattr(slow, part) - _usual(others, part) for reason, part in _PARTS.items()}
+    reason: Reason = max(_PARTS, key=lambda each: by_reason[each])
+    return replace(compared, slowest=slow.rank, reason=reason)
+
+
+def _usual(ranks: Sequence[RankShare], part: str) -> float:
+    return float(statistics.median(getattr(each, part) for each in ranks))
+
+
+def _period_s(ranks: Sequence[RankShare], network_s: float) -> float:
+    return max(each.own_s for each in ranks) + network_s
+
+
+def rank_rows(compared: RankComparison) -> list[tuple[str, ...]]:
+    """Return the ranks as rows of a table, with its head first."""
+    heads = ("rank", "machine", "waits for data", "model", "other work", "network", "waits for ranks")
+    rows: list[tuple[str, ...]] = [heads]
+    for each in compared.ranks:
+        parts = (each.wait_s, each.model_s, each.work_s, compared.network_s, each.held_up_s)
+        rows.append((str(each.rank), each.machine, *map(format_duration, parts)))
+    return rows

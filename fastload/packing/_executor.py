@@ -1,0 +1,25 @@
+"""Protocol of what carries out a job: the processes of this machine, or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from fastload.packing._assemble import FinishedShard, ShardRange
+from fastload.packing._chunk import Recipe
+from fastload.packing._journal import Journal
+
+Report = Callable[[int, int, int], None]
+"""Called with the records packed, the bytes read and the bytes stored since the last call."""
+
+
+class Executor(Protocol):
+    """Encodes records and packs shards, of which each depends on nothing but the recipe."""
+
+    def measure(self, recipe: Recipe, indices: Sequence[int], journal: Journal) -> dict[int, int]:
+        """Return the stored size of records by their index, without those that cannot be packed."""
+
+    def pack(
+        self, recipe: Recipe, shards: Sequence[ShardRange], journal: Journal, report: Report
+    ) -> dict[ShardRange, FinishedShard]:
+        """Pack shards of one split, and add each to the journal when it is finished."""

@@ -1,0 +1,92 @@
+"""Journal of a job: which shards are finished.
+
+A shard is finished once its entry exists, which is written last. Any process can write entries: each is a
+file of its own, written in one step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fastload.errors import DamageError
+from fastload.packing._assemble import FinishedShard, ShardRange
+from fastload.packing._chunk import Failure
+from fastload.packing._places import DATASET, STATE, Place
+from fastload.shards.manifest import ShardEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """The finished shards of one job, which `job` identifies. It can be pickled."""
+
+    place: Place
+    job: str
+
+    def add(self, shard: ShardRange, finished: FinishedShard, path: Path) -> None:
+        """Move the file of a shard to its place, and record the shard as finished."""
+        if finished.entry is not None:
+            self.place.take(f"{folder_of(shard.split)}/{finished.entry.file}", path)
+        text = json.dumps({"job": self.job, **asdict(finished)})
+        self.place.write(_entry_name(shard), text.encode())
+
+    @contextlib.contextmanager
+    def drafts(self) -> Iterator[Path]:
+        """Make a folder for the temporary files of one process, and remove it in the end.
+
+        Its name is its own: a worker of a killed run may live a moment longer, and must not write into it.
+        """
+        folder = self.place.scratch
+        with tempfile.TemporaryDirectory("", "fastload-drafts-", folder, ignore_cleanup_errors=True) as name:
+            yield Path(name)
+
+    def read(self, shard: ShardRange) -> FinishedShard | None:
+        """Return a shard if it is finished and intact."""
+        try:
+            return self.require(shard)
+        except DamageError:
+            return None
+
+    def require(self, shard: ShardRange) -> FinishedShard:
+        """Return a finished shard; raise DamageError, with the reason, if it is missing or damaged."""
+        name = _entry_name(shard)
+        data = self.place.read(name)
+        if data is None:
+            raise DamageError("it is not packed yet")
+        try:
+            content = json.loads(data)
+            if content.pop("job") != self.job:
+                raise DamageError("it was packed with other options, or from another state of the source")
+            finished = _finished_of(content)
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamageError(f"its entry {name} is damaged ({error})") from error
+        if finished.entry is not None:
+            flaw = self.place.flaw(f"{folder_of(shard.split)}/{finished.entry.file}", finished.entry)
+            if flaw is not None:
+                raise DamageError(flaw)
+        return finished
+
+
+def folder_of(split: str) -> str:
+    """Return the name of the folder of a split's shards and manifest."""
+    return f"{DATASET}/{split}.fl" if split else DATASET
+
+
+def _entry_name(shard: ShardRange) -> str:
+    return f"{STATE}/{shard.split or 'all'}-{shard.number:05d}.finished.json"
+
+
+def _finished_of(content: dict[str, Any]) -> FinishedShard:
+    entry, shape = content["entry"], content["image_shape"]
+    return FinishedShard(
+        None if entry is None else ShardEntry(**entry),
+        None if shape is None else (shape[0], shape[1], shape[2]),
+        tuple(Failure(**failure) for failure in content["failures"]),
+        tuple(content["notes"]),
+        content["read_bytes"],
+    )

@@ -1,0 +1,149 @@
+"""Packing on this machine: the schedule of encoding, and the exchange with the worker processes."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fastload.packing._assemble import FinishedShard, ShardDraft, ShardRange
+from fastload.packing._chunk import Chunk, Recipe, WriteTask
+from fastload.packing._executor import Report
+from fastload.packing._journal import Journal
+from fastload.packing._workers import EncodeTask, WorkerPool
+
+# A run, the records that a worker encodes at once, aims at this size and time: large enough that messages
+# cost little in comparison, small enough that progress is smooth and memory bounded.
+_RUN_BYTES = 8 << 20
+_RUN_SECONDS = 0.25
+_FIRST_RUN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LocalExecutor:
+    """An `Executor` with processes of this machine, all of which work on the same shards."""
+
+    workers: int
+
+    def measure(self, recipe: Recipe, indices: Sequence[int], journal: Journal) -> dict[int, int]:
+        """Return the stored size of records by their index, without those that cannot be packed."""
+        measured: dict[int, int] = {}
+
+        def place(chunk: Chunk) -> list[WriteTask]:
+            measured.update(chunk.stored_bytes())
+            return [WriteTask(chunk.start, scratch, 0)]
+
+        runs = [(index, index + 1) for index in indices]
+        with journal.drafts() as folder, WorkerPool(recipe, min(self.workers, len(runs)), folder) as pool:
+            scratch = folder / "measured.payload"
+            scratch.touch()
+            exchange(pool, Schedule(runs, pool.count), place, lambda start: None)
+        return measured
+
+    def pack(
+        self, recipe: Recipe, shards: Sequence[ShardRange], journal: Journal, report: Report
+    ) -> dict[ShardRange, FinishedShard]:
+        """Pack shards of one split, and add each to the journal when it is finished."""
+        begins = [shard.begin for shard in shards]
+        runs = [(shard.begin, shard.end) for shard in shards]
+        drafts: dict[ShardRange, ShardDraft] = {}
+        packed: dict[ShardRange, FinishedShard] = {}
+
+        def shard_of(record: int) -> ShardRange:
+            return shards[bisect_right(begins, record) - 1]
+
+        def place(chunk: Chunk) -> list[WriteTask]:
+            shard = shard_of(chunk.start)
+            if shard not in drafts:
+                drafts[shard] = ShardDraft(shard, recipe, folder)
+            return drafts[shard].add(chunk)
+
+        def written(start: int) -> None:
+            shard = shard_of(start)
+            chunk = drafts[shard].written(start)
+            report(chunk.stop - chunk.start, chunk.read_bytes, int(chunk.sizes.sum()))
+            if drafts[shard].is_complete:
+                draft = drafts.pop(shard)
+                packed[shard] = draft.finish()
+                journal.add(shard, packed[shard], draft.path)
+
+        count = min(self.workers, sum(end - begin for begin, end in runs))
+        with journal.drafts() as folder, WorkerPool(recipe, count, folder) as pool:
+            exchange(pool, Schedule(runs, pool.count), place, written)
+        return packed
+
+
+def exchange(
+    pool: WorkerPool,
+    schedule: Schedule,
+    place: Callable[[Chunk], Sequence[WriteTask]],
+    written: Callable[[int], None],
+) -> None:
+    """Let the workers encode all records of a schedule, and write each chunk's payload to its place.
+
+    `place` returns the places of all chunks that have one by the given chunk, `written` is called with the
+    start of each chunk whose payload is there.
+    """
+    run_ends: dict[int, int] = {}
+    while True:
+        while pool.has_room() and (run := schedule.take()) is not None:
+            run_ends[run[0]] = run[1]
+            pool.encode(EncodeTask(*run))
+        if pool.is_idle():
+            return
+        for event in pool.events():
+            if isinstance(event, Chunk):
+                schedule.give_back(event.stop, run_ends.pop(event.start))
+                schedule.learn(event.stop - event.start, int(event.sizes.sum()), event.seconds)
+                for task in place(event):
+                    pool.write(task)
+            else:
+                written(event.start)
+
+
+class Schedule:
+    """Hands out ranges of records, [begin, end) and ascending, in runs, lowest first, each record once."""
+
+    def __init__(self, ranges: Sequence[tuple[int, int]], workers: int) -> None:
+        self._ranges = deque(ranges)
+        self._left = sum(end - begin for begin, end in ranges)
+        self._workers = workers
+        self._returned: list[tuple[int, int]] = []
+        self._records = 0
+        self._bytes = 0
+        self._seconds = 0.0
+
+    def take(self) -> tuple[int, int] | None:
+        """Return the next run, [begin, end), which lies in one range; None if nothing is left."""
+        if self._returned:
+            return heapq.heappop(self._returned)
+        if not self._ranges:
+            return None
+        begin, range_end = self._ranges.popleft()
+        end = min(range_end, begin + self._run_length())
+        if end < range_end:
+            self._ranges.appendleft((end, range_end))
+        self._left -= end - begin
+        return begin, end
+
+    def give_back(self, begin: int, end: int) -> None:
+        """Take back the rest of a run that a worker left because its chunk grew too large."""
+        if begin < end:
+            heapq.heappush(self._returned, (begin, end))
+
+    def learn(self, records: int, size_bytes: int, seconds: float) -> None:
+        """Record the cost of a run."""
+        self._records += records
+        self._bytes += size_bytes
+        self._seconds += seconds
+
+    def _run_length(self) -> int:
+        if self._records == 0:
+            return _FIRST_RUN
+        by_bytes = _RUN_BYTES * self._records // max(self._bytes, 1)
+        by_time = int(_RUN_SECONDS * self._records / max(self._seconds, 1e-9))
+        # A fraction of the rest, so that all workers stay busy to the end.
+        by_share = self._left // (3 * self._workers)
+        return max(1, min(by_bytes, by_time, by_share))

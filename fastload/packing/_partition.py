@@ -1,0 +1,98 @@
+"""Partition of the records into shards, decided before any of them is packed.
+
+Shards are independent of each other, so any process on any machine can pack any of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from fastload.errors import SourceError
+from fastload.packing._assemble import FinishedShard, ShardRange
+from fastload.packing._chunk import Failure
+from fastload.shards.manifest import Manifest, Skipped
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPartition:
+    """The partition of one split, a shard from one cut to the next, and its manifest without the shards."""
+
+    name: str
+    cuts: tuple[int, ...]
+    manifest: Manifest
+
+    @property
+    def shards(self) -> list[ShardRange]:
+        """The shards in their order."""
+        bounds = enumerate(pairwise(self.cuts))
+        return [ShardRange(self.name, number, begin, end) for number, (begin, end) in bounds]
+
+    def manifest_of(self, finished: Mapping[ShardRange, FinishedShard]) -> Manifest:
+        """Return the manifest of finished shards; raise SourceError if all are and have no records."""
+        found = [finished[shard] for shard in self.shards if shard in finished]
+        failures = [failure for shard in found for failure in shard.failures]
+        entries = tuple(shard.entry for shard in found if shard.entry is not None)
+        is_whole = len(found) == len(self.cuts) - 1
+        if is_whole:
+            require_records(self.manifest.made["source"], self.cuts[-1], len(entries), failures)
+        shapes = {shard.image_shape for shard in found if shard.entry is not None}
+        return replace(
+            self.manifest,
+            shards=entries,
+            left_out=self.manifest.left_out if is_whole else (),
+            image_shape=shapes.pop() if len(shapes) == 1 else None,
+            skipped=tuple(Skipped(each.key, each.reason) for each in failures if not each.is_kept),
+            kept=tuple(Skipped(each.key, each.reason) for each in failures if each.is_kept),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The partitions of all splits; `parts` is the number of parts of which the first run packed one."""
+
+    splits: tuple[SplitPartition, ...]
+    parts: int = 1
+
+    @property
+    def shards(self) -> list[ShardRange]:
+        """The shards of all splits in their order."""
+        return [shard for split in self.splits for shard in split.shards]
+
+    def part(self, number: int, count: int) -> list[ShardRange]:
+        """Return the neighbouring shards that make part `number`, from 1 to `count`."""
+        shards = self.shards
+        return shards[len(shards) * (number - 1) // count : len(shards) * number // count]
+
+    def manifests(self, finished: Mapping[ShardRange, FinishedShard]) -> dict[str, Manifest]:
+        """Return the manifest of each split of which there are finished shards."""
+        splits = {shard.split for shard in finished}
+        return {split.name: split.manifest_of(finished) for split in self.splits if split.name in splits}
+
+    def to_json(self) -> str:
+        """Return the text from which `from_json` makes the same partition."""
+        splits = [(split.name, split.cuts, split.manifest.to_bytes().decode()) for split in self.splits]
+        return json.dumps({"parts": self.parts, "splits": splits})
+
+    @classmethod
+    def from_json(cls, data: bytes, where: str) -> Partition:
+        """Return the partition that a file holds; raise FormatError, naming it, if a manifest is damaged."""
+        content = json.loads(data)
+        splits = (
+            SplitPartition(name, tuple(cuts), Manifest.from_bytes(manifest.encode(), where))
+            for name, cuts, manifest in content["splits"]
+        )
+        return cls(tuple(splits), content["parts"])
+
+
+def require_records(name: str, listed: int, packed: int, failures: Sequence[Failure] = ()) -> None:
+    """Raise SourceError if no record of a source can be packed: an empty dataset looks like success."""
+    if packed:
+        return
+    found = "got none"
+    if failures:
+        first = f"{failures[0].key!r}: {failures[0].reason}"
+        found = f"got none that can be packed of {listed:,}; the first, {first}"
+    raise SourceError(f"{name}: must have at least one record, {found}: check the source")

@@ -1,0 +1,141 @@
+"""Places of an unfinished dataset and its state: a staging folder, or folders at a URL."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from fastload.errors import RemoteMissingError
+from fastload.shards.checksum import file_crc32c
+from fastload.shards.manifest import MANIFEST_NAME, ShardEntry, is_shard_name
+from fastload.shards.remote import RemoteFolder
+
+DATASET, STATE = "dataset", "state"
+
+
+class Place(Protocol):
+    """Files of an unfinished dataset, under DATASET, and of its state, under STATE. It can be pickled."""
+
+    @property
+    def scratch(self) -> Path | None:
+        """A folder for temporary files; None for the system's."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file, None if it does not exist."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file in one step."""
+
+    def take(self, name: str, path: Path) -> None:
+        """Move a finished file here from the folder for temporary files."""
+
+    def flaw(self, name: str, entry: ShardEntry) -> str | None:
+        """Return what is wrong with a shard's file, None for nothing; at a URL, only its size is checked."""
+
+    def clear(self) -> None:
+        """Remove all files."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlace:
+    """A staging folder on this machine, or on a file system that several share."""
+
+    root: Path
+
+    @property
+    def scratch(self) -> Path:
+        return self.root / STATE
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return (self.root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, data: bytes) -> None:
+        draft = self.scratch / f"{secrets.token_hex(8)}.draft"
+        draft.write_bytes(data)
+        os.replace(draft, self.root / name)
+
+    def take(self, name: str, path: Path) -> None:
+        target = self.root / name
+        target.parent.mkdir(exist_ok=True)
+        os.replace(path, target)
+
+    def flaw(self, name: str, entry: ShardEntry) -> str | None:
+        path = self.root / name
+        try:
+            size_bytes, crc32c = path.stat().st_size, file_crc32c(path)
+        except OSError as error:
+            return f"{path}: {error.strerror}"
+        if (size_bytes, crc32c) == (entry.size_bytes, entry.crc32c):
+            return None
+        return (
+            f"{path}: it must have {entry.size_bytes:,} bytes with the checksum {entry.crc32c}, "
+            f"and has {size_bytes:,} with {crc32c}"
+        )
+
+    def clear(self) -> None:
+        for name in (DATASET, STATE):
+            shutil.rmtree(self.root / name)
+            (self.root / name).mkdir()
+
+
+@dataclass(frozen=True, slots=True)
+class RemotePlace:
+    """A dataset at a URL that has no manifest yet, and a folder for its state."""
+
+    dataset: RemoteFolder
+    state: RemoteFolder
+
+    @property
+    def scratch(self) -> None:
+        return None
+
+    def read(self, name: str) -> bytes | None:
+        folder, file = self._at(name)
+        try:
+            return folder.read(file)
+        except RemoteMissingError:
+            return None
+
+    def write(self, name: str, data: bytes) -> None:
+        folder, file = self._at(name)
+        folder.write(file, data)
+
+    def take(self, name: str, path: Path) -> None:
+        folder, file = self._at(name)
+        folder.upload(file, path)
+        path.unlink()
+
+    def flaw(self, name: str, entry: ShardEntry) -> str | None:
+        folder, file = self._at(name)
+        try:
+            size_bytes = folder.stat(file).size_bytes
+        except RemoteMissingError as error:
+            return str(error)
+        if size_bytes in (None, entry.size_bytes):
+            return None
+        return f"{folder / file}: it must have {entry.size_bytes:,} bytes, and has {size_bytes:,}"
+
+    def clear(self) -> None:
+        for folder in (self.dataset, *split_folders(self.dataset)):
+            for name in folder.names():
+                if name == MANIFEST_NAME or is_shard_name(name):
+                    folder.remove(name)
+        self.state.clear()
+
+    def _at(self, name: str) -> tuple[RemoteFolder, str]:
+        """Return the folder of a file, and its name there."""
+        area, _, file = name.partition("/")
+        return (self.dataset if area == DATASET else self.state), file
+
+
+def split_folders(dataset: RemoteFolder) -> list[RemoteFolder]:
+    """Return the folders of splits in a folder at a URL."""
+    names = (name for name in dataset.names() if name.endswith(".fl"))
+    return [RemoteFolder(dataset / name, dataset.storage_options, dataset.timeout_s) for name in names]

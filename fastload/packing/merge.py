@@ -1,0 +1,78 @@
+"""Merging of parts that were packed separately: a check of their shards, and the manifest."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from fastload.errors import DamageError, PackError
+from fastload.packing._assemble import FinishedShard, ShardRange
+from fastload.packing._partition import Partition
+from fastload.packing._staging import staging_for
+from fastload.packing.result import PackResult
+from fastload.system import signals
+
+
+def merge(
+    dest: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> PackResult:
+    """Make a packed dataset of all of its parts, packed by `pack(…, part=(number, count))`.
+
+    Every shard is compared with its checksum; at a URL, only its size is checked.
+
+    Args:
+        dest: The destination of the parts, a path or a URL.
+        overwrite: Replace a packed dataset at `dest`, in one step.
+        storage_options: Options of fsspec's file system, if `dest` is a URL.
+
+    Returns:
+        The packed datasets.
+
+    Raises:
+        DestinationError: `dest` exists, or a part is still being packed.
+        PackError: No part has been packed, or parts are missing or damaged; the message names them.
+        RemoteError: The server of a URL does not answer, or refuses.
+    """
+    began = time.perf_counter()
+    with signals.unwinding(), staging_for(dest, overwrite, storage_options=storage_options) as staging:
+        journal, partition = staging.resume()
+        finished: dict[ShardRange, FinishedShard] = {}
+        flaws: dict[ShardRange, str] = {}
+        for shard in partition.shards:
+            try:
+                finished[shard] = journal.require(shard)
+            except DamageError as error:
+                flaws[shard] = str(error)
+        if flaws:
+            raise PackError(f"{staging.destination}: {_describe(partition, flaws)}")
+        manifests = partition.manifests(finished)
+        staging.publish(manifests)
+        first = partition.splits[0].manifest
+        return PackResult(
+            splits=staging.packed(manifests),
+            encoding=first.made["encoding"]["name"],
+            reason="",
+            classes=first.classes,
+            read_bytes=0,
+            resumed=sum(manifest.records for manifest in manifests.values()),
+            seconds=time.perf_counter() - began,
+            warnings=tuple(sorted(note for shard in finished.values() for note in shard.notes)),
+        )
+
+
+def _describe(partition: Partition, flaws: Mapping[ShardRange, str]) -> str:
+    """Return which shards are missing or damaged, why the first one is, and which parts make them again."""
+    count = partition.parts
+    parts = [each for each in range(1, count + 1) if not flaws.keys().isdisjoint(partition.part(each, count))]
+    named = ", ".join(f"--part {each}/{count}" for each in parts)
+    shard, flaw = next(iter(flaws.items()))
+    where = f"shard {shard.number} of {shard.split}" if shard.split else f"shard {shard.number}"
+    return (
+        f"{len(flaws):,} of its {len(partition.shards):,} shards are missing or damaged (the first, {where}: "
+        f"{flaw}): pack again with {named}, then merge"
+    )

@@ -1,0 +1,226 @@
+"""Copies of remote shards in the cache folder of this machine, shared by all processes of a user.
+
+Each shard is a cache of its own in a `CacheFolder`: whoever fetches it holds its lock exclusively, whoever
+reads it shares the lock. So a shard is fetched by one process while others wait for it, is not removed as
+long as it is read, and a killed process leaves an unfinished draft, which the next one replaces.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import hashlib
+import os
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+from google_crc32c import extend
+
+from fastload.errors import OptionError, RemoteError, RemoteMissingError
+from fastload.shards._entries import ShardEntry
+from fastload.shards.remote import RemoteFolder, changed, require_unchanged
+from fastload.system.cache_folder import CacheFolder
+
+# Short against the time of a request.
+_POLL_S = 0.01
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+# The locks of this process. A forked child closes its duplicates, because they would keep shards locked
+# after its parent has released them.
+_locks: set[int] = set()
+
+
+class Copy(NamedTuple):
+    """A complete copy of a shard, and the descriptor of the shared lock that keeps it; see `release`."""
+
+    path: Path
+    lock: int
+
+
+def release(lock: int) -> None:
+    """Release the lock of a copy, unless this process inherited it."""
+    if lock in _locks:
+        _locks.remove(lock)
+        os.close(lock)
+
+
+def _close_after_fork() -> None:
+    for lock in _locks:
+        os.close(lock)
+    _locks.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_close_after_fork)
+
+
+class Copies:
+    """The copies of one remote dataset's shards, below `parent` or in the user's cache folder.
+
+    `most_bytes` bounds all caches in that folder; None: what the disk has free, less a tenth of it.
+    """
+
+    def __init__(
+        self,
+        remote: RemoteFolder,
+        parent: str | os.PathLike[str] | None = None,
+        most_bytes: int | None = None,
+    ) -> None:
+        if sys.platform == "win32":
+            raise OptionError(f"{remote}: reading URLs needs Linux or macOS (flock): download the dataset")
+        self._remote = remote
+        self.most_bytes = most_bytes
+        self._folder = _usable_folder(parent)
+        self._title = "".join(each if each.isalnum() else "_" for each in remote.url.rpartition("/")[2])
+
+    def through(self, remote: RemoteFolder) -> Copies:
+        """Return the same copies, fetched through another connection."""
+        copies = copy.copy(self)
+        copies._remote = remote
+        return copies
+
+    def is_complete(self, entry: ShardEntry) -> bool:
+        """Return True if a copy of a shard is complete."""
+        return self._path(entry).exists()
+
+    def is_under_way(self, entry: ShardEntry) -> bool:
+        """Return True if a process fetches a shard."""
+        try:
+            lock = self._folder.lock(self._name(entry), is_new=False)
+        except FileNotFoundError:
+            return False
+        if lock is not None:
+            os.close(lock)
+        return lock is None
+
+    def no_room(self, entry: ShardEntry) -> RemoteError:
+        """Return the error for a shard that can only be read from a copy."""
+        bound = "" if self.most_bytes is None else f" (all copies may take {self.most_bytes:,})"
+        return RemoteError(
+            f"{self._remote / entry.file}: there is no room for its {entry.size_bytes:,} bytes in "
+            f"{self._folder.path}{bound}: free some, or name another folder or size with "
+            'cache=fastload.Cache("disk", folder=..., size=...); shards in HDF5 can be read without a copy'
+        )
+
+    def get(self, entry: ShardEntry, *, waits: bool = True) -> Copy | None:
+        """Return the copy of a shard, which is fetched first if need be; `release` its lock after use.
+
+        Returns:
+            None if there is no room for it, or, unless this call `waits`, if another process fetches it.
+
+        Raises:
+            RemoteError: It cannot be fetched.
+            DamageError: The remote shard is not the one that the manifest lists.
+        """
+        name, path = self._name(entry), self._path(entry)
+        seen, since_s = -1, time.monotonic()
+        while True:
+            if (found := self._shared(name, path, entry)) is not None:
+                return found
+            if (lock := self._folder.lock(name)) is not None:
+                try:
+                    if not path.exists() and not self._fetch(name, path, entry):
+                        return None
+                finally:
+                    os.close(lock)
+                continue
+            if not waits:
+                return None
+            done = self._folder.size_bytes(name)
+            if done != seen:
+                seen, since_s = done, time.monotonic()
+            elif time.monotonic() - since_s > self._remote.timeout_s:
+                return None  # whoever fetches it is stopped
+            time.sleep(_POLL_S)
+
+    def remove(self, entry: ShardEntry) -> None:
+        """Remove the copy of a shard, which is damaged."""
+        self._folder.remove(self._name(entry))
+
+    def _name(self, entry: ShardEntry) -> str:
+        parts = f"{entry.identity} {entry.crc32c} {entry.size_bytes}"
+        stem = entry.file.partition(".")[0]
+        return f"{self._title}-{stem}-{hashlib.sha256(parts.encode()).hexdigest()[:12]}"
+
+    def _path(self, entry: ShardEntry) -> Path:
+        return self._folder.dataset(self._name(entry)) / entry.file
+
+    def _shared(self, name: str, path: Path, entry: ShardEntry) -> Copy | None:
+        """Return the copy if it is complete."""
+        if not path.exists() or (lock := self._folder.lock(name, shared=True)) is None:
+            return None
+        try:
+            is_complete = path.stat().st_size == entry.size_bytes
+        except FileNotFoundError:
+            is_complete = False  # removed a moment ago
+        if not is_complete:
+            os.close(lock)
+            self._folder.remove(name)
+            return None
+        self._folder.note_use(name)
+        _locks.add(lock)
+        return Copy(path, lock)
+
+    def _fetch(self, name: str, path: Path, entry: ShardEntry) -> bool:
+        """Fetch a shard whose lock is held; return False if there is no room for it."""
+        folder, size_bytes = self._folder, entry.size_bytes
+        try:
+            # Reserved first, so that processes that fetch at the same time do not both take the last room.
+            folder.describe(
+                name, dataset=str(self._remote), samples=entry.records, total=entry.records, bytes=size_bytes
+            )
+            has_room = self.most_bytes is None or size_bytes <= self.most_bytes
+            if not has_room or folder.make_room(name, size_bytes, self.most_bytes) < size_bytes:
+                folder.discard(name)
+                return False
+            draft = folder.draft(name)
+            self._download(draft / entry.file, entry)
+            os.replace(draft, path.parent)
+            return True
+        except OSError as error:
+            folder.discard(name)
+            if error.errno in _FULL:
+                return False
+            raise
+
+    def _download(self, path: Path, entry: ShardEntry) -> None:
+        """Write a shard to a file; raise DamageError if its checksum is wrong twice."""
+        for _ in range(2):
+            crc = 0
+            with path.open("wb", buffering=0) as file:
+                try:
+                    for part in self._remote.parts(entry.file, entry.size_bytes):
+                        crc = extend(crc, part)
+                        file.write(part)
+                except OSError as error:
+                    if not isinstance(error, RemoteMissingError) and error.errno not in _FULL:
+                        require_unchanged(self._remote, entry)
+                    raise
+            if format(crc, "08x") == entry.crc32c:
+                return
+        require_unchanged(self._remote, entry)
+        raise changed(self._remote, entry, f"checksum {crc:08x}")
+
+
+def _usable_folder(parent: str | os.PathLike[str] | None) -> CacheFolder:
+    """Return the cache folder, or one of this user's in the folder for temporary files."""
+    folder = CacheFolder(parent)
+    try:
+        folder.make()
+        return folder
+    except OptionError as error:
+        fallback = CacheFolder(os.path.join(tempfile.gettempdir(), f"fastload-{os.getuid()}"))
+        fallback.make()
+        if fallback.path.stat().st_uid != os.getuid():
+            raise
+        warnings.warn(
+            f"remote shards are kept in {fallback.path}, because the cache folder cannot be used: {error}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return fallback

@@ -1,0 +1,123 @@
+"""Remote shards: each is fetched whole into a local copy, or only by ranges.
+
+The rule: a shard is fetched whole once the records asked of it are as many as half of it, or a copy exists
+or is under way; until then, and if there is no room for a copy, only its structure and these records are.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.errors import DamageError
+from fastload.shards._copies import Copies, release
+from fastload.shards._entries import ShardEntry
+from fastload.shards.container import ShardReader
+from fastload.shards.manifest import Manifest
+from fastload.shards.remote import RemoteFolder
+from fastload.shards.schema import Column
+from fastload.shards.shard import open_within_limit
+
+_WHOLE_SHARE = 0.5
+
+_all: weakref.WeakSet[RemoteShards] = weakref.WeakSet()
+
+
+class RemoteShards:
+    """The shards of one remote dataset, of which `opened`, by number, are open.
+
+    A forked child opens copies anew, to hold locks of its own.
+    """
+
+    def __init__(
+        self, remote: RemoteFolder, manifest: Manifest, copies: Copies, opened: dict[int, ShardReader]
+    ) -> None:
+        self.opened = opened
+        _all.add(self)
+        self.copies = copies
+        self._remote = remote
+        self._manifest = manifest
+        # Shared with forked processes, which ask for records of the same shards.
+        memory = mmap.mmap(-1, max(8, 8 * len(manifest.shards)))
+        self._asked: NDArray[np.int64] = np.frombuffer(memory, np.int64)
+        self._has_no_room: set[int] = set()
+
+    def is_outdated(self, number: int, shard: ShardReader | None, count: int) -> bool:
+        """Count records that are asked of a shard; return True if it must be opened anew, from its copy."""
+        self._asked[number] += count
+        if shard is None or not _is_ranged(shard) or number in self._has_no_room:
+            return False
+        entry = self._manifest.shards[number]
+        return self._wants_whole(number) or self.copies.is_complete(entry)
+
+    def hold(self, shard: ShardReader, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Fetch those of some rows that a shard read by ranges does not hold; return them."""
+        found = shard.hold(rows.tolist()) if _is_ranged(shard) else []  # type: ignore[attr-defined]
+        return np.array(found, np.int64)
+
+    def open(self, number: int, close: Callable[[int], None], columns: Sequence[Column]) -> ShardReader:
+        """Open a shard from its copy, or by ranges; see the rule above.
+
+        Raises:
+            DamageError: The remote shard is not the one that the manifest lists.
+            RemoteError: It cannot be fetched.
+        """
+        entry, container = self._manifest.shards[number], self._manifest.container
+        is_whole = container != "hdf5" or self._wants_whole(number)
+        if is_whole or self.copies.is_complete(entry) or self.copies.is_under_way(entry):
+            for is_second in (False, True):
+                if (copy := self.copies.get(entry)) is None:
+                    break
+                try:
+                    shard = open_within_limit(close, number, container, copy.path, columns, entry)
+                except BaseException as error:
+                    release(copy.lock)
+                    if is_second or not isinstance(error, DamageError):
+                        raise
+                    self.copies.remove(entry)  # damaged on this disk
+                else:
+                    weakref.finalize(shard, release, copy.lock)
+                    return shard
+            self._has_no_room.add(number)
+        if container != "hdf5":
+            raise self.copies.no_room(entry)
+        from fastload.shards._ranged import RangedReader
+
+        return RangedReader(self._remote, columns, entry)
+
+    @property
+    def advice(self) -> str:
+        """The end of a message about a damaged record."""
+        return f", 'fastload cache clear {self._remote}' removes the copies on this machine"
+
+    def begin_epoch(self) -> None:
+        """Try again to make room for copies."""
+        self._has_no_room.clear()
+
+    def _wants_whole(self, number: int) -> bool:
+        return is_worth_a_copy(self._manifest.shards[number], int(self._asked[number]))
+
+
+def is_worth_a_copy(entry: ShardEntry, count: int) -> bool:
+    """Return True if so many of a shard's records are asked for that it is fetched whole."""
+    return count >= _WHOLE_SHARE * entry.records
+
+
+def _is_ranged(shard: Any) -> bool:
+    return hasattr(shard, "hold")
+
+
+def _forget_after_fork() -> None:
+    for shards in list(_all):
+        for number in [number for number, shard in shards.opened.items() if not _is_ranged(shard)]:
+            del shards.opened[number]
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget_after_fork)

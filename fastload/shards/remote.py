@@ -1,0 +1,348 @@
+"""Folders at URLs, through fsspec: reading and writing of files, with retries and the library's own errors.
+
+What fails for a moment (a lost connection, a stall, a truncated body, an error of the server) is tried again
+after pauses that double, for at most `timeout_s` without progress. What cannot succeed (a missing file, a
+refusal) is raised at once. Credentials and endpoints are fsspec's own configuration and `storage_options`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import errno
+import os
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from fastload.errors import (
+    AccessError,
+    DamageError,
+    LibraryMissingError,
+    OptionError,
+    RemoteError,
+    RemoteMissingError,
+)
+from fastload.shards._entries import ShardEntry
+
+TIMEOUT_S = 60.0
+"""The longest time without progress, retries included, that a request may take."""
+
+# The share of the timeout after which a request counts as stalled, so that others can follow it.
+_STALL_SHARE = 1 / 4
+_FIRST_PAUSE_S = 0.1
+
+# Object stores serve one connection at some 100 MB/s, and advise to read large objects by several ranges
+# of about 8 MB at once (Amazon S3, "Performance guidelines"). A server that is slow gets one at a time.
+_PART_BYTES = 8 << 20
+_PARTS_AT_ONCE = 4
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::|://)")
+
+# RFC 9110 and RFC 6585: request timeout, too many requests. Above 500, the server has failed.
+_TRANSIENT_STATUSES = frozenset({408, 425, 429})
+_REFUSALS = frozenset({401, 402, 403, 407})
+_MISSING = frozenset({404, 410})
+_FINAL_ERRNOS = frozenset({errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC})
+# As file systems name what changes with a file.
+_VERSIONS = ("ETag", "etag", "mtime", "LastModified", "updated", "created")
+
+_FINAL_TYPES = (TypeError, ValueError, LookupError, AttributeError, ImportError, NotImplementedError)
+# As the libraries for S3, Google and Azure name their errors: NoCredentialsError, RefreshError, ….
+_CREDENTIAL_ERROR = re.compile("Credential|Authentication|RefreshError")
+
+T = TypeVar("T")
+
+
+def is_url(path: object) -> bool:
+    """Return True for a URL such as `s3://bucket/photos.fl`; False for a path of this machine."""
+    return isinstance(path, str) and _URL.match(path) is not None
+
+
+class RemoteFile(NamedTuple):
+    """Size and version (ETag or modification time) of a file; None if the server does not say."""
+
+    size_bytes: int | None
+    version: str | None
+
+    def __str__(self) -> str:
+        size = "an unknown size" if self.size_bytes is None else f"{self.size_bytes:,} bytes"
+        return size if self.version is None else f"{size}, version {self.version}"
+
+
+class RemoteFolder:
+    """A folder at a URL of any protocol that fsspec knows. It can be pickled, and used after a fork.
+
+    Attributes:
+        url: Its URL, without a slash at the end.
+        storage_options: Arguments of fsspec's file system, such as `key`, `secret` and `endpoint_url`.
+        timeout_s: The longest time without progress, retries included, that a request may take.
+
+    Raises:
+        LibraryMissingError: fsspec, or the package for the protocol, is not installed.
+        OptionError: fsspec does not know the protocol, or refuses an option.
+    """
+
+    def __init__(
+        self, url: str, storage_options: Mapping[str, Any] | None = None, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.storage_options = dict(storage_options or {})
+        self.timeout_s = timeout_s
+        self._prepare()
+        self._system()  # raises for a protocol that cannot be used
+
+    def _prepare(self) -> None:
+        self._opened: tuple[int, Any, str] | None = None
+        # Set once by servers that send whole files whatever range they are asked for.
+        self._ignores_ranges = False
+        self._stopped = threading.Event()
+        self._requests: set[concurrent.futures.Future[Any]] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"url": self.url, "storage_options": self.storage_options, "timeout_s": self.timeout_s}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare()
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __repr__(self) -> str:
+        return f"RemoteFolder({self.url!r})"  # without the options, which may hold secrets
+
+    def __truediv__(self, name: str) -> str:
+        """Return the URL of a file in the folder."""
+        return f"{self.url}/{name}"
+
+    def stop(self) -> None:
+        """End all requests of other threads, and refuse later ones, with RemoteError."""
+        self._stopped.set()
+        for request in list(self._requests):
+            request.cancel()
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file that fits into memory easily."""
+        return self._retried(name, lambda _: bytes(self._call("cat_file", self._path(name))))
+
+    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes from `begin` to `end` of a file, for each (begin, end), in requests at once."""
+        return self._retried(name, lambda _: self._ranges(name, ranges))
+
+    def parts(self, name: str, size_bytes: int) -> Iterator[bytes]:
+        """Yield the first `size_bytes` of a file in parts of some MB: what arrived is not asked again."""
+        done = 0
+        while done < size_bytes:
+            if self._ignores_ranges:
+                yield self.read(name)[:size_bytes]
+                return
+            begin = done
+
+            def parts(attempt: int, begin: int = begin) -> list[bytes]:
+                end = min(size_bytes, begin + _PART_BYTES * max(1, _PARTS_AT_ONCE >> attempt))
+                bounds = range(begin, end, _PART_BYTES)
+                return self._ranges(name, [(each, min(end, each + _PART_BYTES)) for each in bounds])
+
+            for part in self._retried(name, parts):
+                done += len(part)
+                yield part
+
+    def stat(self, name: str) -> RemoteFile:
+        """Return a file's size and version now."""
+        found: dict[str, Any] = self._retried(name, lambda _: self._call("info", self._path(name)))
+        versions = (
+            found.get(each) for each in ("ETag", "etag", "mtime", "LastModified", "updated", "created")
+        )
+        version = next((str(each) for each in versions if each), None)
+        size = found.get("size")
+        return RemoteFile(None if size is None else int(size), version)
+
+    def names(self) -> list[str]:
+        """Return the names of what is in the folder, sorted; empty if there is no such folder."""
+        try:
+            found: list[str] = self._retried("", lambda _: self._call("ls", self._path(""), detail=False))
+        except RemoteMissingError:
+            return []
+        return sorted({path.rstrip("/").rpartition("/")[2] for path in found} - {""})
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file, replacing one of this name: in an object store, in one step."""
+        self._retried(name, lambda _: self._call("pipe_file", self._path(name), data))
+
+    def upload(self, name: str, path: str | os.PathLike[str]) -> None:
+        """Write a file of this machine to the folder, replacing one of this name."""
+        # Counted in chunks, of up to 50 MB (s3fs): the whole timeout is theirs.
+        self._retried(
+            name, lambda _: self._call("put_file", os.fspath(path), self._path(name), stall_s=self.timeout_s)
+        )
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it exists."""
+        try:
+            self._retried(name, lambda _: self._call("rm_file", self._path(name)))
+        except RemoteMissingError:
+            return
+
+    def clear(self) -> None:
+        """Remove all files of the folder, and itself if it is empty then."""
+        for name in self.names():
+            self.remove(name)
+        system, path = self._system()
+        if not system.async_impl:
+            with contextlib.suppress(OSError):
+                system.rmdir(path)
+
+    def _path(self, name: str) -> str:
+        path = self._system()[1]
+        return f"{path}/{name}" if name else path
+
+    def _system(self) -> tuple[Any, str]:
+        """Return fsspec's file system and the folder's path in it, which every process makes anew."""
+        if self._opened is None or self._opened[0] != os.getpid():
+            self._opened = (os.getpid(), *_open_system(self.url, self.storage_options))
+        return self._opened[1:]
+
+    def _ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        path = self._path(name)
+        begins, ends = [begin for begin, _ in ranges], [end for _, end in ranges]
+        found: list[Any] = self._call("cat_ranges", [path] * len(ranges), begins, ends, on_error="return")
+        for position, (begin, end) in enumerate(ranges):
+            part = found[position]
+            if isinstance(part, BaseException):
+                raise part
+            if len(part) > end - begin:
+                self._ignores_ranges = True
+                found[position] = part = part[begin:end]
+            if len(part) != end - begin:
+                raise EOFError(f"{len(part):,} bytes came in place of {end - begin:,}")
+        return found
+
+    def _retried(self, name: str, attempt: Callable[[int], T]) -> T:
+        """Return what `attempt(number)` returns once it succeeds; raise the error that ends the attempts."""
+        begun = time.monotonic()
+        number, pause_s = 0, _FIRST_PAUSE_S
+        while True:
+            if self._stopped.is_set():
+                raise RemoteError(f"{self / name}: the request was stopped")
+            try:
+                return attempt(number)
+            except (concurrent.futures.CancelledError, asyncio.CancelledError) as error:
+                raise RemoteError(f"{self / name}: the request was stopped") from error
+            except Exception as error:
+                if (refusal := _final_error(self / name, error)) is not None:
+                    raise refusal from error
+                # Different times for all that the same failure has met.
+                wait_s = pause_s * random.uniform(0.5, 1.5)
+                spent_s = time.monotonic() - begun
+                if spent_s + wait_s >= self.timeout_s:
+                    raise RemoteError(
+                        f"{self / name}: {number + 1} attempts failed in {spent_s:.0f} s, the last with "
+                        f"{_text_of(error)}: check that the server can be reached from this machine, and "
+                        "begin again: what was complete is kept"
+                    ) from error
+            self._stopped.wait(wait_s)
+            number, pause_s = number + 1, 2 * pause_s
+
+    def _call(self, method: str, *args: Any, stall_s: float | None = None, **options: Any) -> Any:
+        """Call a method of the file system, for as long as something of it goes on every `stall_s`."""
+        system, _ = self._system()
+        if method in ("info", "ls"):
+            system.invalidate_cache()
+        if not system.async_impl:
+            # Of fsspec's file systems, those of object stores, which have no folders, are asynchronous.
+            if method in ("pipe_file", "put_file"):
+                system.makedirs(self._path(""), exist_ok=True)
+            return getattr(system, method)(*args, **options)  # with timeouts of its own, if any
+        from fsspec.callbacks import Callback
+
+        callback = Callback()
+        if method == "put_file":
+            options["callback"] = callback
+        limit_s = self.timeout_s * _STALL_SHARE if stall_s is None else stall_s
+        coroutine = _watched(getattr(system, f"_{method}")(*args, **options), callback, limit_s)
+        request = asyncio.run_coroutine_threadsafe(coroutine, system.loop)
+        self._requests.add(request)
+        try:
+            return request.result()
+        finally:
+            request.cancel()  # if this thread was interrupted
+            self._requests.discard(request)
+
+
+def require_unchanged(remote: RemoteFolder, entry: ShardEntry) -> None:
+    """Raise DamageError if a remote shard has another size than the manifest lists."""
+    found = remote.stat(entry.file)
+    if found.size_bytes not in (None, entry.size_bytes):
+        raise changed(remote, entry, str(found))
+
+
+def changed(remote: RemoteFolder, entry: ShardEntry, found: str) -> DamageError:
+    """Return the error for a remote shard that is not the one that the manifest lists."""
+    return DamageError(
+        f"{remote / entry.file}: the manifest says {entry.size_bytes:,} bytes and checksum {entry.crc32c}, "
+        f"the server has {found}: the dataset was replaced or damaged since it was opened: open it again, or "
+        "upload it again"
+    )
+
+
+async def _watched(coroutine: Any, callback: Any, stall_s: float) -> Any:
+    """Return a coroutine's result; raise TimeoutError once its callback shows no progress for `stall_s`."""
+    task = asyncio.ensure_future(coroutine)
+    try:
+        while True:
+            before = callback.value
+            finished, _ = await asyncio.wait({task}, timeout=stall_s)
+            if finished:
+                return task.result()
+            if callback.value == before:
+                raise TimeoutError(f"no answer for {stall_s:.0f} s")
+    finally:
+        task.cancel()
+
+
+def _open_system(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise LibraryMissingError(
+            f"{url}: reading and writing URLs needs fsspec ({error}): pip install fsspec, "
+            "and the package for the protocol, such as s3fs, gcsfs or aiohttp"
+        ) from error
+    try:
+        system, path = url_to_fs(url, **storage_options)
+    except ImportError as error:
+        missing = getattr(error.__cause__, "name", None) or "its package"
+        raise LibraryMissingError(f"{url}: {error}: pip install {missing}") from error
+    except Exception as error:  # file systems raise anything for options that they do not take
+        raise OptionError(
+            f"{url}: cannot be opened by fsspec with these options: {_text_of(error)}"
+        ) from error
+    return system, str(path).rstrip("/")
+
+
+def _final_error(url: str, error: Exception) -> Exception | None:
+    """Return the error to raise for one that no further attempt can change; else None."""
+    found = (getattr(error, name, None) for name in ("status", "status_code", "code"))
+    status = next((each for each in found if isinstance(each, int)), 0)
+    if isinstance(error, FileNotFoundError) or status in _MISSING:
+        return RemoteMissingError(f"{url}: there is no such file ({_text_of(error)}): check the URL")
+    is_refused = isinstance(error, PermissionError) or status in _REFUSALS
+    if is_refused or _CREDENTIAL_ERROR.search(type(error).__name__):
+        return AccessError(
+            f"{url}: the server refuses access ({_text_of(error)}): check the credentials that fsspec finds "
+            "(environment, configuration files), or pass others as storage_options"
+        )
+    is_final = 400 <= status < 500 and status not in _TRANSIENT_STATUSES
+    is_final |= isinstance(error, OSError) and error.errno in _FINAL_ERRNOS
+    if is_final or isinstance(error, _FINAL_TYPES):
+        return RemoteError(f"{url}: the request failed with {_text_of(error)}: check URL and storage_options")
+    return None
+
+
+def _text_of(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

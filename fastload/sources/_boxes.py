@@ -1,0 +1,82 @@
+"""Checks that boxes are in the format and the units in which a layout states them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fastload.errors import FastloadError
+from fastload.images.header import read_header
+from fastload.images.orientation import swaps_sides
+from fastload.sources._malformed import CORRECT, malformed
+
+Floats = npt.NDArray[np.float64]
+Sides = tuple[int, int]  # width, height
+
+# Boxes end up to this share of a side beyond their image in CPPE-5 and others; corners much further.
+_MARGIN = 0.1
+
+
+def to_xywh(boxes: Floats, box_format: str | None) -> Floats:
+    """Return boxes of a format, (objects, 4), as x, y, width, height."""
+    first, second = boxes[:, :2], boxes[:, 2:]
+    if box_format == "xyxy":
+        second = second - first
+    elif box_format == "cxcywh":
+        first = first - second / 2
+    return np.concatenate([first, second], axis=1)
+
+
+def upright_sides(image: bytes) -> Sides | None:
+    """Return the width and height of an image, the larger one for both of a turned one; None for no image.
+
+    Its boxes may be those of the stored or of the upright image.
+    """
+    try:
+        header = read_header(image)
+    except FastloadError:
+        return None  # packing says so
+    sides = header.width, header.height
+    return (max(sides), max(sides)) if swaps_sides(header.orientation) else sides
+
+
+def require_pixels(
+    where: str, must: str, step: str, boxes: Sequence[Floats], sides_of: Callable[[int], Sides | None]
+) -> None:
+    """Raise SourceError if boxes given as x, y, width, height can only be fractions, or corners.
+
+    They are corners if each is a pair of them, and an image has boxes that lie in it if read so, of which one
+    ends far outside of it if not. `sides_of` returns the size of one image; it is seldom called.
+    """
+    every = np.concatenate([np.zeros((0, 4)), *boxes])
+    are_small = bool(every.any() and every.max() <= 1)
+    are_pairs = ((every[:, :2] >= 0) & (every[:, :2] <= every[:, 2:])).all()
+    if not are_small and not are_pairs:
+        return
+    for index, own in enumerate(boxes):
+        sides = sides_of(index) if len(own) else None
+        if sides is None:
+            continue
+        if are_small and min(sides) > 1:
+            raise malformed(where, must, "fractions in all", step)
+        farthest = np.multiply(sides, 1 + _MARGIN)
+        are_corners = are_pairs and (own[:, 2:] <= farthest).all()
+        if are_corners and (own[:, :2] + own[:, 2:] > farthest).any():
+            raise malformed(where, must, "x1 y1 x2 y2 in all", step)
+
+
+def require_inside(boxes: Floats, sides: Sides, where: str, must: str, step: str = CORRECT) -> None:
+    """Raise SourceError unless boxes x, y, width, height are finite, and lie in an image of these sides.
+
+    They may end somewhat beyond it, but not be fractions of an image in pixels.
+    """
+    slack = np.multiply(sides, _MARGIN)
+    is_right = np.isfinite(boxes).all(axis=1) & (boxes[:, 2:] >= 0).all(axis=1)
+    is_right &= (boxes[:, :2] >= -slack).all(axis=1)
+    is_right &= (boxes[:, :2] + boxes[:, 2:] <= np.add(sides, slack)).all(axis=1)
+    are_fractions = boxes.any() and boxes.max() <= 1 < min(sides)
+    if not is_right.all() or are_fractions:
+        image = "its image" if sides == (1, 1) else f"its image, {sides[0]} wide and {sides[1]} high"
+        raise malformed(where, f"{must} of {image}", boxes[np.argmin(is_right)].tolist(), step)

@@ -1,0 +1,111 @@
+"""An HTTP server of a folder, with ranges, that counts what it sends and fails where a test says so."""
+
+import re
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+FAULTS = ("error", "reset", "truncate", "stall", "flip")
+
+
+class FaultyServer(ThreadingHTTPServer):
+    """Serves `folder`; each GET takes the next of `faults`: None, one of FAULTS, or an HTTP status."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.faults: deque[str | int | None] = deque()
+        self.requests: list[tuple[str, int]] = []  # path, bytes sent
+        self.has_ranges = True
+        self.stall_s = 5.0
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def sent(self, name: str = "") -> int:
+        """Return the bytes sent of files whose path ends with a name."""
+        return sum(size for path, size in self.requests if path.endswith(name))
+
+    def handle_error(self, request, client_address):
+        """A client that hangs up is no error of the server."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FaultyServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args):
+        pass
+
+    def do_HEAD(self):
+        self._answer(is_head=True)
+
+    def do_GET(self):
+        self._answer(is_head=False)
+
+    def _answer(self, is_head):
+        path = self.server.folder / self.path.lstrip("/")
+        fault = None if is_head or not self.server.faults else self.server.faults.popleft()
+        if fault == "reset":
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.connection.close()
+            self.close_connection = True
+            return
+        if fault == "error" or isinstance(fault, int) or not path.is_file():
+            status = 404 if fault is None else 503 if fault == "error" else fault
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        data = path.read_bytes()
+        body, status = data, 200
+        found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if found and self.server.has_ranges:
+            begin, end = int(found[1]), int(found[2]) + 1
+            if begin >= len(data):
+                self.send_response(416)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            body, status = data[begin:end], 206
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", f'"{path.stat().st_mtime_ns}-{len(data)}"')
+        self.end_headers()
+        if is_head:
+            return
+        if fault == "flip" and body:
+            body = body[: len(body) // 2] + bytes([body[len(body) // 2] ^ 1]) + body[len(body) // 2 + 1 :]
+        if fault in ("truncate", "stall"):
+            self.wfile.write(body[: len(body) // 2])
+            self.wfile.flush()
+            if fault == "stall":
+                time.sleep(self.server.stall_s)
+            self.close_connection = True
+            return
+        self.wfile.write(body)
+        self.server.requests.append((self.path, len(body)))
+
+
+@contextmanager
+def serving(folder: Path):
+    """Serve a folder within a block."""
+    server = FaultyServer(folder)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,130 @@
+"""Faults of the server and of the network: nothing wrong is handed out, and nothing hangs."""
+
+import random
+import shutil
+
+import pytest
+import torch
+
+import fastload
+from fastload.shards.remote import RemoteFolder
+from tests.remote.conftest import RECORDS
+from tests.remote.server import FAULTS, serving
+
+
+def opened(server, cache, timeout_s=4.0):
+    folder = RemoteFolder(f"{server.url}/photos.fl", timeout_s=timeout_s)
+    return fastload.PackedDataset(folder, cache=cache)
+
+
+@pytest.fixture
+def replaceable(packed, tmp_path):
+    """A server of a copy of the dataset, which a test may change."""
+    shutil.copytree(packed, tmp_path / "served" / "photos.fl")
+    with serving(tmp_path / "served") as server:
+        yield server
+
+
+CASES = [(fault, is_whole) for fault in (*FAULTS, 429) for is_whole in (True, False)]
+CASES.remove(("flip", False))
+
+
+@pytest.mark.parametrize(("fault", "is_whole"), CASES)
+def test_a_passing_fault_is_tried_again(server, packed, cache, fault, is_whole):
+    dataset = opened(server, cache)
+    if is_whole:
+        dataset._records.remote._asked[:] = RECORDS
+    server.faults.append(fault)
+    assert torch.equal(dataset[0][0], fastload.PackedDataset(packed)[0][0])
+    assert not server.faults
+
+
+def test_a_flipped_bit_in_a_range_is_noticed_each_time_it_is_fetched(server, cache):
+    dataset = opened(server, cache)
+    dataset[0]
+    dataset[1]
+    server.faults.append("flip")
+    with pytest.raises(fastload.DamageError, match="record 0"):
+        dataset[0]
+
+
+@pytest.mark.parametrize("fault", ["error", "reset", "truncate", "stall"])
+def test_a_lasting_fault_is_an_error_within_the_timeout(server, cache, fault):
+    dataset = opened(server, cache, timeout_s=0.5)
+    server.stall_s = 0.3
+    server.faults.extend([fault] * 100)
+    with pytest.raises(fastload.RemoteError, match=r"shard-00000.h5: \d+ attempts failed in .* begin again"):
+        dataset[0]
+
+
+REFUSALS = {
+    400: fastload.RemoteError,
+    401: fastload.AccessError,
+    403: fastload.AccessError,
+    404: fastload.RemoteMissingError,
+}
+
+
+@pytest.mark.parametrize(("status", "error"), REFUSALS.items())
+def test_a_refusal_is_raised_at_once(server, cache, status, error):
+    dataset = opened(server, cache)
+    server.faults.extend([status] * 9)
+    with pytest.raises(error, match=r"shard-00000\.h5"):
+        dataset[0]
+    assert len(server.faults) >= 7  # a shard is opened with two requests at once
+
+
+def test_a_url_without_a_dataset_is_named(server):
+    with pytest.raises(fastload.FormatError, match=r"nothing.fl: is not a packed dataset.*check the URL"):
+        fastload.PackedDataset(f"{server.url}/nothing.fl")
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "ranges"])
+@pytest.mark.parametrize("change", ["shorter", "other bytes", "other shard"])
+def test_a_changed_object_is_an_error_that_names_it(replaceable, cache, change, is_whole):
+    dataset = opened(replaceable, cache, timeout_s=1.0)
+    path = replaceable.folder / "photos.fl" / "shard-00000.h5"
+    data = path.read_bytes()
+    changed = {
+        "shorter": data[:-1000],
+        "other bytes": bytes(data[:5000]) + b"\xff" * 20000 + data[25000:],
+        "other shard": path.with_name("shard-00001.h5").read_bytes(),
+    }
+    path.write_bytes(changed[change])
+    if is_whole:
+        dataset._records.remote._asked[:] = RECORDS
+    with pytest.raises(fastload.DamageError, match=r"http://.*shard-00000.h5"):
+        [dataset[index] for index in range(2)]
+
+
+def faulty_epochs(server, cache, packed, count, seed):
+    """Load epochs with faults until `count` have been met; compare each sample."""
+    draw = random.Random(seed)
+    local = fastload.PackedDataset(packed)
+    met = 0
+    server.stall_s = 0.2
+    while met < count:
+        shutil.rmtree(cache.folder, ignore_errors=True)
+        dataset = opened(server, cache, timeout_s=2.0)
+        faults = [draw.choice([None, None, *FAULTS]) for _ in range(40)]
+        server.faults.extend(faults)
+        loader = fastload.DataLoader(dataset, batch_size=4, num_workers=0)
+        try:
+            for number, (images, _) in enumerate(loader):
+                for place, image in enumerate(images):
+                    assert torch.equal(image, local[4 * number + place][0])
+        except (fastload.RemoteError, fastload.DamageError):
+            pass  # several in a row, or a flipped bit in a range
+        met += sum(fault is not None for fault in faults) - sum(fault is not None for fault in server.faults)
+        server.faults.clear()
+    return met
+
+
+def test_epochs_with_faults_hand_out_nothing_wrong(server, packed, cache):
+    assert faulty_epochs(server, cache, packed, 10, 0) >= 10
+
+
+@pytest.mark.soak
+def test_a_hundred_faults_hand_out_nothing_wrong(server, packed, cache):
+    for seed in (1, 2):
+        assert faulty_epochs(server, cache, packed, 100, seed) >= 100
