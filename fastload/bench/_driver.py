@@ -64,7 +64,7 @@ class Driver:
     """
 
     def __init__(self, python: Path, program: Path, job: Mapping[str, Any]) -> None:
-        self._command = [python, program, json.dumps(job)]
+        self._command = [str(python), str(program), json.dumps(job)]
         self._start()
 
     def _start(self) -> None:

@@ -218,8 +218,8 @@ def _fill(folder: str | os.PathLike[str] | None, photos: Path, setting: LoadSett
     needed = sum(path.stat().st_size for path in originals) / len(originals) * setting.images
     if not is_linked and needed > free_bytes(photos.parent):
         raise OptionError(
-            f"{setting.images:,} images need {needed / 1e9:,.0f} GB: name another disk with --workdir, or repeat "
-            "them with --hard-links"
+            f"{setting.images:,} images need {needed / 1e9:,.0f} GB: name another disk with --workdir, or "
+            "repeat them with --hard-links"
         )
     repeat_images(originals, photos, setting.images, is_linked)
     for temporary in (made.parent, photos.with_name("resized")):

@@ -77,7 +77,7 @@ class LoadSetting:
 
 @dataclass(frozen=True, slots=True)
 class SettingResult:
-    """What all loaders did in one setting; `image_bytes` is the mean size of a file."""
+    """Results of all loaders in one setting; `image_bytes` is the mean size of a file."""
 
     setting: LoadSetting
     image_bytes: float

@@ -61,9 +61,9 @@ def serve(prepare: Callable[[Mapping[str, Any]], Loading]) -> None:
         "first_batch_s": first["first_batch_s"],
         "versions": dict(loading.versions),
     }
-    print(json.dumps(ready), file=answers)
+    answers.write(json.dumps(ready) + "\n")
     for _ in sys.stdin:
-        print(json.dumps(_turn(loading, work, job["min_s"], job["max_s"])), file=answers)
+        answers.write(json.dumps(_turn(loading, work, job["min_s"], job["max_s"])) + "\n")
 
 
 class _NoWork:
@@ -80,7 +80,7 @@ def _work(job: Mapping[str, Any]) -> Any:
     """Return what is done with each batch: nothing, or a training step on the job's device."""
     if job["device"] is None:
         return _NoWork()
-    return importlib.import_module("training").Training(job["device"])  # needs torch
+    return importlib.import_module("_training").Training(job["device"])  # needs torch
 
 
 def _turn(loading: Loading, work: Any, min_s: float, max_s: float) -> dict[str, float | None]:

@@ -42,7 +42,8 @@ def loading_document(bench: LoadBench) -> Document:
     """Return the complete result for reading."""
     feeds = bench.device is not None
     title = "How long does the device wait?" if feeds else "How many images a second reach the training loop?"
-    sections = [Section("Scaling", plots=tuple(_plots(bench)))] if _axes(bench) else []
+    plots = tuple(_plots(bench))
+    sections = [Section("Scaling", tables=tuple(map(_plot_table, plots)), plots=plots)] if plots else []
     sections += [
         Section(_setting_title(bench, result), tables=(_table(bench, result),)) for result in bench.settings
     ]
@@ -91,9 +92,14 @@ def _table(bench: LoadBench, result: SettingResult) -> Table:
     rows = tuple(Row(tuple(_cells(bench, result, side)), _tone(side.name)) for side in result.sides)
     columns = _COLUMNS if bench.device is None else (*_COLUMNS[:3], _WAIT, *_COLUMNS[3:])
     notes = [f"missing: {missing.name}: {missing.reason}" for missing in result.missing]
-    cached = [turn.cached for side in result.sides for turn in side.turns if turn.cached is not None]
+    cached = {
+        side.name: max(turn.cached or 0.0 for turn in side.turns)
+        for side in result.sides
+        if any(turn.cached is not None for turn in side.turns)
+    }
     if cached:
-        notes.append(f"In the page cache when a turn began: at most {max(cached):.0%} of the stored bytes.")
+        shares = "; ".join(f"{name} {share:.0%}" for name, share in cached.items())
+        notes.append(f"Stored bytes that were still in the page cache when a turn began, at most: {shares}.")
     return Table("", columns, rows, tuple(notes))
 
 
@@ -155,6 +161,13 @@ def _plots(bench: LoadBench) -> Iterator[LinePlot]:
             yield LinePlot(f"Images per second by {axis}", axis, values, "images/s", series)
 
 
+def _plot_table(plot: LinePlot) -> Table:
+    """Return the figures of a plot."""
+    columns = ReportColumn("loader"), *(ReportColumn(value, "number") for value in plot.x_values)
+    rows = (Row((one.name, *map(figure, one.values)), one.tone) for one in plot.series)
+    return Table(plot.title, columns, tuple(rows))
+
+
 def _axis_text(value: Any) -> str:
     if value is None:
         return "unchanged"
@@ -167,17 +180,18 @@ def _method_lines(bench: LoadBench) -> Iterator[str]:
         work += f"; a training step of ResNet-18 on {bench.device} with each batch"
     yield (
         f"Each image: {work}; batches of {bench.batch_size}. Each loader has its own processes and takes "
-        f"{format_count(bench.runs, 'turn')} of at least {figure(bench.min_s)} s: whole epochs, or the beginning "
-        "of a long one; the others are idle meanwhile. Medians count."
+        f"{format_count(bench.runs, 'turn')} of at least {figure(bench.min_s)} s: whole epochs, or "
+        "the beginning of a long one; the others are idle meanwhile. Medians count."
     )
     yield (
-        "Warm: before its first turn, a loader has loaded an epoch and three turns' time. Cold: its processes are new for "
-        "each turn and have loaded one batch, and its files are dropped from the page cache."
+        "Warm: before its first turn, a loader has loaded an epoch and three turns. Cold: its processes "
+        "are new for each turn and have loaded one batch, and its files are dropped from the page cache."
     )
     kinds = " and ".join(sorted({side.memory_kind for result in bench.settings for side in result.sides}))
     yield (
         "First batch: from the beginning of the first epoch, when workers start and libraries compile. "
-        f"Memory: the most of all processes of a loader together ({kinds}), in one more turn. Written in: packing, once."
+        f"Memory: the most of all processes of a loader together ({kinds}), in one more turn. Written in: "
+        "packing, once."
     )
     if bench.device is not None:
         yield "The device waits: 1 − the loader's rate ÷ the rate of batches that are on the device already."
@@ -185,7 +199,8 @@ def _method_lines(bench: LoadBench) -> Iterator[str]:
     yield (
         f"{bench.conditions['date']}, commit {bench.conditions['commit']}; {machine['processor']}, "
         f"{format_count(machine['usable_cpus'], 'usable CPU')}, {machine['system']}, load "
-        f"{machine['load_before']} at the start. {', '.join(f'{name} {version}' for name, version in versions.items())}."
+        f"{machine['load_before']} at the start. "
+        f"{', '.join(f'{name} {version}' for name, version in versions.items())}."
     )
 
 
