@@ -70,7 +70,7 @@ class LoadSetting:
         return {
             "images": self.images,
             "workers": self.workers,
-            "shorter side": self.shorter_side,
+            "shorter side in pixels": self.shorter_side,
             "page cache": self.cache,
         }
 
