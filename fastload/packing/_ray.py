@@ -25,7 +25,7 @@ _VERSIONS = {"fastload": __version__, "OpenCV": cv2.__version__}
 # Records that one task encodes to measure their size: a task takes milliseconds beside that.
 _MEASURED_AT_ONCE = 8
 
-# A connection within a cluster takes milliseconds; TCP repeats a lost first packet after 1 and 3 s (RFC 6298).
+# A connection within a cluster takes milliseconds; TCP repeats a lost packet after 1 and 3 s (RFC 6298).
 _ANSWER_TIMEOUT_S = 5.0
 
 
