@@ -56,7 +56,9 @@ gpu: $(VENV)/.dev ## Run all that needs a CUDA device, and record it in benchmar
 bench: $(VENV)/.dev ## Run every benchmark of fastload (benchmarks/bench_*.py)
 	@set -e; for file in $(sort $(wildcard benchmarks/bench_*.py)); do $(BIN)/python $$file $(ARGS); done
 
-peers: $(PEERS)/ffcv/.made $(PEERS)/dali/.made $(PEERS)/torch/.made ## Make the peers' environments, for comparing
+PEER_NAMES := ffcv dali webdataset litdata streaming grain spdl
+
+peers: $(PEER_NAMES:%=$(PEERS)/%/.made) ## Make the peers' environments, for comparing
 
 $(PEERS)/%/.made: benchmarks/peers/install.py benchmarks/peers/%.txt
 	$(PYTHON) benchmarks/peers/install.py $(PEERS)/$*

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import json
 import os
 import shutil
@@ -23,8 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from _circumstances import commit, machine, versions
 from _markdown import markdown
+
+from fastload.bench import conditions
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -49,6 +49,9 @@ class Reading(NamedTuple):
     seconds: float
     cpu_s: float | None = None
     stored_bytes: int | None = None
+    write_s: float | None = None
+    first_batch_s: float | None = None
+    memory_bytes: int | None = None
 
 
 Side = Callable[[], Mapping[Key, Reading]]
@@ -148,10 +151,7 @@ def identified(
     return {
         "benchmark": name,
         "question": question,
-        "date": datetime.date.today().isoformat(),
-        "commit": commit(ROOT),
-        "machine": machine(),
-        "versions": {**versions(), **more_versions},
+        **conditions.identified(more_versions),
         "setting": dict(setting),
     }
 
@@ -224,7 +224,7 @@ def timed_command(command: Sequence[str | os.PathLike[str]], **arguments: Any) -
         RuntimeError: It failed; the message has its output.
     """
     cpu_before, began = _children_cpu_s(), time.perf_counter()
-    done = subprocess.run(command, capture_output=True, env=user_environment(), **arguments)
+    done = subprocess.run(command, capture_output=True, env=conditions.user_environment(), **arguments)
     reading = Reading(time.perf_counter() - began, _children_cpu_s() - cpu_before)
     if done.returncode != 0:
         output = done.stderr.decode(errors="replace").strip()
@@ -236,12 +236,6 @@ def _children_cpu_s() -> float:
     """Return the CPU time of all ended descendants."""
     times = os.times()
     return times.children_user + times.children_system
-
-
-def user_environment() -> dict[str, str]:
-    """Return this process's environment without a developer's settings that slow Python down."""
-    slower = {"PYTHONDONTWRITEBYTECODE", "PYTHONDEVMODE", "PYTHONPROFILEIMPORTTIME"}
-    return {name: value for name, value in os.environ.items() if name not in slower}
 
 
 def folder_bytes(path: Path) -> int:
@@ -295,7 +289,10 @@ def _summary(readings: Sequence[Reading]) -> dict[str, Any]:
         "min_s": round(min(seconds), 6),
         "max_s": round(max(seconds), 6),
         "cpu_s": _median([reading.cpu_s for reading in readings]),
-        "stored_bytes": readings[-1].stored_bytes,
+        **{
+            name: getattr(readings[-1], name)
+            for name in ("stored_bytes", "write_s", "first_batch_s", "memory_bytes")
+        },
     }
 
 

@@ -1,12 +1,28 @@
-"""The sides of bench_load.py: their names, environments and jobs."""
+"""The tables of bench_load.py: what it adds to the sides of `fastload bench load`, and what it compares."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from _harness import Comparison, Key
+
+from fastload.bench.sides import (
+    DALI_REGION,
+    DALI_WHOLE,
+    FFCV_JPEG,
+    FFCV_RAW,
+    FILES,
+    MAX_SIDE,
+    OPENCV,
+    PEERS,
+    PIL,
+    Side,
+    fastload_side,
+    packed_name,
+    peer_side,
+    photo_sides,
+    torch_side,
+)
 
 PHOTOS = "Photos"
 CEILING = "One core, nothing but decoding and resizing"
@@ -14,115 +30,94 @@ THUMBS = "Thumbnails, uint8"
 FLOATS = "Thumbnails, float32 normalised"
 SLUGS = {"photos": (PHOTOS, CEILING), "thumbs-uint8": (THUMBS,), "thumbs-float32": (FLOATS,)}
 
-
-MAX_SIDE = 400  # of photos whose pixels are stored
-
-PIL = "torch DataLoader + torchvision/PIL"
-OPENCV = "torch DataLoader + OpenCV, linear"
-DALI_REGION, DALI_WHOLE = "DALI, regions decoded", "DALI, whole images decoded"
-FFCV_JPEG, FFCV_RAW = "FFCV, JPEG quality 90", f"FFCV, raw, at most {MAX_SIDE} pixels"
 FFCV, FFCV_TORCH = "FFCV", "FFCV, normalised by torch"
+_STORES = ("folder", "keep", "tiled", "jpeg", "yuv420", "raw")
+_CEILING_STORES = ("keep", "tiled", "jpeg")
 
 
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """A loader with its table and row.
-
-    `peer` names its environment (empty for this one), `program` is a file of benchmarks/peers, `job` the part
-    of its instructions that differs within the table; `in_smoke` includes it in smoke runs.
-    """
-
-    table: str
-    row: str
-    peer: str
-    program: str
-    job: Mapping[str, Any]
-    in_smoke: bool = False
-
-
-def photo_sides() -> list[Loading]:
-    """Return the sides that load photos, and the ceilings."""
-    sides = [
-        Loading(PHOTOS, PIL, "torch", "load_torch.py", {"decoder": "PIL"}, True),
-        Loading(PHOTOS, OPENCV, "torch", "load_torch.py", {"decoder": "OpenCV"}, True),
-        Loading(PHOTOS, DALI_REGION, "dali", "load_dali.py", {"is_region": True}, True),
-        Loading(PHOTOS, DALI_WHOLE, "dali", "load_dali.py", {"is_region": False}, True),
-        Loading(PHOTOS, FFCV_JPEG, "ffcv", "load_ffcv.py", {"store": "jpeg"}, True),
-        Loading(PHOTOS, FFCV_RAW, "ffcv", "load_ffcv.py", {"store": "raw", "max_side": MAX_SIDE}, True),
+def tables() -> dict[str, list[Side]]:
+    """Return the sides of each table."""
+    linear = [
+        fastload_side(
+            linear_name(store), store, store == "folder", antialias=False, max_side=_max_side(store)
+        )
+        for store in _STORES
     ]
-    for store in ("folder", "keep", "tiled", "jpeg", "yuv420", "raw"):
-        max_side = MAX_SIDE if store in ("yuv420", "raw") else None
-        for antialias in (True, False):
-            job = {"store": store, "max_side": max_side, "antialias": antialias}
-            in_smoke = (store, antialias) in {("folder", False), ("jpeg", True), ("raw", True)}
-            sides.append(Loading(PHOTOS, packed_row(store, antialias), "", "load_fastload.py", job, in_smoke))
-            if store in ("keep", "tiled", "jpeg"):
-                row, in_smoke = ceiling_row(store, antialias), (store, antialias) == ("jpeg", True)
-                sides.append(Loading(CEILING, row, "", "load_ceiling.py", job, in_smoke))
+    ceilings = [
+        Side(
+            ceiling_name(store, antialias),
+            "",
+            PEERS / "load_ceiling.py",
+            {"store": store, "antialias": antialias},
+            (store, antialias) == ("jpeg", True),
+        )
+        for store in _CEILING_STORES
+        for antialias in (True, False)
+    ]
+    return {
+        PHOTOS: [*photo_sides(), *linear],
+        CEILING: ceilings,
+        THUMBS: _thumb_sides(None, FFCV),
+        FLOATS: _thumb_sides("compiled", FFCV, FFCV_TORCH),
+    }
+
+
+def _thumb_sides(normalise: str | None, *ffcv_names: str) -> list[Side]:
+    job: dict[str, Any] = {"normalise": normalise}
+    sides = [torch_side(PIL, "PIL", True, **job)]
+    for name in ffcv_names:
+        how = "by torch" if name == FFCV_TORCH else normalise
+        sides.append(peer_side(name, "ffcv", True, normalise=how, store="raw"))
+    for workers in (0, 1, 2):
+        in_smoke = workers == (2 if normalise is None else 0)
+        sides.append(fastload_side(thumb_name(workers), "raw", in_smoke, workers=workers, **job))
     return sides
 
 
-def packed_row(store: str, antialias: bool) -> str:
-    """Return the name of a side of fastload on photos."""
-    if store == "folder":
-        name = "FolderDataset"
-    else:
-        name = f"{store}, at most {MAX_SIDE} pixels" if store in ("yuv420", "raw") else store
-    return f"fastload, {name}" + ("" if antialias else ", linear")
+def _max_side(store: str) -> int | None:
+    return MAX_SIDE if store in ("yuv420", "raw") else None
 
 
-def ceiling_row(store: str, antialias: bool) -> str:
-    """Return the name of a ceiling."""
+def linear_name(store: str) -> str:
+    """Return the row of a side that does not antialias."""
+    return f"{FILES if store == 'folder' else packed_name(store)}, linear"
+
+
+def ceiling_name(store: str, antialias: bool) -> str:
+    """Return the row of a ceiling."""
     return f"cv2.imdecode and resize, fastload's {store}" + ("" if antialias else ", linear")
 
 
-def thumb_sides() -> list[Loading]:
-    """Return the sides that load thumbnails."""
-    sides = []
-    for table, normalise, names in ((THUMBS, None, (FFCV,)), (FLOATS, "compiled", (FFCV, FFCV_TORCH))):
-        job: dict[str, Any] = {"normalise": normalise}
-        sides.append(Loading(table, PIL, "torch", "load_torch.py", {**job, "decoder": "PIL"}, True))
-        for name in names:
-            how = "by torch" if name == FFCV_TORCH else normalise
-            ffcv = {"normalise": how, "store": "raw"}
-            sides.append(Loading(table, name, "ffcv", "load_ffcv.py", ffcv, True))
-        for workers in (0, 1, 2):
-            own = {**job, "store": "raw", "workers": workers}
-            in_smoke = workers == (2 if table == THUMBS else 0)
-            sides.append(Loading(table, thumb_row(workers), "", "load_fastload.py", own, in_smoke))
-    return sides
-
-
-def thumb_row(workers: int) -> str:
-    """Return the name of a side of fastload on thumbnails."""
+def thumb_name(workers: int) -> str:
+    """Return the row of a side of fastload on thumbnails."""
     return f"fastload, {workers or 'no'} worker{'' if workers == 1 else 's'}"
 
 
 def comparisons(workers: int) -> list[Comparison]:
     """Return the pairs of rows whose rates are divided."""
 
-    def photos(store: str, antialias: bool, *beside: str) -> list[Comparison]:
-        row = Key(PHOTOS, packed_row(store, antialias))
-        return [Comparison(row, Key(PHOTOS, other)) for other in beside]
+    def photos(row: str, *others: str) -> list[Comparison]:
+        return [Comparison(Key(PHOTOS, row), Key(PHOTOS, other)) for other in others]
 
     pairs = [
-        *photos("jpeg", True, FFCV_JPEG, DALI_REGION, DALI_WHOLE, PIL),
-        *photos("jpeg", False, FFCV_JPEG, OPENCV),
-        *photos("tiled", True, PIL, FFCV_JPEG),
-        *photos("tiled", False, OPENCV),
-        *photos("keep", True, PIL),
-        *photos("keep", False, OPENCV),
-        *photos("folder", True, packed_row("keep", True)),
-        *photos("folder", False, packed_row("keep", False)),
-        *photos("yuv420", True, FFCV_RAW),
-        *photos("raw", True, FFCV_RAW),
+        *photos(packed_name("jpeg"), FFCV_JPEG, DALI_REGION, DALI_WHOLE, PIL),
+        *photos(linear_name("jpeg"), FFCV_JPEG, OPENCV),
+        *photos(packed_name("tiled"), PIL, FFCV_JPEG),
+        *photos(linear_name("tiled"), OPENCV),
+        *photos(packed_name("keep"), PIL),
+        *photos(linear_name("keep"), OPENCV),
+        *photos(FILES, packed_name("keep")),
+        *photos(linear_name("folder"), linear_name("keep")),
+        *photos(packed_name("yuv420"), FFCV_RAW),
+        *photos(packed_name("raw"), FFCV_RAW),
     ]
     for table, others in ((THUMBS, (FFCV, PIL)), (FLOATS, (FFCV, FFCV_TORCH, PIL))):
         for count in (0, 1, 2):
-            row = Key(table, thumb_row(count))
+            row = Key(table, thumb_name(count))
             pairs += [Comparison(row, Key(table, other)) for other in others]
-    for store in ("jpeg", "tiled", "keep"):
+    for store in reversed(_CEILING_STORES):
         for antialias in (True, False):
-            row = Key(PHOTOS, packed_row(store, antialias))
-            pairs.append(Comparison(row, Key(CEILING, ceiling_row(store, antialias)), workers))
+            name = packed_name(store) if antialias else linear_name(store)
+            ceiling = Key(CEILING, ceiling_name(store, antialias))
+            pairs.append(Comparison(Key(PHOTOS, name), ceiling, workers))
     return pairs

@@ -53,6 +53,10 @@ def _table(content: Mapping[str, Any], table: Mapping[str, Any]) -> str:
         "time": [f"{row['median_s'] / rows[0]['median_s']:.2f} ×" for row in rows],
         "CPU": [_or_dash(row["cpu_s"], "s") for row in rows],
         "stored": [_or_dash(row["stored_bytes"], "MB", 1e6) for row in rows],
+        # Files of earlier releases of these programs have none of these.
+        "written in": [_or_dash(row.get("write_s"), "s") for row in rows],
+        "first batch": [_or_dash(row.get("first_batch_s"), "s") for row in rows],
+        "memory": [_or_dash(row.get("memory_bytes"), "MB", 1e6) for row in rows],
     }
     shown = {name: cells for name, cells in columns.items() if set(cells) != {_DASH}}
     lines = [f"| {title} | {' | '.join(shown)} |", "|---|" + "--:|" * len(shown)]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
 
-from fastload.bench.images import make_jpeg
+from fastload.bench.images import make_jpeg, repeat_images
 from fastload.errors import DecodeError
 from fastload.images.header import read_header
 
@@ -37,11 +36,7 @@ def copy_folder(source: Path, folder: Path, count: int) -> None:
     photos = [path for path in files_of(source) if _is_jpeg(path)]
     if not photos:
         raise SystemExit(f"{source}: must hold JPEG files, got none")
-    for number in range(count):
-        place = number * len(photos) // count if count <= len(photos) else number % len(photos)
-        path = folder / photos[place].parent.name / f"{number:06d}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(photos[place], path)
+    repeat_images(photos, folder, count)
 
 
 def unpack_tar(archive: Path, folder: Path) -> None:

@@ -43,9 +43,7 @@ from _harness import (
 from _photos import copy_folder, make_folder
 
 import fastload
-
-sys.path.insert(0, str(Path(__file__).parent / "peers"))
-from torchvision_operators import declare_operators
+from fastload.bench.loaders.torchvision_operators import declare_operators
 
 PHOTOS, THUMBS = "Photos, batches of 64", "Thumbnails, batches of {}"
 TORCH = "torch DataLoader, ImageFolder"

@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -29,11 +28,9 @@ from _harness import Key, Missing, Reading, Report, Side, Table, options_of, pro
 from PIL import Image
 
 import fastload.transforms as T
+from fastload.bench.loaders.torchvision_operators import declare_operators
 from fastload.transforms.draws import fresh_draws
 from fastload.transforms.rescaling import Rescale
-
-sys.path.append(str(Path(__file__).parent / "peers"))
-from torchvision_operators import declare_operators
 
 FASTLOAD, TENSORS, PICTURES = "fastload", "torchvision v2, uint8 tensors", "torchvision v2, PIL images"
 

@@ -13,7 +13,6 @@ that differ, and the share that differ by more than one level. "equal": none dif
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
@@ -24,14 +23,12 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
-from _harness import ROOT, identified, options_of, progress, publish_json, work_folder
+from _harness import identified, options_of, progress, publish_json, work_folder
 from _photos import copy_folder, make_folder
 
 import fastload
+from fastload.bench.loaders.torchvision_operators import declare_operators
 from fastload.system.cpus import usable_cpus
-
-sys.path.append(str(ROOT / "benchmarks" / "peers"))
-from torchvision_operators import declare_operators
 
 FORMS = ("PIL images, v1", "PIL images, v2", "tensors, v2")
 

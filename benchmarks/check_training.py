@@ -33,7 +33,6 @@ import torch
 import torch.utils.data
 from _harness import (
     RESULTS,
-    ROOT,
     identified,
     options_of,
     progress,
@@ -48,9 +47,7 @@ from PIL import Image
 import fastload
 import fastload.transforms as T
 from fastload.bench.images import make_photo
-
-sys.path.append(str(ROOT / "benchmarks" / "peers"))
-from torchvision_operators import declare_operators
+from fastload.bench.loaders.torchvision_operators import declare_operators
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)  # of CIFAR-10
 BATCH_SIZE = 128

@@ -21,7 +21,6 @@ import functools
 import math
 import os
 import statistics
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -32,15 +31,13 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
-from _harness import ROOT, identified, options_of, progress, publish_json, work_folder
+from _harness import identified, options_of, progress, publish_json, work_folder
 from _seeds import verdict
 
 import fastload
 from fastload.bench.images import make_photo
+from fastload.bench.loaders.torchvision_operators import declare_operators
 from fastload.system.cpus import usable_cpus
-
-sys.path.append(str(ROOT / "benchmarks" / "peers"))
-from torchvision_operators import declare_operators
 
 # For each side: if it is fastload's, and the cache.
 _SIDES = {

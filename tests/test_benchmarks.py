@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import importlib.util
 import json
-import sys
 import tarfile
 import tempfile
 from pathlib import Path
@@ -137,41 +136,11 @@ def test_comparison_divides_rates_and_stored_bytes(monkeypatch):
 
 def test_every_loading_comparison_names_existing_sides(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
-    from _load_sides import comparisons, photo_sides, thumb_sides
+    from _load_sides import comparisons, tables
 
-    sides = {(side.table, side.row) for side in [*photo_sides(), *thumb_sides()]}
+    sides = {(title, side.name) for title, sides in tables().items() for side in sides}
     for comparison in comparisons(2):
         assert {tuple(comparison.row), tuple(comparison.beside)} <= sides
-
-
-def test_failed_side_is_reported_with_its_output(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(FOLDER)
-    from _drivers import Driver
-
-    program = tmp_path / "side.py"
-    program.write_text("import sys; sys.exit('no such photos')")
-    with pytest.raises(RuntimeError, match=r"side\.py .* ended with 1: no such photos"):
-        Driver(Path(sys.executable), program, {})
-
-
-def test_side_is_asked_for_whole_epochs_and_ends(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(FOLDER)
-    from _drivers import Driver
-
-    program = tmp_path / "side.py"
-    program.write_text(
-        f"import sys; sys.path.append({str(FOLDER / 'peers')!r})\n"
-        "import time; from pathlib import Path; from epochs import Loading, serve\n"
-        "def epoch(): print('between the answers'); time.sleep(0.01); return 5\n"
-        "serve(lambda job: Loading(epoch, Path(__file__), {'peer': job['version']}))\n"
-    )
-    driver = Driver(Path(sys.executable), program, {"min_s": 0.05, "version": "1.2"})
-    readings = [driver.turn(10) for _ in range(2)]
-    driver.close()
-    assert driver.versions == {"peer": "1.2"}
-    for reading in readings:
-        assert 0.02 <= reading.seconds < 1  # two epochs of 5
-        assert reading.stored_bytes == program.stat().st_size
 
 
 def test_every_peer_has_its_requirements(monkeypatch):
@@ -180,6 +149,7 @@ def test_every_peer_has_its_requirements(monkeypatch):
 
     for name in PEERS:
         assert (FOLDER / "peers" / f"{name}.txt").exists()
+        assert (FOLDER / "peers" / f"load_{name}.py").exists()
 
 
 def test_tar_of_class_folders_is_unpacked_by_class(monkeypatch, tmp_path):

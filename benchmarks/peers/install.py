@@ -1,9 +1,9 @@
 """Create a virtual environment for a peer that fastload is compared with: `install.py FOLDER`.
 
-The folder's name selects the peer: `ffcv`, `dali` or `torch`. None of them shares fastload's environment:
-FFCV (https://github.com/libffcv/ffcv) is compiled here, against the system's OpenCV and libjpeg-turbo, and
-pins versions that fastload leaves open; DALI brings a gigabyte of libraries; torch's DataLoader is measured
-with pinned versions. Nothing is installed outside of FOLDER; missing system packages are listed.
+The folder's name selects the peer, one of `PEERS`. None of them shares fastload's environment: FFCV
+(https://github.com/libffcv/ffcv) is compiled here, against the system's OpenCV and libjpeg-turbo, and pins
+versions that fastload leaves open; DALI brings a gigabyte of libraries, and MosaicML Streaming the clients of
+every object store. Nothing is installed outside of FOLDER; missing system packages are listed.
 """
 
 from __future__ import annotations
@@ -33,6 +33,12 @@ class Peer:
     debian: str = ""
 
 
+# With torchvision_operators, which fastload's own programs share with the peers'.
+LOADERS = Path(__file__).resolve().parents[2] / "fastload" / "bench" / "loaders"
+
+# For peers that import torchvision, next to a torch without CUDA.
+_TORCHVISION = "from torchvision_operators import declare_operators; declare_operators()"
+
 PEERS = {
     "ffcv": Peer(
         # When it is imported, it loads the functions that it has compiled.
@@ -42,9 +48,11 @@ PEERS = {
         debian="apt-get install g++ pkg-config libopencv-dev libturbojpeg0-dev",
     ),
     "dali": Peer(proof="import nvidia.dali.fn"),
-    "torch": Peer(
-        proof="import torch.utils.data, cv2, PIL.Image", without_dependencies="torchvision==0.28.0"
-    ),
+    "webdataset": Peer(proof="import webdataset, cv2"),
+    "litdata": Peer(proof=f"{_TORCHVISION}; import litdata, cv2"),
+    "streaming": Peer(proof=f"{_TORCHVISION}; import streaming, cv2"),
+    "grain": Peer(proof="import grain.python, cv2"),
+    "spdl": Peer(proof="import spdl.io, spdl.pipeline, cv2"),
 }
 
 
@@ -59,12 +67,13 @@ def main() -> None:
         )
     venv.create(folder, with_pip=True, clear=True)
     (folder / ".gitignore").write_text("*\n")
-    python = folder / "bin" / "python"
+    python = folder.absolute() / "bin" / "python"
     pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     subprocess.run([*pip, "--requirement", Path(__file__).with_name(f"{folder.name}.txt")], check=True)
     if peer.without_dependencies:
         subprocess.run([*pip, "--no-build-isolation", "--no-deps", peer.without_dependencies], check=True)
-    subprocess.run([python, "-c", f"{peer.proof}; print('{folder.name} is ready')"], check=True)
+    proof = [python, "-c", f"{peer.proof}; print('{folder.name} is ready')"]
+    subprocess.run(proof, check=True, cwd=LOADERS)
 
 
 def _lacking(peer: Peer) -> list[str]:

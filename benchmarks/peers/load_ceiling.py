@@ -7,18 +7,18 @@ touches, as a separate JPEG. Nothing is collated, moved or flipped.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 import torch
-from crops import draw_crop
-from epochs import Loading, serve
-from load_fastload import packed
 from numpy.typing import NDArray
 
 import fastload
+from fastload.bench.loaders.epochs import Loading, serve
+from fastload.bench.loaders.fastload_side import packed
+from fastload.bench.loaders.photos import draw_crop
 from fastload.images.decode import decode
 from fastload.images.jpeg import index_tiles
 from fastload.images.region import Box, decode_region
@@ -39,18 +39,18 @@ def prepare(job: Mapping[str, Any]) -> Loading:
     cv2.setNumThreads(0)
     torch.set_num_threads(1)
     stored = packed(job)
-    dataset = fastload.PackedDataset(stored)
+    dataset = fastload.PackedDataset(stored.path)
     crops = [_cut(dataset.read(index).stored("image")) for index in range(len(dataset))]
     resampling = Resampling(antialias=job["antialias"])
     out = np.empty((job["size"], job["size"], 3), np.uint8)
 
-    def epoch() -> int:
+    def epoch() -> Iterator[None]:
         random.shuffle(crops)
         for data, flags, rows, columns in crops:
             resize_into(cv2.imdecode(data, flags)[rows, columns], out, resampling)
-        return len(crops)
+            yield
 
-    return Loading(epoch, stored, {})
+    return Loading(epoch, stored, {}, lambda batch: 1)
 
 
 def _cut(stored: Any) -> Crop:

@@ -1,16 +1,16 @@
-"""DALI's side of bench_load.py: its CPU pipeline, which needs no GPU.
+"""DALI's side of `fastload bench load`: its CPU pipeline, which needs no GPU.
 
 Runs in the environment made by install.py, never in fastload's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from epochs import Loading, serve
+from epochs import Loading, Stored, serve
 from nvidia.dali import fn, pipeline_def, types
 
 _READER = "files"
@@ -45,10 +45,13 @@ def prepare(job: Mapping[str, Any]) -> Loading:
     pipeline.build()
     batches = pipeline.epoch_size(_READER) // job["batch_size"]
 
-    def epoch() -> int:
-        return sum(pipeline.run()[0].as_tensor().shape()[0] for _ in range(batches))
+    def epoch() -> Iterator[Any]:
+        return (pipeline.run() for _ in range(batches))
 
-    return Loading(epoch, Path(job["source"]), {"DALI": version("nvidia-dali-cuda120")})
+    versions = {"DALI": version("nvidia-dali-cuda120")}
+    return Loading(
+        epoch, Stored(Path(job["source"])), versions, lambda batch: batch[0].as_tensor().shape()[0]
+    )
 
 
 if __name__ == "__main__":

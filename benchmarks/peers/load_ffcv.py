@@ -1,4 +1,4 @@
-"""FFCV's side of bench_load.py.
+"""FFCV's side of `fastload bench load`.
 
 Runs in the environment made by install.py, never in fastload's own.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
-from epochs import Loading, count_samples, serve
+from epochs import Loading, serve, written
 from ffcv.fields import IntField, RGBImageField
 from ffcv.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from ffcv.loader import Loader, OrderOption
@@ -35,8 +35,7 @@ _PACKAGES = ("opencv-python-headless", "torch", "numpy", "numba")
 def prepare(job: Mapping[str, Any]) -> Loading:
     """Write the dataset and compile the loader."""
     beton = Path(job["scratch"]) / f"ffcv-{job['work']}-{job['store']}.beton"
-    if not beton.exists():
-        _write(Path(job["source"]), beton, job)
+    stored = written(beton, lambda: _write(Path(job["source"]), beton, job))
     loader = Loader(
         str(beton),
         batch_size=job["batch_size"],
@@ -48,7 +47,7 @@ def prepare(job: Mapping[str, Any]) -> Loading:
     )
     versions = {"FFCV": version("ffcv")}
     versions |= {f"{package} (FFCV)": version(package) for package in _PACKAGES}
-    return Loading(lambda: count_samples(loader), beton, versions)
+    return Loading(lambda: loader, stored, versions)
 
 
 def _write(source: Path, beton: Path, job: Mapping[str, Any]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import io
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,6 +126,54 @@ def link_images(images: FileSource, folder: Path, count: int) -> None:
         link = folder / images.key(index)
         link.parent.mkdir(parents=True, exist_ok=True)
         os.symlink(os.path.abspath(images.files.path(index)), link)
+
+
+def repeat_images(originals: Sequence[Path], folder: Path, count: int, is_linked: bool = False) -> None:
+    """Fill a folder with `count` images in class folders: evenly spaced, or repeated if there are fewer.
+
+    The parent folder of an image is its class. Repetitions are separate files, because a page cache holds
+    each file once; with `is_linked` they are hard links, so that millions of them fit on a disk.
+    """
+    written: dict[int, Path] = {}
+    for number in range(count):
+        place = number * len(originals) // count if count <= len(originals) else number % len(originals)
+        path = folder / originals[place].parent.name / f"{number:06d}{originals[place].suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if is_linked and place in written:
+            with contextlib.suppress(OSError):  # a file system's limit: 65,000 links to a file in ext4
+                os.link(written[place], path)
+                continue
+        shutil.copyfile(originals[place], path)
+        written[place] = path
+
+
+def resize_images(originals: Sequence[Path], folder: Path, shorter_side: int) -> list[Path]:
+    """Write JPEGs of quality 90 with a shorter side of that many pixels; return their paths."""
+    paths = []
+    for number, original in enumerate(originals):
+        pixels = decode(original.read_bytes())
+        scale = shorter_side / min(pixels.shape[:2])
+        height, width = (max(1, round(scale * side)) for side in pixels.shape[:2])
+        resized = np.asarray(cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+        paths.append(folder / original.parent.name / f"{number:06d}.jpg")
+        paths[-1].parent.mkdir(parents=True, exist_ok=True)
+        paths[-1].write_bytes(encode(resized, ".jpg", (cv2.IMWRITE_JPEG_QUALITY, _QUALITY)))
+    return paths
+
+
+def readable_images(folder: str | os.PathLike[str], count: int) -> list[Path]:
+    """Return at most `count` evenly spaced images of a folder that both PIL and OpenCV can decode.
+
+    Raises SourceError if there are none.
+    """
+    images = list_images(folder)
+    paths = [Path(images.files.path(index)) for index in evenly_spaced(len(images), count)]
+    with ThreadPoolExecutor(usable_cpus()) as pool:
+        decoded = pool.map(lambda path: _decode_with_both(path.read_bytes()) is not None, paths)
+        readable = [path for path, is_readable in zip(paths, decoded, strict=True) if is_readable]
+    if not readable:
+        raise SourceError(f"{os.fspath(folder)}: PIL and OpenCV must be able to decode an image, got none")
+    return readable
 
 
 def read_images(folder: Path, available: int | None) -> tuple[list[LoadedImage], ImageSet]:

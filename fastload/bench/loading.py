@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ from fastload.images.opencv import cv2
 from fastload.sources.files import FileSource
 from fastload.system.cpus import usable_cpus
 from fastload.system.memory import shared_memory
+
+_Result = TypeVar("_Result")
 
 IMAGE_SIDE = _operations.IMAGE_SIDE
 BATCH_SIZE = 32
@@ -138,13 +140,13 @@ def race(
 
 
 def take_turns(
-    turns: Sequence[Callable[[], float]], rounds: int, step: Callable[[], None] = lambda: None
-) -> list[tuple[float, ...]]:
+    turns: Sequence[Callable[[], _Result]], rounds: int, step: Callable[[], None] = lambda: None
+) -> list[tuple[_Result, ...]]:
     """Call every function once in each round and return the results of each; `step` follows each call.
 
     Each round begins with another function, so that drift of the machine affects all of them alike.
     """
-    results: list[list[float]] = [[] for _ in turns]
+    results: list[list[_Result]] = [[] for _ in turns]
     for first in range(rounds):
         for place in range(len(turns)):
             index = (first + place) % len(turns)

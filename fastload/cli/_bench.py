@@ -1,4 +1,4 @@
-"""`fastload bench decode [FOLDER]`: PIL or OpenCV, on this machine and these images."""
+"""`fastload bench …`: comparisons on this machine; here, decoding: PIL or OpenCV, on these images."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from fastload.cli import _bench_load
 from fastload.cli._parser import check_writable, whole_number
 from fastload.cli._progress import ProgressDisplay
 from fastload.system import signals
 
-HELP = "compare libraries on this machine: 'bench decode' measures whether PIL or OpenCV is faster"
+HELP = "compare libraries on this machine: decoding, whole loaders, the feeding of a GPU"
 
 _DECODE_HELP = (
     "PIL or OpenCV? Decode and transform your images with every installed library, in one or two minutes"
@@ -21,6 +22,12 @@ _DECODE_HELP = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     benches = parser.add_subparsers(metavar="BENCH", required=True)
+    load = benches.add_parser("load", help=_bench_load.LOAD_HELP, description=_bench_load.LOAD_HELP)
+    _bench_load.add_load_arguments(load)
+    load.set_defaults(measure=_bench_load.run_load)
+    feed = benches.add_parser("gpu-feed", help=_bench_load.FEED_HELP, description=_bench_load.FEED_HELP)
+    _bench_load.add_feed_arguments(feed)
+    feed.set_defaults(measure=_bench_load.run_feed)
     decode = benches.add_parser("decode", help=_DECODE_HELP, description=_DECODE_HELP)
     decode.add_argument(
         "folder",
@@ -48,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     decode.add_argument("--json", action="store_true", help="print the result as JSON")
     decode.add_argument("--smoke", action="store_true", help="only check that it runs: figures mean nothing")
     decode.add_argument("--quiet", action="store_true", help="show no progress")
+    decode.set_defaults(measure=_run_decode)
     # Here as well as on 'bench', because users write it after 'decode'.
     decode.add_argument(
         "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
@@ -55,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Run the comparison that was asked for."""
+    return int(options.measure(options))
+
+
+def _run_decode(options: argparse.Namespace) -> int:
     """Measure, print the tables or JSON, and write the page."""
     if options.html:
         check_writable("--html", options.html)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Iterator
 from html import escape
 
+from fastload.cli.report._lines import line_plot
 from fastload.cli.report._style import STYLE
-from fastload.cli.report.document import Document, Plot, Section, Table, figure
+from fastload.cli.report.document import Document, LinePlot, Plot, Section, Table, figure
 
 # The size and margins of a plot, in pixels.
 _WIDTH, _HEIGHT = 720, 260
@@ -43,7 +44,12 @@ def _section(section: Section) -> Iterator[str]:
     yield f"<section><h2>{escape(section.title)}</h2>"
     yield from _paragraphs(section.text)
     for plot in section.plots:
-        yield from _plot(plot)
+        if isinstance(plot, LinePlot):
+            yield f"<figure><h3>{escape(plot.title)}</h3>"
+            yield from line_plot(plot)
+            yield "</figure>"
+        else:
+            yield from _plot(plot)
     for table in section.tables:
         yield from _table(table)
     yield "</section>"

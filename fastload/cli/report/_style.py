@@ -37,9 +37,10 @@ tr.reference td:first-child, tr.own td:first-child { font-weight: 600; }
 .contender { --tone: var(--contender); }
 .own { --tone: var(--own); }
 .other { --tone: var(--other); }
-.plot { display: block; width: 100%; height: auto; font-size: 12px; overflow: visible; }
+.plot { display: block; width: 720px; height: auto; font-size: 13px; overflow: visible; }
 .plot text { fill: var(--soft); }
 .plot line { stroke: var(--rule); }
+.plot polyline { fill: none; stroke: var(--tone); stroke-width: 2; }
 .plot rect { fill: var(--tone); }
 .key { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .8rem; color: var(--soft); }
 .key i { display: inline-block; width: .75rem; height: .75rem; border-radius: 2px; margin-right: .4rem;

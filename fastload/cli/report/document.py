@@ -39,7 +39,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A part of each column of a plot."""
+    """A part of each column of a plot, or a line."""
 
     name: str
     values: tuple[float, ...]
@@ -58,13 +58,24 @@ class Plot:
 
 
 @dataclass(frozen=True, slots=True)
+class LinePlot:
+    """A line for each series, with a value at each of `x_values`; left out of plain text."""
+
+    title: str
+    x_name: str
+    x_values: tuple[str, ...]
+    y_name: str
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
     """A part of a document: paragraphs, then plots, then tables."""
 
     title: str
     text: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
-    plots: tuple[Plot, ...] = ()
+    plots: tuple[Plot | LinePlot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 from pathlib import Path
 from typing import Any
 
 import torch
 
+_library: Any = torch.library  # it has no types
 
+
+@functools.cache
 def declare_operators() -> Any:
-    """Declare the operators that torchvision's import needs; keep the result as long as it is used.
+    """Declare the operators that torchvision's import needs, once for the life of the process.
 
     The torchvision of a package index is built for CUDA, so beside a CPU build of torch its compiled library
     does not load. Folders and transforms do not need it.
@@ -22,11 +26,12 @@ def declare_operators() -> Any:
     found = importlib.util.find_spec("torchvision")
     if found is None or not found.submodule_search_locations:
         raise ModuleNotFoundError("torchvision is not installed")
-    for library in Path(next(iter(found.submodule_search_locations))).glob("_C*.so"):
+    ops: Any = torch.ops
+    for compiled in Path(next(iter(found.submodule_search_locations))).glob("_C*.so"):
         with contextlib.suppress(OSError):
-            torch.ops.load_library(str(library))
+            ops.load_library(str(compiled))
             return None
-    operators = torch.library.Library("torchvision", "DEF")
+    operators = _library.Library("torchvision", "DEF")
     for name in ("nms", "qnms"):
         operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     return operators

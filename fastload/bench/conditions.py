@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fastload import __version__
+import fastload
 from fastload.system.cpus import cpu_name, usable_cpus
 
-_PACKAGES = ("numpy", "opencv-python", "opencv-python-headless", "h5py", "lmdb", "torch")
+_PACKAGES = ("numpy", "opencv-python", "opencv-python-headless", "h5py", "lmdb", "torch", "torchvision")
 
 # Read when the benchmark begins: at its end, the load would be its own.
 _LOAD_BEFORE = f"{os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else "unknown"
+
+
+def identified(more_versions: Mapping[str, str]) -> dict[str, Any]:
+    """Return date, commit, machine and versions, `more_versions` among them."""
+    return {
+        "date": datetime.date.today().isoformat(),
+        "commit": commit(),
+        "machine": machine(),
+        "versions": {**versions(), **more_versions},
+    }
 
 
 def machine() -> dict[str, Any]:
@@ -34,15 +46,18 @@ def machine() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that may influence a figure."""
-    found = {"Python": platform.python_version(), "fastload": __version__}
+    found = {"Python": platform.python_version(), "fastload": fastload.__version__}
     for package in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)
     return found
 
 
-def commit(root: Path) -> str:
-    """Return the commit of this checkout, marked if the measured code differs from it."""
+def commit() -> str:
+    """Return the commit of this checkout, marked if the measured code differs from it; else `unknown`."""
+    root = Path(fastload.__file__).parent.parent
+    if not (root / ".git").exists():
+        return "unknown"
     measured = ("fastload", "benchmarks/*.py")
     try:
         head, changes = (
@@ -57,3 +72,9 @@ def commit(root: Path) -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return f"{head} with changes" if changes else head
+
+
+def user_environment() -> dict[str, str]:
+    """Return this process's environment without a developer's settings that slow Python down."""
+    slower = {"PYTHONDONTWRITEBYTECODE", "PYTHONDEVMODE", "PYTHONPROFILEIMPORTTIME"}
+    return {name: value for name, value in os.environ.items() if name not in slower}

@@ -1,0 +1,225 @@
+"""Loaders in processes of their own, each with the Python of its environment; see loaders/epochs.py."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from fastload.bench.conditions import user_environment
+from fastload.errors import FastloadError
+from fastload.system import page_cache
+
+LOADERS = Path(__file__).parent / "loaders"
+
+# Includes packing and FFCV's compilation; a peer's writer can wait forever.
+_READY_TIMEOUT_S = 1800
+_TURN_TIMEOUT_S = 600
+# Pause between turns, for work that the last one left running: DALI decodes its next batches.
+_REST_S = 0.3
+# Adding up the pages of a process takes milliseconds, so memory is read in a turn that is not timed.
+_MEMORY_EVERY_S = 0.1
+
+
+class LoaderFailedError(FastloadError, RuntimeError):
+    """The process of a loader ended; the message is the last line that it wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadingTurn:
+    """Time of one turn: whole epochs of a loader, or the beginning of a long one.
+
+    `cpu_s` is that of all its processes; `cached` the share of the stored bytes that were in the page cache
+    at the beginning, None if it was not read.
+    """
+
+    seconds: float
+    samples: int
+    cpu_s: float
+    cached: float | None = None
+
+
+class Driver:
+    """The process of a loader, warmed up, and idle between its turns.
+
+    Attributes:
+        versions: Those of the packages that are compared.
+        stored: The file or folder that it reads.
+        write_s: Seconds that writing it took; None if it was there.
+        first_batch_s: Seconds from the beginning of the first epoch to its first batch.
+
+    Raises:
+        LoaderFailedError: The process failed.
+    """
+
+    def __init__(self, python: Path, program: Path, job: Mapping[str, Any]) -> None:
+        self._command = [str(python), str(program), json.dumps(job)]
+        self._start()
+
+    def _start(self) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (until close)
+        path = os.pathsep.join(filter(None, (str(LOADERS), os.environ.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=user_environment() | {"PYTHONPATH": path},
+            start_new_session=True,
+        )
+        try:
+            ready = self._answer(_READY_TIMEOUT_S)
+        except BaseException:
+            self.close()
+            raise
+        self.versions: dict[str, str] = ready["versions"]
+        self.stored = Path(ready["stored"])
+        self.write_s: float | None = ready["write_s"]
+        self.first_batch_s: float = ready["first_batch_s"]
+
+    def turn(self) -> LoadingTurn:
+        """Load whole epochs for a while."""
+        time.sleep(_REST_S)
+        before = self._cpu_s()
+        took = self._ask()
+        return LoadingTurn(took["seconds"], took["samples"], self._cpu_s() - before)
+
+    def cold_turn(self) -> LoadingTurn:
+        """Load in new processes, after the stored files were dropped from the page cache.
+
+        Pages that a process has mapped cannot be dropped.
+        """
+        self.close()
+        self._start()
+        cached = drop_files(self.stored)
+        turn = self.turn()
+        return LoadingTurn(turn.seconds, turn.samples, turn.cpu_s, cached)
+
+    def peak_memory(self) -> tuple[int, str]:
+        """Return the most memory of all processes during one more turn, and its kind: `PSS` or `RSS`."""
+        peaks: list[tuple[int, str]] = []
+        is_done = threading.Event()
+
+        def watch() -> None:
+            while not is_done.wait(_MEMORY_EVERY_S):
+                peaks.append(_memory_of(self._tree()))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            self._ask()
+        finally:
+            is_done.set()
+            watcher.join()
+        return max([*peaks, _memory_of(self._tree())])
+
+    def close(self) -> None:
+        """End the process and those that it started."""
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()  # type: ignore[union-attr]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(10)
+        self._kill()
+        self._process.wait()
+        self._process.stdout.close()  # type: ignore[union-attr]
+        self._errors.close()
+
+    def _ask(self) -> Any:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended: the answer says so
+            self._process.stdin.write(b"\n")
+            self._process.stdin.flush()
+        return self._answer(_TURN_TIMEOUT_S)
+
+    def _answer(self, timeout_s: float) -> Any:
+        timer = threading.Timer(timeout_s, self._kill)
+        timer.start()
+        try:
+            assert self._process.stdout is not None
+            line = self._process.stdout.readline()
+        finally:
+            timer.cancel()
+            timer.join()
+        if not line:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(10)  # it closes its output before it ends
+            self._kill()
+            code = self._process.wait()
+            self._errors.seek(0)
+            lines = self._errors.read().decode(errors="replace").split("\n")
+            said = next((text.strip() for text in reversed(lines) if text.strip()), "it wrote nothing")
+            raise LoaderFailedError(f"ended with {code}: {said[:500]}")
+        return json.loads(line)
+
+    def _tree(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.Error):
+            root = psutil.Process(self._process.pid)
+            return [root, *root.children(recursive=True)]
+        return []
+
+    def _cpu_s(self) -> float:
+        """Return the CPU time of the process and its descendants, living or ended."""
+        total = 0.0
+        for process in self._tree():
+            with contextlib.suppress(psutil.Error):
+                total += sum(process.cpu_times()[:4])
+        return total
+
+    def _kill(self) -> None:
+        """End the process group with its workers, which a killed process leaves behind."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _memory_of(processes: list[psutil.Process]) -> tuple[int, str]:
+    """Return the memory of processes: PSS, in which shared pages count once; elsewhere than on Linux, RSS."""
+    total, kind = 0, "RSS"
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            memory = process.memory_full_info()
+            total += getattr(memory, "pss", memory.rss)
+            kind = "PSS" if hasattr(memory, "pss") else "RSS"
+    return total, kind
+
+
+def files_in(path: Path) -> Iterator[Path]:
+    """Yield a file itself, or all files below a folder."""
+    if path.is_file():
+        yield path
+    else:
+        yield from (file for file in path.rglob("*") if file.is_file())
+
+
+def size_on_disk(path: Path) -> int:
+    """Return the size of a file, or of all files in a folder; hard links count once."""
+    sizes = {(stat.st_dev, stat.st_ino): stat.st_size for stat in map(os.stat, files_in(path))}
+    return sum(sizes.values())
+
+
+def drop_files(path: Path) -> float | None:
+    """Drop a file, or all in a folder, from the page cache; return the share of the bytes that stayed."""
+    kept, total = 0.0, 0
+    for file in files_in(path):
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            size = os.fstat(descriptor).st_size
+            os.fsync(descriptor)  # pages that are not written yet stay
+            page_cache.drop(descriptor, 0, size)
+            share = page_cache.resident_share(descriptor, 0, size) if size else 0.0
+        finally:
+            os.close(descriptor)
+        if share is None:
+            return None
+        kept, total = kept + share * size, total + size
+    return kept / total if total else None

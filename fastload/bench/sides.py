@@ -1,0 +1,121 @@
+"""Loaders that `fastload bench load` compares: those of this environment, and its peers in theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fastload
+from fastload.bench._driver import LOADERS
+from fastload.errors import OptionError
+
+CHECKOUT = Path(fastload.__file__).parent.parent
+PEERS = CHECKOUT / "benchmarks" / "peers"
+"""Programs of other libraries, which a checkout has; `make peers` makes their environments in `.peers`."""
+
+MAX_SIDE = 400  # pixels, of photos whose pixels are stored
+
+PIL = "torch DataLoader + torchvision/PIL"
+OPENCV = "torch DataLoader + OpenCV, linear"
+TORCHVISION = "torch DataLoader + torchvision.io"
+SYNTHETIC = "synthetic batches on the device"
+DALI_REGION, DALI_WHOLE = "DALI, regions decoded", "DALI, whole images decoded"
+FFCV_JPEG, FFCV_RAW = "FFCV, JPEG quality 90", f"FFCV, raw, at most {MAX_SIDE} pixels"
+FILES = "fastload, FolderDataset"
+
+# A library with its environment; their programs have the environment's name.
+_OPENCV_PEERS = (
+    ("WebDataset", "webdataset"),
+    ("LitData", "litdata"),
+    ("MosaicML Streaming", "streaming"),
+    ("Grain", "grain"),
+    ("SPDL", "spdl"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A loader to compare.
+
+    Attributes:
+        name: Its row.
+        environment: That of a peer; empty for this one.
+        program: It serves the protocol of loaders/epochs.py.
+        job: The part of its instructions that differs from other sides.
+        in_smoke: Include it in a run that only checks that everything works.
+    """
+
+    name: str
+    environment: str
+    program: Path
+    job: Mapping[str, Any]
+    in_smoke: bool = False
+
+
+def torch_side(name: str, decoder: str, in_smoke: bool = False, **job: Any) -> Side:
+    """Return a side with torch's DataLoader."""
+    return Side(name, "", LOADERS / "_torch_side.py", {"decoder": decoder, **job}, in_smoke)
+
+
+def fastload_side(name: str, store: str, in_smoke: bool = False, **job: Any) -> Side:
+    """Return a side with fastload's DataLoader; photos are antialiased unless the job says otherwise."""
+    given = {"store": store, "antialias": True, **job}
+    return Side(name, "", LOADERS / "fastload_side.py", given, in_smoke)
+
+
+def peer_side(name: str, environment: str, in_smoke: bool = False, **job: Any) -> Side:
+    """Return a side with another library."""
+    return Side(name, environment, PEERS / f"load_{environment}.py", job, in_smoke)
+
+
+def packed_name(store: str) -> str:
+    """Return the row of a packed dataset."""
+    return f"fastload, {store}" + (f", at most {MAX_SIDE} pixels" if store in ("yuv420", "raw") else "")
+
+
+def photo_sides() -> list[Side]:
+    """Return every loader of photos: torch's, the peers', fastload's."""
+    stores: dict[str, int | None] = {"keep": None, "tiled": None, "jpeg": None}
+    stores |= {"yuv420": MAX_SIDE, "raw": MAX_SIDE}
+    return [
+        torch_side(PIL, "PIL", True),
+        torch_side(OPENCV, "OpenCV", True),
+        torch_side(TORCHVISION, "torchvision", True),
+        peer_side(DALI_REGION, "dali", is_region=True),
+        peer_side(DALI_WHOLE, "dali", True, is_region=False),
+        peer_side(FFCV_JPEG, "ffcv", True, store="jpeg"),
+        peer_side(FFCV_RAW, "ffcv", store="raw", max_side=MAX_SIDE),
+        *(peer_side(f"{name} + OpenCV, linear", peer, True) for name, peer in _OPENCV_PEERS),
+        fastload_side(FILES, "folder", True),
+        fastload_side("fastload, ImageFolder compiled", "compiled"),
+        *(
+            fastload_side(packed_name(store), store, store == "jpeg", max_side=most)
+            for store, most in stores.items()
+        ),
+        fastload_side("fastload, jpeg in LMDB", "jpeg", format="lmdb"),
+    ]
+
+
+def synthetic_side() -> Side:
+    """Return the side whose batches cost nothing."""
+    return Side(SYNTHETIC, "", LOADERS / "_synthetic_side.py", {}, True)
+
+
+def choose_sides(sides: Sequence[Side], words: Sequence[str], is_smoke: bool = False) -> list[Side]:
+    """Return the sides whose names have one of the words, or all; for a smoke run, the few that it takes.
+
+    Raises:
+        OptionError: There are none.
+    """
+    chosen = [
+        side
+        for side in sides
+        if (side.in_smoke or not is_smoke or words)
+        and (not words or any(word.lower() in side.name.lower() for word in words))
+    ]
+    if not chosen:
+        names = "; ".join(side.name for side in sides)
+        raise OptionError(f"--only must name a part of a loader's name, got {' '.join(words)}: {names}")
+    return chosen
