@@ -15,6 +15,9 @@ STD = (0.229, 0.224, 0.225)
 
 IMAGE_SIDE = 224  # pixels, of crops and resizes
 
+DETECTION_SIDE = 640  # pixels, of letterboxed images
+PADDING = 114  # level, of Ultralytics' letterbox
+
 BRIGHTNESS, CONTRAST, SATURATION, HUE = 1.2, 0.8, 1.3, 0.05  # hue: a share of the circle
 
 Start = Literal["data", "pixels", "sample"]
@@ -58,6 +61,12 @@ OPERATIONS = (
     Operation("jitter", "Flip and colour", f"colour jitter: {_JITTER}"),
     Operation("normalise", "Tensor", "to a float tensor and normalise", is_normalised=True),
     Operation(
+        "detection",
+        "Pipeline, one core",
+        f"detection: decode, letterbox to {DETECTION_SIDE}, to a float tensor",
+        "data",
+    ),
+    Operation(
         "training",
         "Pipeline, one core",
         f"training: decode, random crop to {IMAGE_SIDE}, flip, normalise",
@@ -70,6 +79,14 @@ OPERATIONS = (
 def middle_half(shape: Sequence[int]) -> tuple[int, int, int, int]:
     """Return (top, left, height, width) of the middle with half of each side."""
     return shape[0] // 4, shape[1] // 4, shape[0] // 2, shape[1] // 2
+
+
+def letterbox(shape: Sequence[int]) -> tuple[int, int, int, int]:
+    """Return (height, width, top, left) of an image that is letterboxed, rounded as by Ultralytics."""
+    ratio = DETECTION_SIDE / max(shape[:2])
+    height, width = round(shape[0] * ratio), round(shape[1] * ratio)
+    top, left = (round((DETECTION_SIDE - side) / 2 - 0.1) for side in (height, width))
+    return height, width, top, left
 
 
 def draw_box(shape: Sequence[int], seed: int) -> DrawnCrop:

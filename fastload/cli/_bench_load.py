@@ -19,7 +19,7 @@ LOAD_HELP = (
 )
 FEED_HELP = "how long does the GPU wait for data? Each loader feeds a ResNet-18"
 
-_SMOKE: dict[str, Any] = {"images": 16, "batch_size": 4, "runs": 1, "min_s": 0.01}
+_SMOKE: dict[str, Any] = {"images": 8, "batch_size": 2, "runs": 1, "min_s": 0.01}
 
 
 def add_load_arguments(parser: argparse.ArgumentParser) -> None:

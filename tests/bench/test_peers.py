@@ -19,6 +19,7 @@ LIMITS = {
     "resize": (7, "not antialiased, except fastload's and torchvision's default"),
     "resized-crop": (3, "not antialiased"),
     "jitter": (2, "8 bits of HSV, rounded by each in its own way"),
+    "detection": (1, "rounded by each in its own way"),
     "training": (3, "not antialiased"),
 }
 

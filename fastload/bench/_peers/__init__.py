@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.bench._operations import IMAGE_SIDE, MEAN, STD, DrawnCrop, Sample, middle_half
+from fastload.bench._operations import IMAGE_SIDE, MEAN, STD, DrawnCrop, Sample, letterbox, middle_half
 from fastload.bench.results import Library
 
-LIBRARIES = ("PIL", "OpenCV", "fastload", "torchvision")
+LIBRARIES = ("PIL", "OpenCV", "fastload", "torchvision", "simplejpeg", "PyTurboJPEG")
 """Each has a module of its name in lower case."""
 
 Run: TypeAlias = "Callable[[Any], Any]"
@@ -65,6 +65,25 @@ def normalised_tensor(pixels: NDArray[np.uint8]) -> torch.Tensor:
     """Return torchvision's ToTensor and Normalize of pixels: float32, (3, height, width)."""
     tensor = torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
     return tensor.to(torch.float32).div_(255).sub_(_MEAN).div_(_STD)
+
+
+def float_tensor(image: Any) -> torch.Tensor:
+    """Return torchvision's ToTensor of a PIL image or an array: float32 of 0…1, (3, height, width)."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous().to(torch.float32).div_(255)
+
+
+def detection(steps: Steps, pad: Callable[[Any, int, int], Any], to_float: Run = float_tensor) -> Run:
+    """Return the pipeline of a detector: decode, letterbox, a float tensor of 0…1.
+
+    `pad(image, top, left)` places an image on a grey square.
+    """
+
+    def run(data: bytes) -> Any:
+        image = steps.decode(data)
+        height, width, top, left = letterbox(steps.size_of(image))
+        return to_float(pad(steps.resize(image, height, width), top, left))
+
+    return run
 
 
 @dataclass(frozen=True, slots=True)

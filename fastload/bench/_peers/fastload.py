@@ -24,12 +24,14 @@ def make() -> Peer:
         "hue": op.HUE,
     }
     jitter = T.Compose([T.ColorJitter(**{name: (value,) * 2}) for name, value in strengths.items()])
+    to_float = T.ToDtype(torch.float32, scale=True)
+    letterbox = T.LetterBox(op.DETECTION_SIDE)
     steps = Steps(
         decode=decode,
         crop=crop_pixels,
         resize=resize,
         flip=lambda pixels: np.asarray(cv2.flip(pixels, 1), np.uint8),
-        normalise=T.Compose([T.ToDtype(torch.float32, scale=True), T.Normalize(op.MEAN, op.STD)]),
+        normalise=T.Compose([to_float, T.Normalize(op.MEAN, op.STD)]),
     )
     size = (op.IMAGE_SIDE, op.IMAGE_SIDE)
     calls: list[tuple[str, str, Run]] = [
@@ -40,6 +42,7 @@ def make() -> Peer:
         ("flip", "RandomHorizontalFlip", T.RandomHorizontalFlip(1.0)),
         ("jitter", "ColorJitter, four times", jitter),
         ("normalise", "ToDtype, Normalize", steps.normalise),
+        ("detection", "LetterBox", lambda data: to_float(letterbox(decode(data)))),
         ("training", "antialiased", steps.training),
     ]
     return Peer("fastload", __version__, calls, jpeg="OpenCV's")

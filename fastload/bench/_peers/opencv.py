@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
 from fastload.bench import _operations as op
-from fastload.bench._peers import Peer, Run, Steps, crop_pixels, normalised_tensor
+from fastload.bench._peers import Peer, Run, Steps, crop_pixels, detection, normalised_tensor
 from fastload.images.opencv import cv2
 
 _MEAN_LEVELS = tuple(255 * value for value in op.MEAN)
@@ -30,6 +31,7 @@ def make() -> Peer:
         ("jitter", "convertScaleAbs, cvtColor, addWeighted", _jitter),
         ("normalise", "torch", normalised_tensor),
         ("normalise", "dnn.blobFromImage, torch", _blob),
+        ("detection", "INTER_LINEAR", detection(linear, pad)),
         ("training", "INTER_LINEAR", linear.training),
         ("training", "INTER_AREA", area.training),
     ]
@@ -37,9 +39,14 @@ def make() -> Peer:
 
 
 def _steps(flag: str) -> Steps:
+    return steps_with(lambda data: _decode(data, cv2.IMREAD_COLOR_RGB), flag)
+
+
+def steps_with(decode: Callable[[bytes], Any], flag: str = "INTER_LINEAR") -> Steps:
+    """Return OpenCV's steps after any decoder, resizing with the interpolation of that name."""
     how = getattr(cv2, flag)
     return Steps(
-        decode=lambda data: _decode(data, cv2.IMREAD_COLOR_RGB),
+        decode=decode,
         crop=crop_pixels,
         resize=lambda pixels, height, width: cv2.resize(pixels, (width, height), interpolation=how),
         flip=lambda pixels: cv2.flip(pixels, 1),
@@ -49,6 +56,12 @@ def _steps(flag: str) -> Steps:
 
 def _decode(data: bytes, flags: int = cv2.IMREAD_COLOR) -> Any:
     return cv2.imdecode(np.frombuffer(data, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
+
+
+def pad(pixels: Any, top: int, left: int) -> Any:
+    """Place an image on a grey square."""
+    bottom, right = (op.DETECTION_SIDE - each for each in (top + pixels.shape[0], left + pixels.shape[1]))
+    return cv2.copyMakeBorder(pixels, top, bottom, left, right, cv2.BORDER_CONSTANT, value=(op.PADDING,) * 3)
 
 
 def _jitter(pixels: Any) -> Any:

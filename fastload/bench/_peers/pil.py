@@ -9,7 +9,7 @@ import PIL
 from PIL import Image, ImageEnhance, features
 
 from fastload.bench import _operations as op
-from fastload.bench._peers import Peer, Run, Steps, normalised_tensor
+from fastload.bench._peers import Peer, Run, Steps, detection, normalised_tensor
 
 
 def make() -> Peer:
@@ -29,6 +29,7 @@ def make() -> Peer:
         ("flip", "Image.transpose", steps.flip),
         ("jitter", "ImageEnhance, HSV", _jitter),
         ("normalise", "NumPy, torch", steps.normalise),
+        ("detection", "Pillow", detection(steps, _pad)),
         ("training", "Pillow", steps.training),
     ]
     turbo = features.version_feature("libjpeg_turbo")
@@ -45,6 +46,12 @@ def make() -> Peer:
 def decode(data: bytes) -> Image.Image:
     """Return the decoded image."""
     return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def _pad(image: Image.Image, top: int, left: int) -> Image.Image:
+    sheet = Image.new("RGB", (op.DETECTION_SIDE,) * 2, (op.PADDING,) * 3)
+    sheet.paste(image, (left, top))
+    return sheet
 
 
 def _jitter(image: Image.Image) -> Image.Image:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.bench import _operations as op
-from fastload.bench._peers import Peer, Steps, pil
+from fastload.bench._peers import Peer, Steps, detection, pil
 
 
 def make() -> Peer:
@@ -31,6 +31,14 @@ def make() -> Peer:
         image = f.adjust_contrast(f.adjust_brightness(image, op.BRIGHTNESS), op.CONTRAST)
         return f.adjust_hue(f.adjust_saturation(image, op.SATURATION), op.HUE)
 
+    def pad(image: Any, top: int, left: int) -> Any:
+        height, width = f.get_size(image)
+        rest = op.DETECTION_SIDE - left - width, op.DETECTION_SIDE - top - height
+        return f.pad(image, [left, top, *rest], fill=op.PADDING)
+
+    def to_float(image: Any) -> Any:
+        return f.to_dtype(f.to_image(image), torch.float32, scale=True)
+
     tensors, images = (
         Steps(
             decode,
@@ -50,6 +58,8 @@ def make() -> Peer:
         ("flip", "horizontal_flip", f.horizontal_flip),
         ("jitter", "adjust_brightness, …", jitter),
         ("normalise", "to_dtype, normalize", normalise),
+        ("detection", "v2 on PIL images", detection(images, pad, to_float)),
+        ("detection", "v2 on tensors", detection(tensors, pad, to_float)),
         ("training", "v2 on PIL images", images.training),
         ("training", "v2 on tensors", tensors.training),
     ]
