@@ -155,7 +155,8 @@ def cache_of_another_dataset() -> str:
 def ranks_without_a_group() -> str:
     program = (
         "import torch, fastload\n"
-        "fastload.DataLoader(torch.utils.data.TensorDataset(torch.arange(4)), sharded=True)"
+        "dataset = torch.utils.data.TensorDataset(torch.arange(4))\n"
+        "next(iter(fastload.DataLoader(dataset, sharded=True)))"
     )
     return run_python("-c", program, env={**os.environ, "WORLD_SIZE": "4"}).stderr
 

@@ -25,6 +25,9 @@ _VERSIONS = {"fastload": __version__, "OpenCV": cv2.__version__}
 # Records that one task encodes to measure their size: a task takes milliseconds beside that.
 _MEASURED_AT_ONCE = 8
 
+# A connection within a cluster takes milliseconds; TCP repeats a lost packet after 1 and 3 s (RFC 6298).
+_ANSWER_TIMEOUT_S = 5.0
+
 
 @contextlib.contextmanager
 def connected(address: str | None, origin: str | None) -> Iterator[RayExecutor]:
@@ -44,6 +47,7 @@ def connected(address: str | None, origin: str | None) -> Iterator[RayExecutor]:
     if ray.is_initialized():
         yield executor
         return
+    _require_answer(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # ConnectionError, RuntimeError, ValueError, …
@@ -54,6 +58,20 @@ def connected(address: str | None, origin: str | None) -> Iterator[RayExecutor]:
         yield executor
     finally:
         ray.shutdown()
+
+
+def _require_answer(address: str | None) -> None:
+    """Raise PackError unless an address with a port answers: Ray itself would try for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), _ANSWER_TIMEOUT_S).close()
+    except OSError as error:
+        raise PackError(
+            f"{address}: nothing answers there ({error}): check the address, and that the cluster runs "
+            "('ray status' on its head node)"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

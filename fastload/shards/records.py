@@ -1,8 +1,7 @@
 """Random access to the records of a packed dataset: from an index to verified bytes.
 
-Opening a dataset reads only the manifest. Each process opens a shard when it first needs a record of it, and
-keeps no more shards open than its limit of file descriptors allows. Every record's checksum covers the
-identity of its shard, so a shard other than the listed one is noticed.
+Opening a dataset reads only the manifest. Each process opens a shard when it first needs a record of it, as
+many as its limit of file descriptors allows. A record's checksum covers the identity of its shard.
 """
 
 from __future__ import annotations
@@ -219,6 +218,7 @@ class RecordReader:
         # With more shards than can be open at once, hints would only open and close them in turn.
         if self.remote is not None or len(self._ends) > max_open_shards(self.manifest.container):
             return
+        self._recheck.update(self._open)  # reading the mapping of a truncated file kills the process
         # Two records stand for all: a hint costs a microsecond, and a batch may need hundreds.
         sample = self._by_shard(indices[[0, -1]] if len(indices) else indices)
         if all(is_resident(part.shard.location(name, row)) for part in sample for row in part.rows.tolist()):

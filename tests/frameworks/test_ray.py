@@ -33,6 +33,11 @@ def source(tmp_path_factory):
     return root
 
 
+def test_a_cluster_that_does_not_answer_is_named(tmp_path, source):
+    with pytest.raises(PackError, match=r"127\.0\.0\.1:1"):
+        fastload.pack(source, tmp_path / "a.fl", on="ray=127.0.0.1:1", **OPTIONS)
+
+
 def test_packing_on_ray_has_the_bytes_of_a_local_one(tmp_path, cluster, source):
     states = []
     on_ray = fastload.pack(source, tmp_path / "ray.fl", on="ray", progress=states.append, **OPTIONS)
@@ -53,12 +58,6 @@ def test_an_error_of_a_task_is_the_librarys_own(tmp_path, cluster, source):
 def test_impossible_options_are_refused(tmp_path, source, options):
     with pytest.raises(OptionError):
         fastload.pack(source, tmp_path / "a.fl", **options)
-
-
-@pytest.mark.soak
-def test_a_cluster_that_does_not_answer_is_named(tmp_path, source):
-    with pytest.raises(PackError, match=r"127\.0\.0\.1:1"):
-        fastload.pack(source, tmp_path / "a.fl", on="ray=127.0.0.1:1", **OPTIONS)
 
 
 @pytest.mark.soak
