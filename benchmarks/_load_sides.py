@@ -38,9 +38,7 @@ _CEILING_STORES = ("keep", "tiled", "jpeg")
 def tables() -> dict[str, list[Side]]:
     """Return the sides of each table."""
     linear = [
-        fastload_side(
-            linear_name(store), store, store == "folder", antialias=False, max_side=_max_side(store)
-        )
+        fastload_side(linear_name(store), store, antialias=False, max_side=_max_side(store))
         for store in _STORES
     ]
     ceilings = [
@@ -64,7 +62,7 @@ def tables() -> dict[str, list[Side]]:
 
 def _thumb_sides(normalise: str | None, *ffcv_names: str) -> list[Side]:
     job: dict[str, Any] = {"normalise": normalise}
-    sides = [torch_side(PIL, "PIL", True, **job)]
+    sides = [torch_side(PIL, "PIL", normalise is None, **job)]
     for name in ffcv_names:
         how = "by torch" if name == FFCV_TORCH else normalise
         sides.append(peer_side(name, "ffcv", True, normalise=how, store="raw"))

@@ -97,4 +97,5 @@ def test_one_module_imports_opencv():
         for path in root.rglob("*.py")
         if any(line.strip().startswith(("import cv2", "from cv2")) for line in path.read_text().splitlines())
     ]
-    assert found == ["images/opencv.py"]
+    # The second also runs in other libraries' environments, which have no fastload.
+    assert sorted(found) == ["bench/loaders/photos.py", "images/opencv.py"]

@@ -81,8 +81,8 @@ def photo_sides() -> list[Side]:
     stores |= {"yuv420": MAX_SIDE, "raw": MAX_SIDE}
     return [
         torch_side(PIL, "PIL", True),
-        torch_side(OPENCV, "OpenCV", True),
-        torch_side(TORCHVISION, "torchvision", True),
+        torch_side(OPENCV, "OpenCV"),
+        torch_side(TORCHVISION, "torchvision"),
         peer_side(DALI_REGION, "dali", is_region=True),
         peer_side(DALI_WHOLE, "dali", True, is_region=False),
         peer_side(FFCV_JPEG, "ffcv", True, store="jpeg"),

@@ -120,6 +120,7 @@ def test_json_markdown_and_page_hold_what_was_measured(tmp_path):
     assert "| fastload, keep " in tables.read_text("utf-8")
 
 
+@pytest.mark.soak
 def test_device_waits_for_a_loader_and_not_for_synthetic_batches():
     if importlib.util.find_spec("torchvision") is None:
         pytest.skip("needs torchvision")

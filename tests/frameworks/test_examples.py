@@ -36,7 +36,14 @@ def photos(tmp_path_factory) -> Path:
     return class_folders(tmp_path_factory.mktemp("photos"), count=12, classes=2)
 
 
-@pytest.mark.parametrize("script", OF_CLASS_FOLDERS)
+# Their imports alone take seconds.
+SLOW = ("train_fastai.py", "train_transformers.py")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(each, marks=pytest.mark.soak if each in SLOW else ()) for each in OF_CLASS_FOLDERS],
+)
 def test_example_trains_on_class_folders(script, photos, require_installed, run_programs, tmp_path):
     for package in OF_CLASS_FOLDERS[script]:
         require_installed(package)

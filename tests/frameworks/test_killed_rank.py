@@ -18,7 +18,7 @@ from tests.frameworks.killed_ranks import SAMPLES
 from tests.frameworks.programs import ROOT, environment
 
 # Each kills one of two ranks at another moment; a step takes about a millisecond.
-MOMENTS = [pytest.param(moment, marks=[] if moment < 2 else pytest.mark.soak) for moment in range(20)]
+MOMENTS = [pytest.param(moment, marks=[] if moment < 1 else pytest.mark.soak) for moment in range(20)]
 
 
 def started(ranks: int, folder: Path) -> list[subprocess.Popen[str]]:

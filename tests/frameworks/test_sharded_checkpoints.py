@@ -51,7 +51,7 @@ def saved(run_ranks):
     ("ranks", "ways"),
     [
         (1, ("torch", "accelerate")),
-        (4, ("torch",)),
+        pytest.param(4, ("torch",), marks=pytest.mark.soak),
         # Its import alone takes seconds in every rank.
         pytest.param(1, ("lightning",), marks=pytest.mark.soak),
         pytest.param(4, ("accelerate", "lightning"), marks=pytest.mark.soak),
