@@ -12,6 +12,7 @@ Nothing is lost: identifiers keep their zeros, `1e5` and `100000` stay two names
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
@@ -26,6 +27,7 @@ import numpy.typing as npt
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
+from fastload.sources._malformed import is_text, malformed
 from fastload.sources._walking import is_image
 from fastload.sources.files import NameTable, Values, list_files
 from fastload.sources.protocol import evenly_spaced
@@ -90,7 +92,7 @@ class TableColumn:
 
     def error(self, row: int, must: str, got: str, next_step: str) -> SourceError:
         """Return the error about a row, counted from 1."""
-        return SourceError(f"{self.table}, row {row}: {self.name} must {must}, got {got}: {next_step}")
+        return malformed(f"{self.table}, row {row}, {self.name}", must, got, next_step)
 
     def options(self, **effects: str) -> str:
         """Return the options that give the column a kind, with the effect of each."""
@@ -134,19 +136,27 @@ class TableColumn:
                 row = self.cells.index("") + 1
                 raise self.error(row, "be an integer, as in other rows", "an empty cell", step)
             _refuse_images(self)
-        for row, cell in enumerate(self.cells, 1):
-            try:
-                cell.encode()
-            except UnicodeEncodeError as error:
-                raise self.error(
-                    row, "be UTF-8", repr(os.fsencode(cell)), "save the table as UTF-8"
-                ) from error
+        if row := next((row for row, cell in enumerate(self.cells, 1) if not is_text(cell)), 0):
+            cell = os.fsencode(self.cells[row - 1])
+            raise self.error(row, "be UTF-8", repr(cell), "save the table as UTF-8")
         return TableField(Field(name, "text"), self.cells, f"text, {self.origin}")
 
     def _to_numbers(self) -> Numbers | None:
+        """Return the numbers of a column that holds them, or must; None for text."""
         if self.kind is None:
             return numbers_in(self.cells)
-        return _convert(self, self.kind) if self.kind in _CONVERSIONS else None
+        if self.kind not in _CONVERSIONS:
+            return None
+        dtype, convert, must = _CONVERSIONS[self.kind]
+        numbers: Numbers = np.empty(len(self.cells), dtype)
+        for row, cell in enumerate(self.cells, 1):
+            try:
+                numbers[row - 1] = convert(cell)
+            except ValueError:
+                others = {other: effect for other, effect in _NUMBER_OPTIONS.items() if other != self.kind}
+                step = f"correct it, or pack with {self.options(**others)}"
+                raise self.error(row, must, repr(cell), step) from None
+        return numbers
 
 
 def numbers_in(cells: Sequence[str]) -> Numbers | None:
@@ -198,20 +208,6 @@ def are_class_names(names: Sequence[str]) -> bool:
     return numbers_in(names) is None and not _look_like_decimals(names) and not are_files
 
 
-def _convert(column: TableColumn, kind: str) -> Numbers:
-    """Return the cells as numbers of a given kind; raise SourceError for the first that is not one."""
-    dtype, convert, must = _CONVERSIONS[kind]
-    numbers: Numbers = np.empty(len(column.cells), dtype)
-    for row, cell in enumerate(column.cells, 1):
-        try:
-            numbers[row - 1] = convert(cell)
-        except ValueError:
-            others = {other: effect for other, effect in _NUMBER_OPTIONS.items() if other != kind}
-            step = f"correct it, or pack with {column.options(**others)}"
-            raise column.error(row, must, repr(cell), step) from None
-    return numbers
-
-
 def _as_integer(cell: str) -> int:
     """Return the integer in a cell, however it is written; raise ValueError if int64 cannot hold it."""
     if _INTEGER.fullmatch(cell) and len(cell) <= _INT64_CHARACTERS and int(cell) in _INT64:
@@ -253,10 +249,10 @@ def _is_python_float(cell: str) -> bool:
 
 
 def _python_float(cell: str) -> str:
-    try:
+    """Return the number in a cell as Python writes it, "" for another text."""
+    with contextlib.suppress(ValueError):
         return repr(float(cell))
-    except ValueError:
-        return ""
+    return ""
 
 
 def _look_like_decimals(cells: Iterable[str]) -> bool:
@@ -271,37 +267,24 @@ def _look_like_decimals(cells: Iterable[str]) -> bool:
 
 
 def _empty_note(cells: NameTable) -> str:
-    empty = sum(1 for cell in cells if not cell)
-    if not empty:
-        return ""
-    count = "1 empty cell is" if empty == 1 else f"{empty:,} empty cells are"
-    return f", {count} NaN (the first in row {cells.index('') + 1})"
+    empty = [row for row, cell in enumerate(cells, 1) if not cell]
+    count = "1 empty cell is" if len(empty) == 1 else f"{len(empty):,} empty cells are"
+    return f", {count} NaN (the first in row {empty[0]})" if empty else ""
 
 
 def _refuse_images(column: TableColumn) -> None:
     """Raise SourceError if a cell names a file, or all are named like images, whether or not these exist."""
-    cells = column.cells
-    row = _first_image(column)
-    if row is None and _all_filled(cells, is_image):
-        row = next((number for number, cell in enumerate(cells, 1) if cell), None)
-    if row is not None:
-        options = column.options(path="stores the images as a field", text="stores their paths")
-        raise SourceError(
-            f"{column.table}, row {row}: {column.name} names a file, {cells[row - 1]!r}, so the kind of the "
-            f"column must be given: pack with {options}"
-        )
-
-
-def _first_image(column: TableColumn) -> int | None:
-    """Return the first row whose cell names an image file, or a sampled row that names another file."""
     cells, folder = column.cells, column.folder
-    for row, cell in enumerate(cells, 1):
-        if column.names_image(cell):
-            return row
-    for index in evenly_spaced(len(cells), _SAMPLED_CELLS):
-        if cells[index] and os.path.isfile(os.path.join(folder, cells[index])):
-            return index + 1
-    return None
+    sampled = (index + 1 for index in evenly_spaced(len(cells), _SAMPLED_CELLS) if cells[index])
+    rows = itertools.chain(
+        (row for row, cell in enumerate(cells, 1) if column.names_image(cell)),
+        (row for row in sampled if os.path.isfile(os.path.join(folder, cells[row - 1]))),
+        (row for row, cell in enumerate(cells, 1) if cell and _all_filled(cells, is_image)),
+    )
+    if row := next(rows, 0):
+        got = f"{cells[row - 1]!r}, which names a file"
+        options = column.options(path="stores the images as a field", text="stores their paths")
+        raise column.error(row, "hold labels, numbers or text", got, f"give its kind: pack with {options}")
 
 
 def _refuse_decimals(column: TableColumn) -> None:
@@ -310,10 +293,8 @@ def _refuse_decimals(column: TableColumn) -> None:
     if _look_like_decimals(cells):
         row = next(row for row, cell in enumerate(cells, 1) if cell and not _is_python_float(cell))
         options = column.options(float="numbers", text="names of classes")
-        raise SourceError(
-            f"{column.table}: {column.name} must hold numbers that can be written back unchanged, or names "
-            f"of classes, got neither: row {row} is {cells[row - 1]!r}: pack with {options}"
-        )
+        must = "hold numbers that can be written back unchanged, or names of classes"
+        raise column.error(row, must, repr(cells[row - 1]), f"pack with {options}")
 
 
 def free_field_name(header: str, taken: set[str]) -> str:

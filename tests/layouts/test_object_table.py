@@ -106,9 +106,9 @@ def test_a_malformed_box_is_named_with_its_row(tmp_path, cells):
         ("image,x,y,w,h,label\n0.jpg,30,20,45,35,a\n1.jpg,1,2,4,5,a\n", "got x1 y1 x2 y2"),
         ("image,x,y,w,h,label\n0.jpg,0.1,0.1,0.2,0.2,a\n", "got fractions"),
         ("image,xmin,ymin,xmax,ymax,label\n0.jpg,1,2,3,4,-1\n", "classes in the column 'label'"),
-        ("image,xmin,ymin,xmax,ymax,label\n0.jpg,1,2,3,4,\n", "row 1: label must have a value"),
+        ("image,xmin,ymin,xmax,ymax,label\n0.jpg,1,2,3,4,\n", "row 1, label: must have a value"),
         ("image,xmin,ymin,xmax,ymax,label\n0.jpg,,,,,\n", "a box in one row or more"),
-        ("image,xmin,ymin,xmax,ymax,label\n,1,2,3,4,a\n", "row 1: image must name an image"),
+        ("image,xmin,ymin,xmax,ymax,label\n,1,2,3,4,a\n", "row 1, image: must name an image"),
     ],
 )
 def test_a_table_whose_boxes_have_no_meaning_is_refused(tmp_path, text, message):

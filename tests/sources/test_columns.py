@@ -118,7 +118,7 @@ def test_an_empty_cell_among_floats_is_nan_and_noted(listed):
 
 def test_an_empty_cell_among_integers_is_refused_with_the_options(listed):
     with pytest.raises(
-        SourceError, match=r"t\.csv, row 2: x must be an integer, as in other rows, got an em"
+        SourceError, match=r"t\.csv, row 2, x: must be an integer, as in other rows, got an em"
     ) as caught:
         column(listed, "5", "", "7")
     assert "fill it in, or pack with --column x=float (empty is NaN) or --column x=text" in str(caught.value)
@@ -150,9 +150,7 @@ class TestLabels:
     @pytest.mark.parametrize("cells", [["0.50", "1.5"], ["1.0", "1"], ["0.5", "n/a"], ['"0,5"', '"1,5"']])
     def test_numbers_that_would_change_are_neither_floats_nor_classes(self, listed, header, cells):
         rows = [f"{row}.png,{cell}" for row, cell in enumerate(cells, 1)]
-        with pytest.raises(
-            SourceError, match=r"label must hold numbers .*: row \d is .*--column label=float"
-        ):
+        with pytest.raises(SourceError, match=r"row \d, label: must hold numbers .*--column label=float"):
             listed(header, *rows)
         names = {cell.strip('"') for cell in cells} | ({"0.10"} if header[0] == "1" else set())
         assert set(listed(header, *rows, kinds={"label": "text"}).classes) == names
@@ -181,7 +179,7 @@ class TestLabels:
     def test_every_row_has_a_label(self, listed, cells):
         with pytest.raises(
             SourceError,
-            match=r"row 2: label must have a value, got an empty cell: fill it in",
+            match=r"row 2, label: must have a value, got an empty cell: fill it in",
         ):
             listed("path,label", f"1.png,{cells[0]}", f"2.png,{cells[1]}")
 
@@ -190,16 +188,16 @@ class TestKinds:
     @pytest.mark.parametrize(
         ("kind", "cells", "message"),
         [
-            ("int", ["1", "1.5"], r"row 2: x must be an integer that int64 holds, got '1\.5'"),
-            ("int", ["1", ""], "row 2: x must be an integer that int64 holds, got ''"),
-            ("int", ["1", "9223372036854775808"], "row 2: x must be an integer"),
-            ("int", ["1", "1_0"], "row 2: x must be an integer"),
-            ("int", ["1", "9" * 5000], "row 2: x must be an integer"),
-            ("float", ["a"], r"row 1: x must be a number that float64 holds, or empty for NaN, got 'a'"),
-            ("float", ["1e999"], "row 1: x must be a number"),
-            ("float", ["1_0.5"], "row 1: x must be a number"),
-            ("float", ["9007199254740993"], "row 1: x must be a number"),
-            ("path", ["m1.png", ""], "row 2: x must name an image, got an empty cell"),
+            ("int", ["1", "1.5"], r"row 2, x: must be an integer that int64 holds, got '1\.5'"),
+            ("int", ["1", ""], "row 2, x: must be an integer that int64 holds, got ''"),
+            ("int", ["1", "9223372036854775808"], "row 2, x: must be an integer"),
+            ("int", ["1", "1_0"], "row 2, x: must be an integer"),
+            ("int", ["1", "9" * 5000], "row 2, x: must be an integer"),
+            ("float", ["a"], r"row 1, x: must be a number that float64 holds, or empty for NaN, got 'a'"),
+            ("float", ["1e999"], "row 1, x: must be a number"),
+            ("float", ["1_0.5"], "row 1, x: must be a number"),
+            ("float", ["9007199254740993"], "row 1, x: must be a number"),
+            ("path", ["m1.png", ""], "row 2, x: must name an image, got an empty cell"),
         ],
     )
     def test_a_value_that_does_not_fit_names_row_and_column(self, listed, kind, cells, message):
@@ -249,7 +247,9 @@ class TestImages:
         ],
     )
     def test_a_column_of_images_is_neither_text_nor_classes(self, listed, lines):
-        with pytest.raises(SourceError, match=r"t\.csv, row \d: \w+ names a file") as caught:
+        with pytest.raises(
+            SourceError, match=r"t\.csv, row \d, \w+: must hold .*, which names a file"
+        ) as caught:
             listed(*lines)
         shown = [option.split(" (")[0] for option in str(caught.value).split("--column ")[1:]]
         name, kind = shlex.split(shown[0])[0].split("=")
@@ -314,7 +314,7 @@ class TestImages:
 
     def test_names_of_missing_images_are_text_only_on_request(self, listed):
         rows = "path,label,original", "1.png,a,IMG_1.JPG", "2.png,b,IMG_2.JPG"
-        with pytest.raises(SourceError, match=r"row 1: original names a file.*--column original=text"):
+        with pytest.raises(SourceError, match=r"row 1, original: .* names a file.*--column original=text"):
             listed(*rows)
         source = listed(*rows, kinds={"original": "text"})
         assert list(source.values["original"]) == ["IMG_1.JPG", "IMG_2.JPG"]

@@ -219,14 +219,14 @@ def test_paths_and_class_names_need_not_be_utf_8(table, tmp_path):
         ("path,label\n", "must have a row for each image, got none"),
         ("path,label\n1.jpg,a\n2.jpg\n", "line 3: must have 2 cells as the first row has, got 1"),
         ("path,label\n1.jpg,a,b\n", "line 2: must have 2 cells as the first row has, got 3"),
-        ("path,label\n1.jpg,a\n,b\n", "row 2: path must name an image, got an empty cell"),
+        ("path,label\n1.jpg,a\n,b\n", "row 2, path: must name an image, got an empty cell"),
         (
             "path,label\n1.jpg,a\n2.jpg,\n",
-            "row 2: label must have a value, got an empty cell",
+            "row 2, label: must have a value, got an empty cell",
         ),
         ('path,label\n1.jpg,"a\n', "must be a row of a table, got unexpected end of data"),
         ("path,label\n1.jpg,a".encode("utf-16"), "must be UTF-8, got UTF-16"),
-        (b"path,label,note\n1.jpg,a,caf\xe9\n", r"row 1: note must be UTF-8, got b'caf\\xe9'"),
+        (b"path,label,note\n1.jpg,a,caf\xe9\n", r"row 1, note: must be UTF-8, got b'caf\\xe9'"),
         ("path,label\n1.jpg," + "a" * 200_000, "must be a row of a table, got field larger"),
     ],
 )
