@@ -155,10 +155,7 @@ class RemoteFolder:
     def stat(self, name: str) -> RemoteFile:
         """Return a file's size and version now."""
         found: dict[str, Any] = self._retried(name, lambda _: self._call("info", self._path(name)))
-        versions = (
-            found.get(each) for each in ("ETag", "etag", "mtime", "LastModified", "updated", "created")
-        )
-        version = next((str(each) for each in versions if each), None)
+        version = next((str(found[each]) for each in _VERSIONS if found.get(each)), None)
         size = found.get("size")
         return RemoteFile(None if size is None else int(size), version)
 
