@@ -25,24 +25,18 @@ def prepare(job: Mapping[str, Any]) -> Loading:
     photos = list_photos(job["source"])
     threads = max(1, job["workers"])
 
-    def load(photo: tuple[str, int]) -> tuple[np.ndarray, int]:
-        path, label = photo
-        return random_crop(np.fromfile(path, np.uint8), job["size"]), label
+    def load(batch: Sequence[tuple[str, int]]) -> tuple[np.ndarray, np.ndarray]:
+        images = [random_crop(np.fromfile(path, np.uint8), job["size"]) for path, _ in batch]
+        return np.stack(images), np.array([label for _, label in batch])
 
     def epoch() -> Iterator[Any]:
         random.shuffle(photos)
-        builder = PipelineBuilder().add_source(iter(photos)).pipe(load, concurrency=threads)
-        builder = builder.aggregate(job["batch_size"], drop_last=True).pipe(_collate).add_sink(3)
-        pipeline = builder.build(num_threads=threads + 1)
+        builder = PipelineBuilder().add_source(iter(photos)).aggregate(job["batch_size"], drop_last=True)
+        pipeline = builder.pipe(load, concurrency=threads).add_sink(3).build(num_threads=threads)
         with pipeline.auto_stop():
             yield from pipeline.get_iterator()
 
     return Loading(epoch, Stored(Path(job["source"])), {"SPDL": version("spdl")})
-
-
-def _collate(samples: Sequence[tuple[np.ndarray, int]]) -> tuple[np.ndarray, np.ndarray]:
-    images, labels = zip(*samples, strict=True)
-    return np.stack(images), np.array(labels)
 
 
 if __name__ == "__main__":
