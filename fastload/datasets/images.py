@@ -137,12 +137,6 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             raise
         return NotImplemented if images is None else [images, targets]
 
-    @property
-    def counts_draws(self) -> bool:
-        """True if a batch calls only fastload's code, whose random draws depend only on seed and index."""
-        is_own = self.target_transform is None and not self.substitutes_samples
-        return is_own and not self._pipeline().is_foreign
-
     def finish(self, images: torch.Tensor) -> torch.Tensor:
         """Apply the steps that `fetch_into` left for a device: ToDtype and Normalize at the transform's end.
 

@@ -225,11 +225,6 @@ class PackedDataset(ImageDataset):
         """See `ImageDataset`."""
         return NotImplemented if self.transforms is not None else super().fetch_into(indices, out)
 
-    @property
-    def counts_draws(self) -> bool:
-        """See `ImageDataset`."""
-        return self.transforms is None and super().counts_draws
-
     def _stored_images(self, positions: NDArray[np.int64]) -> RecordImages:
         if (seed := current_seed()) is not None:
             self._records.begin_epoch(seed)

@@ -162,7 +162,7 @@ class TorchView:
         stateful: The wrapper of an iterable dataset; None for other datasets.
         finish: The dataset's last step for a batch that is on its device, if any.
         order: Order of the epoch's remaining batches, and of all batches of later epochs.
-        draws_nothing: Returns whether making a batch is known not to use the global generators.
+        draws_nothing: Whether making a batch is known not to use the global generators.
     """
 
     def __init__(self, view: LoaderView, start: EpochStart, iterator: EpochIterator) -> None:
@@ -174,10 +174,7 @@ class TorchView:
         has_finish = fills and view.device is not None and hasattr(inner, "finish")
         self.make = BatchMaker(view.collate_fn, view.is_batched, dataset if fills else None, has_finish)
         self.finish = inner.finish if has_finish else None
-        self.draws_nothing: Callable[[], bool] = lambda: not has_own_collate and _is_plain(inner)
-        if fills and type(inner).__module__.startswith("fastload."):
-            # Evaluated for each batch, because the dataset's transforms may be changed at any time.
-            self.draws_nothing = lambda: bool(inner.counts_draws)
+        self.draws_nothing = not has_own_collate and _is_plain(inner)
         self.stateful: StatefulIterable | None = None
         is_seeded = False
         if view.is_iterable and not isinstance(dataset, IterDataPipe):
