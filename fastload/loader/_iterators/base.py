@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, IterDataPipe, TensorDataset, default_
 
 from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._device import moved_to
-from fastload.loader._iterators.looking_ahead import looking_ahead, reads_ahead
+from fastload.loader._iterators.looking_ahead import ReadsAhead, looking_ahead, reads_ahead
 from fastload.loader._resume.drawing import TRANSFORMS, DrawsAhead, derived_seed, generators_of, has_drawn
 from fastload.loader._resume.progress import Progress
 from fastload.loader._transport.filling import (
@@ -87,8 +87,9 @@ class EpochIterator:
 
 
 class BatchOrder:
-    """Index sampler of an epoch's remaining batches: a BatchTask for each, if for workers or with a seed.
+    """Index sampler of an epoch's remaining batches.
 
+    It yields a BatchTask for each batch that workers make or that has a seed, else the indices alone.
     `is_seeded` tells whether the dataset has transforms that draw from the epoch's seed. `iterator`, a weak
     proxy, knows the progress and the seed of its latest epoch.
 
@@ -107,7 +108,7 @@ class BatchOrder:
         self._generators = generators_of(view) if start.seeds_batches else []
         self.draws_at_once = False
         # Of the latest epoch: kept until the next one begins, or the iterator is dropped.
-        self._ahead: Any = None
+        self._ahead: ReadsAhead | None = None
 
     def __iter__(self) -> Iterator[Any]:
         # Called here, not with the first batch, because a sampler may make its draws in `__iter__`.
