@@ -233,7 +233,8 @@ class PackedDataset(ImageDataset):
     @property
     def _stored(self) -> RecordReader | CachedRecords:
         """The records, from the shards or through the cache."""
-        return self._cached_samples or self._records
+        cached = self._cached_samples
+        return cached if isinstance(cached, CachedRecords) else self._records
 
     def _through_store(self, opening: Opening) -> CachedRecords:
         return CachedRecords(self._records, self._encoding, opening)
