@@ -119,7 +119,7 @@ def unread_headers(count: int) -> Headers:
 class FileImages:
     """Images in files, at `positions`, read directly or through a cache; see `BatchSource`.
 
-    `path` returns the path of a file, for messages, and `read` its content.
+    `path` returns the path of a file, for messages, and `read` its content, if there is no cache.
 
     Raises:
         SourceError: A file cannot be read.
@@ -141,7 +141,7 @@ class FileImages:
         self._headers = headers
         self._cached = cached
         self._path = path
-        self._read_file = read
+        self._read_file = read if cached is None else cached.read
         self._positions = positions
         self._reducing_gap = reducing_gap
         self._files: dict[int, bytes] = {}

@@ -34,6 +34,13 @@ class FilesDataset(ImageDataset):
         self.__dict__.update(state)
         self._headers = unread_headers(len(self))
 
+    @property
+    def _cached_files(self) -> CachedFiles | None:
+        """The files through the store; None without one."""
+        cached = self._cached_samples
+        assert cached is None or isinstance(cached, CachedFiles)
+        return cached
+
     @abstractmethod
     def _files(self) -> FileList:
         """Return the files."""

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fastload.datasets._batch_source import RecordImages, StoredImages
 from fastload.datasets.batch import Pixels
 from fastload.datasets.cache._choose import CacheReport, Form
-from fastload.datasets.cache._filling import start_filling
+from fastload.datasets.cache._filling import start_filling, why_ended
 from fastload.datasets.cache._samples import ReadCounts
 from fastload.datasets.cache.options import Cache
 from fastload.errors import AccessError, DamageError, DecodeError, FormatError, OptionError
@@ -45,7 +45,7 @@ _CHECK_INTERVAL_S = 1.0
 # In the process that packs.
 _FILLING_MODULE = "fastload.packing._filling"
 
-_PER_PROCESS = ("_source", "_process", "_was_killed", "_reader", "_is_stored", "_counts", "_is_given_up")
+_PER_PROCESS = ("_source", "_process", "_reader", "_is_stored", "_counts", "_is_given_up")
 
 # The caches of this process: two datasets of the same files share one.
 _opened: weakref.WeakValueDictionary[str, DiskCache] = weakref.WeakValueDictionary()
@@ -101,7 +101,6 @@ class DiskCache:
     def _prepare(self, source: CacheableFiles | None) -> None:
         self._source = source
         self._process: subprocess.Popen[bytes] | None = None
-        self._was_killed = False
         self._reader: RecordReader | None = None
         self._is_stored: NDArray[np.bool_] = np.zeros(0, bool)
         self._encoding: Encoding = Keep()
@@ -136,7 +135,7 @@ class DiskCache:
     def images(self, positions: NDArray[np.int64], files: Files, reducing_gap: float | None) -> StoredImages:
         """Return the images at some positions: from the copy if it has them, else from `files`."""
         reader = self._reader
-        if reader is not None and not (reducing_gap is not None and self._encoding.name == "raw"):
+        if reader is not None:
             is_stored = self._is_stored[positions]
             try:
                 images = _PartlyStored(
@@ -222,13 +221,11 @@ class DiskCache:
     def _fill(self, source: CacheableFiles) -> None:
         """Start the process that makes the copy, unless another one does."""
         if self._process is not None:
-            if (code := self._process.poll()) is None or self._folder.dataset(self._name).is_dir():
-                return
-            if code >= 0 or self._was_killed:
-                self.failure = self._reason_of_end(code)
-                return
-            # Killed by a signal, perhaps for lack of memory: another process continues, once.
-            self._was_killed, self._process = True, None
+            code = self._process.poll()
+            if code is not None and not self._folder.dataset(self._name).is_dir():
+                reason = self._folder.description(self._name).get("stopped")
+                self.failure = str(reason or f"{why_ended(code)}; the next run resumes it")
+            return
         try:
             lock = self._folder.lock(self._name)
             if lock is None:
@@ -241,12 +238,6 @@ class DiskCache:
                 os.close(lock)  # the process holds it now
         except OSError as error:
             self.failure = f"no process could be started to fill it ({error})"
-
-    def _reason_of_end(self, code: int) -> str:
-        if code < 0:
-            return f"the process that fills it was killed twice (signal {-code}); the next run resumes it"
-        reason = self._folder.description(self._name).get("stopped")
-        return str(reason or f"the process that fills it ended with code {code}")
 
     def _give_up(self, error: Exception) -> None:
         """Read files from now on; the next process that opens a damaged copy makes a new one."""

@@ -103,10 +103,8 @@ class FolderDataset(FilesDataset):
         self.source.files.prefetch(indices)
 
     def _stored_images(self, positions: NDArray[np.int64]) -> FileImages:
-        cached = self._cached_samples
-        read = self.source.files.read if cached is None else cached.read
-        indices = positions.tolist()
-        return FileImages(self._path, read, indices, self._headers, self.reducing_gap, cached)
+        read, indices = self.source.files.read, positions.tolist()
+        return FileImages(self._path, read, indices, self._headers, self.reducing_gap, self._cached_files)
 
     def _path(self, index: int) -> str:
         return os.path.join(self.root, self.source.key(index))

@@ -137,12 +137,6 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             raise
         return NotImplemented if images is None else [images, targets]
 
-    @property
-    def counts_draws(self) -> bool:
-        """True if a batch calls only fastload's code, whose random draws depend only on seed and index."""
-        is_own = self.target_transform is None and not self.substitutes_samples
-        return is_own and not self._pipeline().is_foreign
-
     def finish(self, images: torch.Tensor) -> torch.Tensor:
         """Apply the steps that `fetch_into` left for a device: ToDtype and Normalize at the transform's end.
 
@@ -177,6 +171,8 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         if option is None:
             self.close_cache()
             return self.cached
+        if self.lies_in_memory:
+            raise OptionError("a dataset that lies in memory needs no cache: leave cache out")
         measured = measured or Measured()
         if option.form == "decoded" and self.reducing_gap is not None:
             raise OptionError(
@@ -201,7 +197,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         return self.cached
 
     def fill_cache(self) -> None:
-        """Start reading the missing samples in the background, as making a batch does."""
+        """Start reading the missing samples in the background; making a batch calls this too."""
         if self._disk_cache is not None:
             self._disk_cache.refresh()
         if (samples := self._open_cache.samples) is not None:
@@ -219,20 +215,20 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     #: True if a sample that cannot be made is replaced by another.
     substitutes_samples = False
 
-    #: True if a cache would be a second copy in memory.
+    #: True if a cache would be a second copy in memory; otherwise, the next three methods are needed.
     lies_in_memory = False
 
-    @abstractmethod
     def _extent(self, wants_pixels: bool) -> Extent:
         """Return the size of the dataset; that of its pixels, which may have to be read, only if wanted."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _through_store(self, opening: Opening) -> CachedFiles | CachedRecords:
         """Return the dataset's samples through a store."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _cacheable_files(self) -> CacheableFiles:
         """Return the files for a cache on the disk; raise OptionError if the images are not files."""
+        raise NotImplementedError
 
     @abstractmethod
     def _stored_images(self, positions: NDArray[np.int64]) -> StoredImages:
@@ -247,12 +243,9 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         """Return the targets as one array if they are integers within the range of int64."""
 
     @property
-    def _cached_samples(self) -> Any:
+    def _cached_samples(self) -> CachedFiles | CachedRecords | None:
         """The samples through the store; None without one."""
-        samples = self._open_cache.samples
-        # Cached pixels are of no use if a reducing_gap was set after the cache was opened.
-        is_useless = samples is not None and samples.holds_pixels and self.reducing_gap is not None
-        return None if is_useless else samples
+        return self._open_cache.samples
 
     def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
         """Return the samples at valid positions."""

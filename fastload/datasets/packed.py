@@ -225,11 +225,6 @@ class PackedDataset(ImageDataset):
         """See `ImageDataset`."""
         return NotImplemented if self.transforms is not None else super().fetch_into(indices, out)
 
-    @property
-    def counts_draws(self) -> bool:
-        """See `ImageDataset`."""
-        return self.transforms is None and super().counts_draws
-
     def _stored_images(self, positions: NDArray[np.int64]) -> RecordImages:
         if (seed := current_seed()) is not None:
             self._records.begin_epoch(seed)
@@ -238,7 +233,8 @@ class PackedDataset(ImageDataset):
     @property
     def _stored(self) -> RecordReader | CachedRecords:
         """The records, from the shards or through the cache."""
-        return self._cached_samples or self._records
+        cached = self._cached_samples
+        return cached if isinstance(cached, CachedRecords) else self._records
 
     def _through_store(self, opening: Opening) -> CachedRecords:
         return CachedRecords(self._records, self._encoding, opening)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import functools
 import os
 import warnings
 from collections import deque
@@ -71,44 +72,33 @@ def moved(
     Tensors are found in mappings, lists, tuples, named tuples and dataclasses. Other objects with a method
     `to`, such as a PackedSequence, are replaced by `move_object`.
     """
-    # Containers and their replacements, by identity: a container that contains itself still does afterwards.
-    made: dict[int, tuple[Any, Any]] = {}
-
-    def remember(data: Any, replacement: Any) -> Any:
-        made[id(data)] = data, replacement
-        return replacement
-
-    def apply(data: Any) -> Any:
-        if isinstance(data, torch.Tensor):
-            return move(data)
-        if isinstance(data, str | bytes | bytearray):
-            return data
-        if id(data) in made:
-            return made[id(data)][1]
-        if callable(getattr(data, "to", None)):
-            return move_object(data)
-        if isinstance(data, Mapping):
-            is_plain = type(data) is dict or not isinstance(data, MutableMapping)
-            mapping = remember(data, {} if is_plain else copy.copy(data))
-            for key, value in data.items():
-                mapping[key] = apply(value)
-            return mapping
-        if isinstance(data, tuple):
-            values = [apply(value) for value in data]
-            return type(data)(*values) if hasattr(data, "_fields") else tuple(values)
-        if isinstance(data, MutableSequence):
-            sequence = remember(data, copy.copy(data))
-            for index, value in enumerate(data):
-                sequence[index] = apply(value)
-            return sequence
-        if dataclasses.is_dataclass(data) and not isinstance(data, type):
-            record = remember(data, copy.copy(data))
-            for field in dataclasses.fields(data):
-                object.__setattr__(record, field.name, apply(getattr(data, field.name)))
-            return record
+    if isinstance(data, torch.Tensor):
+        return move(data)
+    if isinstance(data, str | bytes | bytearray):
         return data
-
-    return apply(data)
+    if callable(getattr(data, "to", None)):
+        return move_object(data)
+    again = functools.partial(moved, move=move, move_object=move_object)
+    if isinstance(data, Mapping):
+        is_plain = type(data) is dict or not isinstance(data, MutableMapping)
+        mapping: Any = {} if is_plain else copy.copy(data)
+        for key, value in data.items():
+            mapping[key] = again(value)
+        return mapping
+    if isinstance(data, tuple):
+        values = map(again, data)
+        return type(data)(*values) if hasattr(data, "_fields") else tuple(values)
+    if isinstance(data, MutableSequence):
+        sequence = copy.copy(data)
+        for index, value in enumerate(data):
+            sequence[index] = again(value)
+        return sequence
+    if dataclasses.is_dataclass(data) and not isinstance(data, type):
+        record = copy.copy(data)
+        for field in dataclasses.fields(data):
+            object.__setattr__(record, field.name, again(getattr(data, field.name)))
+        return record
+    return data
 
 
 def moved_to(data: Any, device: torch.device) -> Any:

@@ -97,7 +97,7 @@ class StepClock:
         steps_s: The step after each of these waits; the last one may be missing.
 
     Args:
-        on_long_waits: Called with the clock, once, after a second of waits; its time is no step's.
+        on_long_waits: Called with the clock, once, after a second of waits; no step includes this time.
         hands_samples: Whether each "batch" is one sample.
     """
 

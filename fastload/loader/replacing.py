@@ -32,7 +32,7 @@ _ARGUMENTS_BEFORE_WORKERS = 5
 class ScriptsLoader(DataLoader[Any]):
     """Loader of a script that imports fastload's DataLoader itself, which leaves nothing to replace."""
 
-    # The plain method: in a script that is run, DataLoader's own records what it has replaced.
+    # The original method: DataLoader's is replaced while a script runs, by one that records its loaders.
     _begin = DataLoader._begin
 
 

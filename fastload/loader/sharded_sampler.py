@@ -12,7 +12,8 @@ from torch.utils.data import Dataset, IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from fastload.errors import OptionError
-from fastload.loader._sharding.order import EpochOrder, Sequential, Shuffled, ShuffledWindows
+from fastload.loader._sharding.order import EpochOrder, ShuffledWindows
+from fastload.loader._sharding.permutation import Permutation
 from fastload.loader._sharding.shares import Share, share_of
 
 _ENDS = ("pad", "drop", "exact")
@@ -34,9 +35,9 @@ class ShardedSampler(DistributedSampler[int]):
         num_replicas, rank: The number of ranks that get different samples, and which of them this is. None:
             those of torch.distributed, which may be initialised later; one rank if it never is.
         shuffle: Whether the order is random.
-        seed: What the order depends on, beside the epoch; the same on all ranks.
-        drop_last: With `ends` unset, whether `"drop"` is meant rather than `"pad"`.
-        ends: What happens if the samples cannot be dealt out evenly: `"pad"`, some are repeated; `"drop"`,
+        seed: Determines the order together with the epoch; the same on all ranks.
+        drop_last: If `ends` is unset: `"drop"` instead of `"pad"`.
+        ends: Treatment of samples that cannot be dealt out evenly: `"pad"`, some are repeated; `"drop"`,
             some are left out; `"exact"`, each is given once, so that ranks may have different numbers of
             batches (see `torch.distributed.algorithms.join.Join`).
         weights: One number for each rank, in proportion to which they get samples: batch sizes, for example.
@@ -107,9 +108,9 @@ class ShardedSampler(DistributedSampler[int]):
 
     @property
     def _share(self) -> Share:
-        """This rank's share, by torch.distributed as soon as it is initialised.
+        """This rank's share, by torch.distributed once that is initialised, unless ranks were given.
 
-        Frameworks such as Lightning start the ranks when they are given the loader.
+        Frameworks such as Lightning start the ranks only after they have received the loader.
         """
         if self._follows_torch and _is_initialised():
             self._follows_torch = False  # also when torch.distributed has ended
@@ -136,7 +137,7 @@ class ShardedSampler(DistributedSampler[int]):
         for first in range(0, count, _AT_ONCE):
             numbers = np.arange(first, min(first + _AT_ONCE, count))
             positions = begin + self._share.positions(numbers)
-            yield from order.samples(positions % samples).tolist()
+            yield from order(positions % samples).tolist()
 
     def __len__(self) -> int:
         """Return `num_samples`, also if the next iteration continues an epoch."""
@@ -183,11 +184,11 @@ class ShardedSampler(DistributedSampler[int]):
         return rounds * self._share.round_size
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the next iteration begins; that of a DataLoader also tells how far it has come."""
+        """Return where the next iteration begins; a DataLoader's state also has the progress within it."""
         return {"version": _VERSION, "epoch": self.epoch, "position": self._position, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next iteration begin where a state says, on any number of ranks.
+        """Make the next iteration begin at a saved position, on any number of ranks.
 
         Raises:
             OptionError: The state is invalid, or of another order.
@@ -211,7 +212,7 @@ class ShardedSampler(DistributedSampler[int]):
             ) from error
 
     def _identity(self) -> dict[str, Any]:
-        """Return all that the order depends on, beside the epoch."""
+        """Return the values that determine the order together with the epoch."""
         samples = len(self.dataset)  # type: ignore[arg-type]
         return {"samples": samples, "seed": self.seed, "shuffle": self.shuffle, "window": self.window}
 
@@ -226,9 +227,9 @@ class ShardedSampler(DistributedSampler[int]):
     def _order(self, epoch: int) -> EpochOrder:
         samples = len(self.dataset)  # type: ignore[arg-type]
         if not self.shuffle or samples == 0:
-            return Sequential()
+            return lambda positions: positions
         if self.window is None:
-            return Shuffled(samples, self.seed, epoch)
+            return Permutation(samples, (self.seed, epoch))
         return ShuffledWindows(self._shard_sizes(), self.window, self.seed, epoch)
 
     def _shard_sizes(self) -> Sequence[int]:

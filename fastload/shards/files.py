@@ -16,7 +16,6 @@ from fastload.shards._entries import ShardEntry
 TOO_MANY_OPEN = frozenset({errno.EMFILE, errno.ENFILE})
 # Errors of this process, not of the file: with another user, permissions or a higher limit it could be read.
 _PROCESS_ERRORS = TOO_MANY_OPEN | {errno.EACCES, errno.EPERM, errno.ENOMEM}
-_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
 
 
 class Stamp(NamedTuple):
@@ -84,11 +83,6 @@ def unreadable(path: Path, error: OSError) -> AccessError | DamageError:
     if error.errno in _PROCESS_ERRORS:
         return AccessError(
             f"{path}: cannot be read ({reason}): it may be intact; 'ls -ld' shows who may read it"
-        )
-    if error.errno in _ABSENT and not os.path.exists(path.parent):
-        return DamageError(
-            f"{path}: cannot be read ({reason}): the dataset was removed or moved since it was opened: "
-            "open it at its new place"
         )
     return DamageError(
         f"{path}: cannot be read ({reason}): the manifest lists it, restore it from a copy, or pack again"

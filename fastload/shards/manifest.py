@@ -166,11 +166,6 @@ def _parse(data: bytes, where: str) -> JsonValue:
 
 
 def _check_version(version: Any, where: str) -> None:
-    if type(version) is int and 1 <= version < _OLDEST_VERSION:
-        raise FormatError(
-            f"{where}: its format version is {version}, from before the first release; this release reads "
-            f"{_OLDEST_VERSION} to {FORMAT_VERSION}: pack again from the source"
-        )
     if type(version) is not int or not _OLDEST_VERSION <= version <= FORMAT_VERSION:
         raise FormatError(
             f"{where}: its format version is {version!r}, this release reads {_OLDEST_VERSION} to "

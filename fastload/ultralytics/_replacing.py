@@ -65,7 +65,7 @@ def replacements(rank_programs: list[str]) -> list[tuple[Any, str, Any]]:
 def _init(self: Any, *args: Any, **options: Any) -> None:
     if is_plain_collation(options.get("collate_fn")):
         dataset = options.get("dataset")
-        # Asked here, so that workers need not say it.
+        # Asked here, so that the reason is logged once and not by each worker.
         reason = why_plain(dataset) if isinstance(dataset, BaseDataset) else ""
         options["collate_fn"] = Batches(reason)
         options["worker_init_fn"] = BatchesInWorker(options.get("worker_init_fn"))

@@ -13,7 +13,6 @@ import torch
 from torch.utils.data import Dataset
 
 import fastload
-from fastload.loader._device import moved
 from fastload.loader.clock import size_of
 from tests.loader.datasets import Rows
 from tests.loader.tuning.deciding import planned
@@ -156,9 +155,6 @@ def test_batch_that_contains_itself_is_handed_out(kind):
             assert torch.equal(tensor, TENSOR)
             assert is_met_again
         assert loader.report().verdict
-    tensor, is_met_again = first_tensor(moved(cycles()[kind], lambda one: one + 1))
-    assert is_met_again
-    assert torch.equal(tensor, TENSOR + 1)
 
 
 def deep(samples: Any) -> Any:

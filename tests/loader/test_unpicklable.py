@@ -1,11 +1,11 @@
-"""Errors for objects that cannot be sent to new worker processes name the object and its place."""
+"""Errors for objects that cannot be sent to new worker processes name the argument and the reason."""
 
 from __future__ import annotations
 
 import functools
 import multiprocessing
 import pickle
-import re
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import fastload
-from fastload.loader._transport.picklable import unpicklable_part
+from fastload.loader._transport.picklable import why_not_picklable
 from tests.loader.datasets import Rows
 from tests.loader.tuning.deciding import planned
 from tests.loader.tuning.seen import numbers
@@ -55,52 +55,40 @@ def local() -> Any:
 double = lambda value: 2 * value  # noqa: E731
 
 PARTS = {
-    "lambda": (
-        lambda: {"transform": SimpleNamespace(steps=[len, lambda x: x])},
-        r"transform\.steps\[1\].*lambda",
-    ),
-    "named lambda": (lambda: {"transform": double}, r"transform .*a lambda of .*test_unpicklable.py, line"),
-    "file": (lambda: {"files": {"a": [open(__file__)]}}, r"files\['a'\]\[0\].*TextIOWrapper"),  # noqa: SIM115
-    "local": (lambda: {"made": local()}, r"made .*Local"),
-    "partial": (
-        lambda: {"transform": functools.partial(pow, 2, mod=threading.Lock())},
-        r"transform .*partial.*lock",
-    ),
-    "bound": (
-        lambda: {"transform": Holding(lock=threading.Lock()).__len__},
-        r"transform\.__self__\.lock.*lock",
-    ),
-    "slots": (lambda: {"box": Slotted((1, threading.Lock()))}, r"box .*Slotted.*lock"),
-    "generator": (lambda: {"numbers": (number for number in ())}, r"numbers .*generator"),
+    "lambda": (lambda: {"transform": SimpleNamespace(steps=[len, lambda x: x])}, "lambda"),
+    "file": (lambda: {"files": {"a": [open(__file__)]}}, "TextIOWrapper"),  # noqa: SIM115
+    "local": (lambda: {"made": local()}, "Local"),
+    "partial": (lambda: {"transform": functools.partial(pow, 2, mod=threading.Lock())}, "lock"),
+    "bound": (lambda: {"transform": Holding(lock=threading.Lock()).__len__}, "lock"),
+    "slots": (lambda: {"box": Slotted((1, threading.Lock()))}, "lock"),
+    "generator": (lambda: {"numbers": (number for number in ())}, "generator"),
 }
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file")
 @pytest.mark.parametrize("part", PARTS)
-def test_innermost_part_is_named(part):
-    make, pattern = PARTS[part]
-    found = unpicklable_part(Holding(rows=torch.zeros(5), **make()), "dataset")
-    assert re.match(rf"dataset\.{pattern}", found), found
+def test_reason_is_that_of_pickle(part):
+    make, kind = PARTS[part]
+    assert kind in why_not_picklable(Holding(rows=torch.zeros(5), **make()))
 
 
-def test_part_that_contains_itself_is_found_too():
-    itself: dict[str, Any] = {"lock": None}
-    itself.update(itself=itself, lock=threading.Lock())
-    assert unpicklable_part(itself, "itself").startswith("itself['lock'] cannot be pickled")
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="pickle notes places from Python 3.14 on")
+def test_reason_tells_the_place_where_pickle_notes_it():
+    assert "transform" in why_not_picklable(Holding(transform=double))
 
 
 def test_objects_that_only_new_processes_can_receive_are_not_named():
     context = multiprocessing.get_context("spawn")
     held = {"lock": context.Lock(), "queue": context.Queue(), "rows": torch.zeros(3)}
-    assert unpicklable_part(Holding(**held), "dataset") == ""
-    assert unpicklable_part(Careful(transform=double, file=threading.Lock()), "dataset") == ""
+    assert why_not_picklable(Holding(**held)) == ""
+    assert why_not_picklable(Careful(transform=double, file=threading.Lock())) == ""
 
 
 @pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        (r"dataset\.transform", {"dataset": Holding(transform=double)}),
+        ("dataset", {"dataset": Holding(transform=double)}),
         ("collate_fn", {"collate_fn": lambda samples: samples}),
         ("worker_init_fn", {"worker_init_fn": lambda worker: None}),
     ],
@@ -133,4 +121,4 @@ def test_tuned_loader_does_without_workers(persistent):
     plan = planned(fastload.DataLoader(Holding(transform=double), multiprocessing_context="spawn"), 1)
     list(plan)
     assert plan.plan.num_workers.value == 0
-    assert "dataset.transform cannot be pickled" in plan.plan.num_workers.reason
+    assert "dataset cannot be pickled" in plan.plan.num_workers.reason

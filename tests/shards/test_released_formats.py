@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fastload
-from fastload.shards.manifest import FORMAT_VERSION, MANIFEST_NAME
+from fastload.shards.manifest import FORMAT_VERSION
 from tests.folders import encoded
 
 DATA = Path(__file__).resolve().parent.parent / "data"
@@ -73,13 +73,6 @@ def test_labels_of_version_2_are_read(container):
         assert abs(green - rows * 10).mean() < 3
         assert abs(blue - columns * 8).mean() < 3
     assert fastload.verify(path).damages == ()
-
-
-def test_unreleased_format_1_must_be_packed_again(tmp_path):
-    newest = DATA / "format2-hdf5.fl" / MANIFEST_NAME
-    (tmp_path / MANIFEST_NAME).write_bytes(newest.read_bytes().replace(b'"version": 2', b'"version": 1'))
-    with pytest.raises(fastload.FormatError, match=r"version is 1.*pack again"):
-        fastload.PackedDataset(tmp_path)
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ def attach(
 
 
 def find_shared(cache: Cache, extent: Extent) -> CacheReport | None:
-    """Return the choice of this user's other processes that now cache the dataset; None if there are none.
+    """Return the choice with which other processes of this user cache the dataset now; None if none does.
 
     If each rank measured by itself, ranks could choose differently, and would measure a busy disk.
     """

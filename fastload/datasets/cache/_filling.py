@@ -52,7 +52,6 @@ class Filler:
     def __init__(self) -> None:
         self._next_check_s: float | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._was_killed = False
         self.failure = ""
 
     def ensure_running(self, samples: CachedSamples) -> None:
@@ -64,13 +63,9 @@ class Filler:
             return
         self._next_check_s = now + _CHECK_INTERVAL_S
         # In a forked child, the parent's process seems to have ended; its lock prevents a second one.
-        if self._process is not None and self._process.poll() is not None:
-            code = self._process.returncode
-            if code > 0 or (code < 0 and self._was_killed):
-                ended = f"ended with code {code}" if code > 0 else f"was killed twice (signal {-code})"
-                self.failure = f"the process that fills it {ended}"
-            # Killed by a signal, perhaps for lack of memory: another process continues, once.
-            self._was_killed, self._process = self._was_killed or code < 0, None
+        if self._process is not None and (code := self._process.poll()) is not None:
+            self._process = None
+            self.failure = why_ended(code) if code else ""
         store = samples.store
         if self._process is not None or self.failure or store.is_filled:
             return
@@ -117,6 +112,12 @@ def start_filling(owner: object, module: str, job: Any, *descriptors: int) -> su
         )
     weakref.finalize(owner, _end, process, os.getpid())
     return process
+
+
+def why_ended(code: int) -> str:
+    """Return how the process that fills a cache has ended, as a clause."""
+    how = f"was killed (signal {-code})" if code < 0 else f"ended with code {code}"
+    return f"the process that fills it {how}"
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:

@@ -86,8 +86,6 @@ class Resident(Dataset[Any]):
     A batch is made with the transform that the dataset has at that time.
     """
 
-    counts_draws = True  # see `ImageDataset`
-
     def __init__(self, pixels: torch.Tensor, targets: torch.Tensor, dataset: ImageDataset) -> None:
         self.pixels = pixels
         self.targets = targets

@@ -32,8 +32,6 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     _held: tuple[Any, ...]
     _compiled: CompiledTransform
 
-    counts_draws = False  # torch's generators draw, in the order of the samples
-
     def __init__(self, theirs: Any, images: ImageDataset) -> None:
         super().__init__(
             theirs,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,8 +45,8 @@ def described(dataset: Any, outer: tuple[Any, ...] = ()) -> list[str]:
         late = [_LATE] if dataset.decodes_late else []
         return [name, *indented(late + description_of(dataset.compiled_transform))]
     if isinstance(dataset, ConcatDataset):
-        parts = [described(part, (*outer, dataset)) for part in dataset.datasets]
-        return ["ConcatDataset", *indented(_each_once(parts))]
+        parts = (described(part, (*outer, dataset)) for part in dataset.datasets)
+        return ["ConcatDataset", *indented([line for lines in parts for line in lines])]
     lines = [name]
     for attribute, part in compiled_attributes(dataset).items():
         if any(part is each for each in (*outer, dataset)):
@@ -67,16 +66,6 @@ def described(dataset: Any, outer: tuple[Any, ...] = ()) -> list[str]:
         first, *others = described(held, (*outer, dataset))
         return [f"{name} of {first}", *others]
     return [name, f"  left as it is: {why_left(dataset)}"]
-
-
-def _each_once(parts: list[list[str]]) -> list[str]:
-    """Return the lines that describe the parts of a dataset; equal parts are described once."""
-    counts = Counter(map("\n".join, parts))
-    lines = []
-    for text, count in counts.items():
-        name, *others = text.split("\n")
-        lines += [name if count == 1 else f"{count} x {name}", *others]
-    return lines
 
 
 def description_of(transform: CompiledTransform) -> list[str]:

@@ -129,9 +129,7 @@ def known_first(steps: Sequence[Step]) -> int:
         else:
             is_last = all(later.kind == "erase" or later.name == "ToPureTensor" for later in steps[place:])
             is_known = step.kind == "erase" and form != "image" and is_last
-        if not is_known or (
-            step.kind in ("region", "pixels") and _changes_class(step) and _is_tv_image(steps[:place], steps)
-        ):
+        if not is_known:
             return place
     return len(steps)
 
@@ -171,34 +169,14 @@ def _rescale_of(rescalings: Sequence[Any]) -> Rescale | None:
 
 def _wrapper_of(conversions: Sequence[Step]) -> Callable[[torch.Tensor], Any]:
     """Return a function that gives a finished tensor the class that torchvision's conversions would."""
-    if not _is_tv_image(conversions, conversions):
+    names = {step.name for step in conversions}
+    # Arithmetic of version 1 returns plain tensors.
+    is_all_v2 = all(is_v2(step.theirs) for step in conversions if step.rescaling is not None)
+    if "ToImage" not in names or "ToPureTensor" in names or not is_all_v2:
         return lambda tensor: tensor
     from torchvision import tv_tensors
 
     return lambda tensor: tv_tensors.Image(tensor)
-
-
-def _is_tv_image(done: Sequence[Step], steps: Sequence[Step]) -> bool:
-    """Return True if the steps `done` so far make a tv_tensors.Image, and its class matters in the end."""
-    if any(step.name == "ToPureTensor" for step in steps):
-        return False
-    is_image = False
-    dtype = torch.uint8
-    for step in done:
-        if step.name == "ToImage":
-            is_image = True
-        elif step.rescaling is not None:
-            after = getattr(step.rescaling, "dtype", None)
-            # Transforms of version 1 return plain tensors, unless they change nothing.
-            is_image = is_image and (is_v2(step.theirs) or after == dtype)
-            dtype = after or dtype
-    return is_image
-
-
-def _changes_class(step: Step) -> bool:
-    """Return True for a transform of version 1: some of its results are no longer a tv_tensors.Image."""
-    held = [inner for each in getattr(step.theirs, "transforms", ()) for inner in steps_of(each)]
-    return any(map(_changes_class, held)) if held else not is_v2(step.theirs)
 
 
 def _grey_channels(conversions: Sequence[Step]) -> int:

@@ -69,14 +69,6 @@ class LazyImage(PIL.Image.Image):
         pixels = np.asarray(image)
         return cls.of(pixels[:, :, None] if pixels.ndim == 2 else pixels, image.info.copy)
 
-    @classmethod
-    def around(cls, image: PIL.Image.Image) -> LazyImage:
-        """Same as `from_pil`, but copy only the regions that are needed: the image must not change."""
-        if isinstance(image, LazyImage):
-            return image
-        width, height = image.size
-        return cls(_Decoded(image), 0, (height, width), len(image.getbands()))
-
     @property
     def shape(self) -> tuple[int, int, int]:
         return self._view.window.height, self._view.window.width, self._channels
@@ -240,22 +232,6 @@ class _Array:
 
     def info(self, position: int) -> dict[Any, Any]:
         return self._info()
-
-
-class _Decoded:
-    """One PIL image; see `Regions`."""
-
-    def __init__(self, image: PIL.Image.Image) -> None:
-        self._image = image
-
-    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        is_whole = (box.width, box.height) == self._image.size
-        part = (box.left, box.top, box.left + box.width, box.top + box.height)
-        pixels = np.asarray(self._image if is_whole else self._image.crop(part))
-        return pixels[:, :, None] if pixels.ndim == 2 else pixels
-
-    def info(self, position: int) -> dict[Any, Any]:
-        return self._image.info.copy()
 
 
 def info_at(source: Regions, position: int) -> dict[Any, Any]:

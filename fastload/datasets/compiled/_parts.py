@@ -27,8 +27,6 @@ class CompiledSubset(Counterpart, Subset[Any]):
 class CompiledConcat(Counterpart, ConcatDataset[Any]):
     """A ConcatDataset of compiled parts; whole batches are made at once if all parts share a transform."""
 
-    counts_draws = False  # see `CompiledDataset`
-
     def __init__(self, theirs: ConcatDataset[Any], datasets: list[Any]) -> None:
         super().__init__(theirs, datasets=datasets)
 

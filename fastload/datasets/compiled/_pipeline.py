@@ -98,7 +98,7 @@ class CompiledTransform:
         """Transform an image of PIL or NumPy; other inputs are passed to the other transform."""
         image = inputs[0] if len(inputs) == 1 and not options else None
         if isinstance(image, PIL.Image.Image) and image.mode in ("RGB", "L"):
-            return self.finish(self.prepare(LazyImage.around(image)))
+            return self.finish(self.prepare(LazyImage.from_pil(image)))
         if self._of_arrays is not None and _is_image_array(image):
             of_arrays = self._of_arrays
             return of_arrays.finish(of_arrays.prepare(LazyImage.of(np.ascontiguousarray(image))))

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from fastload.datasets._batch_source import FileImages, Headers
 from fastload.datasets._image_files import FilesDataset
 from fastload.datasets.batch import Pixels
-from fastload.datasets.cache._attaching import Extent
 from fastload.datasets.cache.files import CachedFiles
-from fastload.datasets.cache.opening import Opening
 from fastload.datasets.compiled._encoded import info_of
 from fastload.datasets.images import ImageDataset
-from fastload.errors import DecodeError, OptionError
+from fastload.errors import DecodeError
 from fastload.images.header import has_parsed_header, read_header
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
@@ -30,8 +28,6 @@ from fastload.transforms.windows import Gathered
 
 # In place of an orientation: this file is decoded by the dataset's own loader.
 _THEIRS = 255
-
-_IN_MEMORY = "a dataset that lies in memory needs no cache: leave cache out"
 
 
 class ListedImages(FileImages):
@@ -49,7 +45,7 @@ class ListedImages(FileImages):
         load: Callable[[str], Any],
         positions: list[int],
         headers: Headers,
-        cached: Any = None,
+        cached: CachedFiles | None = None,
     ) -> None:
         self._load = load
         self._infos: dict[int, dict[Any, Any]] = {}
@@ -118,9 +114,9 @@ class ListedFiles(FilesDataset):
         return self._count
 
     def _stored_images(self, positions: NDArray[np.int64]) -> ListedImages:
-        cached = self._cached_samples
-        read = self._read if cached is None else cached.read
-        return ListedImages(self._path, read, self._load, positions.tolist(), self._headers, cached)
+        return ListedImages(
+            self._path, self._read, self._load, positions.tolist(), self._headers, self._cached_files
+        )
 
     def _path(self, index: int) -> str:
         return self.listed[index][0]
@@ -178,15 +174,6 @@ class Arrays(ImageDataset):
         if isinstance(targets, list):
             return np.array(list(map(targets.__getitem__, positions.tolist())))
         return np.asarray(targets)[positions]
-
-    def _extent(self, wants_pixels: bool) -> Extent:
-        raise OptionError(_IN_MEMORY)
-
-    def _cacheable_files(self) -> CacheableFiles:
-        raise OptionError(_IN_MEMORY)
-
-    def _through_store(self, opening: Opening) -> CachedFiles:
-        raise NotImplementedError
 
 
 class ArrayImages:

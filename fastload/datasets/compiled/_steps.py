@@ -150,27 +150,15 @@ def is_timms(step: Any) -> bool:
 
 
 def _container(theirs: Any, name: str) -> Step:
-    """Return the step of a RandomApply, RandomChoice or RandomOrder whose transforms are compiled."""
+    """Return the step of a RandomApply, RandomChoice or RandomOrder, with its transforms compiled."""
     inner = [steps_of(each) for each in theirs.transforms]
     kinds = {step.kind for steps in inner for step in steps}
     if not kinds <= {"region", "pixels"}:
         return Step(theirs, name, "unknown", theirs)
-    return Step(theirs, name, "pixels" if "pixels" in kinds else "region", _Container(theirs, inner))
-
-
-class _Container:
-    """RandomApply, RandomChoice or RandomOrder with compiled transforms; draws as the original."""
-
-    def __init__(self, theirs: Any, inner: Sequence[Sequence[Step]]) -> None:
-        self._theirs = theirs
-        self._ours = copy.copy(theirs)
-        vars(self._ours)["_modules"] = {}
-        vars(self._ours)["transforms"] = [_in_order(steps) for steps in inner]
-
-    def __call__(self, image: Any) -> Any:
-        if hasattr(self._theirs, "p"):
-            self._ours.p = self._theirs.p  # may have been set since
-        return self._ours(image)
+    ours = copy.copy(theirs)
+    vars(ours)["_modules"] = {}
+    vars(ours)["transforms"] = [_in_order(steps) for steps in inner]
+    return Step(theirs, name, "pixels" if "pixels" in kinds else "region", ours)
 
 
 def _in_order(steps: Sequence[Step]) -> Callable[[Any], Any]:
@@ -192,7 +180,6 @@ class _Erasing:
         # It has the size of the finished image, but no memory.
         probe = torch.empty((channels, height, width), device="meta")
         self._drawn = None
-        self._recorder.p = self._theirs.p
         self._recorder(probe)
         if self._drawn is not None:
             drawn = self._drawn.values() if isinstance(self._drawn, dict) else self._drawn

@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, IterDataPipe, TensorDataset, default_
 
 from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._device import moved_to
-from fastload.loader._iterators.looking_ahead import looking_ahead, reads_ahead
+from fastload.loader._iterators.looking_ahead import ReadsAhead, looking_ahead, reads_ahead
 from fastload.loader._resume.drawing import TRANSFORMS, DrawsAhead, derived_seed, generators_of, has_drawn
 from fastload.loader._resume.progress import Progress
 from fastload.loader._transport.filling import (
@@ -87,8 +87,9 @@ class EpochIterator:
 
 
 class BatchOrder:
-    """Index sampler of an epoch's remaining batches: a BatchTask for each, if for workers or with a seed.
+    """Index sampler of an epoch's remaining batches.
 
+    It yields a BatchTask for each batch that workers make or that has a seed, else the indices alone.
     `is_seeded` tells whether the dataset has transforms that draw from the epoch's seed. `iterator`, a weak
     proxy, knows the progress and the seed of its latest epoch.
 
@@ -107,7 +108,7 @@ class BatchOrder:
         self._generators = generators_of(view) if start.seeds_batches else []
         self.draws_at_once = False
         # Of the latest epoch: kept until the next one begins, or the iterator is dropped.
-        self._ahead: Any = None
+        self._ahead: ReadsAhead | None = None
 
     def __iter__(self) -> Iterator[Any]:
         # Called here, not with the first batch, because a sampler may make its draws in `__iter__`.
@@ -162,7 +163,7 @@ class TorchView:
         stateful: The wrapper of an iterable dataset; None for other datasets.
         finish: The dataset's last step for a batch that is on its device, if any.
         order: Order of the epoch's remaining batches, and of all batches of later epochs.
-        draws_nothing: Returns whether making a batch is known not to use the global generators.
+        draws_nothing: Whether making a batch is known not to use the global generators.
     """
 
     def __init__(self, view: LoaderView, start: EpochStart, iterator: EpochIterator) -> None:
@@ -174,10 +175,7 @@ class TorchView:
         has_finish = fills and view.device is not None and hasattr(inner, "finish")
         self.make = BatchMaker(view.collate_fn, view.is_batched, dataset if fills else None, has_finish)
         self.finish = inner.finish if has_finish else None
-        self.draws_nothing: Callable[[], bool] = lambda: not has_own_collate and _is_plain(inner)
-        if fills and type(inner).__module__.startswith("fastload."):
-            # Evaluated for each batch, because the dataset's transforms may be changed at any time.
-            self.draws_nothing = lambda: bool(inner.counts_draws)
+        self.draws_nothing = not has_own_collate and _is_plain(inner)
         self.stateful: StatefulIterable | None = None
         is_seeded = False
         if view.is_iterable and not isinstance(dataset, IterDataPipe):

@@ -1,15 +1,14 @@
-"""Looking ahead in an epoch's order, for datasets that read ahead.
+"""Announcement of an epoch's later batches to a dataset that reads ahead.
 
-Such a dataset has a method `read_ahead(position)`. It returns None, or an object with `want(batch, indices)`
-for each later batch, `is_full`, True once it takes no more, and `start()`. Only orders are used that are
-known once they have begun: those of torch's own samplers without replacement, and of ShardedSampler.
+Only orders are used that are known once they have begun: those of torch's own samplers without replacement,
+and of ShardedSampler.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sized
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence, Sized
+from typing import Any, Protocol
 
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
@@ -21,13 +20,31 @@ from fastload.loader.sharded_sampler import ShardedSampler
 _MOST_BATCHES = 10_000
 
 
-def reads_ahead(view: LoaderView, position: Callable[[], int]) -> Any:
+class ReadsAhead(Protocol):
+    """Result of a dataset's `read_ahead(position)`, which may also be None.
+
+    `position` returns the number of batches that have been handed out.
+    """
+
+    @property
+    def is_full(self) -> bool:
+        """True once no more batches can be wanted."""
+
+    def want(self, batch: int, indices: Sequence[int]) -> None:
+        """Add a later batch; called in the order of the epoch, before `start`."""
+
+    def start(self) -> None:
+        """Start to read ahead."""
+
+
+def reads_ahead(view: LoaderView, position: Callable[[], int]) -> ReadsAhead | None:
     """Return what the dataset's `read_ahead` returns; None if it has none, or the order is not known."""
-    read_ahead = getattr(innermost(view.dataset)[0], "read_ahead", None)
+    dataset, _ = innermost(view.dataset)
+    read_ahead: Callable[..., ReadsAhead | None] | None = getattr(dataset, "read_ahead", None)
     return read_ahead(position) if read_ahead is not None and _is_known(view) else None
 
 
-def looking_ahead(view: LoaderView, batches: Iterator[Any], first: int, ahead: Any) -> Iterator[Any]:
+def looking_ahead(view: LoaderView, batches: Iterator[Any], first: int, ahead: ReadsAhead) -> Iterator[Any]:
     """Yield the batches of an epoch, of which those from `first` on are announced to `ahead`."""
     sampler: Sized = view.index_sampler
     drawn: deque[Any] = deque()

@@ -11,7 +11,7 @@ from fastload.loader._resume.drawing import DrawsAhead, State, fingerprint
 _VERSION = 3
 
 ANOTHER_STATE = -1
-"""In place of a `fingerprint()`: later epochs are not drawn from the user's random state."""
+"""Stands for a `fingerprint()` if later epochs are not drawn from the user's random state."""
 
 
 class Position(NamedTuple):

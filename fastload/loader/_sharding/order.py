@@ -1,42 +1,19 @@
-"""Orders of an epoch: the sample at each position."""
+"""Orders of an epoch: the sample at each position, computed for any part of it."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.loader._sharding.permutation import Permutation
 
-
-class EpochOrder(ABC):
-    """The order of one epoch; any part of it can be asked for, in any process."""
-
-    @abstractmethod
-    def samples(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the samples' indices at positions of the epoch."""
+EpochOrder = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+"""Returns the samples' indices at positions of an epoch."""
 
 
-class Sequential(EpochOrder):
-    """The samples as they are numbered."""
-
-    def samples(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return positions
-
-
-class Shuffled(EpochOrder):
-    """All samples, shuffled."""
-
-    def __init__(self, count: int, seed: int, epoch: int) -> None:
-        self._permutation = Permutation(count, (seed, epoch))
-
-    def samples(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        return self._permutation(positions)
-
-
-class ShuffledWindows(EpochOrder):
+class ShuffledWindows:
     """Shards in random order, and samples shuffled within windows of several shards.
 
     A reader needs only one window's shards at a time. Memory is in proportion to the number of shards.
@@ -44,7 +21,7 @@ class ShuffledWindows(EpochOrder):
     Args:
         counts: The samples of each shard, in the order of their indices; each at least 1.
         window: Shards of a window; the last one may have fewer.
-        seed, epoch: What the order depends on.
+        seed, epoch: Determine the order.
     """
 
     def __init__(self, counts: Sequence[int], window: int, seed: int, epoch: int) -> None:
@@ -56,7 +33,8 @@ class ShuffledWindows(EpochOrder):
         self._first_samples = _begins(sizes)[shards]
         self._window_begins = np.append(self._shard_begins[::window], sizes.sum())
 
-    def samples(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def __call__(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the samples' indices at positions of the epoch."""
         windows = np.searchsorted(self._window_begins, positions, "right") - 1
         places = np.empty_like(positions)
         for window in np.unique(windows).tolist():

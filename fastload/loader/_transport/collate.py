@@ -25,9 +25,6 @@ from fastload.loader._transport.worker_stats import (
 )
 from fastload.system.memory import keep_freed_memory
 
-# Half of what a pipe can hold.
-_SHORT_TEXT = 32768
-
 
 class WorkerCollate:
     """A worker's `collate_fn`.
@@ -53,8 +50,7 @@ class WorkerCollate:
         recorder.fetched(count_samples(fetched, self._make.is_batched))
         serializer.begin()
         try:
-            batch = self._batch(fetched, serializer)
-            sent = batch if _is_short_text(batch) else serializer.serialize(batch)
+            sent = serializer.serialize(self._batch(fetched, serializer))
         finally:
             serializer.end()
         recorder.end()
@@ -115,17 +111,6 @@ class _StackInSlot:
         # Also for samples that cannot be stacked: torch's own function raises the error that users know.
         stacked: torch.Tensor = collate_tensor_fn(samples, collate_fn_map=collate_fn_map)
         return stacked
-
-
-def _is_short_text(batch: Any) -> bool:
-    """Return whether a batch consists of a few strings, which torch's own way sends faster (by a tenth)."""
-    return (
-        type(batch) in (list, tuple)
-        and len(batch) > 0
-        and type(batch[0]) is str
-        and set(map(type, batch)) == {str}
-        and len(batch) * len(batch[0]) <= _SHORT_TEXT
-    )
 
 
 def _limit_opencv_to_one_thread() -> None:

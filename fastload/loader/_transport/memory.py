@@ -21,7 +21,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from fastload.loader._transport import forks
+from fastload.loader._transport.forks import Descendants, watch
 from fastload.loader._transport.worker_stats import STAT_COUNT
 
 # Address space for each worker. 64 GiB allow 2,000 workers in x86-64's 128 TiB, and hold 400 float32 batches
@@ -40,11 +40,11 @@ _arenas: weakref.WeakValueDictionary[int, Arena] = weakref.WeakValueDictionary()
 
 
 class _Loan(weakref.ref[NDArray[np.uint8]]):
-    """A weak reference to a held slot's bytes, with its flag and the number of the last fork before it."""
+    """A weak reference to a held slot's bytes, with its flag and the forked processes that see them."""
 
-    __slots__ = ("flag", "forks_before")
+    __slots__ = ("flag", "seen_by")
     flag: int
-    forks_before: int
+    seen_by: list[Descendants]
 
 
 class Arena:
@@ -64,7 +64,6 @@ class Arena:
         self.section_bytes = section_bytes
         self.keeps_pages = keeps_pages
         self.token = next(_tokens)
-        self._owner = os.getpid()
         self._held: dict[int, _Loan] = {}
         self._returned: deque[_Loan] = deque()
         self._descriptor = descriptor
@@ -86,7 +85,6 @@ class Arena:
                 with contextlib.suppress(OSError, ValueError):
                     arena = cls(os.memfd_create("fastload"), sections, section_bytes, keeps_pages)
                     _arenas[arena.token] = arena
-                    weakref.finalize(arena, forks.settle).atexit = False
                     return arena
             section_bytes //= 2
         return None
@@ -112,14 +110,14 @@ class Arena:
     def hold(self, flag: int, offset: int, size: int) -> NDArray[np.uint8]:
         """Return the `size` bytes of a taken slot, which is freed after the last view of them is gone.
 
-        It is freed when the next slot is held, not in a finalizer: a Ctrl-C that arrives while a finalizer
+        It is freed when another slot is held, not in a finalizer: a Ctrl-C that arrives while a finalizer
         runs Python code is printed and lost. The weak reference's callback is C code, which runs no signal
         handlers.
         """
         self._free_returned()
         array: NDArray[np.uint8] = np.frombuffer(self.memory, np.uint8, size, offset)
         loan = _Loan(array, self._returned.append)
-        loan.flag, loan.forks_before = flag, forks.count()
+        loan.flag, loan.seen_by = flag, []
         self._held[flag] = loan
         return array
 
@@ -127,23 +125,27 @@ class Arena:
         start = np.frombuffer(self.memory, np.uint8, 1).ctypes.data
         return start <= address < start + self.sections * self.section_bytes
 
-    def is_held(self) -> bool:
-        self._free_returned()
-        return bool(self._held)
+    def loans(self) -> list[_Loan]:
+        """Return the loans of the slots that are held."""
+        return [loan for loan in list(self._held.values()) if loan() is not None]
 
-    def free(self, flag: int) -> None:
-        self._held.pop(flag, None)
-        self.memory[flag] = 0
+    def forget_loans(self) -> None:
+        """Free no slot that is held now: in a forked child, the slots belong to its parent."""
+        self._held.clear()
+        self._returned.clear()
 
     def _free_returned(self) -> None:
-        while self._returned:
+        """Free slots that are no longer held, unless forked processes may still see them."""
+        for _ in range(len(self._returned)):
             try:
                 loan = self._returned.popleft()
             except IndexError:
                 break  # another thread took it
-            # A forked child drops the same arrays, but the slots belong to its parent.
-            if os.getpid() == self._owner:
-                forks.when_unseen(loan.forks_before, weakref.WeakMethod(self.free), loan.flag)
+            if all(each.have_ended() for each in loan.seen_by):
+                del self._held[loan.flag]
+                self.memory[loan.flag] = 0
+            else:
+                self._returned.append(loan)
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -161,8 +163,20 @@ class Arena:
         self.token = token
 
 
-def holds_any() -> bool:
-    return any(arena.is_held() for arena in list(_arenas.values()))
+def _is_any_held() -> bool:
+    return any(arena.loans() for arena in list(_arenas.values()))
+
+
+def _hide_from(descendants: Descendants) -> None:
+    """Free no slot that is held now before these processes have ended."""
+    for arena in list(_arenas.values()):
+        for loan in arena.loans():
+            loan.seen_by.append(descendants)
+
+
+def _forget_loans() -> None:
+    for arena in list(_arenas.values()):
+        arena.forget_loans()
 
 
 def _address_space_left() -> float:
@@ -192,4 +206,4 @@ def _mapped(descriptor: int, size: int) -> mmap.mmap:
     return memory
 
 
-forks.watch(holds_any)
+watch(_is_any_held, _hide_from, _forget_loans)

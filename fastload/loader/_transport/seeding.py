@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from threading import get_ident
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -42,11 +42,12 @@ class BatchTask(NamedTuple):
 class SeedingFetcher:
     """Wrapper of torch's fetcher that seeds the random generators for each batch in the training process.
 
-    Saving and restoring the generators takes 30 µs per batch; nothing is done if `draws_nothing()`. All
-    threads share the generators, so they are seeded only in the thread that created the loader.
+    Saving, seeding and restoring the generators takes 40 µs per batch, and is left out if a batch
+    `draws_nothing`. All threads share the generators, so they are seeded only in the thread that created the
+    loader.
     """
 
-    def __init__(self, fetcher: Any, thread: int, draws_nothing: Callable[[], bool]) -> None:
+    def __init__(self, fetcher: Any, thread: int, draws_nothing: bool) -> None:
         self._fetcher = fetcher
         self._thread = thread
         self._draws_nothing = draws_nothing
@@ -54,7 +55,7 @@ class SeedingFetcher:
         self._bits: np.random.MT19937 | None = None
 
     def fetch(self, task: BatchTask) -> Any:
-        if task.seed is None or get_ident() != self._thread or self._draws_nothing():
+        if task.seed is None or get_ident() != self._thread or self._draws_nothing:
             return self._fetcher.fetch(task.indices)
         if self._bits is None:
             self._bits = np.random.MT19937(0)  # 80 µs

@@ -22,7 +22,6 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.loader import _torch
-from fastload.loader._transport import forks
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.slots import Slot, Slots
 from fastload.system.memory import shared_memory
@@ -271,7 +270,6 @@ class _Pickler(ForkingPickler):
 
 def _receive(token: int, content: bytes | Span, references: list[int], described: list[Span]) -> Any:
     """Unpickle a serialized batch: map its spans, and build the batch on them."""
-    forks.settle()
     arena = Arena.named(token)
     spans = [_open_span(arena, span) for span in described]
     pickled: Any = content if isinstance(content, bytes) else arena.hold(*content)

@@ -96,14 +96,6 @@ class TestEqual:
             for _ in range(2):
                 assert torch.equal(filled(dataset, INDICES)[0], filled(plain_one, INDICES)[0])
 
-    def test_reducing_gap_set_later_bypasses_cached_pixels(self, photos, cache):
-        transform = T.Compose([T.Resize(20), T.CenterCrop(16)])
-        dataset = FolderDataset(photos, transform, cache=cache("ram", "decoded"))
-        filled(dataset, INDICES)
-        dataset.reducing_gap = 1.0
-        plain_one = FolderDataset(photos, transform, reducing_gap=1.0)
-        assert torch.equal(filled(dataset, INDICES)[0], filled(plain_one, INDICES)[0])
-
     @pytest.mark.parametrize("form", ["encoded", "decoded"])
     def test_exif_orientation_is_applied(self, tmp_path, cache, form):
         root = tmp_path / "turned"

@@ -178,17 +178,6 @@ PIPELINES = {
         ),
         0,
     ),
-    "both generations, by chance": (
-        v2.Compose(
-            [
-                v2.CenterCrop(40),
-                v2.ToImage(),
-                transforms.RandomHorizontalFlip(),
-                v2.ToDtype(torch.float32, scale=True),
-            ]
-        ),
-        0,
-    ),
     "both generations, dtypes": (
         v2.Compose([v2.ToImage(), transforms.ConvertImageDtype(torch.float32), v2.CenterCrop(40)]),
         0,

@@ -121,12 +121,13 @@ def test_a_part_shares_its_attributes_with_the_given_one(folder):
     assert (len(other), len(ours), len(copy.deepcopy(other))) == (2, 1, 2)
 
 
-def test_a_concatenation_says_each_thing_once(folder):
+def test_a_concatenation_describes_its_parts(folder):
     dataset = ConcatDataset(
         [folder("train"), Own(PIPELINES["train"][0]), folder("train"), TensorDataset(torch.zeros(1))]
     )
     lines = fastload.compile(dataset).explain().splitlines()
-    assert lines[:2] == ["ConcatDataset", "  2 x ImageFolder"]
+    assert lines[:2] == ["ConcatDataset", "  ImageFolder"]
+    assert lines.count("  ImageFolder") == 2
     assert "  Own" in lines
     assert lines[-2:] == ["  TensorDataset", "    left as it is: none of its attributes is a known transform"]
 

@@ -77,7 +77,7 @@ def test_order_stays_what_it_was():
 def test_windows_hold_whole_shards(counts, window, epoch):
     total = sum(counts)
     order = ShuffledWindows(counts, window, 1, epoch)
-    samples = order.samples(np.arange(total))
+    samples = order(np.arange(total))
     assert sorted(samples.tolist()) == list(range(total))
     shard_of = np.repeat(np.arange(len(counts)), counts)[samples]
     begin, seen = 0, set()
@@ -95,6 +95,6 @@ def test_windows_hold_whole_shards(counts, window, epoch):
 
 
 def test_windows_differ_from_epoch_to_epoch():
-    orders = [ShuffledWindows([50] * 20, 4, 0, epoch).samples(np.arange(1000)).tolist() for epoch in range(2)]
+    orders = [ShuffledWindows([50] * 20, 4, 0, epoch)(np.arange(1000)).tolist() for epoch in range(2)]
     assert orders[0] != orders[1]
     assert {sample // 50 for sample in orders[0][:200]} != {sample // 50 for sample in orders[1][:200]}

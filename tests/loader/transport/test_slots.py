@@ -133,13 +133,13 @@ def test_a_slot_is_free_once_the_last_view_of_it_has_died():
         arena.memory[flag] = 1
     first = arena.hold(0, 4096, 100)[3:]
     second = arena.hold(1, 8192, 100)
-    assert arena.is_held()
     assert arena.memory[:2] == b"\1\1"
     del first
     third = arena.hold(2, 12288, 100)
     assert arena.memory[:2] == b"\0\1"
     del second, third
-    assert not arena.is_held()
+    assert arena.loans() == []
+    arena.hold(2, 12288, 100)
     assert arena.memory[:2] == b"\0\0"
 
 
@@ -149,7 +149,7 @@ def test_a_signal_that_arrives_while_a_slot_is_freed_is_not_lost():
     with pytest.raises(KeyboardInterrupt):
         run_with_a_signal_before(held.clear)
     assert held == []
-    assert not arena.is_held()
+    assert arena.loans() == []
 
 
 def run_with_a_signal_before(work: Callable[[], None]) -> None:

@@ -18,8 +18,6 @@ from tests.loader.tuning.simulation import limits
 class Failing(Dataset[Any]):
     """A dataset that fills batches, and cannot read ahead."""
 
-    counts_draws = False
-
     def __len__(self) -> int:
         return 6
 
