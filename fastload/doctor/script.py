@@ -93,7 +93,9 @@ def find(path: str, is_module: bool, arguments: Sequence[str]) -> Script:
             # Without this module's `from __future__ import annotations`.
             code = compile(source.read(), file, "exec", dont_inherit=True)
     except OSError as error:
-        raise OptionError(f"{path}: the script must be readable: {error.strerror}") from error
+        raise OptionError(
+            f"{path}: the script must be readable, got {error.strerror}: check its path"
+        ) from error
     except (SyntaxError, ValueError) as error:
         raise OptionError(f"{path}: the script must be Python: {error}") from error
     names: dict[str, Any] = {"__file__": file, "__cached__": None}
