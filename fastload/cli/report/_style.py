@@ -33,6 +33,7 @@ td { padding: .22rem .5rem; border-top: 1px solid var(--rule); overflow-wrap: br
   vertical-align: top; }
 td.text { min-width: 8rem; }
 .number { text-align: right; white-space: nowrap; }
+th.number { white-space: normal; }
 .bars { width: 30%; min-width: 7rem; }
 .bars div { height: 10px; margin-top: .35rem; border-radius: 2px; background: var(--tone, var(--other)); }
 tr.reference td:first-child, tr.own td:first-child { font-weight: 600; }
