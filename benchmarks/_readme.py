@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -10,6 +10,9 @@ from fastload.cli.report.document import figure
 
 Results = Mapping[str, Mapping[str, Any]]
 """The JSON of each benchmark by its name."""
+
+Colors = Mapping[str, str]
+"""Colours by their use: ink, soft, fastload, other."""
 
 _FASTLOAD, _OTHER = "fastload", "other"
 PALETTES = {
@@ -26,7 +29,9 @@ _BARS = (
     ("fastload, tiled", "fastload, lossless tiles"),
     ("fastload, jpeg", "fastload, JPEG quality 90"),
 )
-_WIDTH, _ROW, _BAR, _TOP, _LABELS = 760, 30, 18, 58, 230  # pixels
+# In pixels: as wide as a narrow screen, with text of the size that the text around it has.
+WIDTH, LINE, FONT = 360, 20, "-apple-system, BlinkMacSystemFont, Segoe UI, Helvetica, Arial, sans-serif"
+_ROW, _BAR, _NUMBER = 48, 18, 56
 
 _TORCH, _FFCV = "torch DataLoader + torchvision/PIL", "FFCV"
 _FLOATS = "256 × 3×224×224 float32"
@@ -53,6 +58,7 @@ _SUMMARY = (
         "torch",
     ),
 )
+SUMMARIZED = tuple(dict.fromkeys(benchmark for _, benchmark, *_ in _SUMMARY))
 
 
 def summary(results: Results) -> str:
@@ -70,36 +76,44 @@ def charts(results: Results) -> dict[str, str]:
     content = results["load"]
     bars = [(label, _rate(content, "Photos", row)) for row, label in _BARS]
     machine, workers = content["machine"], content["setting"]["workers"]
-    title = "Photos per second that reach the training loop"
-    subtitle = (
-        f"RandomResizedCrop(224) and flip, uint8; {workers} workers on {machine['usable_cpus']} CPUs "
-        f"({machine['processor']}); page cache {content['setting']['page cache']}"
+    title = "Photos per second in the training loop"
+    conditions = (
+        "RandomResizedCrop(224) and flip, uint8",
+        f"{workers} workers, {machine['usable_cpus']} CPUs ({machine['processor']})",
+        f"page cache: {content['setting']['page cache']}",
     )
-    return {name: _svg(title, subtitle, bars, palette) for name, palette in PALETTES.items()}
+    return {name: _svg(title, conditions, bars, palette) for name, palette in PALETTES.items()}
 
 
-def _svg(title: str, subtitle: str, bars: list[tuple[str, float]], palette: Mapping[str, str]) -> str:
-    height = _TOP + _ROW * len(bars)
-    longest = max(rate for _, rate in bars)
-    label = f"{title}: " + ", ".join(f"{name} {figure(rate)}" for name, rate in bars)
+def begin(
+    height: int, label: str, title: Sequence[str], conditions: Sequence[str], colors: Colors
+) -> list[str]:
+    """Return the first lines of an SVG: its size, and its heading."""
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
-        f'height="{height}" role="img" aria-label="{escape(label)}" '
-        'font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif">',
-        f'<text x="0" y="18" font-size="16" font-weight="600" fill="{palette["ink"]}">{escape(title)}</text>',
-        f'<text x="0" y="38" font-size="12" fill="{palette["soft"]}">{escape(subtitle)}</text>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+        f'height="{height}" role="img" aria-label="{escape(label)}" font-family="{FONT}" font-size="16">'
     ]
+    for place, text in enumerate((*title, *conditions)):
+        weight, color = (600, "ink") if place < len(title) else (400, "soft")
+        look = f'font-weight="{weight}" fill="{colors[color]}"'
+        lines.append(f'<text x="0" y="{LINE * place + 16}" {look}>{escape(text)}</text>')
+    return lines
+
+
+def _svg(title: str, conditions: Sequence[str], bars: list[tuple[str, float]], colors: Colors) -> str:
+    label = f"{title}: " + ", ".join(f"{name} {figure(rate)}" for name, rate in bars)
+    top = LINE * (1 + len(conditions)) + 12
+    lines = begin(top + _ROW * len(bars), label, [title], conditions, colors)
+    longest = max(rate for _, rate in bars)
     for place, (name, rate) in enumerate(bars):
-        middle = _TOP + _ROW * place + _ROW / 2
-        width = (_WIDTH - _LABELS - 60) * rate / longest
+        y = top + _ROW * place
+        width = (WIDTH - _NUMBER) * rate / longest
         kind = _FASTLOAD if name.startswith("fastload") else _OTHER
-        weight = 600 if kind == _FASTLOAD else 400
-        text = f'y="{middle + 4.5:g}" font-size="13" font-weight="{weight}" fill="{palette["ink"]}"'
+        look = f'font-weight="{600 if kind == _FASTLOAD else 400}" fill="{colors["ink"]}"'
         lines += [
-            f'<text x="{_LABELS - 10}" {text} text-anchor="end">{escape(name)}</text>',
-            f'<rect x="{_LABELS}" y="{middle - _BAR / 2:g}" width="{width:.1f}" height="{_BAR}" rx="3" '
-            f'fill="{palette[kind]}"/>',
-            f'<text x="{_LABELS + width + 8:.1f}" {text}>{figure(rate)}</text>',
+            f'<text x="0" y="{y + 14}" {look}>{escape(name)}</text>',
+            f'<rect x="0" y="{y + LINE}" width="{width:.1f}" height="{_BAR}" rx="3" fill="{colors[kind]}"/>',
+            f'<text x="{width + 8:.1f}" y="{y + LINE + 15}" {look}>{figure(rate)}</text>',
         ]
     return "\n".join([*lines, "</svg>"]) + "\n"
 

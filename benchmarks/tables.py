@@ -17,7 +17,7 @@ from pathlib import Path
 from _cluster_chart import cluster_charts
 from _harness import RESULTS, ROOT
 from _markdown import markdown
-from _readme import charts, summary
+from _readme import SUMMARIZED, charts, summary
 
 _BLOCK = re.compile(r"(<!-- benchmark: (?P<name>[a-z_]+) -->\n).*?(<!-- end of benchmark -->)", re.DOTALL)
 
@@ -44,14 +44,16 @@ def up_to_date() -> dict[Path, str]:
 
     def table(block: re.Match[str]) -> str:
         name = block["name"]
-        if name == "summary":
-            text = summary(results)
-        elif name in results:
-            text = markdown(results[name])
-        else:
-            [program] = (ROOT / "benchmarks").glob(f"*_{name}.py")
-            text = f"Not measured yet: `python benchmarks/{program.name}`.\n"
-        return f"{block[1]}\n{text}\n{block[3]}"
+        measured = SUMMARIZED if name == "summary" else (name,)
+        programs = [
+            f"`python benchmarks/{path.name}`"
+            for each in measured
+            for path in (ROOT / "benchmarks").glob(f"[a-z]*_{each}.py")
+        ]
+        if not results.keys() >= set(measured):
+            return f"{block[1]}\nNot measured yet: {', '.join(programs)}.\n\n{block[3]}"
+        text = summary(results) if name == "summary" else markdown(results[name])
+        return f"{block[1]}\n{text}\nMeasured by {' and '.join(programs)}.\n\n{block[3]}"
 
     folders = (ROOT, ROOT / "docs", ROOT / "benchmarks")
     documents = [path for folder in folders for path in sorted(folder.glob("*.md"))]

@@ -20,6 +20,7 @@ default_role = "code"  # docstrings have code in single backticks
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
+autodoc_preserve_defaults = True
 python_maximum_signature_line_length = 60
 
 html_theme = "furo"
@@ -35,6 +36,24 @@ def _link_from_docs(app: Any, path: Path, parent: str, content: list[str]) -> No
     content[0] = re.sub(r"\]\((?!https?:|#)", f"]({folder}/", content[0])
 
 
+_PICTURE = re.compile(r'<picture>\s*<source .*?srcset="(\S+)">\s*<img src="(\S+)" alt="(.*?)">\s*</picture>')
+_IMAGES = """```{image} \\2
+:alt: \\3
+:class: only-light
+```
+
+```{image} \\1
+:alt: \\3
+:class: only-dark
+```"""
+
+
+def _follow_theme(app: Any, page: str, source: list[str]) -> None:
+    """Replace pictures, which GitHub takes, by two images of which the site shows the one of its theme."""
+    source[0] = _PICTURE.sub(_IMAGES, source[0])
+
+
 def setup(app: Any) -> None:
-    """Connect the rewriting of included files."""
+    """Connect the rewriting of included files and of pictures."""
     app.connect("include-read", _link_from_docs)
+    app.connect("source-read", _follow_theme)

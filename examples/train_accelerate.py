@@ -20,7 +20,7 @@ def main(folder: str, size: int, epochs: int) -> None:
     accelerator = Accelerator()
     augment = T.Compose([T.RandomResizedCrop(size), T.RandomHorizontalFlip(), T.ToTensor()])
     dataset = fastload.FolderDataset(folder, transform=augment)
-    # Accelerate makes a loader of torch's from this one: the number of workers is its, and has to be stated.
+    # Accelerate makes a torch loader from this one, which chooses no number of workers.
     loader = fastload.DataLoader(dataset, batch_size=64, shuffle=True, num_workers=2)
     model = resnet18(num_classes=len(dataset.classes))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)

@@ -30,6 +30,8 @@ def main(packed: str, size: int, epochs: int, checkpoint: Path) -> None:
     torch.distributed.init_process_group("nccl" if has_gpu else "gloo")
     rank = torch.distributed.get_rank()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if has_gpu else torch.device("cpu")
+    if has_gpu:
+        torch.cuda.set_device(device)
 
     augment = T.Compose([T.RandomResizedCrop(size), T.RandomHorizontalFlip(), T.ToTensor()])
     dataset = fastload.PackedDataset(packed, transform=augment)

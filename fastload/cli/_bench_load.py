@@ -31,7 +31,7 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers", help="processes of each loader (default: one per usable CPU, at most 8)", **number
     )
     parser.add_argument(
-        "--image-size", default=[None], help="shorter side of the images, resized first (unchanged)", **number
+        "--image-size", default=[None], help="shorter side to resize to first (default: unchanged)", **number
     )
     parser.add_argument(
         "--cache",
@@ -90,7 +90,7 @@ def _add_shared_arguments(parser: argparse.ArgumentParser) -> None:
         help="where 'make peers' put other libraries (default: .peers of the checkout)",
     )
     parser.add_argument(
-        "--workdir", metavar="FOLDER", help="a folder on the disk to use (the temporary folder)"
+        "--workdir", metavar="FOLDER", help="a folder on the disk to use (default: the temporary one)"
     )
     parser.add_argument("--html", metavar="FILE", help="write a page with plots")
     parser.add_argument("--markdown", metavar="FILE", help="write the tables as Markdown")

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SOURCE",
         help="a folder of class folders, of train/ val/ test/ with class folders, or of images; a YOLO "
         "data.yaml, a COCO json, or the folder of a YOLO, COCO or Pascal VOC dataset, or of images with "
-        "masks; or a CSV or TSV file (path, label, …)",
+        "masks; a CSV or TSV file (path, label, …); or a tar, Parquet, LMDB or HDF5 file",
     )
     parser.add_argument(
         "dest", metavar="DEST", help="the packed dataset to make, such as photos.fl or s3://bucket/photos.fl"

@@ -46,13 +46,15 @@ def print_packed(result: PackResult, accepts_left_out: bool, verb: str) -> None:
 def print_loading(result: PackResult) -> None:
     """Print the lines that load the first dataset."""
     first = result.splits[0]
-    # Images of different sizes need a transform that crops them before they fit into one tensor, and so do
-    # different numbers of objects.
-    collate = "" if first.image_shape and not first.has_objects else ", collate_fn=list"
+    # Different numbers of objects do not fit into one tensor, nor do images of different sizes, unless a
+    # transform crops them.
+    collate = "collate_lists" if first.has_objects else "" if first.image_shape else "list"
+    names = "DataLoader, PackedDataset" + (", collate_lists" if first.has_objects else "")
+    argument = f", collate_fn={collate}" if collate else ""
     print(
-        "\nfrom fastload import DataLoader, PackedDataset\n"
+        f"\nfrom fastload import {names}\n"
         f"dataset = PackedDataset({str(first.path)!r})\n"
-        f"loader = DataLoader(dataset, batch_size=64, shuffle=True{collate})"
+        f"loader = DataLoader(dataset, batch_size=64, shuffle=True{argument})"
     )
 
 

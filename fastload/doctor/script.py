@@ -84,7 +84,7 @@ def find(path: str, is_module: bool, arguments: Sequence[str]) -> Script:
         path, arguments = arguments[is_module], arguments[is_module + 1 :]
     if is_module:
         return _find_module(path, arguments)
-    if os.path.basename(path) == path and not os.path.exists(path):
+    if os.path.basename(path) == path and not os.path.isfile(path):
         # A command that pip installed, such as yolo; beside this Python if its environment is not activated.
         path = shutil.which(path) or shutil.which(path, path=os.path.dirname(sys.executable)) or path
     file = os.path.abspath(path)
@@ -93,7 +93,9 @@ def find(path: str, is_module: bool, arguments: Sequence[str]) -> Script:
             # Without this module's `from __future__ import annotations`.
             code = compile(source.read(), file, "exec", dont_inherit=True)
     except OSError as error:
-        raise OptionError(f"{path}: the script must be readable: {error.strerror}") from error
+        raise OptionError(
+            f"{path}: the script must be readable, got {error.strerror}: check its path"
+        ) from error
     except (SyntaxError, ValueError) as error:
         raise OptionError(f"{path}: the script must be Python: {error}") from error
     names: dict[str, Any] = {"__file__": file, "__cached__": None}

@@ -61,11 +61,10 @@ class DataLoader(_Base[_T_co]):
     Import it in place of torch's. Batches come from the workers through shared memory, without being pickled
     or copied; they can be moved to a GPU in advance; and an epoch can be resumed where it was left. If left
     unset, `num_workers`, `prefetch_factor`, `pin_memory` and `persistent_workers` are decided by measuring
-    the epochs' own batches: see `plan`. docs/compatibility.md lists all differences.
+    the epochs' own batches: see `plan`. All other parameters up to `in_order` have torch's meaning and
+    default. docs/compatibility.md lists all differences.
 
     Args:
-        dataset, …, in_order: Same meaning as in torch, up to and including `in_order`. Their defaults are
-            torch's as well, except for the four that are decided.
         device: The device for batches, such as `"cuda"`. They are copied there in advance, on a separate
             stream. None, or a device that this machine lacks: the CPU's memory.
         cache: Where the bytes of a FolderDataset or a PackedDataset, or the files of a compiled dataset, are
@@ -287,7 +286,7 @@ class DataLoader(_Base[_T_co]):
 
     @property
     def plan(self) -> Plan:
-        """The plan by which batches are loaded: settings, decisions, and the measurement behind each.
+        """The plan by which batches are loaded, with the measurement behind each decision.
 
         `print(loader.plan)` shows it as a table. Before the first epoch, nothing has been measured.
         """

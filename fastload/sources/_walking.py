@@ -224,4 +224,6 @@ def _identity(path: str) -> tuple[int, int]:
 def _unlistable(path: str, error: OSError) -> SourceError:
     is_limit = error.errno in OUT_OF_DESCRIPTORS
     step = OPEN_FILES_STEP if is_limit else "make it readable, or move it elsewhere"
+    if isinstance(error, FileNotFoundError):
+        step = "check its spelling"
     return malformed(path, "be a folder that can be listed", f"{error.strerror}", step)

@@ -9,6 +9,7 @@ import venv
 
 import pytest
 
+from fastload.doctor.script import find
 from tests import commands
 from tests.datasets.reference import folder_of
 
@@ -297,3 +298,14 @@ DataLoader(Own(sys.argv[1], ToTensor()), num_workers=0)
     assert first.startswith("fastload: the script runs without a cache: ")
     assert "must be a folder that can be written to" in first
     assert "needs a dataset of image files that is known, got Own" in second
+
+
+def test_a_folder_does_not_hide_a_command_of_its_name(tmp_path, monkeypatch):
+    command = tmp_path / "bin" / "yolo"
+    command.parent.mkdir()
+    command.write_text("print(1)\n")
+    command.chmod(0o755)
+    (tmp_path / "yolo").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(command.parent))
+    assert find("yolo", False, ["train"]).argv == [str(command), "train"]

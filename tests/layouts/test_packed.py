@@ -23,7 +23,8 @@ def test_the_printed_program_loads_objects_in_lists(tmp_path, capsys):
     program = capsys.readouterr().out.split("\n\n")[1]
     loaded: dict = {}
     exec(program, loaded)
-    assert sum(len(target["boxes"]) for _, target in next(iter(loaded["loader"]))) == 3
+    _, targets = next(iter(loaded["loader"]))
+    assert sum(len(target["boxes"]) for target in targets) == 3
 
 
 def test_verify_reports_objects_that_do_not_fit_together():

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastload.datasets.folder import FolderDataset
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
 from fastload.sources import open_source
@@ -333,3 +334,8 @@ def test_home_is_expanded_as_by_image_folder(make_tree, monkeypatch):
     root = make_tree(["a/1.jpg"])
     monkeypatch.setenv("HOME", str(root.parent))
     assert len(one("~/photos")) == 1
+
+
+def test_a_folder_that_is_not_there_is_said_to_be_misspelt(tmp_path):
+    with pytest.raises(SourceError, match="check its spelling"):
+        FolderDataset(tmp_path / "photo")

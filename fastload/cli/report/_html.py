@@ -11,8 +11,8 @@ from fastload.cli.report._style import STYLE
 from fastload.cli.report.document import Document, LinePlot, Plot, Section, Table, figure
 
 # The size and margins of a plot, in pixels.
-_WIDTH, _HEIGHT = 720, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 66, 14, 12, 52
+_WIDTH, _HEIGHT = 720, 290
+_LEFT, _RIGHT, _TOP, _BOTTOM = 66, 14, 34, 52
 _TICKS = 4
 _MOST_LABELS = 8
 
@@ -101,11 +101,12 @@ def _drawing(plot: Plot) -> Iterator[str]:
     for tick in range(ticks + 1):
         y = bottom - tick * step * scale
         yield f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        yield _text(_LEFT - 8, y + 4, "end", figure(tick * step))
+        yield _text(_LEFT - 8, y + 5, "end", figure(tick * step))
     for place in range(0, len(totals), math.ceil(len(totals) / _MOST_LABELS)):
         x = _LEFT + (place + 0.5) * width
         yield _text(x, bottom + 20, "middle", figure(1 + place * plot.x_step))
-    yield _text(_WIDTH - _RIGHT, _HEIGHT - 6, "end", f"{plot.y_name}, by {plot.x_name}")
+    yield _text(0, 16, "start", plot.y_name)
+    yield _text(_WIDTH - _RIGHT, _HEIGHT - 6, "end", plot.x_name)
     tops = [0.0] * len(totals)
     for one in plot.series:
         for place, value in enumerate(one.values):

@@ -9,8 +9,8 @@ from html import escape
 from fastload.cli.report.document import LinePlot, Series, figure
 
 # The sizes of a plot in pixels; the right margin has the names of the series.
-_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 66, 270, 12, 52
-_LINE = 17  # between two names
+_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 66, 280, 34, 52
+_LINE = 20  # between two names
 _LEAST_HEIGHT = 220
 
 
@@ -31,15 +31,16 @@ def line_plot(plot: LinePlot) -> Iterator[str]:
     yield f'<svg class="plot" role="img" aria-label="{label}" viewBox="0 0 {_WIDTH} {height}">'
     for tick in ticks:
         yield f'<line x1="{_LEFT}" x2="{right}" y1="{y_of(tick):.1f}" y2="{y_of(tick):.1f}"/>'
-        yield _text(_LEFT - 8, y_of(tick) + 4, "end", figure(tick))
+        yield _text(_LEFT - 8, y_of(tick) + 5, "end", figure(tick))
     for x, text in zip(places, plot.x_values, strict=True):
         yield _text(x, bottom + 20, "middle", text)
-    yield _text(right, height - 6, "end", f"{plot.y_name}, by {plot.x_name}")
+    yield _text(0, 16, "start", plot.y_name)
+    yield _text(right, height - 6, "end", plot.x_name)
     for one, y in _spread(plot.series, [y_of(one.values[-1]) for one in plot.series], bottom):
         points = " ".join(f"{x:.1f},{y_of(value):.1f}" for x, value in zip(places, one.values, strict=True))
         yield f'<polyline class="{one.tone}" points="{points}"/>'
         yield f'<line x1="{places[-1]:.1f}" x2="{right + 4}" y1="{y_of(one.values[-1]):.1f}" y2="{y:.1f}"/>'
-        yield _text(right + 8, y + 4, "start", one.name)
+        yield _text(right + 8, y + 5, "start", one.name)
     yield "</svg>"
 
 

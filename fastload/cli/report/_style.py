@@ -24,25 +24,30 @@ p { margin: .4rem 0; max-width: 60rem; overflow-wrap: anywhere; }
 figure { margin: 1rem 0; padding: 1rem 1.1rem .8rem; background: var(--sheet); border: 1px solid var(--rule);
   border-radius: .6rem; break-inside: avoid; overflow-x: auto; }
 figcaption, footer { color: var(--soft); font-size: .85rem; overflow-wrap: anywhere; }
+figcaption { margin-top: .5rem; }
 footer { padding-top: 1.5rem; padding-bottom: 3rem; }
 table { width: 100%; border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th { padding: 0 .5rem .35rem; color: var(--soft); font-size: .75rem; font-weight: 500; text-align: left;
+th { padding: 0 .5rem .35rem; color: var(--soft); font-size: .85rem; font-weight: 500; text-align: left;
   vertical-align: bottom; }
-td { padding: .22rem .5rem; border-top: 1px solid var(--rule); overflow-wrap: break-word; }
+td { padding: .22rem .5rem; border-top: 1px solid var(--rule); overflow-wrap: break-word;
+  vertical-align: top; }
+td.text { min-width: 8rem; }
 .number { text-align: right; white-space: nowrap; }
+th.number { white-space: normal; }
 .bars { width: 30%; min-width: 7rem; }
-.bars div { height: 10px; border-radius: 2px; background: var(--tone, var(--other)); }
+.bars div { height: 10px; margin-top: .35rem; border-radius: 2px; background: var(--tone, var(--other)); }
 tr.reference td:first-child, tr.own td:first-child { font-weight: 600; }
 .reference { --tone: var(--reference); }
 .contender { --tone: var(--contender); }
 .own { --tone: var(--own); }
 .other { --tone: var(--other); }
-.plot { display: block; width: 720px; height: auto; font-size: 13px; overflow: visible; }
+.plot { display: block; width: 720px; height: auto; font-size: 16px; overflow: visible; }
 .plot text { fill: var(--soft); }
 .plot line { stroke: var(--rule); }
 .plot polyline { fill: none; stroke: var(--tone); stroke-width: 2; }
 .plot rect { fill: var(--tone); }
-.key { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .8rem; color: var(--soft); }
+.key { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; margin-bottom: .4rem;
+  font-size: .9rem; color: var(--soft); }
 .key i { display: inline-block; width: .75rem; height: .75rem; border-radius: 2px; margin-right: .4rem;
   vertical-align: -1px; background: var(--tone); }
 """
