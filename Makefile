@@ -36,9 +36,9 @@ pytest: $(VENV)/.dev
 
 # What depends on other packages' versions: torch's private parts, the containers, NumPy's and OpenCV's behaviour.
 # Linters are left out with the oldest releases, because they need newer ones.
-VERSIONED := tests/loader tests/datasets tests/packing tests/shards
+VERSIONED := tests/loader tests/datasets tests/packing tests/shards tests/remote
 
-oldest: ## Run the tests of loader, datasets, packing and shards with the oldest supported releases (.venv-oldest)
+oldest: ## Run the tests of loader, datasets, packing, shards and URLs with the oldest supported releases (.venv-oldest)
 	PIP_CONSTRAINT=tests/oldest.txt $(MAKE) VENV=.venv-oldest TORCH=torch EXTRA=test pytest ARGS="$(VERSIONED) $(ARGS)"
 
 newest: ## Run the same tests with the newest releases of everything (.venv-newest)

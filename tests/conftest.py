@@ -15,7 +15,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import fastload
 from tests import tools
+from tests.folders import SMALL_SHARDS, class_folders, tree
 
 # A shell ignores Ctrl-C for what it starts in the background, nohup a terminal's end, and children inherit
 # that: tests of interruptions would wait for what never comes.
@@ -46,6 +48,22 @@ def _collects_only_what_tests_make() -> None:
 def require_tool() -> Callable[[str], str]:
     """Gives `require_tool(name)`: the program's path; skips the test where it is not installed."""
     return tools.require_tool
+
+
+@pytest.fixture(scope="session")
+def sixty_photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty JPEGs in three class folders; nobody writes there."""
+    return class_folders(tmp_path_factory.mktemp("sixty") / "photos", 60, size=(40, 50))
+
+
+@pytest.fixture(scope="session")
+def sixty_packed(sixty_photos: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[bytes, object]:
+    """The files of their packing by SMALL_SHARDS."""
+    dest = tmp_path_factory.mktemp("sixty") / "photos.fl"
+    fastload.pack(sixty_photos, dest, **SMALL_SHARDS)
+    found = tree(dest)
+    assert len(found) > 4
+    return found
 
 
 def _declare_torchvision_operators() -> "torch.library.Library | None":

@@ -7,6 +7,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+SMALL_SHARDS = {"encode": "keep", "shard_size": "10KB", "workers": 1}
+"""Options of packing that make several shards of a few small images."""
+
 
 def pixels(seed: int, height: int = 24, width: int = 32) -> np.ndarray:
     """RGB noise over a gradient: no two seeds look alike, and no file of it is tiny."""

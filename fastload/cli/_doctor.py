@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
         metavar="PATH",
-        help="a training script; or images, as 'fastload pack' takes them; or a packed dataset",
+        help="a training script; or images, as 'fastload pack' takes them; or a packed dataset or its URL",
     )
     own = parser.add_argument(
         "arguments",
@@ -82,8 +82,13 @@ def _seconds(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Examine, print the findings, and return the script's own exit code."""
-    path = Path(os.path.expanduser(options.path))
-    is_script = options.is_module or (path.suffix == ".py" and not path.is_dir())
+    from fastload.shards.remote import is_url
+
+    if is_url(options.path):
+        path, is_script = options.path, False
+    else:
+        path = os.path.expanduser(options.path)
+        is_script = options.is_module or (path.endswith(".py") and not os.path.isdir(path))
     if not is_script:
         _parse_rest(path, options)
     if options.html:
@@ -92,11 +97,11 @@ def run(options: argparse.Namespace) -> int:
         options.html = os.path.abspath(options.html)
     with unwinding():
         if is_script:
-            return _run_script(options.path if options.is_module else str(path), options)
+            return _run_script(options.path if options.is_module else path, options)
         return _run_data(path, options)
 
 
-def _parse_rest(path: Path, options: argparse.Namespace) -> None:
+def _parse_rest(path: str, options: argparse.Namespace) -> None:
     """Parse the options after the path of data; raise OptionError for anything else."""
     parser = Parser(prog="fastload doctor", add_help=False)
     _add_options(parser)
@@ -138,7 +143,7 @@ def _run_script(path: str, options: argparse.Namespace) -> int:
     return 0 if found.was_cut else exit_code(found.ending)
 
 
-def _run_data(path: Path, options: argparse.Namespace) -> int:
+def _run_data(path: str, options: argparse.Namespace) -> int:
     from fastload.doctor.folder import examine_data
 
     with ProgressDisplay("", "steps", options.quiet or options.json) as display:

@@ -15,7 +15,7 @@ HELP = "write a packed dataset back as folders of files"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("path", metavar="PATH", help="a packed dataset, or a folder with several")
+    parser.add_argument("path", metavar="PATH", help="a packed dataset, its URL, or a folder with several")
     parser.add_argument("dest", metavar="DEST", help="a folder that does not exist yet, or is empty")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

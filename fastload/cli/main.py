@@ -36,11 +36,17 @@ exit codes:
   0    success
   1    finished, but files were skipped, kept or left out, or damage was found
   2    nothing was done: an option, the source or the destination is invalid
-  3    stopped half-way: the disk is full, data is damaged, or a process died
+  3    stopped half-way: the disk is full, data is damaged, a server fails, or a process died
   130  interrupted (Ctrl-C); run the same command again to resume packing
 """
 
-_STOPPED_HALF_WAY = (errors.PackError, errors.DamageError, errors.DecodeError, errors.AccessError)
+_STOPPED_HALF_WAY = (
+    errors.PackError,
+    errors.DamageError,
+    errors.DecodeError,
+    errors.AccessError,
+    errors.RemoteError,
+)
 _COMMANDS = {
     "pack": _pack,
     "merge": _merge,

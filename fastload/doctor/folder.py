@@ -28,12 +28,13 @@ from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
 from fastload.packing.choose import EncodingChoice, choose_encoding, combine, estimate_stats
 from fastload.shards.manifest import is_packed
+from fastload.shards.remote import RemoteFolder, is_url
 from fastload.sources import open_source
 from fastload.sources.files import FileList
 from fastload.sources.left_out import describe_left_out
 from fastload.sources.protocol import evenly_spaced
 from fastload.system.signals import deferred_signals
-from fastload.system.units import format_count, format_duration
+from fastload.system.units import format_count, format_duration, format_size
 
 Step = Callable[[str, int, int], None]
 """Called with the name of a step, its number, and the number of all steps."""
@@ -44,6 +45,8 @@ _LARGEST_BATCH = 256
 _BATCH_S = 0.05
 _WATCHED_S = 1.5
 _CHECKED_S = 1.5
+# As many ranges at once as a shard is fetched by. At 10 Mbit/s, they take six seconds.
+_RANGES, _RANGE_BYTES = 4, 2 << 20
 
 
 class _Images(Dataset[Any]):
@@ -66,8 +69,14 @@ class _Images(Dataset[Any]):
             return np.asarray(image.convert("RGB"))
 
 
-def examine_data(path: Path, step: Step = lambda label, done, total: None) -> list[Examination]:
-    """Measure loaders of a dataset, for some seconds per split; raise SourceError if there is none."""
+def examine_data(path: Path | str, step: Step = lambda label, done, total: None) -> list[Examination]:
+    """Measure loaders of a dataset, which may be packed at a URL, for some seconds per split.
+
+    Raises SourceError if there is none.
+    """
+    if is_url(path):
+        return [_examine_remote(str(path), step)]
+    path = Path(path)
     packed = [path] if is_packed(path) else []
     # A folder that cannot be listed is refused below, as by packing.
     with contextlib.suppress(PermissionError):
@@ -92,6 +101,26 @@ def examine_data(path: Path, step: Step = lambda label, done, total: None) -> li
     ]
 
 
+def _examine_remote(url: str, step: Step) -> Examination:
+    """Examine the first shard of a dataset at a URL, from a copy, and how fast the server sends."""
+    step("fetching", 0, 3)
+    remote = RemoteFolder(url)
+    dataset = PackedDataset(remote)
+    manifest = dataset._records.manifest
+    shard = manifest.shards[0]
+    size = min(_RANGE_BYTES, shard.size_bytes // _RANGES)
+    began = time.perf_counter()
+    remote.read_ranges(shard.file, [(size * at, size * (at + 1)) for at in range(_RANGES)])
+    bytes_per_s = _RANGES * size / (time.perf_counter() - began)
+    dataset._records.fetch(np.arange(shard.records))
+    rate = rate_text(bytes_per_s * manifest.records / manifest.size_bytes, "samples")
+    note = (
+        f"The server sends {format_size(bytes_per_s)}/s: the first epoch has at most {rate}. Later ones read "
+        f"copies of the shards from the disk, if it has room for {format_size(manifest.size_bytes)}."
+    )
+    return _examine(url, dataset, step, notes=(note,), indices=range(shard.records))
+
+
 def _examine_source(name: str, source: Any, chosen: EncodingChoice, step: Step) -> Examination:
     paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
     notes = (
@@ -103,13 +132,22 @@ def _examine_source(name: str, source: Any, chosen: EncodingChoice, step: Step) 
 
 
 def _examine(
-    name: str, dataset: Any, step: Step, source: Any = None, encode: str = "", notes: tuple[str, ...] = ()
+    name: str,
+    dataset: Any,
+    step: Step,
+    source: Any = None,
+    encode: str = "",
+    notes: tuple[str, ...] = (),
+    indices: range | None = None,
 ) -> Examination:
-    """Watch a loader of a dataset, which may be a sample of a source, and try changes."""
+    """Watch a loader of a dataset, of some `indices` or all, and try changes.
+
+    The dataset may be a sample of a source.
+    """
     busy, files, samples = BusyWatch(), files_of(dataset), len(dataset if source is None else source)
     step("reading", 0, 2)
     store = storage_of(files, samples)
-    readable, size, damage = _readable(dataset)
+    readable, size, damage = _readable(dataset, range(len(dataset)) if indices is None else indices)
     if not readable:
         raise SourceError(f"{name}: at least one sample must be readable, got none of {samples}: {damage[0]}")
     step("decoding", 1, 2)
@@ -160,15 +198,20 @@ def _examine(
     return Examination(name, measured, found)
 
 
-def _readable(dataset: Any) -> tuple[list[int], int, list[str]]:
-    """Read for a second or so; return the samples that can be read, a batch's size for 50 ms, and errors."""
+def _readable(dataset: Any, indices: range) -> tuple[list[int], int, list[str]]:
+    """Read some samples for a second or so.
+
+    Returns:
+        Those that can be read, the size of a batch that takes 50 ms, and errors.
+    """
     found, damage, names = list[int](), list[str](), getattr(dataset, "paths", None)
     ends_at = time.perf_counter() + _CHECKED_S
     began = time.thread_time()
-    for index in evenly_spaced(len(dataset), _MOST_SAMPLES):
+    for position in evenly_spaced(len(indices), _MOST_SAMPLES):
+        index = indices[position]
         try:
             dataset[index]
-            found.append(int(index))
+            found.append(index)
         except Exception as error:  # decoders raise any
             damage.append(f"{names[index] if names else f'sample {index}'}: {error}")
         if time.perf_counter() > ends_at:

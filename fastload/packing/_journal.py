@@ -7,6 +7,7 @@ file of its own, written in one step.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import tempfile
 from collections.abc import Iterator
@@ -14,22 +15,40 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fastload.errors import DamageError
+from fastload.errors import DamageError, DestinationError
 from fastload.packing._assemble import FinishedShard, ShardRange
 from fastload.packing._chunk import Failure
 from fastload.packing._places import DATASET, STATE, Place
 from fastload.shards.manifest import ShardEntry
 
+JOB = f"{STATE}/job.json"
+
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The finished shards of one job, which `job` identifies. It can be pickled."""
+    """The finished shards of one job at a destination. It can be pickled.
+
+    `job` is the digest of the job's description, which the place holds until another job is begun.
+    """
 
     place: Place
     job: str
+    destination: str
+
+    def require_current(self) -> None:
+        """Raise DestinationError if another job was begun at the destination, or this one was finished."""
+        if hashlib.sha256(self.place.read(JOB) or b"").hexdigest() != self.job:
+            raise DestinationError(
+                f"{self.destination}: another packing to it has begun meanwhile, or has ended: wait for its "
+                "end, or choose another destination"
+            )
 
     def add(self, shard: ShardRange, finished: FinishedShard, path: Path) -> None:
-        """Move the file of a shard to its place, and record the shard as finished."""
+        """Move the file of a shard to its place, and record the shard as finished.
+
+        Raises DestinationError if another job was begun there: at a URL, no lock prevents that.
+        """
+        self.require_current()
         if finished.entry is not None:
             self.place.take(f"{folder_of(shard.split)}/{finished.entry.file}", path)
         text = json.dumps({"job": self.job, **asdict(finished)})

@@ -24,7 +24,7 @@ from typing import Any
 
 from fastload.errors import DestinationError, OptionError, PackError
 from fastload.packing._destination import check_remote_replaceable, check_replaceable
-from fastload.packing._journal import Journal, folder_of
+from fastload.packing._journal import JOB, Journal, folder_of
 from fastload.packing._locks import locked
 from fastload.packing._partition import Partition
 from fastload.packing._places import STATE, LocalPlace, Place, RemotePlace
@@ -33,7 +33,7 @@ from fastload.shards.manifest import MANIFEST_NAME, Manifest
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.system.folders import fsync_folder, replace_folder
 
-_JOB, _PARTITION = f"{STATE}/job.json", f"{STATE}/partition.json"
+_PARTITION = f"{STATE}/partition.json"
 _REMOTE_STATE = ".partial"
 
 
@@ -60,14 +60,14 @@ class Staging(ABC):
         None describes a job that cannot be resumed. Raises DestinationError for a part of another job than
         the parts before: those may be running.
         """
-        old = self.place.read(_JOB)
+        old = self.place.read(JOB)
         if job is None or old is None or old.decode() != job:
             if not self._is_part:
                 self.place.clear()
             elif old is not None:
                 raise self._other_parts(json.loads(old), json.loads(job or "{}"))
             if job is not None:
-                self.place.write(_JOB, job.encode())
+                self.place.write(JOB, job.encode())
         self._job = (job or "").encode()
         return self._journal()
 
@@ -82,7 +82,7 @@ class Staging(ABC):
 
     def resume(self) -> tuple[Journal, Partition]:
         """Return journal and partition of the job that was begun here; raise PackError if there is none."""
-        job, partition = self.place.read(_JOB), self.kept_partition()
+        job, partition = self.place.read(JOB), self.kept_partition()
         if job is None or partition is None:
             raise PackError(
                 f"{self.destination}: no part of it has been packed: "
@@ -93,11 +93,7 @@ class Staging(ABC):
 
     def publish(self, manifests: Mapping[str, Manifest]) -> None:
         """Make the dataset readable at the destination, and remove the rest."""
-        if (self.place.read(_JOB) or b"") != self._job:
-            raise DestinationError(
-                f"{self.destination}: another packing to it has begun meanwhile: wait for it to end, or "
-                "choose another destination"
-            )
+        self._journal().require_current()
         for split, manifest in manifests.items():
             self.place.write(f"{folder_of(split)}/{MANIFEST_NAME}", manifest.to_bytes())
 
@@ -122,7 +118,7 @@ class Staging(ABC):
         return path if isinstance(path, Path) else str(path)
 
     def _journal(self) -> Journal:
-        return Journal(self.place, hashlib.sha256(self._job).hexdigest())
+        return Journal(self.place, hashlib.sha256(self._job).hexdigest(), str(self.destination))
 
     def _other_parts(self, old: dict[str, Any], new: dict[str, Any]) -> DestinationError:
         """Return the error for a part of another job than the parts before it."""
@@ -218,7 +214,7 @@ class LocalStaging(Staging):
         """Remove everything but the finished shards of a job that can be resumed."""
         if self._is_part:
             return  # others may be running
-        is_resumable = self.place.read(_JOB) is not None and any(self._state.glob("*.finished.json"))
+        is_resumable = self.place.read(JOB) is not None and any(self._state.glob("*.finished.json"))
         if is_resumable:
             self._remove_drafts()
             return

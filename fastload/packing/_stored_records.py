@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from fastload.errors import DamageError, DecodeError, FormatError
+import numpy as np
+
+from fastload.errors import DamageError, DecodeError, FormatError, RemoteMissingError
 from fastload.images.decode import encode
 from fastload.images.encodings import encoding_named
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.records import Record, RecordReader
 from fastload.shards.schema import Field
+from fastload.system.units import format_count
 
 _SOURCE_ENCODINGS = ("keep", "tiled")  # store the source's file, under its own name
 _SUFFIXES = {
@@ -30,8 +33,8 @@ Files = Mapping[str, tuple[bytes, str]]
 class StoredRecords:
     """The intact records of a packed dataset in their order, each with the files of its images.
 
-    `images` are the fields whose files are wanted, None for all; `damaged` gets one message for each record
-    that is left out.
+    `images` are the fields whose files are wanted, None for all; `damaged` gets one message for each record,
+    or remote shard, that is left out.
     """
 
     def __init__(
@@ -57,17 +60,30 @@ class StoredRecords:
         return len(self._reader)
 
     def __iter__(self) -> Iterator[tuple[Record, Files]]:
-        images = self._images
-        for index in range(len(self)):
+        end = 0
+        for number, shard in enumerate(self.manifest.shards):
+            begin, end = end, end + shard.records
             try:
-                record = self._reader.read(index)
-                files = {each.name: stored_file(record, each, is_first=each is images[0]) for each in images}
-            except (DamageError, DecodeError) as error:
-                self.damaged.append(str(error))
-            else:
-                yield record, files
-            if self._progress is not None:
-                self._progress(index + 1, len(self))
+                self._reader.fetch(np.arange(begin, end))
+            except (DamageError, RemoteMissingError) as error:
+                left_out = format_count(shard.records, "record")
+                self.damaged.append(f"{error}: {left_out} from {begin:,} on cannot be read")
+                continue
+            for index in range(begin, end):
+                try:
+                    record = self._reader.read(index)
+                    files = self._files_of(record)
+                except (DamageError, DecodeError) as error:
+                    self.damaged.append(str(error))
+                else:
+                    yield record, files
+                if self._progress is not None:
+                    self._progress(index + 1, len(self))
+            self._reader.close_shard(number)  # its copy, if it is remote, makes room for others
+
+    def _files_of(self, record: Record) -> Files:
+        first = self._images[0]
+        return {each.name: stored_file(record, each, is_first=each is first) for each in self._images}
 
     def by_file(self) -> Iterator[tuple[str, Iterator[tuple[Record, Files]]]]:
         """Yield the name of each of the source's files, and its records, which must be taken at once."""

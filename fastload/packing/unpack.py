@@ -9,9 +9,11 @@ import contextlib
 import csv
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from fastload.errors import DestinationError, FastloadError, FormatError, PackError
 from fastload.packing._label_table import LabelTable
@@ -25,8 +27,9 @@ from fastload.packing._unpack_table import TableWriter
 from fastload.packing._unpack_tar import write_tar
 from fastload.packing._unpack_voc import MaskWriter, VocWriter
 from fastload.packing._unpack_yolo import YoloWriter
-from fastload.shards.manifest import looks_packed, packed_datasets
+from fastload.shards.manifest import looks_packed, packed_datasets, read_manifest
 from fastload.shards.records import Record, RecordReader
+from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Field
 
 WRITERS: dict[str, type[LayoutWriter]] = {
@@ -82,6 +85,7 @@ def unpack(
     path: str | os.PathLike[str],
     dest: str | os.PathLike[str],
     *,
+    storage_options: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> UnpackResult:
     """Write every record of a packed dataset as a file below `dest`.
@@ -102,8 +106,10 @@ def unpack(
     Every file appears under its name when it is complete, `labels.csv` after all others.
 
     Args:
-        path: The packed dataset, or a folder with several.
+        path: The packed dataset, its URL, or a folder with several. Shards at a URL are fetched once; while
+            they are unpacked, copies of at most two of them (in LMDB, of all) are in `dest`.
         dest: A folder that does not exist yet, or is empty.
+        storage_options: Options of fsspec's file system, if `path` is a URL.
         progress: Called with the number of records written so far and of all records.
 
     Returns:
@@ -111,21 +117,24 @@ def unpack(
 
     Raises:
         FormatError: The path holds no packed dataset, or one that cannot be read.
-        DestinationError: `dest` exists and is not an empty folder.
+        DestinationError: `dest` exists and is not an empty folder, or is a URL.
         PackError: Nothing more can be written, for example because the disk is full.
+        RemoteError: The server of a URL does not answer, or refuses.
     """
+    if is_url(dest):
+        raise DestinationError(f"{dest}: files are written to a folder of this machine: choose one")
     root = Path(os.path.expanduser(dest))
     if any(map(looks_packed, root.absolute().parents)):
         raise DestinationError(f"{root}: is inside a packed dataset: choose a folder outside of it")
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise DestinationError(f"{root}: must not exist yet, or be an empty folder: choose another one")
-    datasets = packed_datasets(path)
-    is_single = datasets == [Path(path)]
+    datasets = [path] if is_url(path) else packed_datasets(path)
+    is_single = is_url(path) or datasets == [Path(path)]
     results, unpackings = [], []
     last: list[Path] = []
-    with _explaining(root):
+    with _explaining(root), contextlib.ExitStack() as stack:
         for each in datasets:
-            reader = RecordReader(each, "always")
+            reader = stack.enter_context(_reading(each, root, storage_options))
             kind = str(reader.manifest.made.get("source_kind"))
             write_container = _CONTAINER_WRITERS.get(kind.partition("-")[0])
             if write_container is not None:
@@ -135,10 +144,11 @@ def unpack(
                 size_bytes = sum(map(os.path.getsize, files))
                 results.append(UnpackResult(len(files), size_bytes, None, tuple(records.damaged)))
                 continue
-            split = each.stem if each.stem in _SPLITS else ""
+            stem = Path(each).stem
+            split = stem if stem in _SPLITS else ""
             writer = WRITERS[kind](reader.manifest, split) if kind in WRITERS else None
             # Keys of annotated images hold the folders of their splits.
-            folder = root if is_single or writer is not None else root / each.stem
+            folder = root if is_single or writer is not None else root / stem
             unpackings.append(_Unpacking(reader, folder, progress, writer))
         results += [unpacking.run() for unpacking in unpackings]
         if writers := [each.writer for each in unpackings if each.writer is not None]:
@@ -153,6 +163,25 @@ def unpack(
         tuple(dict.fromkeys(name for result in results for name in result.unwritten)),
         tuple(message for result in results for message in result.refused),
     )
+
+
+@contextlib.contextmanager
+def _reading(
+    path: str | os.PathLike[str], root: Path, storage_options: Mapping[str, Any] | None
+) -> Iterator[RecordReader]:
+    """Open a packed dataset; copies of remote shards are below `root`, and removed after the block."""
+    if not is_url(path):
+        yield RecordReader(path, "always")
+        return
+    remote = RemoteFolder(str(path), storage_options)
+    manifest = read_manifest(remote)
+    # One that is read, and the one before, whose last record may still be in use. Labels are read from all
+    # shards first, for which LMDB needs all copies.
+    largest = max((shard.size_bytes for shard in manifest.shards), default=0)
+    most_bytes = 2 * largest if manifest.container == "hdf5" else None
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".fastload-", dir=root, ignore_cleanup_errors=True) as scratch:
+        yield RecordReader(remote, "always", scratch, most_bytes)
 
 
 @contextlib.contextmanager

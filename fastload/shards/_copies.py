@@ -7,6 +7,7 @@ long as it is read, and a killed process leaves an unfinished draft, which the n
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import errno
 import hashlib
@@ -122,7 +123,13 @@ class Copies:
         while True:
             if (found := self._shared(name, path, entry)) is not None:
                 return found
-            if (lock := self._folder.lock(name)) is not None:
+            try:
+                lock = self._folder.lock(name)
+            except OSError as error:
+                if error.errno in _FULL:
+                    return None
+                raise
+            if lock is not None:
                 try:
                     if not path.exists() and not self._fetch(name, path, entry):
                         return None
@@ -214,10 +221,14 @@ def _usable_folder(parent: str | os.PathLike[str] | None) -> CacheFolder:
         folder.make()
         return folder
     except OptionError as error:
-        fallback = CacheFolder(os.path.join(tempfile.gettempdir(), f"fastload-{os.getuid()}"))
-        fallback.make()
-        if fallback.path.stat().st_uid != os.getuid():
+        own = os.path.join(tempfile.gettempdir(), f"fastload-{os.getuid()}")
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(own, 0o700)
+        # Whoever owns it could exchange what is inside.
+        if os.lstat(own).st_uid != os.getuid():
             raise
+        fallback = CacheFolder(own)
+        fallback.make()
         warnings.warn(
             f"remote shards are kept in {fallback.path}, because the cache folder cannot be used: {error}",
             RuntimeWarning,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -114,6 +115,9 @@ def _is_ranged(shard: Any) -> bool:
 
 
 def _forget_after_fork() -> None:
+    # Before 2025.5, fsspec does not do so itself, and would wait for a thread of the parent.
+    if (asyn := sys.modules.get("fsspec.asyn")) is not None:
+        asyn.reset_lock()
     for shards in list(_all):
         for number in [number for number, shard in shards.opened.items() if not _is_ranged(shard)]:
             del shards.opened[number]

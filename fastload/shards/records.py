@@ -159,8 +159,8 @@ class RecordReader:
                 f"{self.folder}: index {index} is out of range for {self._count:,} records"
             )
         number = bisect_right(self._ends, index)
-        if self.remote is not None and number not in self._open:
-            self._fetch(np.array([index]))
+        if number not in self._open:
+            self.fetch(np.array([index]))
         shard = self._shard(number)
         row = index - (self._ends[number - 1] if number else 0)
         if self.verify != "never":
@@ -178,8 +178,7 @@ class RecordReader:
 
         Those of a remote dataset are fetched, all at once, before they are verified.
         """
-        if self.remote is not None:
-            self._fetch(indices)
+        self.fetch(indices)
         if self.verify == "never":
             return
         if self.verify == "once":
@@ -288,9 +287,10 @@ class RecordReader:
         """Return the number of each record's shard."""
         return np.searchsorted(np.array(self._ends), indices, side="right")
 
-    def _fetch(self, indices: NDArray[np.int64]) -> None:
+    def fetch(self, indices: NDArray[np.int64]) -> None:
         """Fetch some records of a remote dataset: by whole shards, or by ranges of them."""
-        assert self.remote is not None
+        if self.remote is None:
+            return
         for number, _, rows in self._split(indices):
             shard = self._open.get(number)
             if self.remote.is_outdated(number, shard, len(rows)):

@@ -89,6 +89,8 @@ class CacheFolder:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700, exist_ok=True)
+            if self.path.stat().st_uid != os.getuid():  # who could not lock the files made here
+                raise PermissionError(13, "it belongs to another user")
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError(13, "it is not writable")
         except OSError as error:

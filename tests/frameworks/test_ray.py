@@ -1,14 +1,21 @@
 """Packing on a Ray cluster: the bytes of a local packing, and nothing left behind."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
+import fsspec
 import pytest
 
 import fastload
 from fastload import OptionError, PackError, SourceError
 from tests.folders import class_folders, tree
+from tests.remote.server import serving_s3
 
 ray = pytest.importorskip("ray")
 # Ray's own code: sockets that it leaves to the collector, and warnings of the libraries that it uses.
@@ -60,10 +67,25 @@ def test_impossible_options_are_refused(tmp_path, source, options):
         fastload.pack(source, tmp_path / "a.fl", **options)
 
 
+MANY = {"encode": "jpeg", "shard_size": "100KB"}
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """More images than are packed in a second."""
+    return class_folders(tmp_path_factory.mktemp("many") / "photos", 600, size=(200, 300))
+
+
+@pytest.fixture(scope="module")
+def packed_here(many, tmp_path_factory):
+    """The files of a local packing of them."""
+    dest = tmp_path_factory.mktemp("local") / "photos.fl"
+    fastload.pack(many, dest, workers=2, **MANY)
+    return tree(dest)
+
+
 @pytest.mark.soak
-def test_killed_tasks_are_repeated(tmp_path, cluster, tmp_path_factory):
-    source = class_folders(tmp_path_factory.mktemp("many") / "photos", 600, size=(200, 300))
-    options = {"encode": "jpeg", "shard_size": "100KB"}
+def test_killed_tasks_are_repeated(tmp_path, cluster, many, packed_here):
     stopped, killed = threading.Event(), []
 
     def kill() -> None:
@@ -79,10 +101,88 @@ def test_killed_tasks_are_repeated(tmp_path, cluster, tmp_path_factory):
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        fastload.pack(source, tmp_path / "ray.fl", on="ray", **options)
+        fastload.pack(many, tmp_path / "ray.fl", on="ray", **MANY)
     finally:
         stopped.set()
         killer.join()
     assert killed
-    fastload.pack(source, tmp_path / "local.fl", workers=1, **options)
-    assert tree(tmp_path / "ray.fl") == tree(tmp_path / "local.fl")
+    assert tree(tmp_path / "ray.fl") == packed_here
+
+
+@pytest.fixture
+def nodes():
+    """A cluster of two nodes with a CPU each, and its second node."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    second = cluster.add_node(num_cpus=1)
+    yield cluster, second
+    cluster.shutdown()
+
+
+@pytest.fixture(params=["path", "bucket"])
+def place(request, tmp_path):
+    """A destination that both nodes reach, its storage options, and a file system with it."""
+    if request.param == "path":
+        yield str(tmp_path / "photos.fl"), None, fsspec.filesystem("file")
+        return
+    with serving_s3() as options:
+        yield f"s3://bucket/{tmp_path.name}.fl", options, fsspec.filesystem("s3", **options)
+
+
+PROGRAM = """
+import json, sys, fastload
+source, dest, on, options, storage_options = map(json.loads, sys.argv[1:])
+result = fastload.pack(source, dest, on=on, storage_options=storage_options, **options)
+print(result.resumed)
+"""
+
+
+def driver(many, place, address):
+    """Start to pack on a cluster, in a process of its own."""
+    dest, storage_options, _ = place
+    arguments = map(json.dumps, (str(many), dest, f"ray={address}", MANY, storage_options))
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, text=True)
+
+
+def wait_for_shards(place, count, process):
+    """Wait until the journal lists so many shards as finished."""
+    dest, _, system = place
+    state = f"{dest}/.partial" if "://" in dest else str(Path(dest).with_name(".photos.fl.partial") / "state")
+    while process.poll() is None:
+        system.invalidate_cache()
+        if len(system.glob(f"{state}/*.finished.json")) >= count:
+            return
+        time.sleep(0.02)
+    raise AssertionError("packing ended first")
+
+
+def files_at(place):
+    dest, _, system = place
+    system.invalidate_cache()
+    return {path.rpartition("/")[2].encode(): system.cat_file(path) for path in system.find(dest)}
+
+
+@pytest.mark.soak
+def test_a_killed_driver_resumes(many, packed_here, nodes, place):
+    cluster, _ = nodes
+    for count in (1, 5, 20):
+        process = driver(many, place, cluster.address)
+        wait_for_shards(place, count, process)
+        process.kill()
+        process.wait()
+    process = driver(many, place, cluster.address)
+    out, _ = process.communicate()
+    assert process.returncode == 0
+    assert int(out) > 0
+    assert files_at(place) == packed_here
+
+
+@pytest.mark.soak
+def test_tasks_of_a_killed_node_are_repeated_on_another(many, packed_here, nodes, place):
+    cluster, second = nodes
+    process = driver(many, place, cluster.address)
+    wait_for_shards(place, 5, process)
+    cluster.remove_node(second, allow_graceful=False)
+    assert process.wait() == 0
+    assert files_at(place) == packed_here

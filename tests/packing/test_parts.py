@@ -7,83 +7,68 @@ import pytest
 
 from fastload import DestinationError, OptionError, PackedDataset, PackError, merge, pack
 from tests.commands import run
-from tests.folders import class_folders, tree
-
-OPTIONS = {"encode": "keep", "shard_size": "10KB", "workers": 1}
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    return class_folders(tmp_path_factory.mktemp("source") / "photos", 60, size=(40, 50))
-
-
-@pytest.fixture(scope="module")
-def reference(source, tmp_path_factory):
-    """The files of an ordinary packing, of more shards than parts."""
-    dest = tmp_path_factory.mktemp("reference") / "photos.fl"
-    pack(source, dest, **OPTIONS)
-    found = tree(dest)
-    assert len(found) > 4
-    return found
+from tests.folders import SMALL_SHARDS, class_folders, tree
 
 
 @pytest.mark.parametrize("order", [*permutations((1, 2, 3))][::2])
-def test_merged_parts_have_the_bytes_of_one_packing(tmp_path, source, reference, order):
+def test_merged_parts_have_the_bytes_of_one_packing(tmp_path, sixty_photos, sixty_packed, order):
     dest = tmp_path / "photos.fl"
     for number in order:
-        result = pack(source, dest, part=(number, 3), **OPTIONS)
+        result = pack(sixty_photos, dest, part=(number, 3), **SMALL_SHARDS)
         assert not dest.exists()
         assert sum(split.records for split in result.splits) < 60
     assert merge(dest).splits[0].records == 60
-    assert tree(dest) == reference
+    assert tree(dest) == sixty_packed
     assert os.listdir(tmp_path) == ["photos.fl"]
 
 
-def test_more_parts_than_shards_leave_some_empty(tmp_path, source, reference):
+def test_more_parts_than_shards_leave_some_empty(tmp_path, sixty_photos, sixty_packed):
     dest = tmp_path / "photos.fl"
     for number in range(1, 31):
-        pack(source, dest, part=(number, 30), **OPTIONS)
+        pack(sixty_photos, dest, part=(number, 30), **SMALL_SHARDS)
     merge(dest)
-    assert tree(dest) == reference
+    assert tree(dest) == sixty_packed
 
 
 def test_splits_are_packed_in_parts_too(tmp_path):
     for split in ("train", "val"):
         class_folders(tmp_path / "photos" / split, 20, size=(40, 50))
     for number in (1, 2):
-        pack(tmp_path / "photos", tmp_path / "parts.fl", part=(number, 2), **OPTIONS)
+        pack(tmp_path / "photos", tmp_path / "parts.fl", part=(number, 2), **SMALL_SHARDS)
     merge(tmp_path / "parts.fl")
-    pack(tmp_path / "photos", tmp_path / "whole.fl", **OPTIONS)
+    pack(tmp_path / "photos", tmp_path / "whole.fl", **SMALL_SHARDS)
     assert tree(tmp_path / "parts.fl") == tree(tmp_path / "whole.fl")
 
 
-def test_merge_names_the_parts_that_are_missing(tmp_path, source):
+def test_merge_names_the_parts_that_are_missing(tmp_path, sixty_photos):
     dest = tmp_path / "photos.fl"
-    pack(source, dest, part=(2, 3), **OPTIONS)
+    pack(sixty_photos, dest, part=(2, 3), **SMALL_SHARDS)
     with pytest.raises(PackError, match=r"--part 1/3, --part 3/3, then merge") as caught:
         merge(dest)
     assert "--part 2/3" not in str(caught.value)
     assert not dest.exists()
 
 
-def test_merge_names_the_part_of_a_damaged_shard(tmp_path, source, reference):
+def test_merge_names_the_part_of_a_damaged_shard(tmp_path, sixty_photos, sixty_packed):
     dest = tmp_path / "photos.fl"
     for number in (1, 2):
-        pack(source, dest, part=(number, 2), **OPTIONS)
+        pack(sixty_photos, dest, part=(number, 2), **SMALL_SHARDS)
     shard = max((tmp_path / ".photos.fl.partial" / "dataset").glob("shard-*"))
     shard.write_bytes(bytes([shard.read_bytes()[0] ^ 1]) + shard.read_bytes()[1:])
     with pytest.raises(PackError, match=r"1 of its .* damaged .*--part 2/2, then merge"):
         merge(dest)
-    assert pack(source, dest, part=(2, 2), **OPTIONS).resumed > 0  # of its shards, one is packed again
+    assert (
+        pack(sixty_photos, dest, part=(2, 2), **SMALL_SHARDS).resumed > 0
+    )  # of its shards, one is packed again
     merge(dest)
-    assert tree(dest) == reference
+    assert tree(dest) == sixty_packed
 
 
-def test_a_part_of_another_packing_is_refused(tmp_path, source):
+def test_a_part_of_another_packing_is_refused(tmp_path, sixty_photos):
     dest = tmp_path / "photos.fl"
-    pack(source, dest, part=(1, 2), **OPTIONS)
+    pack(sixty_photos, dest, part=(1, 2), **SMALL_SHARDS)
     with pytest.raises(DestinationError, match=r"parts of it were packed with .*raw"):
-        pack(source, dest, part=(2, 2), **OPTIONS | {"encode": "raw"})
+        pack(sixty_photos, dest, part=(2, 2), **SMALL_SHARDS | {"encode": "raw"})
 
 
 def test_merge_without_parts_says_how_to_pack_them(tmp_path):
@@ -97,16 +82,16 @@ def test_a_python_dataset_has_no_parts(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["3", "0/2", "3/2", "1/0", "a/b", "1/2/3", "-1/2"])
-def test_impossible_part_is_refused(tmp_path, source, text):
-    done = run("pack", source, tmp_path / "a.fl", f"--part={text}")
+def test_impossible_part_is_refused(tmp_path, sixty_photos, text):
+    done = run("pack", sixty_photos, tmp_path / "a.fl", f"--part={text}")
     assert done.returncode == 2
     assert "part" in done.stderr
 
 
-def test_the_commands_of_a_job_array_make_a_dataset(tmp_path, source):
+def test_the_commands_of_a_job_array_make_a_dataset(tmp_path, sixty_photos):
     dest = tmp_path / "photos.fl"
     for number in (1, 2):
-        done = run("pack", source, dest, "--encode", "keep", "--part", f"{number}/2")
+        done = run("pack", sixty_photos, dest, "--encode", "keep", "--part", f"{number}/2")
         assert done.returncode == 0, done.stderr
     done = run("merge", dest)
     assert done.returncode == 0, done.stderr

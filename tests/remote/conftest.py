@@ -1,9 +1,10 @@
 import cv2
+import fsspec
 import numpy as np
 import pytest
 
 import fastload
-from tests.remote.server import serving
+from tests.remote.server import serving, serving_s3
 
 RECORDS = 64
 
@@ -47,15 +48,8 @@ def url(server):
 @pytest.fixture(scope="session")
 def bucket(packed):
     """The URL of the dataset in a bucket, and the options to reach it."""
-    moto_server = pytest.importorskip("moto.server")
-    s3fs = pytest.importorskip("s3fs")
-    server = moto_server.ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    _, port = server.get_host_and_port()
-    options = {"key": "testing", "secret": "testing", "endpoint_url": f"http://127.0.0.1:{port}"}
-    system = s3fs.S3FileSystem(**options)
-    system.mkdir("bucket")
-    for path in packed.iterdir():
-        system.put_file(str(path), f"bucket/photos.fl/{path.name}")
-    yield "s3://bucket/photos.fl", options
-    server.stop()
+    with serving_s3() as options:
+        system = fsspec.filesystem("s3", **options)
+        for path in packed.iterdir():
+            system.put_file(str(path), f"bucket/photos.fl/{path.name}")
+        yield "s3://bucket/photos.fl", options

@@ -1,4 +1,4 @@
-"""An HTTP server of a folder, with ranges, that counts what it sends and fails where a test says so."""
+"""Servers for tests: one over HTTP that counts and fails where a test says so, and moto's of S3."""
 
 import re
 import socket
@@ -9,6 +9,8 @@ from collections import deque
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+import pytest
 
 FAULTS = ("error", "reset", "truncate", "stall", "flip")
 
@@ -109,3 +111,20 @@ def serving(folder: Path):
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def serving_s3():
+    """Run moto's server of S3, with a bucket named "bucket"; yield the storage options to reach it."""
+    moto_server = pytest.importorskip("moto.server")
+    s3fs = pytest.importorskip("s3fs")
+    server = moto_server.ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    try:
+        _, port = server.get_host_and_port()
+        options = {"key": "testing", "secret": "testing", "endpoint_url": f"http://127.0.0.1:{port}"}
+        # All of its servers in a process have the same buckets.
+        s3fs.S3FileSystem(**options).makedirs("bucket", exist_ok=True)
+        yield options
+    finally:
+        server.stop()

@@ -2,7 +2,12 @@
 
 import shutil
 
+import pytest
+
+import fastload
 from fastload.cli.main import main
+from fastload.shards.manifest import read_manifest
+from tests.folders import pixels, tree
 from tests.remote.server import serving
 
 
@@ -27,8 +32,6 @@ def test_verify_of_a_url_names_a_damaged_shard(packed, tmp_path, capsys):
 
 
 def test_the_list_of_caches_names_the_copies_of_a_remote_dataset(url, cache, capsys):
-    import fastload
-
     dataset = fastload.PackedDataset(url, cache=cache)
     for index in range(dataset.shard_sizes[0]):
         dataset[index]
@@ -38,3 +41,77 @@ def test_the_list_of_caches_names_the_copies_of_a_remote_dataset(url, cache, cap
     del dataset
     assert main(["cache", "clear", url, "--folder", str(cache.folder)]) == 0
     assert not list((cache.folder / "fastload").iterdir())
+
+
+def test_unpack_of_a_url_writes_the_files_of_the_folder_and_keeps_no_copy(server, url, packed, tmp_path):
+    assert main(["unpack", str(packed), str(tmp_path / "local"), "--quiet"]) == 0
+    assert main(["unpack", url, str(tmp_path / "remote"), "--quiet"]) == 0
+    assert tree(tmp_path / "remote") == tree(tmp_path / "local")
+    assert server.sent(".h5") == read_manifest(packed).size_bytes
+
+
+class Pictures:
+    """A map-style dataset of noise in two classes."""
+
+    classes = ("cat", "dog")
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return pixels(index), index % 2
+
+
+def test_unpack_of_lmdb_shards_at_a_url_writes_their_labels(tmp_path):
+    fastload.pack(
+        Pictures(), tmp_path / "photos.fl", format="lmdb", encode="raw", workers=1, shard_size="20KB"
+    )
+    fastload.unpack(tmp_path / "photos.fl", tmp_path / "local")
+    assert "dog" in (tmp_path / "local" / "labels.csv").read_text()
+    with serving(tmp_path) as server:
+        fastload.unpack(f"{server.url}/photos.fl", tmp_path / "remote")
+    assert tree(tmp_path / "remote") == tree(tmp_path / "local")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of moto's server
+def test_unpack_from_s3_writes_the_files_of_the_folder(bucket, packed, tmp_path):
+    url, options = bucket
+    fastload.unpack(packed, tmp_path / "local")
+    fastload.unpack(url, tmp_path / "remote", storage_options=options)
+    assert tree(tmp_path / "remote") == tree(tmp_path / "local")
+
+
+def test_unpack_of_a_url_leaves_out_a_missing_shard_and_names_it(packed, tmp_path, capsys):
+    shutil.copytree(packed, tmp_path / "photos.fl")
+    (tmp_path / "photos.fl" / "shard-00001.h5").unlink()
+    with serving(tmp_path) as server:
+        assert main(["unpack", f"{server.url}/photos.fl", str(tmp_path / "out")]) == 1
+    found = capsys.readouterr()
+    missing = read_manifest(packed).shards[1].records
+    assert "shard-00001.h5: there is no such file" in found.err
+    assert f"{64 - missing} files" in found.out
+
+
+def test_unpack_of_a_url_without_a_dataset_makes_nothing(server, tmp_path, capsys):
+    assert main(["unpack", f"{server.url}/nothing.fl", str(tmp_path / "out")]) == 2
+    assert "check the URL" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_are_unpacked_to_this_machine_only(packed):
+    with pytest.raises(fastload.DestinationError, match="a folder of this machine"):
+        fastload.unpack(packed, "s3://bucket/photos")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of moto's server
+def test_doctor_of_a_dataset_in_s3_says_what_the_server_sends(bucket, tmp_path, monkeypatch, capsys):
+    url, options = bucket
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", options["endpoint_url"])
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", options["key"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", options["secret"])
+    assert main(["doctor", "--quiet", url]) == 0
+    found = capsys.readouterr().out
+    assert f"How fast does {url} load?" in found
+    assert "The server sends" in found
+    assert main(["doctor", "--quiet", "s3://bucket/nothing.fl"]) == 2

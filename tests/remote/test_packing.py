@@ -4,21 +4,7 @@ import pytest
 
 import fastload
 from fastload.errors import DestinationError, FormatError, OptionError
-from tests.folders import class_folders, tree
-
-OPTIONS = {"encode": "keep", "shard_size": "10KB", "workers": 1}
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    return class_folders(tmp_path_factory.mktemp("source") / "photos", 60, size=(40, 50))
-
-
-@pytest.fixture(scope="module")
-def reference(source, tmp_path_factory):
-    dest = tmp_path_factory.mktemp("reference") / "photos.fl"
-    fastload.pack(source, dest, **OPTIONS)
-    return tree(dest)
+from tests.folders import SMALL_SHARDS, tree
 
 
 @pytest.fixture
@@ -26,13 +12,13 @@ def url(tmp_path):
     return f"file://{tmp_path}/bucket/photos.fl"
 
 
-def test_a_url_gets_the_bytes_of_a_folder(tmp_path, source, reference, url):
-    result = fastload.pack(source, url, **OPTIONS)
+def test_a_url_gets_the_bytes_of_a_folder(tmp_path, sixty_photos, sixty_packed, url):
+    result = fastload.pack(sixty_photos, url, **SMALL_SHARDS)
     assert result.splits[0].path == url
-    assert tree(tmp_path / "bucket" / "photos.fl") == reference
+    assert tree(tmp_path / "bucket" / "photos.fl") == sixty_packed
 
 
-def test_an_interrupted_packing_is_no_dataset_and_resumes(tmp_path, source, reference, url):
+def test_an_interrupted_packing_is_no_dataset_and_resumes(tmp_path, sixty_photos, sixty_packed, url):
     class Stop(Exception):
         pass
 
@@ -41,39 +27,52 @@ def test_an_interrupted_packing_is_no_dataset_and_resumes(tmp_path, source, refe
             raise Stop
 
     with pytest.raises(Stop):
-        fastload.pack(source, url, progress=stop, **OPTIONS)
+        fastload.pack(sixty_photos, url, progress=stop, **SMALL_SHARDS)
     with pytest.raises(FormatError):
         fastload.PackedDataset(url)
-    assert fastload.pack(source, url, **OPTIONS).resumed > 0
-    assert tree(tmp_path / "bucket" / "photos.fl") == reference
+    assert fastload.pack(sixty_photos, url, **SMALL_SHARDS).resumed > 0
+    assert tree(tmp_path / "bucket" / "photos.fl") == sixty_packed
 
 
-def test_a_dataset_at_a_url_is_replaced_only_if_that_is_said(source, url):
-    fastload.pack(source, url, **OPTIONS)
+def test_a_dataset_at_a_url_is_replaced_only_if_that_is_said(sixty_photos, url):
+    fastload.pack(sixty_photos, url, **SMALL_SHARDS)
     with pytest.raises(DestinationError, match="exists"):
-        fastload.pack(source, url, **OPTIONS)
-    fastload.pack(source, url, overwrite=True, **OPTIONS | {"encode": "raw"})
+        fastload.pack(sixty_photos, url, **SMALL_SHARDS)
+    fastload.pack(sixty_photos, url, overwrite=True, **SMALL_SHARDS | {"encode": "raw"})
     assert len(fastload.PackedDataset(url, cache=None)) == 60
 
 
-def test_parts_at_a_url_are_merged_there(tmp_path, source, reference, url):
+def test_a_packing_stops_once_another_to_its_url_has_begun(sixty_photos, url):
+    others = []
+
+    def begin_another(state):
+        if state.records >= 20 and not others:
+            others.append(fastload.pack(sixty_photos, url, **SMALL_SHARDS | {"encode": "raw"}))
+
+    with pytest.raises(DestinationError, match="another packing to it has begun"):
+        fastload.pack(sixty_photos, url, progress=begin_another, **SMALL_SHARDS)
+    assert not fastload.verify(url).damages
+    assert others[0].encoding == "raw"
+
+
+def test_parts_at_a_url_are_merged_there(tmp_path, sixty_photos, sixty_packed, url):
     for number in (2, 1):
-        fastload.pack(source, url, part=(number, 2), **OPTIONS)
+        fastload.pack(sixty_photos, url, part=(number, 2), **SMALL_SHARDS)
     fastload.merge(url)
-    assert tree(tmp_path / "bucket" / "photos.fl") == reference
+    assert tree(tmp_path / "bucket" / "photos.fl") == sixty_packed
     with pytest.raises(OptionError, match="parts at a URL cannot replace"):
-        fastload.pack(source, url, part=(1, 2), overwrite=True, **OPTIONS)
+        fastload.pack(sixty_photos, url, part=(1, 2), overwrite=True, **SMALL_SHARDS)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of moto's server
-def test_packing_to_s3_gets_the_bytes_of_a_folder(bucket, source, reference):
+def test_packing_to_s3_gets_the_bytes_of_a_folder(bucket, sixty_photos, sixty_packed):
     import s3fs
 
     url, options = bucket
     target = url.replace("photos.fl", "packed.fl")
-    fastload.pack(source, target, storage_options=options, **OPTIONS)
+    fastload.pack(sixty_photos, target, storage_options=options, **SMALL_SHARDS)
     system = s3fs.S3FileSystem(**options)
     path = target.removeprefix("s3://")
     found = {name.rpartition("/")[2].encode(): system.cat_file(name) for name in system.ls(path)}
-    assert found == {name: content for name, content in reference.items() if isinstance(content, bytes)}
+    assert found == {name: content for name, content in sixty_packed.items() if isinstance(content, bytes)}
     assert len(fastload.PackedDataset(target, storage_options=options)) == 60
