@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 
 from fastload.doctor._categories import Stack
 from fastload.doctor._dataset_files import count_of
-from fastload.doctor._profile import Sampler, delayed_s
+from fastload.doctor._profile import Sampler
 from fastload.doctor._record import LoaderRecord, LoaderSettings, Readings
 from fastload.doctor._sync import SyncWatch
 from fastload.doctor._torch import BaseIterator, end_workers, worker_module
@@ -100,7 +100,6 @@ class Watcher:
         self.batches = 0
         self._thread = threading.get_ident()
         self._process = os.getpid()
-        self._native_id = threading.get_native_id()
         # Weak, so that a loader that the training drops ends its workers.
         self._by_iterator: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
         self._by_loader: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
@@ -127,7 +126,7 @@ class Watcher:
         hook = register_optimizer_step_post_hook(self._note_optimizer_step)
         self._sampler.start()
         try:
-            with patched(*wrapped), noting_fetches(self._log), self.sync.watching():
+            with patched(*wrapped), noting_fetches(self._log, self._sampler.delayed_s), self.sync.watching():
                 yield
         finally:
             hook.remove()
@@ -165,9 +164,9 @@ class Watcher:
         is_waiting = record is not None and record.phase == "waiting" and os.getpid() == self._process
         return record.log if record is not None and is_waiting else None
 
-    def _readings(self) -> tuple[float, float, float, int, float, float]:
-        cpu_s, delay_s = time.process_time() - self._sampler.cpu_s, delayed_s(self._native_id)
-        return time.perf_counter(), cpu_s, delay_s, self._optimizer_steps, *self.sync.seconds()
+    def _readings(self) -> tuple[float, float, int, float, float]:
+        cpu_s = time.process_time() - self._sampler.cpu_s
+        return cpu_s, self._sampler.delayed_s(), self._optimizer_steps, *self.sync.seconds()
 
     def _is_watched(self) -> bool:
         return threading.get_ident() == self._thread and os.getpid() == self._process
