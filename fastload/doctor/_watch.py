@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,9 @@ class Watcher:
         self._by_loader: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
         self._watched: list[_Watched] = []
         self._current: LoaderRecord | None = None
+        # The two latest batches. A script frees a batch when it has the next one, and so within a step,
+        # although the time for that depends on the loader.
+        self._batches: deque[Any] = deque(maxlen=2)
         self._optimizer_steps = 0
         # When the first step ended, which may have compiled the model, and when the latest batch came.
         self._begun_at: float | None = None
@@ -132,6 +136,7 @@ class Watcher:
             hook.remove()
             self._sampler.stop()
             self._close_steps()
+            self._batches.clear()
             for iterator in list(self._by_iterator):
                 end_workers(iterator)
 
@@ -217,6 +222,8 @@ class Watcher:
         clock = watched.clock(iterator)
         copied_s = 0.0 if clock is None else clock.copying_s
         record.ask()
+        if len(self._batches) == 2:
+            self._batches.popleft()
         try:
             with contextlib.nullcontext() if clock is None else self._watching_workers(record):
                 batch = original(iterator)
@@ -224,6 +231,8 @@ class Watcher:
             record.phase = "outside"
             raise
         record = self._current = watched.record_of(iterator)
+        if not record.settings.device:
+            self._batches.append(batch)
         wait_s = record.hand(batch, 0.0 if clock is None else clock.copying_s - copied_s)
         for other in self._watched:
             if other is not watched and other.record.phase == "stepping":

@@ -303,3 +303,16 @@ def test_warm_up_is_left_out_of_the_step(watch):
     measured = record.measured([], BusyWatch().state())
     assert (measured.warmup_steps, measured.steps) == (1, 5)
     assert measured.warmup_s >= 0.3 > measured.stepping_s >= 0.1
+
+
+def test_a_batch_is_freed_in_a_wait_rather_than_in_a_step(watch):
+    class Batch:
+        def __del__(self):
+            freed.append(watcher.records[0].phase)
+
+    freed = []
+    with watch() as watcher:
+        for _ in DataLoader(Numbers(24), batch_size=4, collate_fn=lambda samples: Batch()):
+            pass
+        assert len(freed) >= 4
+    assert set(freed[:4]) == {"waiting"}
