@@ -11,7 +11,7 @@ from typing import Any
 
 from fastload.doctor._evidence import STORAGE_SHARE, fits_page_cache, ran_out_of, rate_text
 from fastload.doctor._rates import CauseSeconds, Rates, attributed, share, step_work
-from fastload.doctor.findings import Fix, LoaderTrial, TrainingMeasurements, Verdict
+from fastload.doctor.findings import MOST_GAIN, Fix, LoaderTrial, TrainingMeasurements, Verdict
 from fastload.system.units import format_duration, format_size
 
 LEAST_GAIN = 1.05
@@ -49,7 +49,8 @@ def fixes_of(
     def rank(fix: Fix) -> tuple[bool, float]:
         return fix.gain is None, -(fix.gain or 0.0) / (DATA_EFFORT if fix.kind in _OTHER_DATA else 1.0)
 
-    return tuple(sorted((fix for fix in found if fix.gain is None or fix.gain >= LEAST_GAIN), key=rank))
+    ranked = sorted((fix for fix in found if fix.gain is None or fix.gain >= LEAST_GAIN), key=rank)
+    return tuple(fix if fix.gain is None else replace(fix, gain=min(fix.gain, MOST_GAIN)) for fix in ranked)
 
 
 def _candidates(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import itertools
 import linecache
@@ -12,11 +11,13 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
 from fastload.doctor._categories import Frame, Stack
+from fastload.doctor._torch import FETCH_FILE
 from fastload.system.libraries import LIBRARY_FOLDERS
 
 INTERVAL_S = 0.005
@@ -34,28 +35,36 @@ Notice = Callable[[Stack, float], None]
 """Called with a stack and the seconds since the previous sample in which the thread ran or was blocked."""
 
 
-def delayed_s(native_id: int) -> float:
-    """Return the seconds in which a thread of this process was ready to run but no CPU was free.
+class Delays:
+    """Reads for how long its creator's thread was ready to run while no CPU was free, in seconds.
 
     That is the second figure of /proc's `schedstat` (the kernel's sched-stats.rst); 0 where there is none.
+    The file stays open: opening it for each batch took longer than many a batch.
     """
-    try:
-        with open(f"/proc/self/task/{native_id}/schedstat", "rb") as file:
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return 0.0
+
+    def __init__(self) -> None:
+        self._file = -1
+        with contextlib.suppress(OSError):
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+            weakref.finalize(self, os.close, self._file)
+
+    def __call__(self) -> float:
+        try:
+            return int(os.pread(self._file, 128, 0).split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return 0.0
 
 
 class Sampler:
     """Samples the stack of the thread that creates it, from `start` to `stop`.
 
-    Time in which the thread waited for a free CPU is left out: it says nothing about the code. `cpu_s` is
-    the CPU time that sampling took.
+    Time in which the thread waited for a free CPU is left out: it says nothing about the code. `delayed_s`
+    reads it, and `cpu_s` is the CPU time that sampling took.
     """
 
-    def __init__(self, notice: Notice, delayed: Callable[[int], float] = delayed_s) -> None:
+    def __init__(self, notice: Notice, delayed_s: Callable[[], float] | None = None) -> None:
         self._thread = threading.get_ident()
-        self._delayed = functools.partial(delayed, threading.get_native_id())
+        self.delayed_s = Delays() if delayed_s is None else delayed_s
         self._notice = notice
         self.cpu_s = 0.0
         self._is_over = False
@@ -85,7 +94,7 @@ class Sampler:
             before = now
 
     def _running_s(self) -> float:
-        return time.perf_counter() - self._delayed()
+        return time.perf_counter() - self.delayed_s()
 
 
 def stack_of(thread: int) -> Stack:
@@ -97,7 +106,7 @@ def stack_of(thread: int) -> Stack:
     found: list[tuple[CodeType, int]] = []
     with _no_collection(), contextlib.suppress(KeyError, AttributeError):  # no such thread; above the first
         found.extend(map(operator.attrgetter("f_code", "f_lasti"), frames))
-    return tuple(described(*each) for each in reversed(found))
+    return tuple(described(*each, is_innermost=not place) for place, each in reversed(list(enumerate(found))))
 
 
 _paused: list[bool] = []  # not empty while collection is off
@@ -127,22 +136,27 @@ os.register_at_fork(after_in_child=_collect_in_child)
 
 
 # By identity, because hashing a code object hashes all its constants; stored, so that no other gets its id.
-_described: dict[tuple[int, int], tuple[CodeType, Frame]] = {}
+_described: dict[tuple[int, int, bool], tuple[CodeType, Frame]] = {}
 
 
-def described(code: CodeType, instruction: int) -> Frame:
-    """Return the names and the source of an instruction, given as in a frame's `f_code` and `f_lasti`."""
-    known = _described.get((id(code), instruction))
+def described(code: CodeType, instruction: int, is_innermost: bool = True) -> Frame:
+    """Return the names and the source of an instruction, given as in a frame's `f_code` and `f_lasti`.
+
+    The source is read where it matters: in the user's code, in torch's fetcher, and in the innermost frame.
+    Reading all of a library's files would take longer than a short training.
+    """
+    known = _described.get((id(code), instruction, is_innermost))
     if known is not None:
         return known[1]
     file = code.co_filename
     line = next((line for begin, end, line in code.co_lines() if begin <= instruction < end), 0) or 0
     name = str(getattr(code, "co_qualname", code.co_name)).replace("<locals>.", "")
     is_users = not file.startswith((*LIBRARY_FOLDERS, "<"))
-    text = _source_line(file, line).strip()
+    is_read = is_users or is_innermost or file == FETCH_FILE
+    text = _source_line(file, line).strip() if is_read else ""
     exact = _expression(code, instruction) if text else ""
     frame = Frame(file, name, line, exact or text, is_users, _without_arguments(exact))
-    _described[id(code), instruction] = code, frame
+    _described[id(code), instruction, is_innermost] = code, frame
     return frame
 
 

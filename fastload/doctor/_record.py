@@ -35,9 +35,9 @@ _OPTIONS = (
 Seen = Iterable[tuple[tuple[str, str], float]]
 """Seconds by (category, place)."""
 
-Readings = Callable[[], tuple[float, float, float, int, float, float]]
-"""Returns the time, the process's CPU seconds, those of waiting for a CPU, the optimizer steps, and the two
-sums of `SyncWatch.seconds`."""
+Readings = Callable[[], tuple[float, float, int, float, float]]
+"""Returns the process's CPU seconds, those of waiting for a CPU, the optimizer steps, and the two sums of
+`SyncWatch.seconds`."""
 
 
 class LoaderSettings:
@@ -99,6 +99,7 @@ class LoaderRecord:
         self.log = WorkerLog()
         self._readings = readings
         self._at_begin = readings()
+        self._begun_at = 0.0
         self._waits_s: deque[float] = deque(maxlen=_MOST_NOTED)
         self._steps: deque[_Step] = deque(maxlen=_MOST_NOTED)
 
@@ -148,15 +149,19 @@ class LoaderRecord:
         self._steps.append(_Step())
         self._at_begin = self._readings()
         self.phase = "stepping"
+        self._begun_at = time.perf_counter()  # after the readings, which belong to no step
         return wait_s
 
     def close_step(self) -> None:
         """Record the end of the step, if there is one."""
         if self.phase == "stepping":
+            ended_at = time.perf_counter()
             self.phase = "outside"
             step, pairs = self._steps[-1], zip(self._readings(), self._at_begin, strict=True)
-            taken = [after - before for after, before in pairs]
-            step.seconds, step.cpu_s, step.delayed_s, optimized, step.synced_s, step.exchanged_s = taken
+            step.cpu_s, step.delayed_s, optimized, step.synced_s, step.exchanged_s = (
+                after - before for after, before in pairs
+            )
+            step.seconds = ended_at - self._begun_at
             self.stepping_s += step.seconds
             self.trained += optimized > 0
 

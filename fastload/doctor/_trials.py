@@ -47,7 +47,8 @@ class Trials:
     """Trials of one loader, whose training was watched for `watched_s`; none begins after 20 s.
 
     Trials that fail, for whatever reason, are left out. With `encode`, the files are packed with this
-    encoding, and the dataset is known to do nothing but decode.
+    encoding, and the dataset is known to do nothing but decode. `has_counterpart` is False if FolderDataset
+    would lack something of the dataset.
     """
 
     settings: LoaderSettings
@@ -56,6 +57,7 @@ class Trials:
     folder: Path
     watched_s: float
     encode: str = ""
+    has_counterpart: bool = True
 
     def __post_init__(self) -> None:
         self._trial_s = min(MOST_TRIAL_S, max(LEAST_TRIAL_S, self.watched_s / 4))
@@ -108,7 +110,7 @@ class Trials:
             photos = link_files(self.files.paths, self.folder / "files", _MOST_FILES, _MOST_BYTES)
             # One that is compiled already takes the images of its own dataset only.
             transform = getattr(dataset.transform, "theirs", dataset.transform)
-            if not _decodes_by_fastload(self._compiled):
+            if self.has_counterpart and not _decodes_by_fastload(self._compiled):
                 yield from self._of_files("decoder", FolderDataset(photos, transform=transform))
             options: Any = {"encode": self.encode or "auto", "workers": 1, "on_error": "skip"}
             result = pack(photos, self.folder / "sample.fl", **options)
@@ -150,7 +152,9 @@ class Trials:
                 ending.callback(end_workers, iterator)
             next(iterator)
             started_s = time.perf_counter() - began
-            for _ in range(workers):
+            # The batches that were requested at first are made in new memory and while workers still start.
+            requested = workers * (self.settings.options["prefetch_factor"] or 2)
+            for _ in range(requested):
                 next(iterator, None)
             pids = [worker.pid for worker in getattr(iterator, "_workers", ())]
             at, cpu_s, taken = time.perf_counter(), _cpu_s(pids), 0
@@ -167,7 +171,7 @@ class Trials:
         own_s = seconds / max(1, taken) * max(1, workers)
         start_s = max(0.0, started_s - own_s) + ended_s if workers else 0.0
         sample_cpu_s = max(0.0, spent_s) / max(1, samples)
-        return LoaderTrial("same", workers, samples / seconds, sample_cpu_s, start_s), taken + 1 + workers
+        return LoaderTrial("same", workers, samples / seconds, sample_cpu_s, start_s), taken + 1 + requested
 
     def _loader(self, dataset: Any, batches: list[Any] | None, workers: int, kind: type[Any] | None) -> Any:
         options = self.settings.options
@@ -190,7 +194,7 @@ class Trials:
 
 def link_files(paths: Sequence[str], folder: Path, most: int, most_bytes: int) -> Path:
     """Create a folder of links to some of the files: 8 at least, else at most this many files and bytes."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     for number, path in enumerate(paths[:: max(1, len(paths) // most)][:most]):
         most_bytes -= os.path.getsize(path)
         if most_bytes < 0 and number >= 8:

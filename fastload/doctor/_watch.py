@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from torch.utils.data import DataLoader
 
 from fastload.doctor._categories import Stack
 from fastload.doctor._dataset_files import count_of
-from fastload.doctor._profile import Sampler, delayed_s
+from fastload.doctor._profile import Sampler
 from fastload.doctor._record import LoaderRecord, LoaderSettings, Readings
 from fastload.doctor._sync import SyncWatch
 from fastload.doctor._torch import BaseIterator, end_workers, worker_module
@@ -100,12 +101,14 @@ class Watcher:
         self.batches = 0
         self._thread = threading.get_ident()
         self._process = os.getpid()
-        self._native_id = threading.get_native_id()
         # Weak, so that a loader that the training drops ends its workers.
         self._by_iterator: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
         self._by_loader: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
         self._watched: list[_Watched] = []
         self._current: LoaderRecord | None = None
+        # The two latest batches. A script frees a batch when it has the next one, and so within a step,
+        # although the time for that depends on the loader.
+        self._batches: deque[Any] = deque(maxlen=2)
         self._optimizer_steps = 0
         # When the first step ended, which may have compiled the model, and when the latest batch came.
         self._begun_at: float | None = None
@@ -127,12 +130,13 @@ class Watcher:
         hook = register_optimizer_step_post_hook(self._note_optimizer_step)
         self._sampler.start()
         try:
-            with patched(*wrapped), noting_fetches(self._log), self.sync.watching():
+            with patched(*wrapped), noting_fetches(self._log, self._sampler.delayed_s), self.sync.watching():
                 yield
         finally:
             hook.remove()
             self._sampler.stop()
             self._close_steps()
+            self._batches.clear()
             for iterator in list(self._by_iterator):
                 end_workers(iterator)
 
@@ -165,9 +169,9 @@ class Watcher:
         is_waiting = record is not None and record.phase == "waiting" and os.getpid() == self._process
         return record.log if record is not None and is_waiting else None
 
-    def _readings(self) -> tuple[float, float, float, int, float, float]:
-        cpu_s, delay_s = time.process_time() - self._sampler.cpu_s, delayed_s(self._native_id)
-        return time.perf_counter(), cpu_s, delay_s, self._optimizer_steps, *self.sync.seconds()
+    def _readings(self) -> tuple[float, float, int, float, float]:
+        cpu_s = time.process_time() - self._sampler.cpu_s
+        return cpu_s, self._sampler.delayed_s(), self._optimizer_steps, *self.sync.seconds()
 
     def _is_watched(self) -> bool:
         return threading.get_ident() == self._thread and os.getpid() == self._process
@@ -218,6 +222,8 @@ class Watcher:
         clock = watched.clock(iterator)
         copied_s = 0.0 if clock is None else clock.copying_s
         record.ask()
+        if len(self._batches) == 2:
+            self._batches.popleft()
         try:
             with contextlib.nullcontext() if clock is None else self._watching_workers(record):
                 batch = original(iterator)
@@ -225,6 +231,8 @@ class Watcher:
             record.phase = "outside"
             raise
         record = self._current = watched.record_of(iterator)
+        if not record.settings.device:
+            self._batches.append(batch)
         wait_s = record.hand(batch, 0.0 if clock is None else clock.copying_s - copied_s)
         for other in self._watched:
             if other is not watched and other.record.phase == "stepping":

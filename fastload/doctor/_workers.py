@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fastload.doctor._categories import Stack, loading_category, users_line
-from fastload.doctor._profile import Sampler, delayed_s
+from fastload.doctor._profile import Sampler
 from fastload.doctor._torch import FETCH_FILE, FETCHERS, worker_loop
 from fastload.loader.clock import LoadTimes
 from fastload.system.patching import patched
@@ -62,16 +61,15 @@ class WorkerLog:
 
 
 @contextlib.contextmanager
-def noting_fetches(current: Callable[[], WorkerLog | None]) -> Iterator[None]:
-    """Record the times of torch's fetchers in this process in the log that `current()` returns, if any."""
+def noting_fetches(current: Callable[[], WorkerLog | None], delayed_s: Callable[[], float]) -> Iterator[None]:
+    """Record the times of torch's fetchers in this thread in the log that `current()` returns, if any."""
 
     def noted(original: Callable[..., Any]) -> Callable[..., Any]:
         def fetch_noted(self: Any, possibly_batched_index: Any) -> Any:
             log = current()
             if log is None:
                 return original(self, possibly_batched_index)
-            thread = threading.get_native_id()
-            before = time.perf_counter(), time.thread_time(), delayed_s(thread)
+            before = time.perf_counter(), time.thread_time(), delayed_s()
             with _collating_timed(self, log):
                 batch = original(self, possibly_batched_index)
             log.add(
@@ -79,7 +77,7 @@ def noting_fetches(current: Callable[[], WorkerLog | None]) -> Iterator[None]:
                 samples=count_in(possibly_batched_index),
                 busy_s=time.perf_counter() - before[0],
                 cpu_s=time.thread_time() - before[1],
-                delayed_s=delayed_s(thread) - before[2],
+                delayed_s=delayed_s() - before[2],
             )
             return batch
 
@@ -138,7 +136,7 @@ def watched_loop(folder: str, loader: str, *arguments: Any) -> None:
             saved = time.perf_counter()
 
     sampler = Sampler(notice)
-    with noting_fetches(lambda: log):
+    with noting_fetches(lambda: log, sampler.delayed_s):
         sampler.start()
         try:
             worker_loop(*arguments)

@@ -19,7 +19,7 @@ from fastload.doctor._record import LoaderRecord
 from fastload.doctor._sync import SyncWatch
 from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Watcher
-from fastload.doctor.findings import Diagnosis, LoaderTrial, TrainingMeasurements
+from fastload.doctor.findings import Diagnosis, TrainingMeasurements
 from fastload.doctor.ranks import RankComparison, RankTimes, compare
 from fastload.doctor.script import Ending, HardExit, Script, local_rank, run_script
 from fastload.system.units import format_count
@@ -135,9 +135,16 @@ def examine_script(
         if found and own == slowest:
             on_trials()
             all_s = sum(record.total_s for record, _ in found)
+            tried: dict[int, Trials] = {}
             for place, (record, measured) in enumerate(found):
-                if place == 0 or measured.waited_s > _LONG_WAITS * all_s:
-                    found[place] = record, _with_trials(measured, record, folder / f"trials{place}")
+                if measured.batches and (place == 0 or measured.waited_s > _LONG_WAITS * all_s):
+                    tried[place] = trials = _trials(record, folder / f"trials{place}")
+                    store = storage_of(trials.files, count_of(record.settings.dataset))
+                    found[place] = record, replace(measured, store=store)
+            for add in TRIALS:
+                for place, trials in tried.items():
+                    record, measured = found[place]
+                    found[place] = record, add(measured, trials)
         examinations = tuple(
             Examination(_name(record), measured, diagnose(measured), watcher.records.index(record))
             for record, measured in found
@@ -167,33 +174,41 @@ def _compared(
     return compare(times, sync.gradient_bytes, sorted(missing))
 
 
-def _with_trials(measured: TrainingMeasurements, record: LoaderRecord, folder: Path) -> TrainingMeasurements:
-    """Add the size of the data, and the trials that can change the advice."""
+def _trials(record: LoaderRecord, folder: Path) -> Trials:
     files = files_of(record.settings.dataset)
-    measured = replace(measured, store=storage_of(files, count_of(record.settings.dataset)))
-    if not measured.batches:
-        return measured
-    folder.mkdir()
-    trials = Trials(record.settings, measured.num_workers, files, folder, record.total_s)
-    return replace(measured, trials=tuple(trials_of(measured, trials)))
+    return Trials(record.settings, record.num_workers, files, folder, record.total_s)
 
 
-def trials_of(measured: TrainingMeasurements, trials: Trials) -> Iterator[LoaderTrial]:
-    """Make the trials that can change the advice."""
+def _with_own_trials(measured: TrainingMeasurements, trials: Trials) -> TrainingMeasurements:
+    """Add trials of the user's own loader: as it is, with files in memory, with other numbers of workers."""
     if measured.num_workers:
-        same = trials.tried("same")
-        yield from same
-        measured = replace(measured, trials=tuple(same))
-    kinds = trials_to_make(measured, loading_work(measured), diagnose(measured).verdict)
+        measured = replace(measured, trials=tuple(trials.tried("same")))
+    kinds, made = _kinds(measured), list(measured.trials)
     if "cache" in kinds:
-        yield from trials.cached()
+        made += trials.cached()
     if "workers" in kinds:
         for number in workers_to_try(measured):
-            yield from trials.with_workers(number, is_cold="cache" in kinds)
+            made += trials.with_workers(number, is_cold="cache" in kinds)
+    return replace(measured, trials=tuple(made))
+
+
+def _with_fastload_trials(measured: TrainingMeasurements, trials: Trials) -> TrainingMeasurements:
+    """Add trials of fastload's loader and datasets."""
+    kinds, made = _kinds(measured), list(measured.trials)
     if "one line" in kinds:
-        yield from trials.one_line()
+        made += trials.one_line()
     if "files" in kinds:
-        yield from trials.from_files()
+        made += trials.from_files()
+    return replace(measured, trials=tuple(made))
+
+
+def _kinds(measured: TrainingMeasurements) -> Sequence[str]:
+    return trials_to_make(measured, loading_work(measured), diagnose(measured).verdict)
+
+
+TRIALS = _with_own_trials, _with_fastload_trials
+"""Add trials to the measurements of a loader. fastload's come last, for all loaders, because they make the C
+library keep freed memory in this process, with which any loader is faster."""
 
 
 def _device(record: LoaderRecord) -> str:

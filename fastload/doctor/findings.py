@@ -31,6 +31,10 @@ logging and the like."""
 Side = Literal["loading", "training step", "balanced"]
 Role = Literal["training", "evaluation", "unknown"]
 
+MOST_GAIN = 10.0
+"""The largest gain that is stated. A larger one means that less than a tenth of the time is left, and two
+runs of one training differ by as much."""
+
 _NO_WORK = LoadTimes(batches=0, samples=0, busy_s=0.0, cpu_s=0.0, delayed_s=0.0, collate_s=0.0)
 
 
@@ -206,7 +210,8 @@ class TrainingMeasurements:
 class Fix:
     """A change that would help; `kind` is a stable name.
 
-    `gain` is the training's throughput with the fix divided by the present one; None if not measured.
+    `gain` is the training's throughput with the fix divided by the present one, where 10 stands for 10 or
+    more; None if not measured.
     `arguments` are those of the DataLoader that apply it, for `--try`; empty if the script has to change.
     """
 
@@ -218,10 +223,10 @@ class Fix:
 
     @property
     def gain_text(self) -> str:
-        """The gain for printing: `1.8 ×`."""
+        """The gain for printing: `1.8 ×`, `at least 10 ×`."""
         if self.gain is None:
             return "not measured"
-        return f"{self.gain:.0f} ×" if self.gain >= 10 else f"{self.gain:.2g} ×"
+        return f"at least {MOST_GAIN:.0f} ×" if self.gain >= MOST_GAIN else f"{self.gain:.2g} ×"
 
 
 @dataclass(frozen=True, slots=True)

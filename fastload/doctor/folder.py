@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ from fastload.doctor._judge import LEAST_S, diagnose
 from fastload.doctor._machine import BusyWatch
 from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Enough, Watcher
-from fastload.doctor.examine import Examination, trials_of
+from fastload.doctor.examine import TRIALS, Examination
 from fastload.doctor.findings import Diagnosis, Fix, TrainingMeasurements
 from fastload.errors import SourceError
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
-from fastload.packing.choose import EncodingChoice, choose_encoding, combine, estimate_stats
+from fastload.packing.choose import choose_encoding, combine, estimate_stats
 from fastload.shards.manifest import is_packed
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.sources import open_source
@@ -69,21 +69,63 @@ class _Images(Dataset[Any]):
             return np.asarray(image.convert("RGB"))
 
 
+@dataclass
+class _Split:
+    """A dataset or a split of it: its measurements, to which trials are added, and errors of its samples."""
+
+    name: str
+    samples: int
+    is_warm: bool
+    readable: int
+    damage: list[str]
+    measured: TrainingMeasurements
+    trials: Trials
+    notes: tuple[str, ...] = ()
+
+    def diagnosis(self) -> Diagnosis:
+        """Return what limits loading it, by the trials so far."""
+        found = diagnose_data(self.measured, self.samples, self.is_warm, self.notes)
+        if not self.damage:
+            return found
+        count = f"{len(self.damage)} of {self.readable + len(self.damage)}"
+        action = f"replace the damaged or missing samples: {count} cannot be read"
+        fix = Fix("damage", action, None, f"a training ends at the first: {self.damage[0]}")
+        return replace(found, fixes=(fix, *found.fixes))
+
+
 def examine_data(path: Path | str, step: Step = lambda label, done, total: None) -> list[Examination]:
     """Measure loaders of a dataset, which may be packed at a URL, for some seconds per split.
 
     Raises SourceError if there is none.
     """
-    if is_url(path):
-        return [_examine_remote(str(path), step)]
-    path = Path(path)
+    with tempfile.TemporaryDirectory(prefix="fastload-doctor-") as root:
+        folder = Path(root)
+        if is_url(path):
+            splits = [_watched_remote(str(path), step, folder / "remote")]
+        else:
+            splits = _watched_splits(Path(path), step, folder)
+        for add in TRIALS:
+            for split in splits:
+                # Where loading does not matter, nothing can be gained by a change.
+                if split.diagnosis().verdict != "little":
+                    split.measured = add(split.measured, split.trials)
+        return [Examination(split.name, split.measured, split.diagnosis()) for split in splits]
+
+
+def _watched_splits(path: Path, step: Step, folder: Path) -> list[_Split]:
+    """Watch a loader of each packed dataset or each split of a source."""
     packed = [path] if is_packed(path) else []
     # A folder that cannot be listed is refused below, as by packing.
     with contextlib.suppress(PermissionError):
         packed = packed or [child for child in sorted(path.glob("*")) if is_packed(child)]
     if packed:
-        return [_examine(str(child), PackedDataset(child), step) for child in packed]
-    sources = open_source(os.fspath(path))
+        return [_watched(str(child), PackedDataset(child), step, folder / child.name) for child in packed]
+    return _watched_sources(path, step, folder)
+
+
+def _watched_sources(path: Path, step: Step, folder: Path) -> list[_Split]:
+    """Watch a loader of each split; raise SourceError if its images have no files of their own."""
+    sources: dict[str, Any] = dict(open_source(os.fspath(path)))
     for source in sources.values():
         files = getattr(source, "files", None)
         if not isinstance(files, FileList) or len(files) != len(source):
@@ -95,14 +137,22 @@ def examine_data(path: Path | str, step: Step = lambda label, done, total: None)
     stats = combine([estimate_stats(source, None) for source in sources.values()])
     has_jpegtran = find_jpegtran() is not None
     chosen = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
-    return [
-        _examine_source(f"{path}, {split}" if split else str(path), source, chosen, step)
-        for split, source in sources.items()
-    ]
+    splits = []
+    for number, (split, source) in enumerate(sources.items()):
+        paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
+        name = f"{path}, {split}" if split else str(path)
+        found = _watched(name, _Images(paths), step, folder / str(number), source, chosen.encode)
+        found.notes = (
+            f"'fastload pack --encode auto' chooses {chosen.encode}: {chosen.reason}.",
+            *source.warnings,
+            *describe_left_out(entry for entry in source.left_out if not entry.is_clutter),
+        )
+        splits.append(found)
+    return splits
 
 
-def _examine_remote(url: str, step: Step) -> Examination:
-    """Examine the first shard of a dataset at a URL, from a copy, and how fast the server sends."""
+def _watched_remote(url: str, step: Step, folder: Path) -> _Split:
+    """Watch a loader of the first shard at a URL, from a copy, and measure how fast the server sends."""
     step("fetching", 0, 3)
     remote = RemoteFolder(url)
     dataset = PackedDataset(remote)
@@ -113,37 +163,25 @@ def _examine_remote(url: str, step: Step) -> Examination:
     remote.read_ranges(shard.file, [(size * at, size * (at + 1)) for at in range(_RANGES)])
     bytes_per_s = _RANGES * size / (time.perf_counter() - began)
     dataset._records.fetch(np.arange(shard.records))
+    found = _watched(url, dataset, step, folder, indices=range(shard.records))
     rate = rate_text(bytes_per_s * manifest.records / manifest.size_bytes, "samples")
-    note = (
+    found.notes = (
         f"The server sends {format_size(bytes_per_s)}/s: the first epoch has at most {rate}. Later ones read "
-        f"copies of the shards from the disk, if it has room for {format_size(manifest.size_bytes)}."
+        f"copies of the shards from the disk, if it has room for {format_size(manifest.size_bytes)}.",
     )
-    return _examine(url, dataset, step, notes=(note,), indices=range(shard.records))
+    return found
 
 
-def _examine_source(name: str, source: Any, chosen: EncodingChoice, step: Step) -> Examination:
-    paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
-    notes = (
-        f"'fastload pack --encode auto' chooses {chosen.encode}: {chosen.reason}.",
-        *source.warnings,
-        *describe_left_out(entry for entry in source.left_out if not entry.is_clutter),
-    )
-    return _examine(name, _Images(paths), step, source, chosen.encode, notes)
-
-
-def _examine(
+def _watched(
     name: str,
     dataset: Any,
     step: Step,
+    folder: Path,
     source: Any = None,
     encode: str = "",
-    notes: tuple[str, ...] = (),
     indices: range | None = None,
-) -> Examination:
-    """Watch a loader of a dataset, of some `indices` or all, and try changes.
-
-    The dataset may be a sample of a source.
-    """
+) -> _Split:
+    """Watch a loader of a dataset, of some `indices` or all; the dataset may be a sample of a source."""
     busy, files, samples = BusyWatch(), files_of(dataset), len(dataset if source is None else source)
     step("reading", 0, 2)
     store = storage_of(files, samples)
@@ -160,42 +198,31 @@ def _examine(
         batches *= -(-_MOST_BATCHES // len(batches))
     else:
         drop_pages(files)
-    with tempfile.TemporaryDirectory(prefix="fastload-doctor-") as root:
-        loader: DataLoader[Any] = DataLoader(
-            dataset, batch_sampler=batches, num_workers=workers, collate_fn=len, persistent_workers=True
-        )
-        watcher = Watcher(Path(root), seconds=_WATCHED_S)
-        with watcher.watching(), contextlib.suppress(Enough):
-            with deferred_signals():  # until the watcher can end the workers
-                iterator = iter(loader)
-            for _ in iterator:
-                pass
-        [record] = watcher.records
-        measured = replace(
-            record.measured(watcher.logs_of(record), busy.state()),
-            batch_size=size,
-            epoch_batches=-(-samples // size),
-            was_cut=True,
-            warmup_steps=0,
-            encoding=encoding_of(dataset),
-            store=store,
-            folder=name if source is None else source.name,
-        )
-        # Where loading does not matter, nothing can be gained by a change.
-        if diagnose_data(measured, samples, is_warm).verdict != "little":
-            trials = Trials(record.settings, workers, files, Path(root), _WATCHED_S, encode=encode)
-            found_trials = trials_of(measured, trials)
-            if source is not None and source.kind not in ("folder", "flat"):
-                # FolderDataset has labels, but no columns or annotations.
-                found_trials = (trial for trial in found_trials if trial.kind != "decoder")
-            measured = replace(measured, trials=tuple(found_trials))
-    found = diagnose_data(measured, samples, is_warm, notes)
-    if damage:
-        count = f"{len(damage)} of {len(readable) + len(damage)}"
-        action = f"replace the damaged or missing samples: {count} cannot be read"
-        fix = Fix("damage", action, None, f"a training ends at the first: {damage[0]}")
-        found = replace(found, fixes=(fix, *found.fixes))
-    return Examination(name, measured, found)
+    loader: DataLoader[Any] = DataLoader(
+        dataset, batch_sampler=batches, num_workers=workers, collate_fn=len, persistent_workers=True
+    )
+    folder.mkdir()
+    watcher = Watcher(folder, seconds=_WATCHED_S)
+    with watcher.watching(), contextlib.suppress(Enough):
+        with deferred_signals():  # until the watcher can end the workers
+            iterator = iter(loader)
+        for _ in iterator:
+            pass
+    [record] = watcher.records
+    measured = replace(
+        record.measured(watcher.logs_of(record), busy.state()),
+        batch_size=size,
+        epoch_batches=-(-samples // size),
+        was_cut=True,
+        warmup_steps=0,
+        encoding=encoding_of(dataset),
+        store=store,
+        folder=name if source is None else source.name,
+    )
+    # FolderDataset has labels, but no columns or annotations.
+    has_counterpart = source is None or source.kind in ("folder", "flat")
+    trials = Trials(record.settings, workers, files, folder / "trials", _WATCHED_S, encode, has_counterpart)
+    return _Split(name, samples, is_warm, len(readable), damage, measured, trials)
 
 
 def _readable(dataset: Any, indices: range) -> tuple[list[int], int, list[str]]:

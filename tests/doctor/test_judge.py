@@ -197,6 +197,13 @@ def test_the_gain_of_workers_is_that_of_their_trial():
     assert "num_workers=4)" in fix.action
 
 
+def test_a_gain_above_ten_is_stated_as_a_bound():
+    for rate, gain, text in ((3600.0, 9.0, "9 ×"), (6000.0, 10.0, "at least 10 ×")):
+        measured = training(step_s=0.0, wait_s=0.08, trials=(trial("workers", 4, rate),))
+        [fix] = (fix for fix in diagnose(measured).fixes if fix.kind == "workers")
+        assert (fix.gain, fix.gain_text) == (pytest.approx(gain), text)
+
+
 def test_a_gain_names_all_that_it_is_made_of():
     trials = (trial(rate=384.0, start_s=1.6), trial("workers", 0, 190.0))
     measured = training(2, wait_s=0.08, step_s=0.01, epoch_batches=10, trials=trials)

@@ -1,5 +1,6 @@
 """Source of the call that a frame runs."""
 
+import json
 import linecache
 import sys
 import time
@@ -38,8 +39,14 @@ def test_the_line_is_used_if_python_does_not_know_the_call():
     assert frame.call == frame.text
 
 
+def test_the_source_of_a_library_is_read_for_the_innermost_frame_only():
+    code = json.dumps.__code__
+    assert described(code, 0).text
+    assert described(code, 0, is_innermost=False).text == ""
+
+
 def test_time_without_a_free_cpu_is_left_out_of_samples():
-    def starved(thread):
+    def starved():
         return 0.9 * time.perf_counter()
 
     weights = []

@@ -81,6 +81,9 @@ SITUATIONS = {
         len(diagnose(training(loading=seen(decode=1.0), trials=(trial("decoder", 0, rate),))).fixes)
         for rate in (415.0, 430.0)
     ],
+    "MOST_GAIN": lambda: [
+        fix.gain for fix in diagnose(training(step_s=0.0, trials=(trial("workers", 4, 9000.0),))).fixes
+    ],
     "DATA_EFFORT": lambda: [
         diagnose(training(trials=(trial("compile", 0, 500.0), trial("decoder", 0, rate)))).fixes[0].kind
         for rate in (800.0, 1600.0)

@@ -38,6 +38,13 @@ def test_a_loader_is_made_again_with_another_number_of_workers(trials, workers):
     assert (trial.start_s > 0) == bool(workers)
 
 
+@pytest.mark.parametrize(("prefetch_factor", "kinds"), [(1, ["same"]), (2, [])])
+def test_batches_that_were_requested_at_first_are_not_measured(trials, prefetch_factor, kinds):
+    made = trials(1, prefetch_factor=prefetch_factor)
+    # Of three batches, one starts the worker, and as many more as are loaded in advance come from new memory.
+    assert [trial.kind for trial in made.tried("same", passes=1)] == kinds
+
+
 def test_files_are_decoded_and_packed_with_the_users_own_transform(trials):
     found = list(trials().from_files())
     assert [trial.kind for trial in found] == ["decoder", "pack"]

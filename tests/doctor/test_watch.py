@@ -136,7 +136,7 @@ def test_loaders_recreated_with_their_data_count_as_one(watch):
 
 def test_the_busiest_worker_is_another_process_in_each_epoch():
     settings = LoaderSettings(DataLoader(Numbers(), 4, num_workers=2))
-    record = LoaderRecord("loader0", settings, 2, lambda: (0.0, 0.0, 0.0, 0))
+    record = LoaderRecord("loader0", settings, 2, lambda: (0.0, 0.0, 0, 0.0, 0.0))
     logs = [WorkerLog() for _ in range(6)]
     for log, busy_s in zip(logs, (2.0, 1.0, 2.0, 1.0, 2.0, 1.0), strict=True):
         log.add(busy_s=busy_s)
@@ -156,7 +156,7 @@ def test_no_file_is_left_open_by_a_batch():
     log = WorkerLog()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     used = max(int(name) for name in os.listdir("/proc/self/fd")) + 1
-    with noting_fetches(lambda: log):
+    with noting_fetches(lambda: log, lambda: 0.0):
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (used + 8, hard))
             assert len(list(DataLoader(Numbers(100)))) == 100
@@ -303,3 +303,16 @@ def test_warm_up_is_left_out_of_the_step(watch):
     measured = record.measured([], BusyWatch().state())
     assert (measured.warmup_steps, measured.steps) == (1, 5)
     assert measured.warmup_s >= 0.3 > measured.stepping_s >= 0.1
+
+
+def test_a_batch_is_freed_in_a_wait_rather_than_in_a_step(watch):
+    class Batch:
+        def __del__(self):
+            freed.append(watcher.records[0].phase)
+
+    freed = []
+    with watch() as watcher:
+        for _ in DataLoader(Numbers(24), batch_size=4, collate_fn=lambda samples: Batch()):
+            pass
+        assert len(freed) >= 4
+    assert set(freed[:4]) == {"waiting"}
