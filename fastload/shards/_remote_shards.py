@@ -23,6 +23,7 @@ from fastload.shards.manifest import Manifest
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Column
 from fastload.shards.shard import open_within_limit
+from fastload.system.cpus import local_ranks
 
 _WHOLE_SHARE = 0.5
 
@@ -105,8 +106,11 @@ class RemoteShards:
 
 
 def is_worth_a_copy(entry: ShardEntry, count: int) -> bool:
-    """Return True if so many of a shard's records are asked for that it is fetched whole."""
-    return count >= _WHOLE_SHARE * entry.records
+    """Return True if so many of a shard's records are asked for that it is fetched whole.
+
+    The ranks of this machine share its copies, and each asks for about as many records.
+    """
+    return count * local_ranks() >= _WHOLE_SHARE * entry.records
 
 
 def _is_ranged(shard: Any) -> bool:
