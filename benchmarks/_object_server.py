@@ -14,12 +14,11 @@ from typing import Any
 
 from _token_bucket import TokenBucket
 
-# The environment variables by which the AWS clients of all sides find the server; the last is obstore's.
+# The environment variables by which the AWS clients of all sides find the server.
 _KEYS = {
     "AWS_ACCESS_KEY_ID": "testing",
     "AWS_SECRET_ACCESS_KEY": "testing",
     "AWS_DEFAULT_REGION": "us-east-1",
-    "AWS_ALLOW_HTTP": "true",
 }
 _BUCKET = "benchmark"
 _PIECE_BYTES = 256 * 1024

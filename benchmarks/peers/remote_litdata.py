@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+from litdata.streaming import downloader
 from load_litdata import VERSIONS, Crops, loader_of, write_chunks
 from remote_rank import Job, serve
 
@@ -21,6 +22,8 @@ def write(job: Job, folder: Path) -> None:
 def make_loader(job: Job) -> Any:
     """Make dataset and loader."""
     cv2.setNumThreads(0)
+    # Its obstore refuses plain HTTP, and there is no public option to allow it.
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = "true"
     return loader_of(job, Crops(job, job["url"], cache_dir=job["cache"]))
 
 
