@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from _harness import progress
@@ -48,12 +47,10 @@ class Training:
 
 
 def slow_network_rows(
-    datasets: Datasets, side: Side, source: Path, runs: int, is_smoke: bool
+    datasets: Datasets, side: Side, url: str, runs: int, is_smoke: bool
 ) -> list[dict[str, Any]]:
-    """Measure cold epochs with each number of ranks and speed of the network."""
+    """Measure cold epochs of a dataset with each number of ranks and speed of the network."""
     job = {"batch_size": 4, "step_s": 0.02} if is_smoke else {"batch_size": 16, "step_s": 0.1}
-    # Many shards, as in a large dataset, so that the first and the last count little.
-    url, _ = datasets.write(side, "slow-network", source=str(source), shard_size="2MB")
     manifest = read_manifest(RemoteFolder(url, datasets.server.storage_options))
     rows = []
     for ranks in (1,) if is_smoke else (1, 2):

@@ -38,7 +38,7 @@ _FIRST_PAUSE_S = 0.1
 
 # Object stores serve one connection at some 100 MB/s, and advise to read large objects by several ranges
 # of 8 to 16 MB at once (Amazon S3, "Performance guidelines"). A server that is slow is asked for half as
-# much after each failure, down to a part that takes any network less than a minute.
+# much after each failure, down to 1 MB.
 _PART_BYTES = 16 << 20
 _PARTS_AT_ONCE = 4
 _LEAST_BYTES = 1 << 20
