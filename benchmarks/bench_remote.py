@@ -5,7 +5,7 @@ first batch there, how much is fetched, and what does it take on the disk?
 
 Method. Photos become 224×224, uint8, by a random resized crop (bilinear, not antialiased) and a flip, in
 batches of 64. They come from `--photos`, a folder of class folders, or are generated with the file size of
-ImageNet's. Each side writes them in its own format, in shards of 64 MB, and these are uploaded to an S3
+ImageNet's. Each side writes them in its own format, in shards of 16 MB, and these are uploaded to an S3
 server on this machine: moto's, in a process of its own. Its CPU time is part of the machine's, and it reads
 the whole object for each part that is requested. Then the sides take turns. A turn begins with new processes
 and an empty cache: one rank, or two that share the cache, with two workers each. The first epoch is "cold",
@@ -14,7 +14,8 @@ the next one of the same processes "warm". The peers are configured as their doc
 - *MosaicML Streaming*: MDS shards of the files' bytes, `shuffle=True` (py1e), decoded by OpenCV. Its shuffle
   spreads a shard over more samples than these datasets have.
 - *LitData*: optimized chunks of the files' bytes, `shuffle=True`: chunks in random order, samples shuffled
-  within a chunk; decoded by OpenCV; fetched by obstore.
+  within a chunk; decoded by OpenCV; fetched by obstore. Of a chunk that two of its workers share, it reads
+  much more than the samples, and it may fetch it twice: with larger chunks, more of them are shared.
 - *fastload*: a packed dataset of the files' bytes (keep), or of the same pixels in tiles (tiled), shuffled by
   `ShardedSampler(window=1)`: shards in random order, samples shuffled within a shard, as in LitData. In the
   row "shuffled fully", all samples are shuffled together.
@@ -128,7 +129,7 @@ def job_of(options: argparse.Namespace, source: Path) -> dict[str, Any]:
         "batch_size": 4 if options.smoke else 64,
         "workers": options.workers,
         "device": None,
-        "shard_size": "1MB" if options.smoke else "64MB",
+        "shard_size": "1MB" if options.smoke else "16MB",
         "step_s": 0.0,
     }
 

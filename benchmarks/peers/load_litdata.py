@@ -58,13 +58,13 @@ def loader_of(job: Mapping[str, Any], crops: Crops) -> litdata.StreamingDataLoad
     )
 
 
-def write_chunks(source: str, folder: Path, workers: int) -> None:
-    """Write a folder's files as chunks of 64 MB."""
+def write_chunks(source: str, folder: Path, workers: int, chunk_size: str = "64MB") -> None:
+    """Write a folder's files as chunks, of 64 MB unless another size is given."""
     # It empties its caches, by default two folders of the system's temporary one, whoever made them.
     for name in ("DATA_OPTIMIZER_CACHE_FOLDER", "DATA_OPTIMIZER_DATA_CACHE_FOLDER"):
         os.environ[name] = str(folder.with_name(f"litdata-{name.lower()}"))
     litdata.optimize(
-        _read, list_photos(source), str(folder), chunk_bytes="64MB", num_workers=workers, verbose=False
+        _read, list_photos(source), str(folder), chunk_bytes=chunk_size, num_workers=workers, verbose=False
     )
 
 

@@ -57,9 +57,10 @@ def loader_of(job: Mapping[str, Any], crops: Crops) -> streaming.StreamingDataLo
     )
 
 
-def write_shards(source: str, folder: Path) -> None:
-    """Write a folder's files as shards, of the default size: 64 MB."""
-    with streaming.MDSWriter(out=str(folder), columns={"image": "bytes", "label": "int"}) as writer:
+def write_shards(source: str, folder: Path, shard_size: str = "64mb") -> None:
+    """Write a folder's files as shards, of the default size unless another one is given."""
+    columns = {"image": "bytes", "label": "int"}
+    with streaming.MDSWriter(out=str(folder), columns=columns, size_limit=shard_size) as writer:
         for path, label in list_photos(source):
             writer.write({"image": Path(path).read_bytes(), "label": label})
 

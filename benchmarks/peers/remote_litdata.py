@@ -15,8 +15,8 @@ from remote_rank import Job, serve
 
 
 def write(job: Job, folder: Path) -> None:
-    """Write the chunks, of 64 MB as in its documentation."""
-    write_chunks(job["source"], folder, max(1, job["workers"]))
+    """Write the chunks."""
+    write_chunks(job["source"], folder, max(1, job["workers"]), job["shard_size"])
 
 
 def make_loader(job: Job) -> Any:

@@ -14,8 +14,8 @@ from remote_rank import Job, serve
 
 
 def write(job: Job, folder: Path) -> None:
-    """Write the shards, of 64 MB by default."""
-    write_shards(job["source"], folder)
+    """Write the shards."""
+    write_shards(job["source"], folder, job["shard_size"].lower())
 
 
 def make_loader(job: Job) -> Any:
