@@ -25,8 +25,8 @@ from fastload.shards.remote import RemoteFolder
 # Short against the time in which a shard is read.
 _POLL_S = 0.02
 
-# A shard, and the first and the last batch of the epoch that need it.
-_Wanted = tuple[ShardEntry, int, int]
+# A shard and its number, and the first and the last batch of the epoch that need it.
+_Wanted = tuple[ShardEntry, int, int, int]
 
 
 class ReadingAhead:
@@ -62,7 +62,7 @@ class ReadingAhead:
         """Start to fetch the shards of which enough is wanted."""
         shards = self._reader.manifest.shards
         wanted = [
-            (shards[number], *batches)
+            (shards[number], number, *batches)
             for number, batches in self._batches.items()
             if is_worth_a_copy(shards[number], int(self._counts[number]))
         ]
@@ -72,7 +72,7 @@ class ReadingAhead:
         remote: RemoteFolder = pickle.loads(pickle.dumps(self._reader.folder))
         copies = self._reader.remote.copies.through(remote)
         stopping = threading.Event()
-        options = copies, wanted, self._position, stopping
+        options = copies, wanted, self._position, stopping, self._reader.remote.expect
         thread = threading.Thread(target=_fetch, args=options, name="fastload reading ahead", daemon=True)
         thread.start()
         weakref.finalize(self, _stop, thread, remote, stopping)
@@ -85,12 +85,20 @@ def _stop(thread: threading.Thread, remote: RemoteFolder, stopping: threading.Ev
 
 
 def _fetch(
-    copies: Copies, wanted: list[_Wanted], position: Callable[[], int], stopping: threading.Event
+    copies: Copies,
+    wanted: list[_Wanted],
+    position: Callable[[], int],
+    stopping: threading.Event,
+    expect: Callable[[int], None],
 ) -> None:
     held: list[tuple[int, int]] = []  # the last batch that needs a copy, and its lock
     try:
         with contextlib.suppress(FastloadError, OSError, ReferenceError):
-            for entry, first, last in wanted:
+            for place, (entry, _, first, last) in enumerate(wanted, 1):
+                # A batch that needs its end and the next one's beginning waits for both, and fetches neither
+                # by ranges.
+                for _, following, _, _ in wanted[place : place + 1]:
+                    expect(following)
                 copy = None
                 while copy is None and last >= position():
                     copy = copies.get(entry, waits=False)
