@@ -98,8 +98,8 @@ class RemoteShards:
         return f", 'fastload cache clear {self._remote}' removes the copies on this machine"
 
     def expect(self, number: int) -> None:
-        """Take a shard as asked for as a whole, because it will be fetched next."""
-        self._asked[number] += self._manifest.shards[number].records
+        """Take a shard as asked for as a whole, because it will be fetched soon."""
+        self._asked[number] = max(self._asked[number], self._manifest.shards[number].records)
 
     def begin_epoch(self) -> None:
         """Try again to make room for copies."""

@@ -25,6 +25,10 @@ from fastload.shards.remote import RemoteFolder
 # Short against the time in which a shard is read.
 _POLL_S = 0.02
 
+# Shards, from the one that is fetched on, of which workers fetch nothing by ranges: their next batches may
+# need several that are small. Not all: a full shuffle's first batch may need every shard of the dataset.
+_EXPECTED = 4
+
 # A shard and its number, and the first and the last batch of the epoch that need it.
 _Wanted = tuple[ShardEntry, int, int, int]
 
@@ -94,11 +98,9 @@ def _fetch(
     held: list[tuple[int, int]] = []  # the last batch that needs a copy, and its lock
     try:
         with contextlib.suppress(FastloadError, OSError, ReferenceError):
-            for place, (entry, _, first, last) in enumerate(wanted, 1):
-                # A batch that needs its end and the next one's beginning waits for both, and fetches neither
-                # by ranges.
-                for _, following, _, _ in wanted[place : place + 1]:
-                    expect(following)
+            for place, (entry, _, first, last) in enumerate(wanted):
+                for _, number, _, _ in wanted[place : place + _EXPECTED]:
+                    expect(number)
                 copy = None
                 while copy is None and last >= position():
                     copy = copies.get(entry, waits=False)

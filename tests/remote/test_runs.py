@@ -72,3 +72,11 @@ def test_the_ranks_of_a_machine_copy_the_shards_that_they_need_together(
     assert len(labels_and_sums(loader)) == 64 // ranks
     assert copied(cache) == {shard.file for shard in read_manifest(packed).shards}
     assert server.sent(".h5") == read_manifest(packed).size_bytes
+
+
+def test_workers_that_load_ahead_of_the_copies_fetch_nothing_twice(server, url, packed, cache):
+    dataset = fastload.PackedDataset(url, cache=cache)
+    sampler = fastload.ShardedSampler(dataset, window=1)
+    loader = fastload.DataLoader(dataset, batch_size=4, sampler=sampler, num_workers=2)
+    assert len(labels_and_sums(loader)) == len(dataset)
+    assert server.sent(".h5") == read_manifest(packed).size_bytes
