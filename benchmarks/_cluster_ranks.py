@@ -6,7 +6,6 @@ downloads batches in the epoch's order: it writes files, at the pace of a token 
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
 import sys
@@ -14,7 +13,6 @@ import tempfile
 import threading
 import time
 from dataclasses import asdict, replace
-from multiprocessing.context import SpawnContext
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +20,12 @@ import numpy as np
 import torch
 import torch.distributed
 from _cluster import Cluster, Epoch
+from _token_bucket import TokenBucket
 
 import fastload
 
-_PIECE_BYTES = 16 * 1024  # a rank's turn at the bucket, so that ranks that download at once have equal parts
-_BURST_S = 0.02  # what an idle bucket saves up: more than a sleep is late
 _POLL_S = 0.0005
 _CALIBRATIONS = 30
-
-
-class TokenBucket:
-    """A network of a given speed, shared by processes: a transfer ends when its bytes have had their turn."""
-
-    def __init__(self, context: SpawnContext) -> None:
-        self._free = context.Value(ctypes.c_double, 0.0)
-
-    def transfer(self, size: float, bytes_per_s: float) -> None:
-        while size > 0:
-            piece = min(size, _PIECE_BYTES)
-            size -= piece
-            with self._free:
-                end = max(time.monotonic() - _BURST_S, self._free.value) + piece / bytes_per_s
-                self._free.value = end
-            time.sleep(max(0.0, end - time.monotonic()))
 
 
 class DownloadedSamples(torch.utils.data.Dataset[Any]):

@@ -52,6 +52,7 @@ class Reading(NamedTuple):
     write_s: float | None = None
     first_batch_s: float | None = None
     memory_bytes: int | None = None
+    fetched_bytes: int | None = None
 
 
 Side = Callable[[], Mapping[Key, Reading]]
@@ -141,6 +142,8 @@ class Report:
             "max": round(max(ratios), 4),
             "cpu": _divided(row["cpu_s"], beside["cpu_s"], scale),
             "stored": _divided(row["stored_bytes"], beside["stored_bytes"]),
+            "first_batch": _divided(row["first_batch_s"], beside["first_batch_s"]),
+            "fetched": _divided(row["fetched_bytes"], beside["fetched_bytes"]),
         }
 
 
@@ -283,15 +286,18 @@ def write_json(content: Mapping[str, Any], options: argparse.Namespace) -> None:
 
 def _summary(readings: Sequence[Reading]) -> dict[str, Any]:
     seconds = [reading.seconds for reading in readings]
+    first_batches = [round(reading.first_batch_s, 6) for reading in readings if reading.first_batch_s]
     return {
         "seconds": [round(value, 6) for value in seconds],
         "median_s": _median(seconds),
         "min_s": round(min(seconds), 6),
         "max_s": round(max(seconds), 6),
         "cpu_s": _median([reading.cpu_s for reading in readings]),
+        "first_batch_s": _median(first_batches),
+        "first_batches_s": first_batches,
         **{
             name: getattr(readings[-1], name)
-            for name in ("stored_bytes", "write_s", "first_batch_s", "memory_bytes")
+            for name in ("stored_bytes", "write_s", "memory_bytes", "fetched_bytes")
         },
     }
 

@@ -55,8 +55,9 @@ def _table(content: Mapping[str, Any], table: Mapping[str, Any]) -> str:
         "stored": [_or_dash(row["stored_bytes"], "MB", 1e6) for row in rows],
         # Files of earlier releases of these programs have none of these.
         "written in": [_or_dash(row.get("write_s"), "s") for row in rows],
-        "first batch": [_or_dash(row.get("first_batch_s"), "s") for row in rows],
+        "first batch": [_first_batch(row) for row in rows],
         "memory": [_or_dash(row.get("memory_bytes"), "MB", 1e6) for row in rows],
+        "fetched": [_or_dash(row.get("fetched_bytes"), "MB", 1e6) for row in rows],
     }
     shown = {name: cells for name, cells in columns.items() if set(cells) != {_DASH}}
     lines = [f"| {title} | {' | '.join(shown)} |", "|---|" + "--:|" * len(shown)]
@@ -70,8 +71,11 @@ def _table(content: Mapping[str, Any], table: Mapping[str, Any]) -> str:
 
 def _comparisons(content: Mapping[str, Any]) -> str:
     """Return a line for each comparison with the ratio of the rates."""
-    heads = ("compared with", "times as fast", "in single runs", "CPU time", "stored")
-    lines = [f"| | {' | '.join(heads)} |", "|---|---|--:|--:|--:|--:|"]
+    costs = {"cpu": "CPU time", "stored": "stored"}
+    if any(pair.get("fetched") for pair in content["comparisons"]):
+        costs |= {"first_batch": "first batch", "fetched": "fetched"}
+    heads = ("compared with", "times as fast", "in single runs", *costs.values())
+    lines = [f"| | {' | '.join(heads)} |", "|---|---|" + "--:|" * (2 + len(costs))]
     for pair in content["comparisons"]:
         beside = pair["beside"] if pair["times"] == 1 else f"{pair['times']} × {pair['beside']}"
         cells = (
@@ -79,7 +83,7 @@ def _comparisons(content: Mapping[str, Any]) -> str:
             beside,
             f"{pair['ratio']:.2f} ×",
             f"{pair['min']:.2f}–{pair['max']:.2f}",
-            *(_DASH if pair[name] is None else f"{pair[name]:.2f} ×" for name in ("cpu", "stored")),
+            *(_DASH if pair[name] is None else f"{pair[name]:.2f} ×" for name in costs),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -103,6 +107,13 @@ def _circumstances(content: Mapping[str, Any]) -> str:
         + (f"{memory / 2**30:.0f} GiB, " if memory else "")
         + f"{machine['system']}, load {machine['load_before']} at the start. {versions}."
     )
+
+
+def _first_batch(row: Mapping[str, Any]) -> str:
+    """Return the time to the first batch, with its spread if it was measured in each turn."""
+    times = set(row.get("first_batches_s", ()))
+    spread = f" ({figure(min(times))}–{figure(max(times))})" if len(times) > 1 else ""
+    return _or_dash(row.get("first_batch_s"), "s") + spread
 
 
 def _or_dash(value: float | None, unit: str, divisor: float = 1) -> str:

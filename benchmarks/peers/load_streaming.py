@@ -21,13 +21,15 @@ declare_operators()  # for Streaming's import of torchvision
 
 import streaming  # noqa: E402
 
+VERSIONS = {"MosaicML Streaming": version("mosaicml-streaming")}
+
 
 class Crops(streaming.StreamingDataset):
-    """Random crops of a folder's images."""
+    """Random crops of a dataset's images."""
 
-    def __init__(self, folder: Path, size: int, batch_size: int) -> None:
-        super().__init__(local=str(folder), shuffle=True, batch_size=batch_size)
-        self._size = size
+    def __init__(self, job: Mapping[str, Any], **place: str) -> None:
+        super().__init__(**place, shuffle=True, batch_size=job["batch_size"])
+        self._size = job["size"]
 
     def __getitem__(self, index: Any) -> tuple[torch.Tensor, int]:
         sample = super().__getitem__(index)
@@ -38,20 +40,27 @@ def prepare(job: Mapping[str, Any]) -> Loading:
     """Write the shards and make the loader."""
     cv2.setNumThreads(0)
     folder = Path(job["scratch"]) / "streaming"
-    stored = written(folder, partial(_write, job["source"], folder))
-    loader = streaming.StreamingDataLoader(
-        Crops(folder, job["size"], job["batch_size"]),
+    stored = written(folder, partial(write_shards, job["source"], folder))
+    loader = loader_of(job, Crops(job, local=str(folder)))
+    return Loading(lambda: loader, stored, VERSIONS)
+
+
+def loader_of(job: Mapping[str, Any], crops: Crops) -> streaming.StreamingDataLoader:
+    """Return the loader that the job describes."""
+    return streaming.StreamingDataLoader(
+        crops,
         batch_size=job["batch_size"],
         num_workers=job["workers"],
         persistent_workers=job["workers"] > 0,
         pin_memory=job["device"] not in (None, "cpu"),
         drop_last=True,
     )
-    return Loading(lambda: loader, stored, {"MosaicML Streaming": version("mosaicml-streaming")})
 
 
-def _write(source: str, folder: Path) -> None:
-    with streaming.MDSWriter(out=str(folder), columns={"image": "bytes", "label": "int"}) as writer:
+def write_shards(source: str, folder: Path, shard_size: str = "64mb") -> None:
+    """Write a folder's files as shards, of the default size unless another one is given."""
+    columns = {"image": "bytes", "label": "int"}
+    with streaming.MDSWriter(out=str(folder), columns=columns, size_limit=shard_size) as writer:
         for path, label in list_photos(source):
             writer.write({"image": Path(path).read_bytes(), "label": label})
 

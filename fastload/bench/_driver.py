@@ -1,13 +1,9 @@
-"""Loaders in processes of their own, each with the Python of its environment; see loaders/epochs.py."""
+"""Turns of loaders that are processes of their own, and the bytes that they read; see loaders/epochs.py."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import signal
-import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -17,11 +13,8 @@ from typing import Any
 
 import psutil
 
-from fastload.bench.conditions import user_environment
-from fastload.errors import FastloadError
+from fastload.bench.program import Program
 from fastload.system import page_cache
-
-LOADERS = Path(__file__).parent / "loaders"
 
 # Includes packing and FFCV's compilation; a peer's writer can wait forever.
 _READY_TIMEOUT_S = 1800
@@ -30,10 +23,6 @@ _TURN_TIMEOUT_S = 600
 _REST_S = 0.3
 # Adding up the pages of a process takes milliseconds, so memory is read in a turn that is not timed.
 _MEMORY_EVERY_S = 0.1
-
-
-class LoaderFailedError(FastloadError, RuntimeError):
-    """The process of a loader ended; the message is the last line that it wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +53,13 @@ class Driver:
     """
 
     def __init__(self, python: Path, program: Path, job: Mapping[str, Any]) -> None:
-        self._command = [str(python), str(program), json.dumps(job)]
+        self._command = python, program, job
         self._start()
 
     def _start(self) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (until close)
-        path = os.pathsep.join(filter(None, (str(LOADERS), os.environ.get("PYTHONPATH"))))
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            env=user_environment() | {"PYTHONPATH": path},
-            start_new_session=True,
-        )
+        self._program = Program(*self._command)
         try:
-            ready = self._answer(_READY_TIMEOUT_S)
+            ready = self._program.answer(_READY_TIMEOUT_S)
         except BaseException:
             self.close()
             raise
@@ -91,9 +71,9 @@ class Driver:
     def turn(self) -> LoadingTurn:
         """Load whole epochs for a while."""
         time.sleep(_REST_S)
-        before = self._cpu_s()
+        before = self._program.cpu_s()
         took = self._ask()
-        return LoadingTurn(took["seconds"], took["samples"], self._cpu_s() - before)
+        return LoadingTurn(took["seconds"], took["samples"], self._program.cpu_s() - before)
 
     def cold_turn(self) -> LoadingTurn:
         """Load in new processes, after the stored files were dropped from the page cache.
@@ -113,7 +93,7 @@ class Driver:
 
         def watch() -> None:
             while not is_done.wait(_MEMORY_EVERY_S):
-                peaks.append(_memory_of(self._tree()))
+                peaks.append(_memory_of(self._program.tree()))
 
         watcher = threading.Thread(target=watch)
         watcher.start()
@@ -122,64 +102,15 @@ class Driver:
         finally:
             is_done.set()
             watcher.join()
-        return max([*peaks, _memory_of(self._tree())])
+        return max([*peaks, _memory_of(self._program.tree())])
 
     def close(self) -> None:
         """End the process and those that it started."""
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()  # type: ignore[union-attr]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(10)
-        self._kill()
-        self._process.wait()
-        self._process.stdout.close()  # type: ignore[union-attr]
-        self._errors.close()
+        self._program.close()
 
     def _ask(self) -> Any:
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended: the answer says so
-            self._process.stdin.write(b"\n")
-            self._process.stdin.flush()
-        return self._answer(_TURN_TIMEOUT_S)
-
-    def _answer(self, timeout_s: float) -> Any:
-        timer = threading.Timer(timeout_s, self._kill)
-        timer.start()
-        try:
-            assert self._process.stdout is not None
-            line = self._process.stdout.readline()
-        finally:
-            timer.cancel()
-            timer.join()
-        if not line:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(10)  # it closes its output before it ends
-            self._kill()
-            code = self._process.wait()
-            self._errors.seek(0)
-            lines = self._errors.read().decode(errors="replace").split("\n")
-            said = next((text.strip() for text in reversed(lines) if text.strip()), "it wrote nothing")
-            raise LoaderFailedError(f"ended with {code}: {said[:500]}")
-        return json.loads(line)
-
-    def _tree(self) -> list[psutil.Process]:
-        with contextlib.suppress(psutil.Error):
-            root = psutil.Process(self._process.pid)
-            return [root, *root.children(recursive=True)]
-        return []
-
-    def _cpu_s(self) -> float:
-        """Return the CPU time of the process and its descendants, living or ended."""
-        total = 0.0
-        for process in self._tree():
-            with contextlib.suppress(psutil.Error):
-                total += sum(process.cpu_times()[:4])
-        return total
-
-    def _kill(self) -> None:
-        """End the process group with its workers, which a killed process leaves behind."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._program.ask()
+        return self._program.answer(_TURN_TIMEOUT_S)
 
 
 def _memory_of(processes: list[psutil.Process]) -> tuple[int, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import numpy as np
+from fastload.bench.loaders.photos import draw_crop
 
 # The means and deviations of ImageNet's channels, with which torchvision's models are trained.
 MEAN = (0.485, 0.456, 0.406)
@@ -91,16 +91,5 @@ def letterbox(shape: Sequence[int]) -> tuple[int, int, int, int]:
 
 def draw_box(shape: Sequence[int], seed: int) -> DrawnCrop:
     """Draw a box with the default distribution of RandomResizedCrop and RandomHorizontalFlip."""
-    height, width = shape[0], shape[1]
-    random = np.random.default_rng(seed)
-    is_flipped = bool(random.random() < 0.5)
-    for _ in range(10):
-        area = height * width * random.uniform(0.08, 1.0)
-        ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))
-        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if 0 < w <= width and 0 < h <= height:
-            top = int(random.integers(height - h, endpoint=True))
-            return DrawnCrop(top, int(random.integers(width - w, endpoint=True)), h, w, is_flipped)
-    # Very long images: the largest part with an allowed ratio, as in torchvision.
-    h, w = min(height, round(width * 4 / 3)), min(width, round(height * 4 / 3))
-    return DrawnCrop((height - h) // 2, (width - w) // 2, h, w, is_flipped)
+    generator = random.Random(seed)
+    return DrawnCrop(*draw_crop(shape[0], shape[1], generator), generator.random() < 0.5)

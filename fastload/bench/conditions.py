@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import fastload
 from fastload.system.cpus import cpu_name, usable_cpus
 
@@ -33,12 +35,10 @@ def identified(more_versions: Mapping[str, str]) -> dict[str, Any]:
 
 def machine() -> dict[str, Any]:
     """Return a description of this machine that identifies nobody."""
-    names = ("SC_PAGE_SIZE", "SC_PHYS_PAGES")
-    has_memory = hasattr(os, "sysconf") and all(name in os.sysconf_names for name in names)
     return {
         "processor": cpu_name(),
         "usable_cpus": usable_cpus(),
-        "memory_bytes": os.sysconf(names[0]) * os.sysconf(names[1]) if has_memory else None,
+        "memory_bytes": psutil.virtual_memory().total,
         "system": f"{platform.system()} {platform.machine()}",
         "load_before": _LOAD_BEFORE,
     }

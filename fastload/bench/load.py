@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,15 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fastload.bench._driver import Driver, LoaderFailedError, LoadingTurn, files_in, size_on_disk
+from fastload.bench._driver import Driver, LoadingTurn, files_in, size_on_disk
 from fastload.bench._operations import IMAGE_SIDE
 from fastload.bench.conditions import identified
 from fastload.bench.images import make_files, readable_images, repeat_images, resize_images
 from fastload.bench.load_results import LoadBench, LoadSetting, MissingSide, SettingResult, SideResult
 from fastload.bench.loading import take_turns
-from fastload.bench.sides import CHECKOUT, PEERS, Side
+from fastload.bench.program import LoaderFailedError
+from fastload.bench.sides import CHECKOUT, Side
 from fastload.errors import OptionError
-from fastload.images.jpegtran import find_jpegtran
 from fastload.system import page_cache
 from fastload.system.folders import free_bytes
 
@@ -55,12 +54,11 @@ class SideComparison:
             drivers: dict[str, Driver] = {}
             for done, side in enumerate(self.sides):
                 progress(f"getting ready: {side.name}", done, len(self.sides))
-                lacks = self._lacks(side)
-                if lacks:
+                if lacks := side.lacks(self.peers):
                     self.missing.append(MissingSide(side.name, lacks))
                     continue
                 try:
-                    driver = Driver(self._python(side), side.program, {**self.job, **side.job})
+                    driver = Driver(side.python(self.peers), side.program, {**self.job, **side.job})
                 except LoaderFailedError as error:
                     self.missing.append(MissingSide(side.name, str(error)))
                     continue
@@ -101,21 +99,6 @@ class SideComparison:
                 *memory,
             )
         )
-
-    def _lacks(self, side: Side) -> str | None:
-        if side.environment and not PEERS.exists():
-            return "needs a checkout of fastload, and 'make peers' there"
-        if not self._python(side).exists():
-            return "not installed (make peers)"
-        if side.job.get("store") == "tiled" and find_jpegtran() is None:
-            return "jpegtran is not installed"
-        return None
-
-    def _python(self, side: Side) -> Path:
-        if not side.environment:
-            return Path(sys.executable)
-        # Absolute, but not resolved: an environment's Python recognises itself by this name.
-        return self.peers.absolute() / side.environment / "bin" / "python"
 
 
 def shared_job(

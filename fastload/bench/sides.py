@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import fastload
-from fastload.bench._driver import LOADERS
+from fastload.bench.program import LOADERS
 from fastload.errors import OptionError
+from fastload.images.jpegtran import find_jpegtran
 
 CHECKOUT = Path(fastload.__file__).parent.parent
 PEERS = CHECKOUT / "benchmarks" / "peers"
@@ -52,6 +54,23 @@ class Side:
     program: Path
     job: Mapping[str, Any]
     in_smoke: bool = False
+
+    def python(self, peers: Path) -> Path:
+        """Return the Python of its environment, if that is one of those in the folder `peers`."""
+        if not self.environment:
+            return Path(sys.executable)
+        # Absolute, but not resolved: an environment's Python recognises itself by this name.
+        return peers.absolute() / self.environment / "bin" / "python"
+
+    def lacks(self, peers: Path) -> str | None:
+        """Return what it needs and does not have here, or None."""
+        if self.environment and not PEERS.exists():
+            return "needs a checkout of fastload, and 'make peers' there"
+        if not self.python(peers).exists():
+            return "not installed (make peers)"
+        if self.job.get("store") == "tiled" and find_jpegtran() is None:
+            return "jpegtran is not installed"
+        return None
 
 
 def torch_side(name: str, decoder: str, in_smoke: bool = False, **job: Any) -> Side:

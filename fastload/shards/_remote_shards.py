@@ -24,6 +24,7 @@ from fastload.shards.manifest import Manifest
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Column
 from fastload.shards.shard import open_within_limit
+from fastload.system.cpus import local_ranks
 
 _WHOLE_SHARE = 0.5
 
@@ -97,6 +98,10 @@ class RemoteShards:
         """The end of a message about a damaged record."""
         return f", 'fastload cache clear {self._remote}' removes the copies on this machine"
 
+    def expect(self, number: int) -> None:
+        """Take a shard as asked for as a whole, because it will be fetched soon."""
+        self._asked[number] = max(self._asked[number], self._manifest.shards[number].records)
+
     def begin_epoch(self) -> None:
         """Try again to make room for copies."""
         self._has_no_room.clear()
@@ -106,8 +111,11 @@ class RemoteShards:
 
 
 def is_worth_a_copy(entry: ShardEntry, count: int) -> bool:
-    """Return True if so many of a shard's records are asked for that it is fetched whole."""
-    return count >= _WHOLE_SHARE * entry.records
+    """Return True if so many of a shard's records are asked for that it is fetched whole.
+
+    The ranks of this machine share its copies, and each asks for about as many records.
+    """
+    return count * local_ranks() >= _WHOLE_SHARE * entry.records
 
 
 def _is_ranged(shard: Any) -> bool:

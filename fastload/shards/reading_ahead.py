@@ -25,8 +25,12 @@ from fastload.shards.remote import RemoteFolder
 # Short against the time in which a shard is read.
 _POLL_S = 0.02
 
-# A shard, and the last batch of the epoch that needs it.
-_Wanted = tuple[ShardEntry, int]
+# Shards, from the one that is fetched on, of which workers fetch nothing by ranges: their next batches may
+# need several that are small. Not all: a full shuffle's first batch may need every shard of the dataset.
+_EXPECTED = 4
+
+# A shard and its number, and the first and the last batch of the epoch that need it.
+_Wanted = tuple[ShardEntry, int, int, int]
 
 
 class ReadingAhead:
@@ -39,28 +43,31 @@ class ReadingAhead:
         self._reader = reader
         self._position = position
         self._counts = np.zeros(len(reader.manifest.shards), np.int64)
-        self._last: dict[int, int] = {}  # by shard, in the order in which they are needed first
+        # The first and the last batch that need a shard; shards in the order in which they are needed.
+        self._batches: dict[int, tuple[int, int]] = {}
 
     @property
     def is_full(self) -> bool:
         """True once the wanted shards are more than all copies may take."""
         assert self._reader.remote is not None
         most_bytes = self._reader.remote.copies.most_bytes
-        wanted = sum(self._reader.manifest.shards[number].size_bytes for number in self._last)
+        wanted = sum(self._reader.manifest.shards[number].size_bytes for number in self._batches)
         return most_bytes is not None and wanted > most_bytes
 
     def want(self, batch: int, indices: Sequence[int]) -> None:
         """Add the records of a later batch; called in the order of the epoch, before `start`."""
         numbers = self._reader.shards_of(np.asarray(indices, np.int64).reshape(-1))
         self._counts += np.bincount(numbers, minlength=len(self._counts))
-        self._last.update((number, batch) for number in dict.fromkeys(numbers.tolist()))
+        for number in dict.fromkeys(numbers.tolist()):
+            first, _ = self._batches.get(number, (batch, batch))
+            self._batches[number] = first, batch
 
     def start(self) -> None:
         """Start to fetch the shards of which enough is wanted."""
         shards = self._reader.manifest.shards
         wanted = [
-            (shards[number], last)
-            for number, last in self._last.items()
+            (shards[number], number, *batches)
+            for number, batches in self._batches.items()
             if is_worth_a_copy(shards[number], int(self._counts[number]))
         ]
         if not wanted or self._reader.remote is None:
@@ -69,7 +76,7 @@ class ReadingAhead:
         remote: RemoteFolder = pickle.loads(pickle.dumps(self._reader.folder))
         copies = self._reader.remote.copies.through(remote)
         stopping = threading.Event()
-        options = copies, wanted, self._position, stopping
+        options = copies, wanted, self._position, stopping, self._reader.remote.expect
         thread = threading.Thread(target=_fetch, args=options, name="fastload reading ahead", daemon=True)
         thread.start()
         weakref.finalize(self, _stop, thread, remote, stopping)
@@ -82,18 +89,26 @@ def _stop(thread: threading.Thread, remote: RemoteFolder, stopping: threading.Ev
 
 
 def _fetch(
-    copies: Copies, wanted: list[_Wanted], position: Callable[[], int], stopping: threading.Event
+    copies: Copies,
+    wanted: list[_Wanted],
+    position: Callable[[], int],
+    stopping: threading.Event,
+    expect: Callable[[int], None],
 ) -> None:
     held: list[tuple[int, int]] = []  # the last batch that needs a copy, and its lock
     try:
         with contextlib.suppress(FastloadError, OSError, ReferenceError):
-            for entry, last in wanted:
+            for place, (entry, _, first, last) in enumerate(wanted):
+                for _, number, _, _ in wanted[place : place + _EXPECTED]:
+                    expect(number)
                 copy = None
                 while copy is None and last >= position():
                     copy = copies.get(entry, waits=False)
                     if copy is not None:
                         held.append((last, copy.lock))
-                    elif copies.is_under_way(entry) or stopping.wait(_POLL_S):
+                    elif copies.is_under_way(entry) and first > position():
+                        break  # another process will have fetched it by then: the next one
+                    elif stopping.wait(_POLL_S):
                         break
                     held = _released(held, position())
                 if stopping.is_set():

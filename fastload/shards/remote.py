@@ -37,9 +37,11 @@ _STALL_SHARE = 1 / 4
 _FIRST_PAUSE_S = 0.1
 
 # Object stores serve one connection at some 100 MB/s, and advise to read large objects by several ranges
-# of about 8 MB at once (Amazon S3, "Performance guidelines"). A server that is slow gets one at a time.
-_PART_BYTES = 8 << 20
+# of 8 to 16 MB at once (Amazon S3, "Performance guidelines"). A server that is slow is asked for half as
+# much after each failure, down to 1 MB.
+_PART_BYTES = 16 << 20
 _PARTS_AT_ONCE = 4
+_LEAST_BYTES = 1 << 20
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::|://)")
 
@@ -136,15 +138,16 @@ class RemoteFolder:
 
     def parts(self, name: str, size_bytes: int) -> Iterator[bytes]:
         """Yield the first `size_bytes` of a file in parts of some MB: what arrived is not asked again."""
-        done = 0
+        done = failures = 0
         while done < size_bytes:
             if self._ignores_ranges:
                 yield self.read(name)[:size_bytes]
                 return
-            begin = done
 
-            def parts(attempt: int, begin: int = begin) -> list[bytes]:
-                end = min(size_bytes, begin + _PART_BYTES * max(1, _PARTS_AT_ONCE >> attempt))
+            def parts(attempt: int, begin: int = done, before: int = failures) -> list[bytes]:
+                nonlocal failures
+                failures = before + attempt
+                end = min(size_bytes, begin + max(_LEAST_BYTES, _PART_BYTES * _PARTS_AT_ONCE >> failures))
                 bounds = range(begin, end, _PART_BYTES)
                 return self._ranges(name, [(each, min(end, each + _PART_BYTES)) for each in bounds])
 

@@ -96,10 +96,10 @@ def list_data_files(
     return [name for name in names if is_data_file(name, suffixes)]
 
 
-def by_split(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return names by the split (train, val, test) that is a word of each, all under "" without such words.
+def files_by_split(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the names of files by split (train, val, test), a word of each; all under "" without such words.
 
-    >>> by_split(["cats-train-0.tar", "cats-val-0.tar"])
+    >>> files_by_split(["cats-train-0.tar", "cats-val-0.tar"])
     {'train': ['cats-train-0.tar'], 'val': ['cats-val-0.tar']}
     """
     names = sorted(names)

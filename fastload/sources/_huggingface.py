@@ -29,9 +29,9 @@ from fastload.errors import FastloadError
 from fastload.shards.schema import Field
 from fastload.sources._arrow_columns import ArrowColumns, dig
 from fastload.sources._boxes import Floats, Sides, require_inside, require_pixels, upright_sides
-from fastload.sources._containers import SHARD, ContainerSource, by_split, holds_only, list_data_files
+from fastload.sources._containers import SHARD, ContainerSource, files_by_split, holds_only, list_data_files
 from fastload.sources._malformed import malformed
-from fastload.sources._walking import list_entries
+from fastload.sources._walking import by_split, list_entries
 from fastload.sources.arrow import ArrowFiles
 from fastload.sources.files import list_files, read_text
 from fastload.sources.left_out import LeftOutFiles
@@ -42,7 +42,6 @@ _DICT, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 _FORMAT = "be x, y, width, height in pixels"
 _STEP = "correct it; pack corners or fractions from Python: fastload.pack(dataset, 'DEST.fl', fields=…)"
 _REWRITE = "write the dataset again"
-_SPLITS = {"validation": "val", "valid": "val", "dev": "val", "training": "train"}
 
 
 def open_huggingface(path: str) -> dict[str, ArrowSource] | None:
@@ -118,12 +117,12 @@ def _splits(path: str, root: str, left_out: LeftOutFiles) -> dict[str, tuple[lis
         if not isinstance(names, list) or not all(name in folder.folders for name in names) or not names:
             must = "list the folders of the splits"
             raise malformed(folder.join(_DICT), must, repr(names), _REWRITE)
-        found = {_SPLITS.get(name.lower(), name): _saved(root, f"{name}/") for name in map(str, names)}
+        found = by_split(folder.join(_DICT), {name: _saved(root, f"{name}/") for name in names})
         return {split: (files, [_DICT, *sidecars]) for split, (files, sidecars) in found.items()}
     if _STATE in folder.files:
         return {"": _saved(root, "")}
     data = list_data_files(root, _SUFFIXES, ["data"], left_out, "no Arrow or Parquet file")
-    return {split: (files, []) for split, files in by_split(data).items()}
+    return {split: (files, []) for split, files in files_by_split(data).items()}
 
 
 def _saved(root: str, folder: str) -> tuple[list[str], list[str]]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.schema import Field
-from fastload.sources._containers import SHARD, ContainerSource, by_split
+from fastload.sources._containers import SHARD, ContainerSource, files_by_split
 from fastload.sources._malformed import FROM_PYTHON, malformed
 from fastload.sources._plain_pickle import read_plain
 from fastload.sources._walking import list_entries
@@ -73,7 +73,7 @@ def open_lmdb(path: str) -> dict[str, LmdbSource] | None:
     classes = sorted({match[1] for match in matches.values()})
     labels = {name: classes.index(match[1]) for name, match in matches.items()}
     sources = {}
-    for split, names in by_split(matches).items():
+    for split, names in files_by_split(matches).items():
         if names:
             sources[split] = _open_lsun(path, root, {name: labels[name] for name in names}, classes)
     return sources or None

@@ -14,7 +14,7 @@ from fastload.shards.schema import Field
 from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._annotations import MASK_STEM, SEGMENTATION, find_annotations
 from fastload.sources._malformed import malformed
-from fastload.sources._walking import images_below, in_order, list_entries, split_folders
+from fastload.sources._walking import by_split, images_below, list_entries, split_names, unannotated
 from fastload.sources.files import NameTable, list_files, safe_key
 
 NO_IMAGE_OF_MASK = "a mask without an image of its name"
@@ -25,22 +25,28 @@ def open_masks(path: str) -> dict[str, AnnotatedFiles] | None:
     if not os.path.isdir(path):
         return None
     entries = list_entries(os.path.abspath(path))
-    inner = split_folders(entries.folders)
-    if not inner or len(inner) < len(entries.folders):
-        inner = {"": ""}
-    sources = {
-        split or part: _source(path, entries.path, *places)
-        for split, folder in inner.items()
-        for part, places in _places(os.path.join(entries.path, folder).rstrip(os.sep)).items()
-    }
-    return in_order(sources) or None
+    names = split_names(entries.folders)
+    found = {}
+    if names and names == entries.folders:
+        found = {name: places for name in names if (places := _places(entries.join(name)))}
+    elif places := _places(entries.path):
+        images, masks = places
+        inner = [] if images == masks else split_names(list_entries(images).folders)
+        found = {name: (os.path.join(images, name), os.path.join(masks, name)) for name in inner}
+        found = found or {"": places}
+    if not found:
+        return None
+    splits = by_split(path, found)
+    sources = {split: _source(path, entries.path, *places) for split, places in splits.items()}
+    next(iter(sources.values())).warnings = unannotated(path, names, found)
+    return sources
 
 
-def _places(folder: str) -> dict[str, tuple[str, str]]:
-    """Return the folders of the images and of the masks, by the splits that these may have."""
+def _places(folder: str) -> tuple[str, str] | None:
+    """Return the folders of the images and of the masks."""
     found = find_annotations(list_entries(folder))
     if found is None or found[0] != SEGMENTATION:
-        return {}
+        return None
     signs = [os.path.join(folder, sign).rstrip(os.sep) for sign in found[1]]
     if len(signs) == 1:
         place = os.path.dirname(signs[0])
@@ -48,13 +54,8 @@ def _places(folder: str) -> dict[str, tuple[str, str]]:
             must = "have its masks beside the images or in a folder, as a segmentation dataset has"
             step = f"pack each of its folders ('fastload pack {place} DEST')"
             raise malformed(folder, must, f"them in {place}", step)
-        return {"": (place, place)}
-    images, masks = signs
-    inner = split_folders(list_entries(images).folders) or {"": ""}
-    return {
-        split: (os.path.join(images, name).rstrip(os.sep), os.path.join(masks, name).rstrip(os.sep))
-        for split, name in inner.items()
-    }
+        return place, place
+    return signs[0], signs[1]
 
 
 def _source(path: str, root: str, images: str, masks: str) -> AnnotatedFiles:

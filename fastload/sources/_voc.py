@@ -16,7 +16,15 @@ from fastload.shards.schema import Field
 from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._malformed import malformed
 from fastload.sources._voc_rows import VocReader, class_names
-from fastload.sources._walking import is_image, list_entries, read_part, split_folders, stem_of
+from fastload.sources._walking import (
+    by_split,
+    is_image,
+    list_entries,
+    read_part,
+    split_names,
+    stem_of,
+    unannotated,
+)
 from fastload.sources.files import FileList, Values, list_files, read_text
 from fastload.sources.left_out import LeftOutFiles
 
@@ -42,13 +50,17 @@ def open_voc(path: str) -> dict[str, AnnotatedFiles] | None:
     if (root := _voc_folder(path)) is not None:
         return _open_devkit(path, root)
     entries = list_entries(os.path.abspath(path))
-    folders = {} if any(map(is_image, entries.files)) else split_folders(entries.folders)
-    splits = {
-        split: {name: f"{os.path.splitext(name)[0]}.xml" for name in _images_in(entries.path, folder)}
-        for split, folder in (folders or {"": ""}).items()
+    folders = [] if any(map(is_image, entries.files)) else split_names(entries.folders)
+    found = {
+        folder: {name: f"{os.path.splitext(name)[0]}.xml" for name in _images_in(entries.path, folder)}
+        for folder in folders or [""]
         if _has_xml(entries.join(folder))
     }
-    return _list_splits(path, entries.path, splits, is_beside=True) if splits else None
+    if not found:
+        return None
+    sources = _list_splits(path, entries.path, by_split(path, found), is_beside=True)
+    next(iter(sources.values())).warnings = unannotated(path, folders, found)
+    return sources
 
 
 def _open_devkit(path: str, root: str) -> dict[str, AnnotatedFiles]:

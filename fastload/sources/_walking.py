@@ -22,10 +22,10 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tif
 
 SPLITS = {
     "train": "train", "training": "train",
-    "val": "val", "valid": "val", "validation": "val",
+    "val": "val", "valid": "val", "validation": "val", "dev": "val",
     "test": "test", "testing": "test",
 }  # fmt: skip
-"""The split that a folder's name, in lower case, stands for; in the order in which splits are packed."""
+"""The split that a name, in lower case, stands for; in the order in which splits are packed."""
 
 # RFC 1740: the metadata that macOS keeps beside a file, in a file of the same name with "._" before it.
 _APPLE_DOUBLE = b"\x00\x05\x16\x07"
@@ -114,13 +114,34 @@ def is_image(name: str) -> bool:
 
 
 def in_order(splits: Mapping[str, T]) -> dict[str, T]:
-    """Return splits in the order in which they are packed: train, val, test, and "" at the end."""
-    return {split: splits[split] for split in dict.fromkeys((*SPLITS.values(), "")) if split in splits}
+    """Return splits in the order in which they are packed: train, val, test, then all others."""
+    return {split: splits[split] for split in dict.fromkeys((*SPLITS.values(), *splits)) if split in splits}
 
 
-def split_folders(names: Iterable[str]) -> dict[str, str]:
-    """Return the folder of each split among the names of folders, in the order in which they are packed."""
-    return in_order({SPLITS[name.lower()]: name for name in names if name.lower() in SPLITS})
+def split_names(names: Iterable[str]) -> list[str]:
+    """Return the names that stand for a split."""
+    return [name for name in names if name.lower() in SPLITS]
+
+
+def by_split(where: str, named: Mapping[str, T]) -> dict[str, T]:
+    """Return values by split instead of by name, in the order of packing; other names stay as they are.
+
+    SourceError is raised if two names, such as `val` and `valid`, stand for one split.
+    """
+    found: dict[str, tuple[str, T]] = {}
+    for name, value in named.items():
+        other, _ = found.setdefault(SPLITS.get(name.lower(), name), (name, value))
+        if other != name:
+            got = f"{other!r} and {name!r}"
+            raise malformed(where, "have one name for each split", got, "rename or remove the wrong one")
+    return in_order({split: value for split, (_, value) in found.items()})
+
+
+def unannotated(path: str, names: Iterable[str], found: Mapping[str, object]) -> tuple[str, ...]:
+    """Return a warning for each folder of a split in which no annotations were found."""
+    return tuple(
+        f"{path}: {name!r} has no annotations, and is left out" for name in names if name not in found
+    )
 
 
 def images_below(folder: str) -> list[str]:

@@ -39,14 +39,14 @@ from fastload.sources._columns import free_field_name, labels_of, numbers_in
 from fastload.sources._containers import (
     SHARD,
     ContainerSource,
-    by_split,
     expand_braces,
+    files_by_split,
     holds_only,
     list_data_files,
 )
 from fastload.sources._malformed import malformed
 from fastload.sources._tar import TAR_SUFFIXES, TarReader, tar_members
-from fastload.sources._walking import IMAGE_SUFFIXES, list_entries
+from fastload.sources._walking import IMAGE_SUFFIXES, by_split, list_entries, split_names
 from fastload.sources.files import (
     NO_LABEL,
     NOT_FOUND,
@@ -65,7 +65,6 @@ _INTEGERS = ("cls2", "class", "count", "index", "inx", "id")
 _TEXTS = ("txt", "text", "transcript", "json", "jsn")
 _KEY = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
 _NPY_HEAD = 1 << 16  # the longest header of version 1.0
-_SPLIT_FOLDERS = ("train", "val", "test")
 _ALL_BYTES = 1 << 62
 
 Spans = npt.NDArray[np.int64]
@@ -105,7 +104,7 @@ def _is_webdataset(path: str) -> bool:
     if not os.path.isdir(path):
         return path.lower().endswith(TAR_SUFFIXES)
     inner = list_entries(path).folders
-    if inner and {*inner} <= {*_SPLIT_FOLDERS}:
+    if inner and split_names(inner) == inner:
         return all(holds_only(os.path.join(path, name), TAR_SUFFIXES) for name in inner)
     return holds_only(path, TAR_SUFFIXES)
 
@@ -119,11 +118,11 @@ def _shards(path: str, left_out: LeftOutFiles) -> tuple[str, dict[str, list[str]
         missing = [name for name in names if not os.path.isfile(os.path.join(root, name))]
         if missing:
             raise malformed(os.path.join(root, missing[0]), "exist", "no such file", f"check {path!r}")
-        return root, by_split(names)
-    names = list_data_files(path, TAR_SUFFIXES, _SPLIT_FOLDERS, left_out, "not a shard")
-    in_folders = {name: [each for each in names if each.startswith(f"{name}/")] for name in _SPLIT_FOLDERS}
-    found = {name: inside for name, inside in in_folders.items() if inside}
-    return os.path.abspath(path), found or by_split(names)
+        return root, files_by_split(names)
+    inner = list_entries(path).folders
+    names = list_data_files(path, TAR_SUFFIXES, inner, left_out, "not a shard")
+    in_folders = {name: [each for each in names if each.startswith(f"{name}/")] for name in inner}
+    return os.path.abspath(path), by_split(path, in_folders) or files_by_split(names)
 
 
 class _Listing:

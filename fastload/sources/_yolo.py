@@ -23,13 +23,13 @@ from fastload.sources._annotated import HAS_FILE, AnnotatedFiles
 from fastload.sources._annotations import first_with_boxes
 from fastload.sources._malformed import malformed
 from fastload.sources._walking import (
+    by_split,
     images_below,
-    in_order,
     is_image,
     list_entries,
     names_below,
     read_part,
-    split_folders,
+    split_names,
     stem_of,
 )
 from fastload.sources._yolo_rows import YoloReader, guess_task, scan_rows
@@ -47,6 +47,7 @@ NO_IMAGE_OF_NAME = "labels without an image of their name"
 _YAML_SUFFIXES = (".yaml", ".yml")
 _YAML_SPLITS = re.compile(rb"^(train|val|validation|test)\s*:", re.MULTILINE)
 _YAML_NAMES = re.compile(rb"^(names|nc)\s*:", re.MULTILINE)
+_DARKNET = "obj_train_data"  # its folder of images
 _SCANNED = 5000
 _SAMPLED = 256
 _LEAST_ROW = 9  # bytes of a file with an object: `0 0 0 0 0`
@@ -88,20 +89,24 @@ def _images_by_split(path: str, images_of: Callable[[str], list[str]]) -> dict[s
     root = os.path.abspath(path)
     entries = list_entries(root)
     top = os.path.join(root, "images") if "images" in entries.folders else root
-    folders = split_folders(list_entries(top).folders) or {"": ""}
-    if top == root and "" in folders and not any(map(is_image, entries.files)):
-        folders = {"": "obj_train_data"} if "obj_train_data" in entries.folders else {}  # Darknet's
-    images = {}
-    for split, name in folders.items():
+    folders = split_names(list_entries(top).folders)
+    if not folders and (top != root or any(map(is_image, entries.files))):
+        folders = [""]
+    elif not folders and _DARKNET in entries.folders:
+        folders = [_DARKNET]
+    images: dict[str, list[str]] = {}
+    has_boxes = False
+    for name in folders:
         folder = os.path.join(top, name).rstrip(os.sep)
         below = os.path.join(folder, "images")
         names = sorted(images_of(below if os.path.isdir(below) else folder))
         labels, place = _label_paths(names[:_SCANNED])
         found = [label for label in labels if os.path.isfile(label)]
         is_likely = place != "beside" or 2 * len(found) >= len(labels)
-        if is_likely and first_with_boxes("", found):
-            images[split] = names
-    return in_order(images)
+        has_boxes |= is_likely and first_with_boxes("", found) is not None
+        if names:
+            images[name if name != _DARKNET else ""] = names
+    return by_split(path, images) if has_boxes else {}
 
 
 def _images_of(description: YoloDescription, entries: Sequence[str]) -> list[str]:

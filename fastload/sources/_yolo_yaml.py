@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from fastload.sources._malformed import is_text, malformed
+from fastload.sources._walking import by_split, split_names
 from fastload.sources.files import read_text
 
-_WRITTEN = ("path", "train", "val", "validation", "test", "names")  # `unpack` writes its own
 _MOST_POINTS = 10_000
 MOST_CLASSES = 100_000  # a larger number is no class, and would be given names
 CLASSES_FILES = ("classes.txt", "obj.names")  # labelImg's and Label Studio's; Darknet's and CVAT's
@@ -51,20 +51,16 @@ def read_description(path: str) -> YoloDescription:
         raise malformed(path, "be a yaml file", error, "correct it") from error
     if not isinstance(content, dict):
         raise malformed(path, "be a mapping with train, val and names", type(content).__name__)
-    if "val" not in content and "validation" in content:
-        content["val"] = content["validation"]
-    given = {
-        split: _entries(path, split, content[split])
-        for split in ("train", "val", "test")
-        if content.get(split)
-    }
+    named = {name: _entries(path, name, content[name]) for name in _split_names(content) if content[name]}
+    given = by_split(path, named)
     if not given:
         raise malformed(path, "have train, val or test", ", ".join(map(str, content)))
     root = _root(path, content.get("path"), [entry for entries in given.values() for entry in entries])
     splits = {split: [_resolved(root, entry) for entry in entries] for split, entries in given.items()}
     if "test" in splits and not all(map(os.path.exists, splits["test"])) and len(splits) > 1:
         splits["test"] = []  # exports name it even if they have none
-    others = {name: value for name, value in content.items() if name not in _WRITTEN}
+    written = ("path", "names", *_split_names(content))  # `unpack` writes its own
+    others = {name: value for name, value in content.items() if name not in written}
     further = yaml.safe_dump(others, sort_keys=False, allow_unicode=True) if others else ""
     keypoints = _keypoints(path, content.get("kpt_shape"))
     return YoloDescription(path, root, splits, _classes(path, content), keypoints, further)
@@ -84,6 +80,10 @@ def read_class_names(folders: Iterable[str]) -> tuple[str, ...]:
             raise malformed(path, f"have the names of {other}", ", ".join(names))
         found[path] = names
     return next(iter(found.values()), ())
+
+
+def _split_names(content: Mapping[Any, Any]) -> list[str]:
+    return split_names(name for name in content if isinstance(name, str))
 
 
 def _entries(path: str, split: str, value: Any) -> list[str]:

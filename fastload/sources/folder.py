@@ -21,7 +21,7 @@ from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources._malformed import malformed
 from fastload.sources._refused import IMAGE_FOLDERS, explain_no_images, refuse_other_layouts
-from fastload.sources._walking import IMAGE_SUFFIXES, SPLITS, Walk, in_order, list_entries
+from fastload.sources._walking import IMAGE_SUFFIXES, SPLITS, Walk, by_split, list_entries, split_names
 from fastload.sources.files import NO_LABEL, FileSource, list_files
 from fastload.sources.left_out import HIDDEN
 
@@ -121,15 +121,10 @@ def _refuse_unlabelled_split(sources: Mapping[str, FileSource]) -> None:
 def _split_folders(path: str, folders: Sequence[str]) -> dict[str, str]:
     """Return the folder of each split; nothing if the folders are classes."""
     visible = [folder for folder in folders if not folder.startswith(".")]
-    named = [(SPLITS[folder.lower()], folder) for folder in visible if folder.lower() in SPLITS]
-    found = {split for split, _ in named}
+    named = split_names(visible)
+    found = {SPLITS[folder.lower()] for folder in named}
     is_only_train = found == {"train"} and len(visible) == 1
-    if len(found) < 2 and not is_only_train:
-        return {}
-    if len(named) > len(found):
-        step = "rename or move the wrong ones"
-        raise malformed(path, "have one folder per split", _quoted([folder for _, folder in named]), step)
-    return in_order(dict(named))
+    return by_split(path, {folder: folder for folder in named}) if len(found) > 1 or is_only_train else {}
 
 
 def _refuse_wrapped_splits(path: str, folder: str) -> None:

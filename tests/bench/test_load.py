@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from fastload.bench._driver import LOADERS, Driver, LoaderFailedError, drop_files, size_on_disk
+from fastload.bench._driver import Driver, drop_files, size_on_disk
 from fastload.bench.images import repeat_images
 from fastload.bench.load import SideComparison, shared_job
 from fastload.bench.load_results import LoadSetting
+from fastload.bench.program import LOADERS, LoaderFailedError
 from fastload.bench.sides import Side, choose_sides, photo_sides
 from fastload.errors import OptionError
 from tests.bench.test_report import parsed

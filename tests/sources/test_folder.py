@@ -285,12 +285,6 @@ def test_files_beside_splits_are_listed_with_the_first(make_tree):
     ]
 
 
-def test_two_folders_for_one_split_are_refused(make_tree):
-    root = make_tree(["train/a/1.jpg", "val/a/1.jpg", "valid/a/1.jpg"])
-    with pytest.raises(SourceError, match="one folder per split, got 'train', 'val', 'valid'"):
-        open_source(root)
-
-
 def test_fingerprint_follows_names_sizes_times_and_classes(make_tree, tmp_path):
     root = make_tree(["a/1.jpg", "b/1.jpg"])
     before = one(root).fingerprint()

@@ -224,6 +224,82 @@ def test_class_folders_of_any_name_are_not_refused(tmp_path, name, image_folder)
     assert FolderDataset(root).samples == reference.samples
 
 
+VAL_TWICE = {
+    "class folders": {f"{split}/cat/0.jpg": photo(0) for split in ("train", "val", "valid")},
+    "capitals": {f"{split}/cat/0.jpg": photo(0) for split in ("Train", "train", "val")},
+    "yolo outside": {
+        f"{split}/{name}": data
+        for split in ("train", "val", "valid")
+        for name, data in (("images/0.jpg", photo(0)), ("labels/0.txt", BOX))
+    },
+    "yolo inside": {
+        f"{kind}/{split}/0.{suffix}": data
+        for split in ("train", "val", "validation")
+        for kind, suffix, data in (("images", "jpg", photo(0)), ("labels", "txt", BOX))
+    },
+    "yolo, of which one has no labels": {
+        **{f"images/{split}/0.jpg": photo(0) for split in ("test", "testing", "train")},
+        **{f"labels/{split}/0.txt": BOX for split in ("test", "train")},
+    },
+    "yolo described": {
+        "images/0.jpg": photo(0),
+        "labels/0.txt": BOX,
+        "data.yaml": "train: images\nval: images\nvalid: images\nnames: [a]\n",
+    },
+    "coco": {
+        f"{split}/{name}": data
+        for split in ("train", "val", "valid")
+        for name, data in (("0.jpg", photo(0)), ("a.json", json.dumps(COCO)))
+    },
+    "voc": {
+        f"{split}/0.{suffix}": data
+        for split in ("train", "training")
+        for suffix, data in (("jpg", photo(0)), ("xml", "<annotation/>"))
+    },
+    "masks outside": {
+        f"{split}/{kind}/{at}.{suffix}": make(at)
+        for split in ("train", "val", "valid")
+        for kind, suffix, make in (("images", "jpg", photo), ("masks", "png", mask))
+        for at in NUMBERS
+    },
+    "masks inside": {
+        f"{kind}/{split}/{at}.{suffix}": make(at)
+        for split in ("train", "val", "valid")
+        for kind, suffix, make in (("images", "jpg", photo), ("masks", "png", mask))
+        for at in NUMBERS
+    },
+    "tars": {f"{split}/0.tar": b"" for split in ("train", "val", "valid")},
+    "hugging face": {
+        "dataset_dict.json": json.dumps({"splits": ["validation", "dev"]}),
+        **{
+            f"{split}/state.json": json.dumps({"_data_files": [{"filename": "0.arrow"}]})
+            for split in ("validation", "dev")
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("name", VAL_TWICE)
+def test_two_names_for_one_split_are_refused(tmp_path, name):
+    root = written(tmp_path / "data", VAL_TWICE[name])
+    with pytest.raises(SourceError, match="for each split, got .* and .*: (rename|name) "):
+        open_source(root)
+
+
+@pytest.mark.parametrize("kind", ["yolo", "voc", "masks"])
+def test_a_split_without_annotations_is_told(tmp_path, kind):
+    annotations = {
+        "yolo": ("train/images/{}.jpg", many("train/labels/{}.txt", BOX)),
+        "voc": ("train/{}.jpg", many("train/{}.xml", "<annotation/>")),
+        "masks": ("train/images/{}.jpg", many("train/masks/{}.png", mask)),
+    }
+    images, others = annotations[kind]
+    tree = many(images, photo) | others | many("test/{}.jpg", photo)
+    sources = open_source(written(tmp_path / "data", tree))
+    assert ("test" in sources) == (kind == "yolo")
+    assert any("test" in warning for warning in sources["train"].warnings)
+
+
 def test_captions_beside_images_are_left_out_and_listed(tmp_path):
     root = written(tmp_path / "data", many("a/{}.jpg", photo) | many("a/{}.txt", "a dog with 5 legs\n"))
     [source] = open_source(root).values()

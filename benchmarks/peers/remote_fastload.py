@@ -1,0 +1,38 @@
+"""fastload's side of bench_remote.py: a packed dataset, shuffled within windows of shards, or fully."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch.utils.data
+from remote_rank import Job, serve
+
+import fastload
+import fastload.transforms as T
+
+
+def write(job: Job, folder: Path) -> None:
+    """Pack the photos."""
+    fastload.pack(job["source"], folder, encode=job["store"], shard_size=job["shard_size"])
+
+
+def make_loader(job: Job) -> torch.utils.data.DataLoader[object]:
+    """Make dataset and loader."""
+    crop = T.RandomResizedCrop(job["size"], antialias=False)
+    dataset = fastload.PackedDataset(
+        job["url"],
+        transform=T.Compose([crop, T.RandomHorizontalFlip()]),
+        cache=fastload.Cache("disk", folder=job["cache"]),
+    )
+    return fastload.DataLoader(
+        dataset,
+        batch_size=job["batch_size"],
+        sampler=fastload.ShardedSampler(dataset, window=job["window"]),
+        num_workers=job["workers"],
+        persistent_workers=job["workers"] > 0,
+        drop_last=True,
+    )
+
+
+if __name__ == "__main__":
+    serve(write, make_loader, {"fastload": fastload.__version__})
