@@ -24,8 +24,9 @@ A second part has fastload read from the same server while that sends no more th
 steps are pauses. The network that they need is the bytes of the ranks' batches in the time of a step; the
 server gives 1.2, 0.8 and 0.5 times as much.
 
-Reading it. A time is that of an epoch from its beginning, when the ranks meet: a cold one includes opening
-the dataset and starting workers. "First batch" begins at the same moment. With two ranks, both are the slower
+Reading it. A time is that of an epoch from its beginning, when the ranks meet and have imported the library:
+a cold one includes opening the dataset, with what is imported only for it (fastload's client of the object
+store), and starting workers. "First batch" begins at the same moment. With two ranks, both are the slower
 rank's. "Fetched": the content that the server sent in the epoch. "Stored": the files in the cache after it.
 "CPU": that of the ranks and their workers, without the server's. The last table is the second part: the time
 that the slowest rank waited for batches after the first one, and the time that it must wait if a shard can be

@@ -9,25 +9,26 @@ from remote_rank import Job, serve
 
 import fastload
 import fastload.transforms as T
+from fastload import Cache, DataLoader, PackedDataset, ShardedSampler, pack
 
 
 def write(job: Job, folder: Path) -> None:
     """Pack the photos."""
-    fastload.pack(job["source"], folder, encode=job["store"], shard_size=job["shard_size"])
+    pack(job["source"], folder, encode=job["store"], shard_size=job["shard_size"])
 
 
 def make_loader(job: Job) -> torch.utils.data.DataLoader[object]:
     """Make dataset and loader."""
     crop = T.RandomResizedCrop(job["size"], antialias=False)
-    dataset = fastload.PackedDataset(
+    dataset = PackedDataset(
         job["url"],
         transform=T.Compose([crop, T.RandomHorizontalFlip()]),
-        cache=fastload.Cache("disk", folder=job["cache"]),
+        cache=Cache("disk", folder=job["cache"]),
     )
-    return fastload.DataLoader(
+    return DataLoader(
         dataset,
         batch_size=job["batch_size"],
-        sampler=fastload.ShardedSampler(dataset, window=job["window"]),
+        sampler=ShardedSampler(dataset, window=job["window"]),
         num_workers=job["workers"],
         persistent_workers=job["workers"] > 0,
         drop_last=True,
