@@ -18,6 +18,7 @@ from tests.commands import run_python
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
 BENCHMARKS = sorted(FOLDER.glob("bench_*.py"))
+_LONG = {"bench_load"}  # tests/bench runs its short form, `fastload bench load --smoke`
 
 pytestmark = pytest.mark.skipif(not BENCHMARKS, reason="a source distribution has no benchmarks")
 
@@ -28,7 +29,13 @@ def run(program: Path, *arguments: object) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module", params=BENCHMARKS, ids=lambda path: path.stem)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(path, id=path.stem, marks=[pytest.mark.soak] if path.stem in _LONG else [])
+        for path in BENCHMARKS
+    ],
+)
 def smoke(request, tmp_path_factory):
     """The output and the JSON of a tiny run."""
     out = tmp_path_factory.mktemp(request.param.stem)

@@ -67,6 +67,7 @@ def test_generated_photos_are_packed_and_loaded(scratch):
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.soak
 def test_own_folder_with_one_class_of_two_images(scratch, two_photos):
     before = sorted(two_photos.rglob("*"))
     done = fastload(*TINY, "--data", str(two_photos), "--quiet")

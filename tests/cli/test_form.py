@@ -43,7 +43,7 @@ def test_dumb_terminal_gets_the_output_of_a_pipe(packed, tmp_path):
         assert shown.count("\n") == run(*command).stdout.count("\n")
 
 
-@pytest.mark.parametrize("command", ["--help", "pakc", "doctor"])
+@pytest.mark.parametrize("command", ["--help", "pakc", pytest.param("doctor", marks=pytest.mark.soak)])
 def test_no_color_and_dumb_terminals_get_no_style(packed, tmp_path, command):
     arguments = [command] if command in ("--help", "pakc") else [command, packed]
     for environment in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):

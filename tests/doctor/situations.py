@@ -58,9 +58,7 @@ SITUATIONS = [
         "decoding",
         "--data {photos} --transform torchvision --workers 2",
     ),
-    Situation(
-        "a NumPy transform, no workers", "transforms", "--data {small} --transform numpy", is_short=True
-    ),
+    Situation("a NumPy transform, no workers", "transforms", "--data {small} --transform numpy"),
     Situation(
         "a NumPy transform, one worker",
         "transforms",
@@ -74,7 +72,7 @@ SITUATIONS = [
     ),
     Situation("a transform in pure Python", "transforms", "--data made --transform python"),
     Situation("a blur of PIL's", "transforms", "--data {small} --transform blur --workers 2"),
-    Situation("a step that sleeps", "model", "--data {small} --step sleep --steps 60", is_short=True),
+    Situation("a step that sleeps", "model", "--data {small} --step sleep --steps 60"),
     Situation("a step that sleeps, with workers", "model", "--data {small} --step sleep --workers 2"),
     Situation("a large linear model", "model", "--data made --step linear"),
     Situation("a convolutional model", "model", "--data {small} --step conv --workers 1"),

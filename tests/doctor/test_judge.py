@@ -339,12 +339,8 @@ class TestTrials:
         assert trials_to_make(measured, loading_work(measured), "model") == []
 
     def test_slow_decoding_is_tried_with_workers_compiled_and_packed(self):
-        measured = training()
-        assert trials_to_make(measured, loading_work(measured), "decoding") == [
-            "workers",
-            "one line",
-            "files",
-        ]
+        measured, kinds = training(), ["workers", "one line", "files"]
+        assert trials_to_make(measured, loading_work(measured), "decoding") == kinds
 
     @pytest.mark.parametrize(
         ("workers", "cpu_s", "numbers"), [(0, 8.0, [4, 8]), (0, 1.0, [4, 8, 32]), (8, 8.0, [0, 4])]

@@ -47,6 +47,7 @@ def test_created_loader_gives_torchs_batches(
     assert_same(*results)
 
 
+@pytest.mark.soak
 def test_loader_that_keeps_its_workers_gives_torchs_batches(timm_data, photos, run_programs, tmp_path):
     for kind in ("torch", "fastload"):
         run_programs(("timm_epochs", kind, photos, tmp_path / kind))

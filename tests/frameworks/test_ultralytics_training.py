@@ -56,6 +56,7 @@ def training(folder: Path, data: Path, *command: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.soak
 def test_script_interrupted_and_resumed_by_fastload_run_from_a_packed_dataset_has_the_same_losses(
     data, require_installed, tmp_path
 ):

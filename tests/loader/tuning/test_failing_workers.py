@@ -27,7 +27,7 @@ def tried(loader):
     return {trial.num_workers for trial in loader.plan.measured.trials}
 
 
-@pytest.mark.parametrize("kind", [OnlyInItsProcess, Deadly])
+@pytest.mark.parametrize("kind", [pytest.param(OnlyInItsProcess, marks=pytest.mark.soak), Deadly])
 def test_batches_that_workers_cannot_make_are_made_by_the_training_process(kind):
     loader = fastload.DataLoader(kind(length=600), batch_size=6, shuffle=True)
     for _ in range(2):

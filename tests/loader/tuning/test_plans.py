@@ -45,6 +45,7 @@ def test_plan_prints_as_a_table():
         assert name in text
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("_hasty")
 def test_search_ends_even_if_every_epoch_is_left_early():
     loader = fastload.DataLoader(Slow(4000), batch_size=8)
