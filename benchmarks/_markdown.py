@@ -63,9 +63,11 @@ def _table(content: Mapping[str, Any], table: Mapping[str, Any]) -> str:
     lines = [f"| {title} | {' | '.join(shown)} |", "|---|" + "--:|" * len(shown)]
     for place, row in enumerate(rows):
         lines.append(f"| {row['row']} | {' | '.join(cells[place] for cells in shown.values())} |")
-    for missing in content["missing"]:
-        if missing["table"] == title:
-            lines.append(f"| {missing['row']}: {missing['reason']} |" + f" {_DASH} |" * len(shown))
+    # Below the table: a message of another library would make its first column too wide to read the others.
+    missing = [each for each in content["missing"] if each["table"] == title]
+    lines += ["", "Not measured:", "", *(f"- {each['row']}: {each['reason']}" for each in missing)] * bool(
+        missing
+    )
     return "\n".join(lines)
 
 
