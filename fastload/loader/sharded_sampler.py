@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -205,7 +207,10 @@ class ShardedSampler(DistributedSampler[int]):
                         f"the state was saved by a ShardedSampler with {name}={state[name]!r}, and this one "
                         f"has {value!r}: the order would be another one"
                     )
-            self.epoch, self._position = int(state["epoch"]), int(state["position"])
+            epoch, position = operator.index(state["epoch"]), operator.index(state["position"])
+            if min(epoch, position) < 0:
+                raise TypeError("epoch and position are not negative")
+            self.epoch, self._position = epoch, position
         except (KeyError, TypeError) as error:
             raise OptionError(
                 f"the state must be what a ShardedSampler's state_dict() returned, got {state!r}"
@@ -214,7 +219,14 @@ class ShardedSampler(DistributedSampler[int]):
     def _identity(self) -> dict[str, Any]:
         """Return the values that determine the order together with the epoch."""
         samples = len(self.dataset)  # type: ignore[arg-type]
-        return {"samples": samples, "seed": self.seed, "shuffle": self.shuffle, "window": self.window}
+        sizes = None if self.window is None else np.asarray(self._shard_sizes(), np.int64)
+        return {
+            "samples": samples,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "window": self.window,
+            "shards": None if sizes is None else zlib.crc32(sizes.tobytes()),
+        }
 
     def _end(self, begin: int) -> int:
         """Return the position at which an iteration ends that begins at `begin`."""

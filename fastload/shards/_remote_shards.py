@@ -74,7 +74,10 @@ class RemoteShards:
         is_whole = container != "hdf5" or self._wants_whole(number)
         if is_whole or self.copies.is_complete(entry) or self.copies.is_under_way(entry):
             for is_second in (False, True):
-                if (copy := self.copies.get(entry)) is None:
+                copy = self.copies.get(entry)
+                if copy is None and self._close_copies(close):
+                    copy = self.copies.get(entry)
+                if copy is None:
                     break
                 try:
                     shard = open_within_limit(close, number, container, copy.path, columns, entry)
@@ -105,6 +108,13 @@ class RemoteShards:
     def begin_epoch(self) -> None:
         """Try again to make room for copies."""
         self._has_no_room.clear()
+
+    def _close_copies(self, close: Callable[[int], None]) -> bool:
+        """Close the shards read from copies, so that these can make room; return False if there are none."""
+        numbers = [number for number, shard in self.opened.items() if not _is_ranged(shard)]
+        for number in numbers:
+            close(number)
+        return bool(numbers)
 
     def _wants_whole(self, number: int) -> bool:
         return is_worth_a_copy(self._manifest.shards[number], int(self._asked[number]))

@@ -7,7 +7,7 @@ import math
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fastload.system._proc import PROC_SELF, cgroups_of, read_text
@@ -95,7 +95,7 @@ class SchedulingDelay:
         except (OSError, IndexError, ValueError):
             return 0.0
 
-    def __del__(self) -> None:
-        # In a forked child, the descriptor may be that of another file.
-        if self._descriptor >= 0 and self._process == os.getpid():
-            os.close(self._descriptor)
+    def __del__(self, getpid: Callable[[], int] = os.getpid, close: Callable[[int], None] = os.close) -> None:
+        # In a forked child, the descriptor may be that of another file; at Python's end, `os` may be gone.
+        if self._descriptor >= 0 and self._process == getpid():
+            close(self._descriptor)

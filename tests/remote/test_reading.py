@@ -10,6 +10,8 @@ import torch
 import torch.utils.data
 
 import fastload
+from fastload.cli.main import main
+from fastload.shards import remote
 from fastload.shards.manifest import read_manifest
 from tests.remote.conftest import make_dataset
 from tests.remote.server import serving
@@ -134,6 +136,17 @@ def test_without_room_lmdb_shards_are_an_error_that_names_the_cache(tmp_path):
             dataset[0]
 
 
+@pytest.mark.parametrize("container", ["hdf5", "lmdb"])
+def test_a_cache_of_two_shards_is_enough_for_a_process_that_reads_all(tmp_path, container):
+    local = fastload.PackedDataset(make_dataset(tmp_path, format=container))
+    size = 2 * max(shard.size_bytes for shard in read_manifest(tmp_path / "photos.fl").shards)
+    with serving(tmp_path) as server:
+        cache = fastload.Cache("disk", folder=tmp_path, size=size)
+        dataset = fastload.PackedDataset(f"{server.url}/photos.fl", cache=cache)
+        for _ in range(2):
+            assert same_samples(dataset, local)
+
+
 def test_two_processes_fetch_each_shard_once(server, url, packed, tmp_path):
     program = (
         "import sys, fastload; cache = fastload.Cache('disk', sys.argv[2]);"
@@ -162,6 +175,12 @@ def test_a_killed_fetchers_draft_is_replaced(url, packed, cache, tmp_path):
 def test_a_server_without_ranges_serves_all_the_same(server, url, packed, cache):
     server.has_ranges = False
     assert same_samples(fastload.PackedDataset(url, cache=cache), fastload.PackedDataset(packed))
+
+
+def test_a_shard_in_several_groups_of_parts_is_verified_without_ranges(server, url, monkeypatch):
+    monkeypatch.setattr(remote, "_PART_BYTES", 4_000)
+    server.has_ranges = False
+    assert main(["verify", url]) == 0
 
 
 def test_memory_urls_work(packed, cache):

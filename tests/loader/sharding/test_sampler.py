@@ -201,8 +201,22 @@ def test_batch_sizes_must_be_in_proportion():
         ShardedSampler(range(9), 2, 1, weights=(1, 2)).loss_scale(3)
 
 
-@pytest.mark.parametrize("change", [{"seed": 4}, {"samples": 10}, {"version": 9}, {"position": None}])
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": 4}, {"samples": 10}, {"version": 9}, {"position": None}, {"position": -5}, {"epoch": "x"}],
+)
 def test_another_orders_state_is_refused(change):
     sampler = ShardedSampler(range(9), 2, 0)
     with pytest.raises(OptionError):
         sampler.load_state_dict({**sampler.state_dict(), **change})
+
+
+def test_a_state_of_windows_is_of_the_same_shards():
+    class Shards(list):
+        shard_sizes = (10, 10)
+
+    sampler = ShardedSampler(Shards(range(20)), 1, 0, window=1)
+    state = sampler.state_dict()
+    sampler.dataset.shard_sizes = (5, 15)
+    with pytest.raises(OptionError, match="saved by a ShardedSampler with shards="):
+        sampler.load_state_dict(state)
