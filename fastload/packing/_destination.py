@@ -33,9 +33,7 @@ def check_replaceable(destination: Path, overwrite: bool) -> None:
     if not os.path.lexists(destination):
         return
     if not overwrite:
-        raise DestinationError(
-            f"{destination}: exists already: choose another destination, or --overwrite to replace it"
-        )
+        raise exists_already(destination)
     if destination.is_symlink() or not (is_packed(destination) or packed_splits(destination)):
         raise DestinationError(
             f"{destination}: is not a packed dataset, so --overwrite does not replace it: "
@@ -51,14 +49,18 @@ def check_replaceable(destination: Path, overwrite: bool) -> None:
             )
 
 
-def check_remote_replaceable(destination: RemoteFolder, overwrite: bool, own: str) -> None:
-    """Raise DestinationError if something at a URL may not be replaced; files in the folder `own` may."""
+def check_remote_replaceable(destination: RemoteFolder, overwrite: bool, own: str) -> bool:
+    """Raise DestinationError if something at a URL may not be replaced; files in the folder `own` may.
+
+    Returns:
+        True if a packing was interrupted while it wrote the manifests: `own` is still there. Only the same
+        job may go on.
+    """
     splits = split_folders(destination)
     names = {folder.url: folder.names() for folder in (destination, *splits)}
-    if not overwrite and any(MANIFEST_NAME in each for each in names.values()):
-        raise DestinationError(
-            f"{destination}: exists already: choose another destination, or --overwrite to replace it"
-        )
+    is_published = not overwrite and any(MANIFEST_NAME in each for each in names.values())
+    if is_published and own not in names[destination.url]:
+        raise exists_already(destination)
     allowed = {MANIFEST_NAME, own, *(split.url.rpartition("/")[2] for split in splits)}
     for url, each in names.items():
         for name in each:
@@ -67,3 +69,11 @@ def check_remote_replaceable(destination: RemoteFolder, overwrite: bool, own: st
                     f"{destination}: also holds {url}/{name}, which packing did not make and does not "
                     "delete: choose another destination, or move it away first"
                 )
+    return is_published
+
+
+def exists_already(destination: Path | RemoteFolder) -> DestinationError:
+    """Return the error for a destination that holds a dataset."""
+    return DestinationError(
+        f"{destination}: exists already: choose another destination, or --overwrite to replace it"
+    )

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import DestinationError, OptionError, PackError
-from fastload.packing._destination import check_remote_replaceable, check_replaceable
+from fastload.packing._destination import check_remote_replaceable, check_replaceable, exists_already
 from fastload.packing._journal import JOB, Journal, folder_of
 from fastload.packing._locks import locked
 from fastload.packing._partition import Partition
@@ -245,11 +245,16 @@ class _RemoteStaging(Staging):
         self.place = RemotePlace(destination, state)
 
     def __enter__(self) -> _RemoteStaging:
-        check_remote_replaceable(self.destination, self._overwrite, _REMOTE_STATE)
+        self._is_published = check_remote_replaceable(self.destination, self._overwrite, _REMOTE_STATE)
         return self
 
     def __exit__(self, *exception: object) -> None:
         pass
+
+    def begin(self, job: str | None) -> Journal:
+        if self._is_published and (job is None or self.place.read(JOB) != job.encode()):
+            raise exists_already(self.destination)
+        return super().begin(job)
 
     def publish(self, manifests: Mapping[str, Manifest]) -> None:
         super().publish(manifests)

@@ -258,7 +258,7 @@ class RemoteFolder:
         if not system.async_impl:
             # Of fsspec's file systems, those of object stores, which have no folders, are asynchronous.
             if method in ("pipe_file", "put_file"):
-                system.makedirs(self._path(""), exist_ok=True)
+                system.makedirs(str(args[method == "put_file"]).rpartition("/")[0], exist_ok=True)
             return getattr(system, method)(*args, **options)  # with timeouts of its own, if any
         from fsspec.callbacks import Callback
 

@@ -1,10 +1,12 @@
 """Packing to URLs: the shards first, the manifest last; what was interrupted is no dataset, and resumes."""
 
+import shutil
+
 import pytest
 
 import fastload
 from fastload.errors import DestinationError, FormatError, OptionError
-from tests.folders import SMALL_SHARDS, tree
+from tests.folders import SMALL_SHARDS, encoded, pixels, tree
 
 
 @pytest.fixture
@@ -32,6 +34,32 @@ def test_an_interrupted_packing_is_no_dataset_and_resumes(tmp_path, sixty_photos
         fastload.PackedDataset(url)
     assert fastload.pack(sixty_photos, url, **SMALL_SHARDS).resumed > 0
     assert tree(tmp_path / "bucket" / "photos.fl") == sixty_packed
+
+
+def test_a_packing_interrupted_between_manifests_resumes_and_no_other_replaces_it(tmp_path, url):
+    for number in range(12):
+        place = tmp_path / "photos" / ("train", "val")[number % 2] / "a"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number}.jpg").write_bytes(encoded(pixels(number, 40, 50)))
+
+    class Stop(Exception):
+        pass
+
+    def stop(state):
+        raise Stop
+
+    bucket = tmp_path / "bucket" / "photos.fl"
+    with pytest.raises(Stop):
+        fastload.pack(tmp_path / "photos", url, progress=stop, **SMALL_SHARDS)
+    shutil.copytree(bucket / ".partial", tmp_path / "state")
+    fastload.pack(tmp_path / "photos", url, **SMALL_SHARDS)
+    whole = tree(bucket)
+    shutil.copytree(tmp_path / "state", bucket / ".partial")
+    (bucket / "val.fl" / "manifest.json").unlink()
+    with pytest.raises(DestinationError, match="exists already"):
+        fastload.pack(tmp_path / "photos", url, **SMALL_SHARDS | {"encode": "raw"})
+    fastload.pack(tmp_path / "photos", url, **SMALL_SHARDS)
+    assert tree(bucket) == whole
 
 
 def test_a_dataset_at_a_url_is_replaced_only_if_that_is_said(sixty_photos, url):
