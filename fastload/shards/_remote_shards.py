@@ -75,7 +75,8 @@ class RemoteShards:
         if is_whole or self.copies.is_complete(entry) or self.copies.is_under_way(entry):
             for is_second in (False, True):
                 copy = self.copies.get(entry)
-                if copy is None and self._close_copies(close):
+                # Not where ranges will do: a full shuffle would fetch a whole shard for a few records.
+                if copy is None and container != "hdf5" and self._close_copies(close):
                     copy = self.copies.get(entry)
                 if copy is None:
                     break
