@@ -27,6 +27,7 @@ from fastload.images.resize import SizeLimit
 from fastload.packing._options import OnError
 from fastload.packing._scaling import Size, scaled
 from fastload.shards.checksum import record_crc32c
+from fastload.shards.manifest import Skipped
 from fastload.shards.schema import Field, record_columns
 from fastload.shards.values import stored_rows
 from fastload.sources.protocol import Source, SourceRecord
@@ -50,39 +51,20 @@ _WITHOUT_ORIENTATION = ("raw", "yuv420")
 _UNREADABLE = ((0, 0, 0), (0, 0, 0, 0), np.empty(0, np.uint16))
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A source record that could not be packed as an image; `is_kept` if its bytes were stored anyway."""
-
-    index: int
-    key: str
-    reason: str
-    is_kept: bool
-
-
 @dataclass(slots=True)
 class Chunk:
-    """The result for the source's records `start` … `stop - 1`, without the payload.
-
-    Attributes:
-        indices: The source index of each stored record, ascending.
-        sizes: The payload of each record in bytes.
-        rows: For every other column, the joined bytes of all records.
-        lengths: For every other ragged column, the bytes of each record.
-        crcs: The joined checksums of all records.
-        failures: The records that were left out, or stored although they are not readable images.
-        notes: What was put right in reading the records.
-    """
+    """The result for the source's records `start` … `stop - 1`, without the payload."""
 
     start: int
     stop: int
-    indices: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    rows: dict[str, bytes]
-    lengths: dict[str, NDArray[np.int64]]
-    crcs: bytes
-    failures: list[Failure] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    indices: NDArray[np.int64]  # of each stored record in the source, ascending
+    sizes: NDArray[np.int64]  # of each record's payload, in bytes
+    rows: dict[str, bytes]  # of every other column, the joined bytes of all records
+    lengths: dict[str, NDArray[np.int64]]  # of every other ragged column, the bytes of each record
+    crcs: bytes  # the joined checksums of all records
+    skipped: list[Skipped] = field(default_factory=list)
+    kept: list[Skipped] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what was put right in reading the records
     read_bytes: int = 0
     seconds: float = 0.0
 
@@ -121,7 +103,8 @@ class ChunkEncoder:
         indices: list[int] = []
         crcs: list[bytes] = []
         payload: list[Any] = []
-        failures: list[Failure] = []
+        skipped: list[Skipped] = []
+        kept: list[Skipped] = []
         notes: list[str] = []
         size_bytes = read_bytes = 0
         index = start
@@ -132,14 +115,14 @@ class ChunkEncoder:
                 record = self._recipe.source.read(index)
                 image = record.image
                 read_bytes += image.nbytes if isinstance(image, np.ndarray) else len(image)
-                stored, kept = self._encode_image(record, index)
+                stored, unreadable = self._encode_image(record)
                 rows = self._rows(record, stored)
             except AccessError:
                 raise
             except FastloadError as error:
-                failures.append(self._skip(index, error))
+                skipped.append(self._skip(index, error))
             else:
-                failures += kept
+                kept += unreadable
                 notes += record.notes
                 indices.append(index)
                 crcs.append(_CRC.pack(record_crc32c(rows)))
@@ -157,15 +140,16 @@ class ChunkEncoder:
             {column.name: b"".join(cells) for column, cells in parts.items()},
             {column.name: _lengths(cells) for column, cells in parts.items() if column.ragged},
             b"".join(crcs),
-            failures,
+            skipped,
+            kept,
             notes,
             read_bytes,
             time.perf_counter() - began,
         )
         return chunk, payload
 
-    def _encode_image(self, record: SourceRecord, index: int) -> tuple[StoredImage, list[Failure]]:
-        """Return the stored image, and the failure if it is kept although it is unreadable."""
+    def _encode_image(self, record: SourceRecord) -> tuple[StoredImage, list[Skipped]]:
+        """Return the stored image, and the reason if it is kept although it is unreadable."""
         recipe, image = self._recipe, record.image
         if recipe.source.is_upright and recipe.encoding.name in _WITHOUT_ORIENTATION:
             image = _upright(image)  # these do not keep the orientation that coordinates count with
@@ -174,17 +158,17 @@ class ChunkEncoder:
         except DecodeError as error:
             if recipe.on_error != "keep" or isinstance(image, np.ndarray):
                 raise
-            return StoredImage(image, *_UNREADABLE), [Failure(index, record.key, str(error), is_kept=True)]
+            return StoredImage(image, *_UNREADABLE), [Skipped(record.key, str(error))]
 
-    def _skip(self, index: int, error: Exception) -> Failure:
-        """Return the failure of a record that is left out; raise SourceError if none may be."""
+    def _skip(self, index: int, error: Exception) -> Skipped:
+        """Return the entry of a record that is left out; raise SourceError if none may be."""
         key = self._recipe.source.key(index)
         if self._recipe.on_error == "fail":
             raise SourceError(
                 f"record {index} ({key!r}) cannot be packed: {error}; repair or remove it, or pack with "
                 "--on-error skip (leave such files out) or keep (store their bytes as they are)"
             ) from error
-        return Failure(index, key, str(error), is_kept=False)
+        return Skipped(key, str(error))
 
     def _rows(self, record: SourceRecord, stored: StoredImage) -> list[Any]:
         """Return the stored bytes of every column of one record, in the columns' order."""

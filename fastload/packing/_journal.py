@@ -17,9 +17,8 @@ from typing import Any
 
 from fastload.errors import DamageError, DestinationError
 from fastload.packing._assemble import FinishedShard, ShardRange
-from fastload.packing._chunk import Failure
 from fastload.packing._places import DATASET, STATE, Place
-from fastload.shards.manifest import ShardEntry
+from fastload.shards.manifest import ShardEntry, Skipped
 
 JOB = f"{STATE}/job.json"
 
@@ -105,7 +104,8 @@ def _finished_of(content: dict[str, Any]) -> FinishedShard:
     return FinishedShard(
         None if entry is None else ShardEntry(**entry),
         None if shape is None else (shape[0], shape[1], shape[2]),
-        tuple(Failure(**failure) for failure in content["failures"]),
+        tuple(Skipped(**each) for each in content["skipped"]),
+        tuple(Skipped(**each) for each in content["kept"]),
         tuple(content["notes"]),
         content["read_bytes"],
     )

@@ -28,7 +28,6 @@ class LocalExecutor:
     workers: int
 
     def measure(self, recipe: Recipe, indices: Sequence[int], journal: Journal) -> dict[int, int]:
-        """Return the stored size of records by their index, without those that cannot be packed."""
         measured: dict[int, int] = {}
 
         def place(chunk: Chunk) -> list[WriteTask]:
@@ -45,7 +44,6 @@ class LocalExecutor:
     def pack(
         self, recipe: Recipe, shards: Sequence[ShardRange], journal: Journal, report: Report
     ) -> dict[ShardRange, FinishedShard]:
-        """Pack shards of one split, and add each to the journal when it is finished."""
         begins = [shard.begin for shard in shards]
         runs = [(shard.begin, shard.end) for shard in shards]
         drafts: dict[ShardRange, ShardDraft] = {}

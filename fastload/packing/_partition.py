@@ -12,7 +12,6 @@ from itertools import pairwise
 
 from fastload.errors import SourceError
 from fastload.packing._assemble import FinishedShard, ShardRange
-from fastload.packing._chunk import Failure
 from fastload.shards.manifest import Manifest, Skipped
 
 
@@ -33,19 +32,19 @@ class SplitPartition:
     def manifest_of(self, finished: Mapping[ShardRange, FinishedShard]) -> Manifest:
         """Return the manifest of finished shards; raise SourceError if all are and have no records."""
         found = [finished[shard] for shard in self.shards if shard in finished]
-        failures = [failure for shard in found for failure in shard.failures]
+        skipped = tuple(each for shard in found for each in shard.skipped)
         entries = tuple(shard.entry for shard in found if shard.entry is not None)
         is_whole = len(found) == len(self.cuts) - 1
         if is_whole:
-            require_records(self.manifest.made["source"], self.cuts[-1], len(entries), failures)
+            require_records(self.manifest.made["source"], self.cuts[-1], len(entries), skipped)
         shapes = {shard.image_shape for shard in found if shard.entry is not None}
         return replace(
             self.manifest,
             shards=entries,
             left_out=self.manifest.left_out if is_whole else (),
             image_shape=shapes.pop() if len(shapes) == 1 else None,
-            skipped=tuple(Skipped(each.key, each.reason) for each in failures if not each.is_kept),
-            kept=tuple(Skipped(each.key, each.reason) for each in failures if each.is_kept),
+            skipped=skipped,
+            kept=tuple(each for shard in found for each in shard.kept),
         )
 
 
@@ -87,12 +86,12 @@ class Partition:
         return cls(tuple(splits), content["parts"])
 
 
-def require_records(name: str, listed: int, packed: int, failures: Sequence[Failure] = ()) -> None:
+def require_records(name: str, listed: int, packed: int, skipped: Sequence[Skipped] = ()) -> None:
     """Raise SourceError if no record of a source can be packed: an empty dataset looks like success."""
     if packed:
         return
     found = "got none"
-    if failures:
-        first = f"{failures[0].key!r}: {failures[0].reason}"
+    if skipped:
+        first = f"{skipped[0].key!r}: {skipped[0].reason}"
         found = f"got none that can be packed of {listed:,}; the first, {first}"
     raise SourceError(f"{name}: must have at least one record, {found}: check the source")

@@ -51,19 +51,12 @@ def require_size(stated: Iterable[object], size: Size, where: str) -> None:
 
 @dataclass(eq=False, kw_only=True)
 class AnnotatedFiles(ListedSource):
-    """A source of image files with annotations.
+    """A source of image files with annotations."""
 
-    Attributes:
-        texts: The annotations of each image: files, of which any may be missing, or the texts themselves.
-        origin: The file from which the texts were taken, for messages.
-        reader: The reader of the annotations; None for images that have masks alone.
-        needs_masks: A mask that is missing is an error; otherwise it is stored as b"".
-    """
-
-    texts: FileList | NameTable | None = None
-    origin: str = ""
-    reader: AnnotationReader | None = None
-    needs_masks: bool = False
+    texts: FileList | NameTable | None = None  # of each image: files, of which any may be missing, or texts
+    origin: str = ""  # the file from which texts were taken, for messages
+    reader: AnnotationReader | None = None  # None for images that have masks alone
+    needs_masks: bool = False  # if not, a missing mask is stored as b""
 
     def __len__(self) -> int:
         return len(self.files)

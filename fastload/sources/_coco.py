@@ -20,7 +20,7 @@ from fastload.shards.manifest import LeftOut
 from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._boxes import Floats, Sides, require_pixels
 from fastload.sources._coco_rows import CocoReader
-from fastload.sources._malformed import is_finite, is_text, malformed
+from fastload.sources._malformed import explaining, is_finite, is_text, malformed
 from fastload.sources._walking import in_order, is_image, list_entries, read_part
 from fastload.sources.files import NameTable, list_files
 from fastload.sources.left_out import LeftOutFiles
@@ -125,11 +125,9 @@ def _source(path: str, root: str, content: _Content, reader: CocoReader) -> Anno
 
 def _parsed(path: str) -> _Content:
     """Read a json; raise SourceError, naming the image, category or annotation, if it is malformed."""
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            others = json.load(file, object_pairs_hook=_members)
-    except (OSError, ValueError, RecursionError) as error:
-        raise malformed(path, "be a json file", error, "correct it") from error
+    errors = (OSError, ValueError, RecursionError)
+    with explaining(errors, path, "be a json file", "correct it"), open(path, encoding="utf-8-sig") as file:
+        others = json.load(file, object_pairs_hook=_members)
     if not isinstance(others, dict):
         raise malformed(path, "hold images and annotations", type(others).__name__)
     images, annotations = (_entries(path, name, others.pop(name, None)) for name in ("images", "annotations"))

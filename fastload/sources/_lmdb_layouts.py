@@ -23,7 +23,7 @@ import numpy as np
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.schema import Field
 from fastload.sources._containers import SHARD, ContainerSource, files_by_split
-from fastload.sources._malformed import FROM_PYTHON, malformed
+from fastload.sources._malformed import FROM_PYTHON, explaining, malformed
 from fastload.sources._plain_pickle import read_plain
 from fastload.sources._walking import list_entries
 from fastload.sources.files import NO_LABEL, NameTable, Values, list_files, read_text
@@ -41,23 +41,14 @@ _REWRITE = "write the database again"
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The records found in a database.
-
-    Attributes:
-        name: The layout.
-        keys: The keys of the images.
-        fields: The fields beside the image; none for a label.
-        further: The keys of further fields' values, by field.
-        values: Values that are no entries of the database, by field.
-        others: The number of entries of no record that the layout has.
-    """
+    """The layout of a database, and the records found in it."""
 
     name: str
-    keys: NameTable
+    keys: NameTable  # of the images
     fields: tuple[Field, ...] = (Field.label(),)
-    further: Mapping[str, NameTable] = field(default_factory=dict)
-    values: Mapping[str, NameTable] = field(default_factory=dict)
-    others: int = 0
+    further: Mapping[str, NameTable] = field(default_factory=dict)  # keys of other fields' values, by field
+    values: Mapping[str, NameTable] = field(default_factory=dict)  # no entries of the database, by field
+    others: int = 0  # the number of the layout's entries that belong to no record
 
 
 def open_lmdb(path: str) -> dict[str, LmdbSource] | None:
@@ -84,20 +75,17 @@ def _reading(path: str) -> Iterator[Any]:
     """Yield a transaction of a database, opened for this block alone: LMDB forbids opening one twice."""
     import lmdb
 
-    try:
-        is_folder = os.path.isdir(path)
-        with lmdb.open(
-            path, subdir=is_folder, readonly=True, lock=False, create=False, readahead=False
-        ) as opened:
-            extent = (opened.info()["last_pgno"] + 1) * opened.stat()["psize"]
-            size = os.stat(os.path.join(path, _DATA) if is_folder else path).st_size
-            if extent > size:  # accessing a missing page would kill the process
-                step = "it was cut off: copy it again"
-                raise malformed(path, f"have its {extent:,} bytes", f"{size:,}", step)
-            with opened.begin(buffers=True) as transaction:
-                yield transaction
-    except lmdb.Error as error:
-        raise malformed(path, "be an LMDB database", error, "copy or write it again") from error
+    is_folder = os.path.isdir(path)
+    options = {"subdir": is_folder, "readonly": True, "lock": False, "create": False, "readahead": False}
+    must, step = "be an LMDB database", "copy or write it again"
+    with explaining((lmdb.Error,), path, must, step), lmdb.open(path, **options) as opened:
+        extent = (opened.info()["last_pgno"] + 1) * opened.stat()["psize"]
+        size = os.stat(os.path.join(path, _DATA) if is_folder else path).st_size
+        if extent > size:  # accessing a missing page would kill the process
+            step = "it was cut off: copy it again"
+            raise malformed(path, f"have its {extent:,} bytes", f"{size:,}", step)
+        with opened.begin(buffers=True) as transaction:
+            yield transaction
 
 
 def _open_one(path: str, root: str) -> LmdbSource:
