@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -63,14 +63,20 @@ class Journal:
         with tempfile.TemporaryDirectory("", "fastload-drafts-", folder, ignore_cleanup_errors=True) as name:
             yield Path(name)
 
-    def read(self, shard: ShardRange) -> FinishedShard | None:
-        """Return a shard if it is finished and intact."""
-        try:
-            return self.require(shard)
-        except DamageError:
-            return None
+    def finished(
+        self, shards: Sequence[ShardRange]
+    ) -> tuple[dict[ShardRange, FinishedShard], dict[ShardRange, str]]:
+        """Return those of some shards that are finished and intact, and the flaw of each of the others."""
+        finished: dict[ShardRange, FinishedShard] = {}
+        flaws: dict[ShardRange, str] = {}
+        for shard in shards:
+            try:
+                finished[shard] = self._require(shard)
+            except DamageError as error:
+                flaws[shard] = str(error)
+        return finished, flaws
 
-    def require(self, shard: ShardRange) -> FinishedShard:
+    def _require(self, shard: ShardRange) -> FinishedShard:
         """Return a finished shard; raise DamageError, with the reason, if it is missing or damaged."""
         name = _entry_name(shard)
         data = self.place.read(name)

@@ -112,7 +112,6 @@ class WorkerPool:
 
     @property
     def count(self) -> int:
-        """The number of workers."""
         return len(self._workers)
 
     def is_idle(self) -> bool:

@@ -248,7 +248,6 @@ def _descriptions_in(path: str) -> list[str]:
 
 
 def _split_of(path: str) -> str:
-    for part in (os.path.basename(path), os.path.basename(os.path.dirname(path))):
-        if match := _SPLIT.search(part):
-            return match[0].lower()
-    return ""
+    folder, name = os.path.split(path)
+    match = _SPLIT.search(name) or _SPLIT.search(os.path.basename(folder))
+    return match[0].lower() if match else ""

@@ -82,7 +82,6 @@ class Hdf5Source(ContainerSource):
     """A `Source` of the images of one file, which is opened for each of them: a chunk is read anyway."""
 
     def read_from(self, path: str, index: int) -> SourceRecord:
-        """Read one image as pixels (height, width, 3)."""
         with _reading(path) as file:
             pixels = np.ascontiguousarray(file["imgs"][index].transpose(1, 2, 0))
         return SourceRecord(self.key(index), pixels, {})

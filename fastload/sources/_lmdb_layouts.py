@@ -12,6 +12,7 @@ Pickles are read for plain values alone; records that pyarrow serialized are ref
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,17 +121,15 @@ def _recognise(root: str, transaction: Any) -> _Layout:
 
 
 def _open_lsun(path: str, root: str, labels: Mapping[str, int], classes: Sequence[str]) -> LmdbSource:
-    keys, counts = NameTable(), []
+    found: list[NameTable] = []
     for name in labels:
         place = os.path.join(root, name)
         with _reading(place) as transaction:
-            found = _lsun(place, transaction).keys
-        counts.append(len(found))
-        for key in found:
-            keys.append(key)
-    values: dict[str, Values] = {"label": np.repeat(np.array([*labels.values()], np.int64), counts)}
-    shard_of = np.repeat(np.arange(len(labels)), counts)
-    return _source(path, root, [*labels], _Layout("lsun", keys), values, shard_of, classes)
+            found.append(_lsun(place, transaction).keys)
+    shard_of = np.repeat(np.arange(len(labels)), [*map(len, found)])
+    values: dict[str, Values] = {"label": np.array([*labels.values()], np.int64)[shard_of]}
+    layout = _Layout("lsun", NameTable(itertools.chain(*found)))
+    return _source(path, root, [*labels], layout, values, shard_of, classes)
 
 
 def _source(
@@ -234,7 +233,6 @@ class LmdbSource(ContainerSource):
     further: Mapping[str, NameTable] = field(default_factory=dict)
 
     def key(self, index: int) -> str:
-        """Return the image's key in the database."""
         return self.keys[index]
 
     def read_from(self, path: str, index: int) -> SourceRecord:

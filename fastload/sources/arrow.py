@@ -14,7 +14,6 @@ from fastload.sources.files import FileList
 
 # Older releases unpickle what the metadata of a file says (CVE-2023-47248).
 _OLDEST = (14, 0, 1)
-_PARQUET_SUFFIX = ".parquet"
 
 
 def import_arrow(path: str) -> Any:
@@ -103,7 +102,7 @@ class ArrowFiles:
         return int(rows)
 
     def _is_parquet(self, number: int) -> bool:
-        return self.files.names[number].lower().endswith(_PARQUET_SUFFIX)
+        return self.files.names[number].lower().endswith(".parquet")
 
     def _file(self, number: int) -> Any:
         if number not in self._open:
