@@ -31,6 +31,7 @@ from fastload.sources._arrow_columns import ArrowColumns, dig
 from fastload.sources._boxes import Floats, Sides, require_inside, require_pixels, upright_sides
 from fastload.sources._containers import SHARD, ContainerSource, files_by_split, holds_only, list_data_files
 from fastload.sources._malformed import explaining, malformed
+from fastload.sources._samples import fit
 from fastload.sources._walking import by_split, list_entries
 from fastload.sources.arrow import ArrowFiles
 from fastload.sources.files import list_files, read_text
@@ -196,14 +197,10 @@ def _fitted(described: Field, value: Any) -> object:
     if described.kind in ("text", "bytes", "texts"):
         return value
     array = np.asarray(value, described.dtype)
-    if described.kind == "scalar":
-        return array.item()
-    if array.shape == (0,):
-        array = array.reshape(0, *described.shape)
-    wanted = array.shape if described.kind == "vector" else array.shape[1:]
-    if wanted != described.shape:
+    fitted = fit(described, array)
+    if fitted is None:
         raise ValueError(f"an array of shape {array.shape}")
-    return array
+    return fitted.item() if described.kind == "scalar" else fitted
 
 
 def _boxes_of(row: Any) -> Floats:

@@ -38,13 +38,13 @@ class VocReader(AnnotationReader):
         root = parse_xml(text, where)
         texts = [(root.findtext(f"size/{name}") or "").strip() for name in ("height", "width")]
         require_size([numbers[0] if (numbers := numbers_of([text])) else text for text in texts], size, where)
-        objects = root.findall("object")
-        places = [f"{where}, object {number}" for number in range(1, len(objects) + 1)]
-        placed = list(zip(objects, places, strict=True))
+        placed = [
+            (each, f"{where}, object {number}") for number, each in enumerate(root.findall("object"), 1)
+        ]
         values: ImageValues = {
             "boxes": np.array([_box(each, size, place) for each, place in placed], np.float64).reshape(-1, 4),
             "labels": np.array([self._label(each, place) for each, place in placed], np.int64),
-            "pose": [each.findtext("pose") or "" for each in objects],
+            "pose": [each.findtext("pose") or "" for each, _ in placed],
             "xml": text,
         }
         for name in _FLAGS:
