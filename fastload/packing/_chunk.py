@@ -57,11 +57,11 @@ class Chunk:
 
     start: int
     stop: int
-    indices: NDArray[np.int64]  # of each stored record in the source, ascending
-    sizes: NDArray[np.int64]  # of each record's payload, in bytes
-    rows: dict[str, bytes]  # of every other column, the joined bytes of all records
-    lengths: dict[str, NDArray[np.int64]]  # of every other ragged column, the bytes of each record
-    crcs: bytes  # the joined checksums of all records
+    indices: list[int] = field(default_factory=list)  # of each stored record in the source, ascending
+    sizes: NDArray[np.int64] = field(init=False)  # of each record's payload, in bytes
+    rows: dict[str, bytes] = field(init=False)  # of every other column, the joined bytes of all records
+    lengths: dict[str, NDArray[np.int64]] = field(init=False)  # of each record in every other ragged column
+    crcs: bytes = b""  # the joined checksums of all records
     skipped: list[Skipped] = field(default_factory=list)
     kept: list[Skipped] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what was put right in reading the records
@@ -71,7 +71,7 @@ class Chunk:
     def stored_bytes(self) -> dict[int, int]:
         """Return the size of each stored record, without its fixed columns, by its source index."""
         sizes = self.sizes + sum(self.lengths.values(), np.zeros(len(self.sizes), np.int64))
-        return dict(zip(self.indices.tolist(), sizes.tolist(), strict=True))
+        return dict(zip(self.indices, sizes.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,54 +99,46 @@ class ChunkEncoder:
     def encode(self, start: int, stop: int) -> tuple[Chunk, list[Any]]:
         """Encode the records from `start` to at most `stop - 1`; return the chunk and its stored images."""
         began = time.perf_counter()
+        chunk = Chunk(start, start)
         records: list[list[Any]] = []
-        indices: list[int] = []
         crcs: list[bytes] = []
         payload: list[Any] = []
-        skipped: list[Skipped] = []
-        kept: list[Skipped] = []
-        notes: list[str] = []
-        size_bytes = read_bytes = 0
-        index = start
-        while index < stop and size_bytes < CHUNK_LIMIT_BYTES:
+        size_bytes = 0
+        while chunk.stop < stop and size_bytes < CHUNK_LIMIT_BYTES:
             # Only fastload's own errors concern the record. A plain OSError, such as a full disk while a
             # temporary file is written, ends packing whatever `on_error` is.
             try:
-                record = self._recipe.source.read(index)
-                image = record.image
-                read_bytes += image.nbytes if isinstance(image, np.ndarray) else len(image)
-                stored, unreadable = self._encode_image(record)
-                rows = self._rows(record, stored)
+                rows = self._encode_record(chunk)
             except AccessError:
                 raise
             except FastloadError as error:
-                skipped.append(self._skip(index, error))
+                chunk.skipped.append(self._skip(chunk.stop, error))
             else:
-                kept += unreadable
-                notes += record.notes
-                indices.append(index)
+                chunk.indices.append(chunk.stop)
                 crcs.append(_CRC.pack(record_crc32c(rows)))
                 size_bytes += sum(map(len, rows))
                 payload.append(rows.pop(self._payload_at))
                 records.append(rows)
-            index += 1
+            chunk.stop += 1
         others = [column for at, column in enumerate(self._columns) if at != self._payload_at]
         parts = {column: [rows[at] for rows in records] for at, column in enumerate(others)}
-        chunk = Chunk(
-            start,
-            index,
-            np.array(indices, np.int64),
-            _lengths(payload),
-            {column.name: b"".join(cells) for column, cells in parts.items()},
-            {column.name: _lengths(cells) for column, cells in parts.items() if column.ragged},
-            b"".join(crcs),
-            skipped,
-            kept,
-            notes,
-            read_bytes,
-            time.perf_counter() - began,
-        )
+        chunk.sizes = _lengths(payload)
+        chunk.rows = {column.name: b"".join(cells) for column, cells in parts.items()}
+        chunk.lengths = {column.name: _lengths(cells) for column, cells in parts.items() if column.ragged}
+        chunk.crcs = b"".join(crcs)
+        chunk.seconds = time.perf_counter() - began
         return chunk, payload
+
+    def _encode_record(self, chunk: Chunk) -> list[Any]:
+        """Return the stored rows of the record that follows a chunk, and note there what became of it."""
+        record = self._recipe.source.read(chunk.stop)
+        image = record.image
+        chunk.read_bytes += image.nbytes if isinstance(image, np.ndarray) else len(image)
+        stored, unreadable = self._encode_image(record)
+        rows = self._rows(record, stored)
+        chunk.kept += unreadable
+        chunk.notes += record.notes
+        return rows
 
     def _encode_image(self, record: SourceRecord) -> tuple[StoredImage, list[Skipped]]:
         """Return the stored image, and the reason if it is kept although it is unreadable."""
