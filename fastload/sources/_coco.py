@@ -24,6 +24,7 @@ from fastload.sources._malformed import explaining, is_finite, is_text, malforme
 from fastload.sources._walking import in_order, is_image, list_entries, read_part
 from fastload.sources.files import NameTable, list_files
 from fastload.sources.left_out import LeftOutFiles
+from fastload.sources.protocol import evenly_spaced
 
 _SPLIT = re.compile(r"(train|val|test)", re.IGNORECASE)
 _OBJECTS = "instances_"  # COCO's own file of boxes, beside others for keypoints and captions
@@ -221,8 +222,7 @@ def _image_folder(content: _Content) -> str:
     folders = [own, above]
     for base in (own, above, os.path.join(own, "images"), os.path.join(above, "images")):
         folders += [os.path.join(base, name) for name in list_entries(base).folders]
-    step = max(1, len(content.images) // _SAMPLED)
-    names = [image["file_name"] for image in content.images[::step]]
+    names = [content.images[at]["file_name"] for at in evenly_spaced(len(content.images), _SAMPLED)]
     counts = [sum(os.path.isfile(os.path.join(folder, name)) for name in names) for folder in folders]
     # Of equal folders, the one that the json is named after: val2017 of instances_val2017.json.
     stem = os.path.splitext(os.path.basename(content.path))[0]
