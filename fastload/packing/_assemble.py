@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.packing._chunk import Chunk, ChunkEncoder, Failure, Recipe, WriteTask, write_payload
+from fastload.packing._chunk import Chunk, ChunkEncoder, Recipe, WriteTask, write_payload
 from fastload.shards.checksum import apply_masks, array_crc32c, file_crc32c, identity_crc, shard_identity
 from fastload.shards.container import Payload, Ragged, ShardContent
-from fastload.shards.manifest import ShardEntry
+from fastload.shards.manifest import ShardEntry, Skipped
 from fastload.shards.schema import CRC32C, Column, record_columns
 from fastload.shards.shard import writer_for
 
@@ -34,21 +34,14 @@ class ShardRange:
 
 @dataclass(frozen=True, slots=True)
 class FinishedShard:
-    """A written shard as listed in the manifest, and what became of its records.
+    """A written shard as listed in the manifest, and what became of its records."""
 
-    Attributes:
-        entry: The entry in the manifest; None if no record could be packed, and there is no file.
-        image_shape: The shape that all images share, or None.
-        failures: The records that were left out, or stored although they are not readable images.
-        notes: What was put right in reading the records.
-        read_bytes: The bytes read from the source.
-    """
-
-    entry: ShardEntry | None
-    image_shape: tuple[int, int, int] | None
-    failures: tuple[Failure, ...]
-    notes: tuple[str, ...]
-    read_bytes: int
+    entry: ShardEntry | None  # None if no record could be packed, and there is no file
+    image_shape: tuple[int, int, int] | None  # that all images share
+    skipped: tuple[Skipped, ...]  # records that were left out because they cannot be read
+    kept: tuple[Skipped, ...]  # records that were stored although they are not readable images
+    notes: tuple[str, ...]  # what was put right in reading the records
+    read_bytes: int  # from the source
 
 
 class ShardDraft:
@@ -92,12 +85,13 @@ class ShardDraft:
 
     def finish(self) -> FinishedShard:
         """Write the shard to `path`, unless it has no records."""
-        failures = tuple(failure for chunk in self._chunks for failure in chunk.failures)
+        skipped = tuple(each for chunk in self._chunks for each in chunk.skipped)
+        kept = tuple(each for chunk in self._chunks for each in chunk.kept)
         notes = tuple(note for chunk in self._chunks for note in chunk.notes)
         read_bytes = sum(chunk.read_bytes for chunk in self._chunks)
         if not any(len(chunk.indices) for chunk in self._chunks):
             self._payload.unlink()
-            return FinishedShard(None, None, failures, notes, read_bytes)
+            return FinishedShard(None, None, skipped, kept, notes, read_bytes)
         fields, content = self._recipe.fields, self._content()
         self._writer.write(self.path, (*record_columns(fields), CRC32C), content)
         self._payload.unlink(missing_ok=True)
@@ -112,7 +106,7 @@ class ShardDraft:
             content.identity.hex(),
         )
         shape = _common_shape(content.fixed[f"{fields[0].name}/shape"])
-        return FinishedShard(entry, shape, failures, notes, read_bytes)
+        return FinishedShard(entry, shape, skipped, kept, notes, read_bytes)
 
     def _content(self) -> ShardContent:
         chunks, image = self._chunks, self._recipe.fields[0]

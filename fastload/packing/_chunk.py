@@ -27,6 +27,7 @@ from fastload.images.resize import SizeLimit
 from fastload.packing._options import OnError
 from fastload.packing._scaling import Size, scaled
 from fastload.shards.checksum import record_crc32c
+from fastload.shards.manifest import Skipped
 from fastload.shards.schema import Field, record_columns
 from fastload.shards.values import stored_rows
 from fastload.sources.protocol import Source, SourceRecord
@@ -50,46 +51,27 @@ _WITHOUT_ORIENTATION = ("raw", "yuv420")
 _UNREADABLE = ((0, 0, 0), (0, 0, 0, 0), np.empty(0, np.uint16))
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A source record that could not be packed as an image; `is_kept` if its bytes were stored anyway."""
-
-    index: int
-    key: str
-    reason: str
-    is_kept: bool
-
-
 @dataclass(slots=True)
 class Chunk:
-    """The result for the source's records `start` … `stop - 1`, without the payload.
-
-    Attributes:
-        indices: The source index of each stored record, ascending.
-        sizes: The payload of each record in bytes.
-        rows: For every other column, the joined bytes of all records.
-        lengths: For every other ragged column, the bytes of each record.
-        crcs: The joined checksums of all records.
-        failures: The records that were left out, or stored although they are not readable images.
-        notes: What was put right in reading the records.
-    """
+    """The result for the source's records `start` … `stop - 1`, without the payload."""
 
     start: int
     stop: int
-    indices: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    rows: dict[str, bytes]
-    lengths: dict[str, NDArray[np.int64]]
-    crcs: bytes
-    failures: list[Failure] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    indices: list[int] = field(default_factory=list)  # of each stored record in the source, ascending
+    sizes: NDArray[np.int64] = field(init=False)  # of each record's payload, in bytes
+    rows: dict[str, bytes] = field(init=False)  # of every other column, the joined bytes of all records
+    lengths: dict[str, NDArray[np.int64]] = field(init=False)  # of each record in every other ragged column
+    crcs: bytes = b""  # the joined checksums of all records
+    skipped: list[Skipped] = field(default_factory=list)
+    kept: list[Skipped] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what was put right in reading the records
     read_bytes: int = 0
     seconds: float = 0.0
 
     def stored_bytes(self) -> dict[int, int]:
         """Return the size of each stored record, without its fixed columns, by its source index."""
         sizes = self.sizes + sum(self.lengths.values(), np.zeros(len(self.sizes), np.int64))
-        return dict(zip(self.indices.tolist(), sizes.tolist(), strict=True))
+        return dict(zip(self.indices, sizes.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,55 +99,49 @@ class ChunkEncoder:
     def encode(self, start: int, stop: int) -> tuple[Chunk, list[Any]]:
         """Encode the records from `start` to at most `stop - 1`; return the chunk and its stored images."""
         began = time.perf_counter()
+        chunk = Chunk(start, start)
         records: list[list[Any]] = []
-        indices: list[int] = []
         crcs: list[bytes] = []
         payload: list[Any] = []
-        failures: list[Failure] = []
-        notes: list[str] = []
-        size_bytes = read_bytes = 0
-        index = start
-        while index < stop and size_bytes < CHUNK_LIMIT_BYTES:
+        size_bytes = 0
+        while chunk.stop < stop and size_bytes < CHUNK_LIMIT_BYTES:
             # Only fastload's own errors concern the record. A plain OSError, such as a full disk while a
             # temporary file is written, ends packing whatever `on_error` is.
             try:
-                record = self._recipe.source.read(index)
-                image = record.image
-                read_bytes += image.nbytes if isinstance(image, np.ndarray) else len(image)
-                stored, kept = self._encode_image(record, index)
-                rows = self._rows(record, stored)
+                rows = self._encode_record(chunk)
             except AccessError:
                 raise
             except FastloadError as error:
-                failures.append(self._skip(index, error))
+                chunk.skipped.append(self._skip(chunk.stop, error))
             else:
-                failures += kept
-                notes += record.notes
-                indices.append(index)
+                chunk.indices.append(chunk.stop)
                 crcs.append(_CRC.pack(record_crc32c(rows)))
                 size_bytes += sum(map(len, rows))
                 payload.append(rows.pop(self._payload_at))
                 records.append(rows)
-            index += 1
+            chunk.stop += 1
         others = [column for at, column in enumerate(self._columns) if at != self._payload_at]
         parts = {column: [rows[at] for rows in records] for at, column in enumerate(others)}
-        chunk = Chunk(
-            start,
-            index,
-            np.array(indices, np.int64),
-            _lengths(payload),
-            {column.name: b"".join(cells) for column, cells in parts.items()},
-            {column.name: _lengths(cells) for column, cells in parts.items() if column.ragged},
-            b"".join(crcs),
-            failures,
-            notes,
-            read_bytes,
-            time.perf_counter() - began,
-        )
+        chunk.sizes = _lengths(payload)
+        chunk.rows = {column.name: b"".join(cells) for column, cells in parts.items()}
+        chunk.lengths = {column.name: _lengths(cells) for column, cells in parts.items() if column.ragged}
+        chunk.crcs = b"".join(crcs)
+        chunk.seconds = time.perf_counter() - began
         return chunk, payload
 
-    def _encode_image(self, record: SourceRecord, index: int) -> tuple[StoredImage, list[Failure]]:
-        """Return the stored image, and the failure if it is kept although it is unreadable."""
+    def _encode_record(self, chunk: Chunk) -> list[Any]:
+        """Return the stored rows of the record that follows a chunk, and note there what became of it."""
+        record = self._recipe.source.read(chunk.stop)
+        image = record.image
+        chunk.read_bytes += image.nbytes if isinstance(image, np.ndarray) else len(image)
+        stored, unreadable = self._encode_image(record)
+        rows = self._rows(record, stored)
+        chunk.kept += unreadable
+        chunk.notes += record.notes
+        return rows
+
+    def _encode_image(self, record: SourceRecord) -> tuple[StoredImage, list[Skipped]]:
+        """Return the stored image, and the reason if it is kept although it is unreadable."""
         recipe, image = self._recipe, record.image
         if recipe.source.is_upright and recipe.encoding.name in _WITHOUT_ORIENTATION:
             image = _upright(image)  # these do not keep the orientation that coordinates count with
@@ -174,17 +150,17 @@ class ChunkEncoder:
         except DecodeError as error:
             if recipe.on_error != "keep" or isinstance(image, np.ndarray):
                 raise
-            return StoredImage(image, *_UNREADABLE), [Failure(index, record.key, str(error), is_kept=True)]
+            return StoredImage(image, *_UNREADABLE), [Skipped(record.key, str(error))]
 
-    def _skip(self, index: int, error: Exception) -> Failure:
-        """Return the failure of a record that is left out; raise SourceError if none may be."""
+    def _skip(self, index: int, error: Exception) -> Skipped:
+        """Return the entry of a record that is left out; raise SourceError if none may be."""
         key = self._recipe.source.key(index)
         if self._recipe.on_error == "fail":
             raise SourceError(
                 f"record {index} ({key!r}) cannot be packed: {error}; repair or remove it, or pack with "
                 "--on-error skip (leave such files out) or keep (store their bytes as they are)"
             ) from error
-        return Failure(index, key, str(error), is_kept=False)
+        return Skipped(key, str(error))
 
     def _rows(self, record: SourceRecord, stored: StoredImage) -> list[Any]:
         """Return the stored bytes of every column of one record, in the columns' order."""

@@ -10,16 +10,15 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from fastload.errors import DamageError, DestinationError
 from fastload.packing._assemble import FinishedShard, ShardRange
-from fastload.packing._chunk import Failure
 from fastload.packing._places import DATASET, STATE, Place
-from fastload.shards.manifest import ShardEntry
+from fastload.shards.manifest import ShardEntry, Skipped
 
 JOB = f"{STATE}/job.json"
 
@@ -64,14 +63,20 @@ class Journal:
         with tempfile.TemporaryDirectory("", "fastload-drafts-", folder, ignore_cleanup_errors=True) as name:
             yield Path(name)
 
-    def read(self, shard: ShardRange) -> FinishedShard | None:
-        """Return a shard if it is finished and intact."""
-        try:
-            return self.require(shard)
-        except DamageError:
-            return None
+    def finished(
+        self, shards: Sequence[ShardRange]
+    ) -> tuple[dict[ShardRange, FinishedShard], dict[ShardRange, str]]:
+        """Return those of some shards that are finished and intact, and the flaw of each of the others."""
+        finished: dict[ShardRange, FinishedShard] = {}
+        flaws: dict[ShardRange, str] = {}
+        for shard in shards:
+            try:
+                finished[shard] = self._require(shard)
+            except DamageError as error:
+                flaws[shard] = str(error)
+        return finished, flaws
 
-    def require(self, shard: ShardRange) -> FinishedShard:
+    def _require(self, shard: ShardRange) -> FinishedShard:
         """Return a finished shard; raise DamageError, with the reason, if it is missing or damaged."""
         name = _entry_name(shard)
         data = self.place.read(name)
@@ -105,7 +110,8 @@ def _finished_of(content: dict[str, Any]) -> FinishedShard:
     return FinishedShard(
         None if entry is None else ShardEntry(**entry),
         None if shape is None else (shape[0], shape[1], shape[2]),
-        tuple(Failure(**failure) for failure in content["failures"]),
+        tuple(Skipped(**each) for each in content["skipped"]),
+        tuple(Skipped(**each) for each in content["kept"]),
         tuple(content["notes"]),
         content["read_bytes"],
     )

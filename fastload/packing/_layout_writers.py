@@ -14,11 +14,15 @@ Files = Iterator[tuple[str, bytes]]  # paths relative to the folder of the whole
 
 
 class LayoutWriter(ABC):
-    """Writer of one split's annotations; `split` is "" for a dataset without splits."""
+    """Writer of one split's annotations; `split` is "" for a dataset without splits.
+
+    `images` holds the paths of the images that have been written.
+    """
 
     def __init__(self, manifest: Manifest, split: str) -> None:
         self.manifest = manifest
         self.split = split
+        self.images: list[PurePosixPath] = []
         details = manifest.made.get("details")
         self.details: Mapping[str, Any] = details if isinstance(details, dict) else {}
         self.names = frozenset(field.name for field in manifest.fields)
@@ -28,7 +32,7 @@ class LayoutWriter(ABC):
         """Yield the files that belong to a record, whose image has been written to a path."""
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
-        """Yield the files of the whole dataset; called for the first of all splits' writers."""
+        """Yield the files of the split; those of the whole dataset for the first of all splits' writers."""
         yield from ()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,7 +27,6 @@ class LocalExecutor:
     workers: int
 
     def measure(self, recipe: Recipe, indices: Sequence[int], journal: Journal) -> dict[int, int]:
-        """Return the stored size of records by their index, without those that cannot be packed."""
         measured: dict[int, int] = {}
 
         def place(chunk: Chunk) -> list[WriteTask]:
@@ -45,7 +43,6 @@ class LocalExecutor:
     def pack(
         self, recipe: Recipe, shards: Sequence[ShardRange], journal: Journal, report: Report
     ) -> dict[ShardRange, FinishedShard]:
-        """Pack shards of one split, and add each to the journal when it is finished."""
         begins = [shard.begin for shard in shards]
         runs = [(shard.begin, shard.end) for shard in shards]
         drafts: dict[ShardRange, ShardDraft] = {}
@@ -107,31 +104,28 @@ class Schedule:
     """Hands out ranges of records, [begin, end) and ascending, in runs, lowest first, each record once."""
 
     def __init__(self, ranges: Sequence[tuple[int, int]], workers: int) -> None:
-        self._ranges = deque(ranges)
+        self._ranges = [*ranges]  # a heap, as it is ascending
         self._left = sum(end - begin for begin, end in ranges)
         self._workers = workers
-        self._returned: list[tuple[int, int]] = []
         self._records = 0
         self._bytes = 0
         self._seconds = 0.0
 
     def take(self) -> tuple[int, int] | None:
         """Return the next run, [begin, end), which lies in one range; None if nothing is left."""
-        if self._returned:
-            return heapq.heappop(self._returned)
         if not self._ranges:
             return None
-        begin, range_end = self._ranges.popleft()
+        begin, range_end = heapq.heappop(self._ranges)
         end = min(range_end, begin + self._run_length())
-        if end < range_end:
-            self._ranges.appendleft((end, range_end))
-        self._left -= end - begin
+        self._left -= range_end - begin
+        self.give_back(end, range_end)
         return begin, end
 
     def give_back(self, begin: int, end: int) -> None:
         """Take back the rest of a run that a worker left because its chunk grew too large."""
         if begin < end:
-            heapq.heappush(self._returned, (begin, end))
+            heapq.heappush(self._ranges, (begin, end))
+            self._left += end - begin
 
     def learn(self, records: int, size_bytes: int, seconds: float) -> None:
         """Record the cost of a run."""

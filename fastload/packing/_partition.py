@@ -1,19 +1,34 @@
 """Partition of the records into shards, decided before any of them is packed.
 
-Shards are independent of each other, so any process on any machine can pack any of them.
+Shards are independent of each other, so any process on any machine can pack any of them. The stored size of a
+record is known only once it is encoded, and a process that packs the hundredth shard cannot wait for the
+ninety-nine before it. So sizes are predicted from those of some records: as a linear function of those of the
+files, or as their mean.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
+
 from fastload.errors import SourceError
 from fastload.packing._assemble import FinishedShard, ShardRange
-from fastload.packing._chunk import Failure
+from fastload.packing._chunk import Recipe
+from fastload.packing._executor import Executor
+from fastload.packing._journal import Journal
+from fastload.packing.choose import SAMPLE_RECORDS
 from fastload.shards.manifest import Manifest, Skipped
+from fastload.sources.protocol import Source, evenly_spaced
+
+# Of a small source, fewer records are encoded, so that this costs little; but at least some.
+_SAMPLED_SHARE = 1 / 32
+_LEAST_SAMPLED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +41,25 @@ class SplitPartition:
 
     @property
     def shards(self) -> list[ShardRange]:
-        """The shards in their order."""
         bounds = enumerate(pairwise(self.cuts))
         return [ShardRange(self.name, number, begin, end) for number, (begin, end) in bounds]
 
     def manifest_of(self, finished: Mapping[ShardRange, FinishedShard]) -> Manifest:
         """Return the manifest of finished shards; raise SourceError if all are and have no records."""
         found = [finished[shard] for shard in self.shards if shard in finished]
-        failures = [failure for shard in found for failure in shard.failures]
+        skipped = tuple(each for shard in found for each in shard.skipped)
         entries = tuple(shard.entry for shard in found if shard.entry is not None)
         is_whole = len(found) == len(self.cuts) - 1
         if is_whole:
-            require_records(self.manifest.made["source"], self.cuts[-1], len(entries), failures)
+            require_records(self.manifest.made["source"], self.cuts[-1], len(entries), skipped)
         shapes = {shard.image_shape for shard in found if shard.entry is not None}
         return replace(
             self.manifest,
             shards=entries,
             left_out=self.manifest.left_out if is_whole else (),
             image_shape=shapes.pop() if len(shapes) == 1 else None,
-            skipped=tuple(Skipped(each.key, each.reason) for each in failures if not each.is_kept),
-            kept=tuple(Skipped(each.key, each.reason) for each in failures if each.is_kept),
+            skipped=skipped,
+            kept=tuple(each for shard in found for each in shard.kept),
         )
 
 
@@ -58,7 +72,6 @@ class Partition:
 
     @property
     def shards(self) -> list[ShardRange]:
-        """The shards of all splits in their order."""
         return [shard for split in self.splits for shard in split.shards]
 
     def part(self, number: int, count: int) -> list[ShardRange]:
@@ -87,12 +100,51 @@ class Partition:
         return cls(tuple(splits), content["parts"])
 
 
-def require_records(name: str, listed: int, packed: int, failures: Sequence[Failure] = ()) -> None:
+def require_records(name: str, listed: int, packed: int, skipped: Sequence[Skipped] = ()) -> None:
     """Raise SourceError if no record of a source can be packed: an empty dataset looks like success."""
     if packed:
         return
     found = "got none"
-    if failures:
-        first = f"{failures[0].key!r}: {failures[0].reason}"
+    if skipped:
+        first = f"{skipped[0].key!r}: {skipped[0].reason}"
         found = f"got none that can be packed of {listed:,}; the first, {first}"
     raise SourceError(f"{name}: must have at least one record, {found}: check the source")
+
+
+def cut(recipe: Recipe, shard_bytes: int, journal: Journal, executor: Executor) -> list[int]:
+    """Return the first record of each shard, and the end of the last."""
+    source = recipe.source
+    count = min(SAMPLE_RECORDS, max(_LEAST_SAMPLED, int(_SAMPLED_SHARE * len(source))))
+    # Errors are for packing to raise, which names the first record that cannot be packed.
+    tolerant = replace(recipe, on_error="skip")
+    measured = executor.measure(tolerant, evenly_spaced(len(source), count), journal)
+    return cuts_of(predict_sizes(source, dict(sorted(measured.items()))), shard_bytes)
+
+
+def cuts_of(sizes: npt.NDArray[np.int64], shard_bytes: int) -> list[int]:
+    """Return the cuts into shards of about one size, at most `shard_bytes` on average.
+
+    >>> cuts_of(np.array([40, 40, 40, 40, 40]), 100)
+    [0, 2, 5]
+    """
+    ends = np.cumsum(sizes)
+    total = int(ends[-1])
+    shards = min(len(sizes), -(-total // shard_bytes))
+    inner = np.searchsorted(ends, [total * number // shards for number in range(1, shards)], "right")
+    return [0, *sorted({*inner.tolist()} - {0}), len(sizes)]
+
+
+def predict_sizes(source: Source, measured: dict[int, int]) -> npt.NDArray[np.int64]:
+    """Return the stored size of every record, at least 1 byte, from those that were measured."""
+    stored, mean = list(measured.values()), statistics.mean(measured.values() or [1])
+    listed = source.sizes_bytes()
+    origin = [] if listed is None else [int(listed[index]) for index in measured]
+    if listed is None or len({*origin}) < 2:
+        return np.full(len(source), max(1, round(mean)), np.int64)
+    slope, intercept = statistics.linear_regression(origin, stored)
+    if intercept < 0:
+        slope, intercept = sum(stored) / sum(origin), 0.0
+    if slope < 0:
+        slope, intercept = 0.0, mean
+    sizes: npt.NDArray[np.int64] = np.maximum(1, np.rint(slope * listed + intercept)).astype(np.int64)
+    return sizes

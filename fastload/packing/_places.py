@@ -1,4 +1,4 @@
-"""Places of an unfinished dataset and its state: a staging folder, or folders at a URL."""
+"""Places of an unfinished dataset, under DATASET, and of its state, under STATE: here, or at a URL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from fastload.errors import RemoteMissingError
 from fastload.shards.checksum import file_crc32c
@@ -15,29 +14,6 @@ from fastload.shards.manifest import MANIFEST_NAME, ShardEntry, is_shard_name
 from fastload.shards.remote import RemoteFolder
 
 DATASET, STATE = "dataset", "state"
-
-
-class Place(Protocol):
-    """Files of an unfinished dataset, under DATASET, and of its state, under STATE. It can be pickled."""
-
-    @property
-    def scratch(self) -> Path | None:
-        """A folder for temporary files; None for the system's."""
-
-    def read(self, name: str) -> bytes | None:
-        """Return the content of a file, None if it does not exist."""
-
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file in one step."""
-
-    def take(self, name: str, path: Path) -> None:
-        """Move a finished file here from the folder for temporary files."""
-
-    def flaw(self, name: str, entry: ShardEntry) -> str | None:
-        """Return what is wrong with a shard's file, None for nothing; at a URL, only its size is checked."""
-
-    def clear(self) -> None:
-        """Remove all files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +24,30 @@ class LocalPlace:
 
     @property
     def scratch(self) -> Path:
+        """The folder for temporary files."""
         return self.root / STATE
 
     def read(self, name: str) -> bytes | None:
+        """Return the content of a file, None if it does not exist."""
         try:
             return (self.root / name).read_bytes()
         except FileNotFoundError:
             return None
 
     def write(self, name: str, data: bytes) -> None:
+        """Write a file in one step."""
         draft = self.scratch / f"{secrets.token_hex(8)}.draft"
         draft.write_bytes(data)
         os.replace(draft, self.root / name)
 
     def take(self, name: str, path: Path) -> None:
+        """Move a finished file here from the folder for temporary files."""
         target = self.root / name
         target.parent.mkdir(exist_ok=True)
         os.replace(path, target)
 
     def flaw(self, name: str, entry: ShardEntry) -> str | None:
+        """Return what is wrong with a shard's file, None for nothing."""
         path = self.root / name
         try:
             size_bytes, crc32c = path.stat().st_size, file_crc32c(path)
@@ -80,6 +61,7 @@ class LocalPlace:
         )
 
     def clear(self) -> None:
+        """Remove all files."""
         for name in (DATASET, STATE):
             shutil.rmtree(self.root / name)
             (self.root / name).mkdir()
@@ -87,13 +69,14 @@ class LocalPlace:
 
 @dataclass(frozen=True, slots=True)
 class RemotePlace:
-    """A dataset at a URL that has no manifest yet, and a folder for its state."""
+    """A dataset at a URL that has no manifest yet, and a folder for its state; methods as of `LocalPlace`."""
 
     dataset: RemoteFolder
     state: RemoteFolder
 
     @property
     def scratch(self) -> None:
+        """None: temporary files go to the system's folder for them."""
         return None
 
     def read(self, name: str) -> bytes | None:
@@ -113,6 +96,7 @@ class RemotePlace:
         path.unlink()
 
     def flaw(self, name: str, entry: ShardEntry) -> str | None:
+        """Return what is wrong with a shard's file by its size alone, None for nothing."""
         folder, file = self._at(name)
         try:
             size_bytes = folder.stat(file).size_bytes
@@ -133,6 +117,9 @@ class RemotePlace:
         """Return the folder of a file, and its name there."""
         area, _, file = name.partition("/")
         return (self.dataset if area == DATASET else self.state), file
+
+
+Place = LocalPlace | RemotePlace
 
 
 def split_folders(dataset: RemoteFolder) -> list[RemoteFolder]:

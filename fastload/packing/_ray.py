@@ -82,7 +82,6 @@ class RayExecutor:
     origin: str | None
 
     def measure(self, recipe: Recipe, indices: Sequence[int], journal: Journal) -> dict[int, int]:
-        """Return the stored size of records by their index, without those that cannot be packed."""
         groups = [indices[at : at + _MEASURED_AT_ONCE] for at in range(0, len(indices), _MEASURED_AT_ONCE)]
         found = [sizes for _, sizes in self._results(_measure, groups, recipe, journal)]
         return {index: size for sizes in found for index, size in sizes.items()}
@@ -90,7 +89,6 @@ class RayExecutor:
     def pack(
         self, recipe: Recipe, shards: Sequence[ShardRange], journal: Journal, report: Report
     ) -> dict[ShardRange, FinishedShard]:
-        """Pack shards of one split, and add each to the journal when it is finished."""
         packed: dict[ShardRange, FinishedShard] = {}
         for shard, finished in self._results(_pack, shards, recipe, journal):
             packed[shard] = finished

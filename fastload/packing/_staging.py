@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,22 +36,17 @@ _PARTITION = f"{STATE}/partition.json"
 _REMOTE_STATE = ".partial"
 
 
-class Staging(ABC):
+class Staging(contextlib.AbstractContextManager["Staging"]):
     """The unfinished dataset of one packing job, used as a context."""
 
     place: Place
     destination: Path | RemoteFolder
+    _state_folder: str  # a path or a URL, for messages
 
     def __init__(self, overwrite: bool, is_part: bool) -> None:
         self._overwrite = overwrite
         self._is_part = is_part
         self._job = b""
-
-    @abstractmethod
-    def __enter__(self) -> Staging: ...
-
-    @abstractmethod
-    def __exit__(self, *exception: object) -> None: ...
 
     def begin(self, job: str | None) -> Journal:
         """Prepare for a job, described by everything that decides its bytes, and remove the files of another.
@@ -130,11 +124,8 @@ class Staging(ABC):
                     reason = f"with {name} {was.get(name)!r}, and this one has {now.get(name)!r}"
         return DestinationError(
             f"{self.destination}: parts of it were packed {reason}: pack all parts alike, or remove "
-            f"{self._state_folder()} to begin again"
+            f"{self._state_folder} to begin again"
         )
-
-    @abstractmethod
-    def _state_folder(self) -> str: ...
 
 
 def staging_for(
@@ -168,6 +159,7 @@ class LocalStaging(Staging):
         self._root = self.destination.with_name(f".{self.destination.name}.partial")
         self._dataset = self._root / "dataset"
         self._state = self._root / "state"
+        self._state_folder = str(self._root)
         self.place = LocalPlace(self._root)
 
     def __enter__(self) -> LocalStaging:
@@ -228,9 +220,6 @@ class LocalStaging(Staging):
             else:
                 drafts.unlink(missing_ok=True)
 
-    def _state_folder(self) -> str:
-        return str(self._root)
-
 
 class _RemoteStaging(Staging):
     """The folder at a URL."""
@@ -242,6 +231,7 @@ class _RemoteStaging(Staging):
         super().__init__(overwrite, is_part)
         self.destination = destination
         state = RemoteFolder(destination / _REMOTE_STATE, destination.storage_options, destination.timeout_s)
+        self._state_folder = state.url
         self.place = RemotePlace(destination, state)
 
     def __enter__(self) -> _RemoteStaging:
@@ -259,9 +249,6 @@ class _RemoteStaging(Staging):
     def publish(self, manifests: Mapping[str, Manifest]) -> None:
         super().publish(manifests)
         self.place.state.clear()
-
-    def _state_folder(self) -> str:
-        return self.place.state.url
 
 
 def _fsync_manifests(folder: Path) -> None:

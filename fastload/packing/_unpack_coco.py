@@ -17,7 +17,7 @@ class CocoWriter(LayoutWriter):
 
     def __init__(self, manifest: Manifest, split: str) -> None:
         super().__init__(manifest, split)
-        self._images: list[dict[str, Any]] = []
+        self._entries: list[dict[str, Any]] = []
         self._annotations: list[dict[str, Any]] = []
 
     def files(self, record: Record, image: PurePosixPath) -> Files:
@@ -26,24 +26,18 @@ class CocoWriter(LayoutWriter):
         name = image.relative_to(folder) if image.is_relative_to(folder) else image
         entry = json.loads(record["image_extra"])
         sides = {name: side for name, side in (("height", height), ("width", width)) if name in entry}
-        self._images.append({"file_name": name.as_posix(), **entry, **sides})
+        self._entries.append({"file_name": name.as_posix(), **entry, **sides})
         self._annotations += self._annotations_of(record)
         yield from ()
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
-        for writer in writers:
-            if isinstance(writer, CocoWriter):
-                yield writer.details["file"], writer.content()
-
-    def content(self) -> bytes:
-        """Return the json."""
         content = {
             **self.details["others"],
-            "images": self._images,
+            "images": self._entries,
             "annotations": sorted(self._annotations, key=lambda each: each["id"]),
             "categories": self.details["categories"],
         }
-        return json.dumps(content).encode()
+        yield self.details["file"], json.dumps(content).encode()
 
     def _annotations_of(self, record: Record) -> list[dict[str, Any]]:
         found = []

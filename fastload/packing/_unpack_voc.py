@@ -7,7 +7,6 @@ from pathlib import PurePosixPath
 from xml.etree import ElementTree
 
 from fastload.packing._layout_writers import Files, LayoutWriter, number_text
-from fastload.shards.manifest import Manifest
 from fastload.shards.records import Record
 
 _MASKS = {"mask": "SegmentationClass", "instances": "SegmentationObject"}
@@ -16,29 +15,23 @@ _MASKS = {"mask": "SegmentationClass", "instances": "SegmentationObject"}
 class VocWriter(LayoutWriter):
     """Writer of a split's annotations: the source's own xml, with other numbers if the image was resized."""
 
-    def __init__(self, manifest: Manifest, split: str) -> None:
-        super().__init__(manifest, split)
-        self.stems: list[str] = []
+    @property
+    def _is_beside(self) -> bool:
+        return self.details.get("is_beside") is True
 
     def files(self, record: Record, image: PurePosixPath) -> Files:
-        self.stems.append(image.stem)
-        is_beside = self.details.get("is_beside") is True
         if "xml" in self.names:
-            xml = (
-                image.with_suffix(".xml") if is_beside else PurePosixPath("Annotations", f"{image.stem}.xml")
-            )
-            yield xml.as_posix(), self._xml(record)
+            xml = image.with_suffix(".xml")
+            yield xml.as_posix() if self._is_beside else f"Annotations/{xml.name}", self._xml(record)
         for name in self.names & {*_MASKS}:
             if len(mask := record.stored(name)):
                 yield f"{_MASKS[name]}/{image.stem}.png", bytes(mask)
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
-        kind = "Main" if "xml" in self.names else "Segmentation"
-        for writer in writers:
-            is_listed = isinstance(writer, VocWriter) and writer.details.get("is_beside") is not True
-            if isinstance(writer, VocWriter) and is_listed and writer.split:
-                content = "".join(f"{stem}\n" for stem in writer.stems)
-                yield f"ImageSets/{kind}/{writer.split}.txt", content.encode()
+        if self.split and not self._is_beside:
+            kind = "Main" if "xml" in self.names else "Segmentation"
+            content = "".join(f"{image.stem}\n" for image in self.images)
+            yield f"ImageSets/{kind}/{self.split}.txt", content.encode()
 
     def _xml(self, record: Record) -> bytes:
         data: bytes = record["xml"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
@@ -9,31 +10,25 @@ import numpy as np
 import yaml
 
 from fastload.packing._layout_writers import Files, LayoutWriter, number_text, parallel
-from fastload.shards.manifest import Manifest
 from fastload.shards.records import Record
 
 
 class YoloWriter(LayoutWriter):
     """Writer of a split's label files; an image without objects gets none, unless it had an empty one."""
 
-    def __init__(self, manifest: Manifest, split: str) -> None:
-        super().__init__(manifest, split)
-        self.images: list[PurePosixPath] = []
-
     def files(self, record: Record, image: PurePosixPath) -> Files:
-        self.images.append(image)
         if (rows := self._rows(record)) or ("has_file" in self.names and record["has_file"]):
             yield self._label_path(image).as_posix(), "".join(f"{row}\n" for row in rows).encode()
         if "mask" in self.names and len(mask := record.stored("mask")):
             yield parallel(image, "masks", ".png").as_posix(), bytes(mask)
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
-        own = [writer for writer in writers if isinstance(writer, YoloWriter)]
-        folders = {writer.split: writer.folder() for writer in own}
+        if self is not writers[0]:
+            return
         entries: dict[str, object] = {}
-        for writer in own:
-            others = [path for other in own if other is not writer for path in other.images]
-            folder = folders[writer.split]
+        for writer in writers:
+            others = [path for other in writers if other is not writer for path in other.images]
+            folder = _common_folder(writer.images)
             entry = folder.as_posix()
             if any(path.is_relative_to(folder) for path in others):  # the splits share a folder
                 entry = f"{writer.split}.txt"
@@ -42,14 +37,6 @@ class YoloWriter(LayoutWriter):
         content = {**entries, "names": dict(enumerate(self.manifest.classes))}
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
         yield "data.yaml", (text + self.details.get("yaml", "")).encode()
-
-    def folder(self) -> PurePosixPath:
-        """Return the folder below which all images of the split are."""
-        parents = [path.parent for path in self.images] or [PurePosixPath(".")]
-        common = parents[0]
-        while not all(parent.is_relative_to(common) for parent in parents):
-            common = common.parent
-        return common
 
     def _label_path(self, image: PurePosixPath) -> PurePosixPath:
         if self.details.get("labels") == "parallel":
@@ -73,3 +60,9 @@ class YoloWriter(LayoutWriter):
         return [
             " ".join([str(label), *map(number_text, row)]) for label, row in zip(labels, numbers, strict=True)
         ]
+
+
+def _common_folder(images: Sequence[PurePosixPath]) -> PurePosixPath:
+    """Return the folder below which all of some images are."""
+    folders = {image.parent.as_posix() for image in images}
+    return PurePosixPath(posixpath.commonpath(folders) if folders else "")

@@ -73,7 +73,7 @@ class _Worker:
     unwritten: set[int] = field(default_factory=set)
 
 
-class WorkerPool:
+class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
     """Pool of encoding processes, each with its own folder for temporary files in `temporary`."""
 
     def __init__(self, recipe: Recipe, count: int, temporary: Path) -> None:
@@ -104,15 +104,11 @@ class WorkerPool:
             self._workers.append(_Worker(process, connection))
         worker_end.close()
 
-    def __enter__(self) -> WorkerPool:
-        return self
-
     def __exit__(self, *exception: object) -> None:
         self.close()
 
     @property
     def count(self) -> int:
-        """The number of workers."""
         return len(self._workers)
 
     def is_idle(self) -> bool:

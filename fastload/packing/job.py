@@ -16,7 +16,6 @@ from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
 from fastload.images.opencv import cv2, require_opencv
 from fastload.packing._chunk import Recipe
-from fastload.packing._cuts import cut
 from fastload.packing._destination import check_apart
 from fastload.packing._executor import Executor
 from fastload.packing._journal import Journal
@@ -30,14 +29,15 @@ from fastload.packing._options import (
     limit_of,
     ray_address,
 )
-from fastload.packing._partition import Partition, SplitPartition, require_records
+from fastload.packing._partition import Partition, SplitPartition, cut, require_records
 from fastload.packing._staging import Staging, staging_for
 from fastload.packing._workers import describe_failure
 from fastload.packing.choose import EncodingChoice, choose_encoding, combine, estimate_stats
 from fastload.packing.result import PackProgress, PackResult
 from fastload.shards.manifest import Manifest
 from fastload.shards.schema import Field
-from fastload.sources import ColumnKind, Source, open_source
+from fastload.sources import ColumnKind, open_source
+from fastload.sources.protocol import Source
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus
 from fastload.system.units import parse_size
@@ -181,7 +181,7 @@ class _PackJob:
         journal = self.staging.begin(self._description(manifests))
         partition = self.staging.kept_partition() or self._partition(recipes, manifests, journal)
         shards = partition.part(*self.part) if self.part else partition.shards
-        finished = {shard: found for shard in shards if (found := journal.read(shard)) is not None}
+        finished, _ = journal.finished(shards)
         resumed = sum(shard.end - shard.begin for shard in finished)
         total = sum(shard.end - shard.begin for shard in shards)
         self.state = PackProgress("", resumed, total, resumed, 0, 0, 0.0)

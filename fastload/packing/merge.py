@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from fastload.errors import DamageError, PackError
-from fastload.packing._assemble import FinishedShard, ShardRange
+from fastload.errors import PackError
+from fastload.packing._assemble import ShardRange
 from fastload.packing._partition import Partition
 from fastload.packing._staging import staging_for
 from fastload.packing.result import PackResult
@@ -41,13 +41,7 @@ def merge(
     began = time.perf_counter()
     with signals.unwinding(), staging_for(dest, overwrite, storage_options=storage_options) as staging:
         journal, partition = staging.resume()
-        finished: dict[ShardRange, FinishedShard] = {}
-        flaws: dict[ShardRange, str] = {}
-        for shard in partition.shards:
-            try:
-                finished[shard] = journal.require(shard)
-            except DamageError as error:
-                flaws[shard] = str(error)
+        finished, flaws = journal.finished(partition.shards)
         if flaws:
             raise PackError(f"{staging.destination}: {_describe(partition, flaws)}")
         manifests = partition.manifests(finished)

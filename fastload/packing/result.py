@@ -34,27 +34,16 @@ class PackProgress:
 
 @dataclass(frozen=True, slots=True)
 class PackedSplit:
-    """One packed dataset made by `pack` or `merge`, or the part of it that was packed.
+    """One packed dataset made by `pack` or `merge`, or the part of it that was packed."""
 
-    Attributes:
-        path: Its folder, or its URL.
-        records: The number of its records.
-        size_bytes: The size of its shards.
-        skipped: Source files that were left out because they cannot be read.
-        kept: Source files that were stored although they are not readable images.
-        image_shape: The (height, width, channels) that all images share, or None.
-        left_out: Files of the source that are not records.
-        has_objects: Its samples have objects, of which there may be different numbers.
-    """
-
-    path: Path | str
+    path: Path | str  # its folder, or its URL
     records: int
-    size_bytes: int
-    skipped: tuple[Skipped, ...]
-    kept: tuple[Skipped, ...]
-    image_shape: tuple[int, int, int] | None
-    left_out: tuple[LeftOut, ...]
-    has_objects: bool
+    size_bytes: int  # of its shards
+    skipped: tuple[Skipped, ...]  # source files that were left out because they cannot be read
+    kept: tuple[Skipped, ...]  # source files that were stored although they are not readable images
+    image_shape: tuple[int, int, int] | None  # (height, width, channels) if all images share it
+    left_out: tuple[LeftOut, ...]  # files of the source that are not records
+    has_objects: bool  # its samples have objects, of which there may be different numbers
 
 
 @dataclass(frozen=True, slots=True)

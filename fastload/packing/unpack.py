@@ -61,23 +61,15 @@ _FATAL_ERRORS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class UnpackResult:
-    """Result of `unpack`.
+    """Result of `unpack`."""
 
-    Attributes:
-        files: The number of image files, masks included.
-        size_bytes: Their size.
-        table: The CSV file with labels and further fields, if folders do not give them.
-        damaged: One message for each record that was left out because it is damaged.
-        unwritten: The fields that neither files nor a table can hold: arrays and bytes.
-        refused: One message for each record that was left out because one of its files cannot be written:
-            another one has its name, or its path is too long.
-    """
-
-    files: int
-    size_bytes: int
-    table: Path | None
-    damaged: tuple[str, ...]
-    unwritten: tuple[str, ...] = ()
+    files: int  # the number of image files, masks included
+    size_bytes: int  # of these files
+    table: Path | None  # the CSV file with labels and further fields, if folders do not give them
+    damaged: tuple[str, ...]  # one message for each record that was left out because it is damaged
+    unwritten: tuple[str, ...] = ()  # fields that neither files nor a table can hold: arrays and bytes
+    # One message for each record that was left out because one of its files cannot be written: another one
+    # has its name, or its path is too long.
     refused: tuple[str, ...] = ()
 
 
@@ -131,7 +123,6 @@ def unpack(
     datasets = [path] if is_url(path) else packed_datasets(path)
     is_single = is_url(path) or datasets == [Path(path)]
     results, unpackings = [], []
-    last: list[Path] = []
     with _explaining(root), contextlib.ExitStack() as stack:
         for each in datasets:
             reader = stack.enter_context(_reading(each, root, storage_options))
@@ -151,8 +142,8 @@ def unpack(
             folder = root if is_single or writer is not None else root / stem
             unpackings.append(_Unpacking(reader, folder, progress, writer))
         results += [unpacking.run() for unpacking in unpackings]
-        if writers := [each.writer for each in unpackings if each.writer is not None]:
-            last = unpackings[0].write_last(writers)
+        writers = [each.writer for each in unpackings if each.writer is not None]
+        last = [path for each in unpackings for path in each.write_last(writers)]
     tables = [result.table for result in results if result.table]
     tables += [path for path in last if path.suffix.lower() in (".csv", ".tsv")]
     return UnpackResult(
@@ -221,8 +212,9 @@ class _Unpacking:
         self._files = self._bytes = 0
 
     def run(self) -> UnpackResult:
-        fields = [field for field in self._manifest.fields if field.kind in _TABLE_KINDS]
-        fields = fields if self.writer is None else []
+        own = self._manifest.fields if self.writer is None else ()  # the writer has the others
+        fields = [field for field in own if field.kind in _TABLE_KINDS]
+        unwritten = tuple(field.name for field in own if field.kind not in (*_TABLE_KINDS, "image"))
         table = None
         self._root.mkdir(parents=True, exist_ok=True)
         has_class_folders = [field.name for field in fields] == ["label"] and self._make_class_folders()
@@ -230,18 +222,13 @@ class _Unpacking:
             self._write_all()
         else:
             table = self._write_with_table(fields)
-        unwritten = [
-            field.name for field in self._manifest.fields if field.kind not in (*_TABLE_KINDS, "image")
-        ]
-        unwritten = unwritten if self.writer is None else []
         damaged, refused = tuple(self._records.damaged), tuple(self._refused)
-        return UnpackResult(self._files, self._bytes, table, damaged, tuple(unwritten), refused)
+        return UnpackResult(self._files, self._bytes, table, damaged, unwritten, refused)
 
     def write_last(self, writers: Sequence[LayoutWriter]) -> list[Path]:
-        """Write the files that describe the whole dataset, after all others; return their paths."""
-        return [
-            self._write(safe_path(self._root, name), data) for name, data in writers[0].last_files(writers)
-        ]
+        """Write the files that describe the split or the dataset, after all others; return their paths."""
+        files = () if self.writer is None else self.writer.last_files(writers)
+        return [self._write(safe_path(self._root, name), data) for name, data in files]
 
     def _write_with_table(self, fields: Sequence[Field]) -> Path:
         path = self._root / LABELS_NAME
@@ -290,6 +277,7 @@ class _Unpacking:
                 written.append(self._write(beside, data))
             if self.writer is not None:
                 image = PurePosixPath(written[0].relative_to(self._root).as_posix())
+                self.writer.images.append(image)
                 for name, data in self.writer.files(record, image):
                     self._write(safe_path(self._root, name), data)
         except OSError as error:

@@ -43,32 +43,20 @@ Check = Literal["checksums", "pixels"]
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Damage in a packed dataset.
-
-    Attributes:
-        file: The damaged file.
-        record: The record's index in the dataset; None if the damage concerns the whole file.
-        message: A description in one sentence.
-    """
+    """Damage in a packed dataset."""
 
     file: str
-    record: int | None
-    message: str
+    record: int | None  # its index in the dataset; None for damage of the whole file
+    message: str  # one sentence
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """The result of a check.
+    """The result of a check."""
 
-    Attributes:
-        records: The number of records checked.
-        size_bytes: The size of the files read.
-        damages: The damage found, in the order of the records; empty if there is none.
-    """
-
-    records: int
-    size_bytes: int
-    damages: tuple[Damage, ...]
+    records: int  # the number checked
+    size_bytes: int  # of the files read
+    damages: tuple[Damage, ...]  # in the order of the records
 
 
 def verify(

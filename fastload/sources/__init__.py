@@ -12,25 +12,15 @@ from typing import Any
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources._columns import ColumnKind, are_class_names
-from fastload.sources._containers import is_pattern
+from fastload.sources._containers import expand_braces
 from fastload.sources._dataset import DatasetSource, files_behind
 from fastload.sources._layouts import open_layout
 from fastload.sources._refused import explain_file
 from fastload.sources._table import TABLE_SUFFIXES, list_table
-from fastload.sources.files import FileSource, NameTable
 from fastload.sources.folder import list_folder
-from fastload.sources.protocol import Source, SourceRecord
+from fastload.sources.protocol import Source
 
-__all__ = [
-    "ColumnKind",
-    "DatasetSource",
-    "FileSource",
-    "NameTable",
-    "Source",
-    "SourceRecord",
-    "are_class_names",
-    "open_source",
-]
+__all__ = ["ColumnKind", "DatasetSource", "are_class_names", "open_source"]
 
 _SOURCES = (
     "a folder of class folders or of images, a .csv or .tsv table, a dataset of YOLO, COCO, Pascal VOC, "
@@ -39,9 +29,7 @@ _SOURCES = (
 
 
 def open_source(
-    source: Any,
-    fields: Sequence[Field] | None = None,
-    columns: Mapping[str, ColumnKind] | None = None,
+    source: Any, fields: Sequence[Field] | None = None, columns: Mapping[str, ColumnKind] | None = None
 ) -> dict[str, Source]:
     """List a path or a map-style dataset by split (`train`, `val`, `test`), or under the name "".
 
@@ -69,7 +57,7 @@ def open_source(
 
 
 def _open_path(path: str, columns: Mapping[str, ColumnKind] | None) -> dict[str, Source]:
-    if not os.path.exists(path) and not is_pattern(path):
+    if not os.path.exists(path) and expand_braces(path) == [path]:
         raise SourceError(f"{path}: must exist, got no such path: check its spelling")
     if os.path.normpath(path).lower().endswith(".fl"):
         raise SourceError(

@@ -51,25 +51,17 @@ def require_size(stated: Iterable[object], size: Size, where: str) -> None:
 
 @dataclass(eq=False, kw_only=True)
 class AnnotatedFiles(ListedSource):
-    """A source of image files with annotations.
+    """A source of image files with annotations."""
 
-    Attributes:
-        texts: The annotations of each image: files, of which any may be missing, or the texts themselves.
-        origin: The file from which the texts were taken, for messages.
-        reader: The reader of the annotations; None for images that have masks alone.
-        needs_masks: A mask that is missing is an error; otherwise it is stored as b"".
-    """
-
-    texts: FileList | NameTable | None = None
-    origin: str = ""
-    reader: AnnotationReader | None = None
-    needs_masks: bool = False
+    texts: FileList | NameTable | None = None  # of each image: files, of which any may be missing, or texts
+    origin: str = ""  # the file from which texts were taken, for messages
+    reader: AnnotationReader | None = None  # None for images that have masks alone
+    needs_masks: bool = False  # if not, a missing mask is stored as b""
 
     def __len__(self) -> int:
         return len(self.files)
 
     def key(self, index: int) -> str:
-        """Return the image's path relative to the dataset's folder."""
         return safe_key(self.files.names[index])
 
     def read(self, index: int) -> SourceRecord:
@@ -97,9 +89,7 @@ class AnnotatedFiles(ListedSource):
         return self.texts[index].encode(), f"{self.origin}, image {self.key(index)!r}"
 
     def _mask(self, name: str, files: FileList, index: int, size: Size) -> bytes:
-        from fastload.images.masks import (
-            decode_mask,  # the loader lists folders, too, and runs without OpenCV
-        )
+        from fastload.images.masks import decode_mask  # the loader lists folders too, without OpenCV
 
         path = files.path(index)
         if files.sizes_bytes[index] == NOT_FOUND:
@@ -128,10 +118,8 @@ class AnnotatedFiles(ListedSource):
         return header.height, header.width
 
     def sizes_bytes(self) -> npt.NDArray[np.int64]:
-        """Return the size of each image's file; 0 for one that does not exist."""
         return self.files.sizes_bytes.clip(min=0)
 
     def fingerprint(self) -> str:
-        """Return a digest of names, sizes, times and texts; it does not change when the folder moves."""
         texts = [] if self.texts is None else [self.texts]
         return digest_of((super().fingerprint(), self.reader), texts)

@@ -20,6 +20,7 @@ from fastload.sources._walking import (
     read_part,
     stem_of,
 )
+from fastload.sources.protocol import evenly_spaced
 
 _SUFFIXES = (".txt", ".xml", ".json", ".npy", ".npz", ".mat")
 _BOX_SUFFIXES = (".txt", ".xml", ".json")
@@ -166,8 +167,8 @@ def _pair_masks(images: Mapping[str, str], masks: Iterable[str]) -> list[tuple[s
 
 def _are_masks(pairs: Sequence[tuple[str, str]], *, of_any_size: bool = False) -> bool:
     """Return True if the second file of each of a few sampled pairs is a mask of the first."""
-    sampled = pairs[:: max(1, len(pairs) // _COMPARED_PAIRS)][:_COMPARED_PAIRS]
-    return bool(pairs) and all(_is_mask_of(*pair, of_any_size) for pair in sampled)
+    sampled = evenly_spaced(len(pairs), _COMPARED_PAIRS)
+    return bool(pairs) and all(_is_mask_of(*pairs[at], of_any_size) for at in sampled)
 
 
 def _is_mask_of(image: str, mask: str, of_any_size: bool) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fastload.shards.schema import DTYPES, Field
 from fastload.sources._columns import free_field_name
-from fastload.sources._malformed import malformed
+from fastload.sources._malformed import explaining, malformed
 from fastload.sources.arrow import ArrowFiles
 
 _IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png")
@@ -161,12 +161,9 @@ def _leaves(path: Path, lengths: tuple[int | None, ...], kind: Any) -> Iterator[
 def _features(schema: Any, where: str) -> dict[str, Any]:
     """Return the features that `datasets` stored in a schema; none if another program wrote it."""
     stored = (schema.metadata or {}).get(b"huggingface")
-    try:
+    errors = (ValueError, TypeError, KeyError, RecursionError)
+    with explaining(errors, where, "state its features as JSON under 'huggingface'", "write it again"):
         return dict(json.loads(stored)["info"]["features"] if stored else {})
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise malformed(
-            where, "state its features as JSON under 'huggingface'", error, "write it again"
-        ) from error
 
 
 def _class_names(features: Mapping[str, Any], path: Path) -> list[str]:

@@ -20,10 +20,11 @@ from fastload.shards.manifest import LeftOut
 from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._boxes import Floats, Sides, require_pixels
 from fastload.sources._coco_rows import CocoReader
-from fastload.sources._malformed import is_finite, is_text, malformed
+from fastload.sources._malformed import explaining, is_finite, is_text, malformed
 from fastload.sources._walking import in_order, is_image, list_entries, read_part
 from fastload.sources.files import NameTable, list_files
 from fastload.sources.left_out import LeftOutFiles
+from fastload.sources.protocol import evenly_spaced
 
 _SPLIT = re.compile(r"(train|val|test)", re.IGNORECASE)
 _OBJECTS = "instances_"  # COCO's own file of boxes, beside others for keypoints and captions
@@ -125,11 +126,9 @@ def _source(path: str, root: str, content: _Content, reader: CocoReader) -> Anno
 
 def _parsed(path: str) -> _Content:
     """Read a json; raise SourceError, naming the image, category or annotation, if it is malformed."""
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            others = json.load(file, object_pairs_hook=_members)
-    except (OSError, ValueError, RecursionError) as error:
-        raise malformed(path, "be a json file", error, "correct it") from error
+    errors = (OSError, ValueError, RecursionError)
+    with explaining(errors, path, "be a json file", "correct it"), open(path, encoding="utf-8-sig") as file:
+        others = json.load(file, object_pairs_hook=_members)
     if not isinstance(others, dict):
         raise malformed(path, "hold images and annotations", type(others).__name__)
     images, annotations = (_entries(path, name, others.pop(name, None)) for name in ("images", "annotations"))
@@ -223,8 +222,7 @@ def _image_folder(content: _Content) -> str:
     folders = [own, above]
     for base in (own, above, os.path.join(own, "images"), os.path.join(above, "images")):
         folders += [os.path.join(base, name) for name in list_entries(base).folders]
-    step = max(1, len(content.images) // _SAMPLED)
-    names = [image["file_name"] for image in content.images[::step]]
+    names = [content.images[at]["file_name"] for at in evenly_spaced(len(content.images), _SAMPLED)]
     counts = [sum(os.path.isfile(os.path.join(folder, name)) for name in names) for folder in folders]
     # Of equal folders, the one that the json is named after: val2017 of instances_val2017.json.
     stem = os.path.splitext(os.path.basename(content.path))[0]
@@ -250,7 +248,6 @@ def _descriptions_in(path: str) -> list[str]:
 
 
 def _split_of(path: str) -> str:
-    for part in (os.path.basename(path), os.path.basename(os.path.dirname(path))):
-        if match := _SPLIT.search(part):
-            return match[0].lower()
-    return ""
+    folder, name = os.path.split(path)
+    match = _SPLIT.search(name) or _SPLIT.search(os.path.basename(folder))
+    return match[0].lower() if match else ""

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,11 @@ from numpy.typing import NDArray
 from fastload.images.rle import decode_counts, mask_of_counts, outlines
 from fastload.shards.schema import Field
 from fastload.sources._annotated import AnnotationReader, ImageValues, Size, require_size
-from fastload.sources._malformed import finite_numbers, is_text, malformed
+from fastload.sources._malformed import explaining, finite_numbers, is_text, malformed
 
 _LEAST_POLYGON = 6
 
-Placed = tuple[Mapping[str, Any], str]
-"""An annotation, and its file and id for messages."""
+Annotation = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,6 @@ class CocoReader(AnnotationReader):
     has_captions: bool = False
 
     def fields(self) -> tuple[Field, ...]:
-        """Return the fields of each image."""
         ids = (Field("image_id", "scalar", "int64"), Field("image_extra", "text", internal=True))
         extra = Field("extra", "texts", per_object=not self.has_captions, internal=True)
         if self.has_captions:
@@ -64,22 +63,22 @@ class CocoReader(AnnotationReader):
         values: ImageValues = {"image_id": image["id"], "image_extra": json.dumps(rest)}
         values["extra"] = [self._rest_of(annotation) for annotation, _ in placed]
         if self.has_captions:
-            values["captions"] = list(map(_caption, placed))
+            values["captions"] = list(starmap(_caption, placed))
             return values, ()
-        values["boxes"] = np.array([_box(each, size) for each in placed], np.float64).reshape(-1, 4)
-        values["labels"] = np.array(list(map(self._label, placed)), np.int64)
-        values["area"] = np.array(list(map(_area, placed)), np.float64)
-        values["iscrowd"] = np.array(list(map(_crowd, placed)), np.int64)
+        values["boxes"] = np.array([_box(*each, size) for each in placed], np.float64).reshape(-1, 4)
+        values["labels"] = np.array(list(starmap(self._label, placed)), np.int64)
+        values["area"] = np.array(list(starmap(_area, placed)), np.float64)
+        values["iscrowd"] = np.array(list(starmap(_crowd, placed)), np.int64)
         if self.has_polygons:
-            segments = [_segments(each, size) for each in placed]
+            segments = [_segments(*each, size) for each in placed]
             values["polygons"] = [polygons for polygons, _ in segments]
             values["rle"] = [rle for _, rle in segments]
         if self.points:
-            points = np.array(list(map(self._keypoints, placed)), np.float64)
+            points = np.array(list(starmap(self._keypoints, placed)), np.float64)
             values["keypoints"] = points.reshape(-1, self.points, 3)
         return values, ()
 
-    def _rest_of(self, annotation: Mapping[str, Any]) -> str:
+    def _rest_of(self, annotation: Annotation) -> str:
         """Return what no field holds, as JSON, with the names of the members that the fields add."""
         stored = ["image_id", *(["caption"] if self.has_captions else ["bbox", "category_id"])]
         if not self.has_captions:
@@ -88,15 +87,13 @@ class CocoReader(AnnotationReader):
         rest = {name: value for name, value in annotation.items() if name not in stored or value is None}
         return json.dumps({"members": rest, "absent": [name for name in stored if name not in annotation]})
 
-    def _label(self, placed: Placed) -> int:
-        annotation, where = placed
+    def _label(self, annotation: Annotation, where: str) -> int:
         category = annotation.get("category_id")
         if type(category) is not int or category not in self.labels:
             raise malformed(where, "have the category_id of a category", category)
         return self.labels[category]
 
-    def _keypoints(self, placed: Placed) -> list[float]:
-        annotation, where = placed
+    def _keypoints(self, annotation: Annotation, where: str) -> list[float]:
         if annotation.get("keypoints") is None:
             return [0.0] * (3 * self.points)
         numbers = finite_numbers(annotation["keypoints"], where, "keypoints")
@@ -108,8 +105,7 @@ class CocoReader(AnnotationReader):
         return numbers
 
 
-def _box(placed: Placed, size: Size) -> list[float]:
-    annotation, where = placed
+def _box(annotation: Annotation, where: str, size: Size) -> list[float]:
     box = finite_numbers(annotation.get("bbox"), where, "bbox")
     if len(box) != 4 or min(box[2:]) < 0:
         raise malformed(where, "have a bbox of x, y, and a width and a height of at least 0", box)
@@ -119,8 +115,7 @@ def _box(placed: Placed, size: Size) -> list[float]:
     return box
 
 
-def _area(placed: Placed) -> float:
-    annotation, where = placed
+def _area(annotation: Annotation, where: str) -> float:
     if annotation.get("area") is None:
         return float(math.prod(annotation["bbox"][2:]))
     [area] = finite_numbers([annotation["area"]], where, "area")
@@ -129,31 +124,26 @@ def _area(placed: Placed) -> float:
     return area
 
 
-def _crowd(placed: Placed) -> int:
-    annotation, where = placed
+def _crowd(annotation: Annotation, where: str) -> int:
     crowd = annotation.get("iscrowd")
     if crowd not in (None, 0, 1):
         raise malformed(where, "have an iscrowd of 0 or 1", crowd)
     return int(crowd or 0)
 
 
-def _caption(placed: Placed) -> str:
-    annotation, where = placed
+def _caption(annotation: Annotation, where: str) -> str:
     caption = annotation.get("caption")
     if not is_text(caption):
         raise malformed(where, "have a caption, as others have", repr(caption))
     return caption
 
 
-def _segments(placed: Placed, size: Size) -> tuple[list[NDArray[np.float64]], str]:
+def _segments(annotation: Annotation, where: str, size: Size) -> tuple[list[NDArray[np.float64]], str]:
     """Return the polygons of a segmentation, and its JSON if it holds run lengths."""
-    annotation, where = placed
     segmentation = annotation.get("segmentation")
     if isinstance(segmentation, dict):
-        try:
+        with explaining((TypeError, ValueError), where, "have valid run lengths"):
             mask = mask_of_counts(_counts(segmentation), *_size(segmentation, size))
-        except (TypeError, ValueError) as error:
-            raise malformed(where, "have valid run lengths", error) from error
         return outlines(mask), json.dumps(segmentation)
     if segmentation is None:
         return [], ""

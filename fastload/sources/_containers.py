@@ -114,11 +114,6 @@ def files_by_split(names: Iterable[str]) -> dict[str, list[str]]:
     }
 
 
-def is_pattern(path: str) -> bool:
-    """Return True for the pattern of several files' names."""
-    return expand_braces(path) != [path]
-
-
 def expand_braces(pattern: str) -> list[str]:
     """Return the names that a pattern of ranges and lists stands for, as in webdataset and Bash.
 

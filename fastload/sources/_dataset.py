@@ -13,7 +13,7 @@ import numpy as np
 
 from fastload.errors import FastloadError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources._malformed import malformed
+from fastload.sources._malformed import explaining
 from fastload.sources._nested import is_instance, merged, require_boxes, unmoved
 from fastload.sources._samples import infer_fields, split_sample, to_image, to_values
 from fastload.sources.files import FileSource, list_files
@@ -100,11 +100,9 @@ def files_behind(dataset: Any) -> FileSource | None:
         whole = files_behind(dataset.dataset)
         if whole is None:
             return None
-        try:
+        where, must = f"Subset of {whole.name}", f"have indices below {len(whole)}"
+        with explaining((IndexError,), where, must, "make it again from the dataset"):
             return whole.part([operator.index(index) for index in dataset.indices])
-        except IndexError as error:
-            where, step = f"Subset of {whole.name}", "make it again from the dataset"
-            raise malformed(where, f"have indices below {len(whole)}", error, step) from error
     if not _is_plain(dataset):
         return None
     source = getattr(dataset, "source", None)

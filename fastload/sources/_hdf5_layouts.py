@@ -15,7 +15,7 @@ from fastload.images.formats import MOST_BYTES
 from fastload.shards.schema import Field
 from fastload.sources._columns import classes_of
 from fastload.sources._containers import SHARD, ContainerSource
-from fastload.sources._malformed import FROM_PYTHON, malformed
+from fastload.sources._malformed import FROM_PYTHON, explaining, malformed
 from fastload.sources.files import list_files
 from fastload.sources.protocol import SourceRecord
 
@@ -72,11 +72,9 @@ def _reading(path: str) -> Iterator[Any]:
     """Yield an open file; raise SourceError, naming it, for damage."""
     import h5py
 
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    except (OSError, RuntimeError, KeyError) as error:
-        raise malformed(path, "be a whole HDF5 file", error, "copy it again") from error
+    errors = (OSError, RuntimeError, KeyError)
+    with explaining(errors, path, "be a whole HDF5 file", "copy it again"), h5py.File(path, "r") as file:
+        yield file
 
 
 @dataclass(eq=False, kw_only=True)
@@ -84,7 +82,6 @@ class Hdf5Source(ContainerSource):
     """A `Source` of the images of one file, which is opened for each of them: a chunk is read anyway."""
 
     def read_from(self, path: str, index: int) -> SourceRecord:
-        """Read one image as pixels (height, width, 3)."""
         with _reading(path) as file:
             pixels = np.ascontiguousarray(file["imgs"][index].transpose(1, 2, 0))
         return SourceRecord(self.key(index), pixels, {})

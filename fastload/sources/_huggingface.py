@@ -30,7 +30,8 @@ from fastload.shards.schema import Field
 from fastload.sources._arrow_columns import ArrowColumns, dig
 from fastload.sources._boxes import Floats, Sides, require_inside, require_pixels, upright_sides
 from fastload.sources._containers import SHARD, ContainerSource, files_by_split, holds_only, list_data_files
-from fastload.sources._malformed import malformed
+from fastload.sources._malformed import explaining, malformed
+from fastload.sources._samples import fit
 from fastload.sources._walking import by_split, list_entries
 from fastload.sources.arrow import ArrowFiles
 from fastload.sources.files import list_files, read_text
@@ -137,11 +138,9 @@ def _saved(root: str, folder: str) -> tuple[list[str], list[str]]:
 
 
 def _json(path: str, member: str) -> Any:
-    text = read_text(path)
-    try:
-        return json.loads(text)[member]
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise malformed(path, f"be JSON with a member {member!r}", error, _REWRITE) from error
+    errors = (ValueError, LookupError, TypeError, RecursionError)
+    with explaining(errors, path, f"be JSON with a member {member!r}", _REWRITE):
+        return json.loads(read_text(path))[member]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -157,16 +156,15 @@ class ArrowSource(ContainerSource):
         row = self.rows.row(index)
         values: dict[str, Any] = {}
         described = {field.name: field for field in self.fields}
+        errors = (TypeError, KeyError, ValueError, OSError, OverflowError)
+        must, step = "hold a value that fits its column", "remove the row, or fill it in"
         for column, name in self.roles.items():
-            try:
+            with explaining(errors, f"{where}, {'.'.join(column)}", must, step):
                 value = dig(row[column[0]], column[1:])
                 if name in self.details["paths"]:
                     values[name], values[self.details["paths"][name]] = _image_of(value, self.files.folder)
                 else:
                     values[name] = _fitted(described[name], value)
-            except (TypeError, KeyError, ValueError, OSError, OverflowError) as error:
-                place, step = f"{where}, {'.'.join(column)}", "remove the row, or fill it in"
-                raise malformed(place, "hold a value that fits its column", error, step) from error
         image = values.pop("image")
         counts = sorted({len(values[each.name]) for each in self.fields if each.is_of_objects})
         if len(counts) > 1:
@@ -199,14 +197,10 @@ def _fitted(described: Field, value: Any) -> object:
     if described.kind in ("text", "bytes", "texts"):
         return value
     array = np.asarray(value, described.dtype)
-    if described.kind == "scalar":
-        return array.item()
-    if array.shape == (0,):
-        array = array.reshape(0, *described.shape)
-    wanted = array.shape if described.kind == "vector" else array.shape[1:]
-    if wanted != described.shape:
+    fitted = fit(described, array)
+    if fitted is None:
         raise ValueError(f"an array of shape {array.shape}")
-    return array
+    return fitted.item() if described.kind == "scalar" else fitted
 
 
 def _boxes_of(row: Any) -> Floats:

@@ -12,6 +12,7 @@ Pickles are read for plain values alone; records that pyarrow serialized are ref
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ import numpy as np
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.schema import Field
 from fastload.sources._containers import SHARD, ContainerSource, files_by_split
-from fastload.sources._malformed import FROM_PYTHON, malformed
+from fastload.sources._malformed import FROM_PYTHON, explaining, malformed
 from fastload.sources._plain_pickle import read_plain
 from fastload.sources._walking import list_entries
 from fastload.sources.files import NO_LABEL, NameTable, Values, list_files, read_text
@@ -41,23 +42,14 @@ _REWRITE = "write the database again"
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """The records found in a database.
-
-    Attributes:
-        name: The layout.
-        keys: The keys of the images.
-        fields: The fields beside the image; none for a label.
-        further: The keys of further fields' values, by field.
-        values: Values that are no entries of the database, by field.
-        others: The number of entries of no record that the layout has.
-    """
+    """The layout of a database, and the records found in it."""
 
     name: str
-    keys: NameTable
+    keys: NameTable  # of the images
     fields: tuple[Field, ...] = (Field.label(),)
-    further: Mapping[str, NameTable] = field(default_factory=dict)
-    values: Mapping[str, NameTable] = field(default_factory=dict)
-    others: int = 0
+    further: Mapping[str, NameTable] = field(default_factory=dict)  # keys of other fields' values, by field
+    values: Mapping[str, NameTable] = field(default_factory=dict)  # no entries of the database, by field
+    others: int = 0  # the number of the layout's entries that belong to no record
 
 
 def open_lmdb(path: str) -> dict[str, LmdbSource] | None:
@@ -84,20 +76,17 @@ def _reading(path: str) -> Iterator[Any]:
     """Yield a transaction of a database, opened for this block alone: LMDB forbids opening one twice."""
     import lmdb
 
-    try:
-        is_folder = os.path.isdir(path)
-        with lmdb.open(
-            path, subdir=is_folder, readonly=True, lock=False, create=False, readahead=False
-        ) as opened:
-            extent = (opened.info()["last_pgno"] + 1) * opened.stat()["psize"]
-            size = os.stat(os.path.join(path, _DATA) if is_folder else path).st_size
-            if extent > size:  # accessing a missing page would kill the process
-                step = "it was cut off: copy it again"
-                raise malformed(path, f"have its {extent:,} bytes", f"{size:,}", step)
-            with opened.begin(buffers=True) as transaction:
-                yield transaction
-    except lmdb.Error as error:
-        raise malformed(path, "be an LMDB database", error, "copy or write it again") from error
+    is_folder = os.path.isdir(path)
+    options = {"subdir": is_folder, "readonly": True, "lock": False, "create": False, "readahead": False}
+    must, step = "be an LMDB database", "copy or write it again"
+    with explaining((lmdb.Error,), path, must, step), lmdb.open(path, **options) as opened:
+        extent = (opened.info()["last_pgno"] + 1) * opened.stat()["psize"]
+        size = os.stat(os.path.join(path, _DATA) if is_folder else path).st_size
+        if extent > size:  # accessing a missing page would kill the process
+            step = "it was cut off: copy it again"
+            raise malformed(path, f"have its {extent:,} bytes", f"{size:,}", step)
+        with opened.begin(buffers=True) as transaction:
+            yield transaction
 
 
 def _open_one(path: str, root: str) -> LmdbSource:
@@ -132,17 +121,15 @@ def _recognise(root: str, transaction: Any) -> _Layout:
 
 
 def _open_lsun(path: str, root: str, labels: Mapping[str, int], classes: Sequence[str]) -> LmdbSource:
-    keys, counts = NameTable(), []
+    found: list[NameTable] = []
     for name in labels:
         place = os.path.join(root, name)
         with _reading(place) as transaction:
-            found = _lsun(place, transaction).keys
-        counts.append(len(found))
-        for key in found:
-            keys.append(key)
-    values: dict[str, Values] = {"label": np.repeat(np.array([*labels.values()], np.int64), counts)}
-    shard_of = np.repeat(np.arange(len(labels)), counts)
-    return _source(path, root, [*labels], _Layout("lsun", keys), values, shard_of, classes)
+            found.append(_lsun(place, transaction).keys)
+    shard_of = np.repeat(np.arange(len(labels)), [*map(len, found)])
+    values: dict[str, Values] = {"label": np.array([*labels.values()], np.int64)[shard_of]}
+    layout = _Layout("lsun", NameTable(itertools.chain(*found)))
+    return _source(path, root, [*labels], layout, values, shard_of, classes)
 
 
 def _source(
@@ -246,7 +233,6 @@ class LmdbSource(ContainerSource):
     further: Mapping[str, NameTable] = field(default_factory=dict)
 
     def key(self, index: int) -> str:
-        """Return the image's key in the database."""
         return self.keys[index]
 
     def read_from(self, path: str, index: int) -> SourceRecord:

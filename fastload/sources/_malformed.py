@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import reprlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
 from fastload.errors import SourceError
@@ -22,6 +23,19 @@ def malformed(where: str, must: str, got: object, step: str = CORRECT) -> Source
     # repr() of a list that holds another one many times over, as YAML can say it, might never end.
     shown = reprlib.repr(got) if isinstance(got, list | tuple | dict) else str(got)
     return SourceError(f"{where}: must {must}, got {shown[:_MOST_CHARACTERS]}: {step}")
+
+
+@contextlib.contextmanager
+def explaining(
+    errors: tuple[type[Exception], ...], where: str, must: str, step: str = CORRECT
+) -> Iterator[None]:
+    """Turn errors of a library into the SourceError that a place must be or hold one thing."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except errors as error:
+        raise malformed(where, must, error, step) from error
 
 
 def finite_numbers(value: object, where: str, name: str) -> list[float]:

@@ -141,7 +141,7 @@ def _to_value(field: Field, value: object, is_inferred: bool) -> object:
             return list(value)
     elif field.kind in _NUMERIC_KINDS and not isinstance(value, (str, bytes, bytearray)):
         array = _to_array(field.name, value)
-        fitted = None if is_inferred and not _has_dtype(field, value, array) else _fit(field, array)
+        fitted = None if is_inferred and not _has_dtype(field, value, array) else fit(field, array)
         if fitted is not None:
             return fitted.item() if field.kind == "scalar" else fitted
     wanted = {
@@ -198,7 +198,7 @@ def _has_dtype(field: Field, value: object, array: npt.NDArray[Any]) -> bool:
     return accepts_any_integer and array.dtype.kind in "iu" and field.dtype != "bool"
 
 
-def _fit(field: Field, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+def fit(field: Field, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
     """Return the array in the field's shape and dtype, or None if its numbers would change."""
     if field.kind == "scalar" and field.name == "image_id" and array.shape == (1,):
         array = array[0]  # torchvision's references have it so

@@ -6,17 +6,16 @@ one.
 
 from __future__ import annotations
 
-import contextlib
 import lzma
 import os
 import tarfile
 import weakref
 import zlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from fastload.errors import SourceError
-from fastload.sources._malformed import malformed
+from fastload.sources._malformed import explaining, malformed
 from fastload.sources.files import NOT_FOUND
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
@@ -51,7 +50,7 @@ class TarReader:
 
     def read(self, path: str, offset: int, size_bytes: int) -> bytes:
         """Return the bytes at a place; raise SourceError if they cannot be read."""
-        with _naming(path):
+        with _explaining(path):
             # A process made by fork would share the position in the file.
             if (self._path, self._process) != (path, os.getpid()):
                 self._close()
@@ -66,7 +65,7 @@ class TarReader:
 def tar_members(path: str) -> Iterator[TarMember]:
     """Yield the members of a tar file in order; raise SourceError, naming the offset, for damage."""
     archive: Any
-    with _naming(path), _open(path) as archive:
+    with _explaining(path), _open(path) as archive:
         while (member := archive.next()) is not None:
             archive.members.clear()  # millions of them would take gigabytes
             if member.issparse():
@@ -101,12 +100,5 @@ def _open(path: str) -> tarfile.TarFile:
     return tarfile.open(path, tarinfo=_WholeHeader, encoding="utf-8", errors="surrogateescape")
 
 
-@contextlib.contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Turn errors of reading into a SourceError that names the file."""
-    try:
-        yield
-    except _ERRORS as error:
-        if isinstance(error, SourceError):
-            raise
-        raise malformed(path, "be a tar file that can be read", error, _DAMAGED) from error
+def _explaining(path: str) -> AbstractContextManager[None]:
+    return explaining(_ERRORS, path, "be a tar file that can be read", _DAMAGED)

@@ -15,7 +15,7 @@ import numpy as np
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
 from fastload.sources._annotated import AnnotationReader, ImageValues, Size, require_size
-from fastload.sources._malformed import malformed, numbers_of
+from fastload.sources._malformed import explaining, malformed, numbers_of
 
 _FLAGS = ("difficult", "truncated")
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
@@ -28,7 +28,6 @@ class VocReader(AnnotationReader):
     labels: Mapping[str, int]
 
     def fields(self) -> tuple[Field, ...]:
-        """Return the fields of each image."""
         flags = (Field(name, "ragged", "int64", per_object=True) for name in _FLAGS)
         xml = Field("xml", "bytes", internal=True)
         return Field.boxes("xyxy"), Field.labels(), *flags, Field("pose", "texts", per_object=True), xml
@@ -39,13 +38,13 @@ class VocReader(AnnotationReader):
         root = parse_xml(text, where)
         texts = [(root.findtext(f"size/{name}") or "").strip() for name in ("height", "width")]
         require_size([numbers[0] if (numbers := numbers_of([text])) else text for text in texts], size, where)
-        objects = root.findall("object")
-        places = [f"{where}, object {number}" for number in range(1, len(objects) + 1)]
-        placed = list(zip(objects, places, strict=True))
+        placed = [
+            (each, f"{where}, object {number}") for number, each in enumerate(root.findall("object"), 1)
+        ]
         values: ImageValues = {
             "boxes": np.array([_box(each, size, place) for each, place in placed], np.float64).reshape(-1, 4),
             "labels": np.array([self._label(each, place) for each, place in placed], np.int64),
-            "pose": [each.findtext("pose") or "" for each in objects],
+            "pose": [each.findtext("pose") or "" for each, _ in placed],
             "xml": text,
         }
         for name in _FLAGS:
@@ -64,10 +63,9 @@ def parse_xml(text: bytes, where: str) -> ElementTree.Element:
     harmless = text.replace(b"\0", b"").replace(b"<!--", b"").replace(b"<![CDATA[", b"")
     if b"<!" in harmless:  # without the zeros of UTF-16
         raise malformed(where, "be an annotation without declarations", "one of entities or a document type")
-    try:
+    errors = (ElementTree.ParseError, ValueError, LookupError)  # LookupError: an unknown encoding
+    with explaining(errors, where, "be an xml file", "correct it"):
         root = ElementTree.fromstring(text)
-    except (ElementTree.ParseError, ValueError, LookupError) as error:  # LookupError: an unknown encoding
-        raise malformed(where, "be an xml file", error, "correct it") from error
     if root.tag != "annotation":
         raise malformed(where, "begin with <annotation>", f"<{root.tag}>")
     return root

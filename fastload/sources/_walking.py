@@ -59,17 +59,11 @@ class Walk:
     def scan(self, folder: str = "") -> tuple[list[str], list[str]]:
         """Return the names of the folders and of the images directly in a folder, each sorted."""
         path = os.path.join(self.root, folder)
-        folders, images = [], []
         try:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    if _is_folder(entry):
-                        folders.append(entry.name)
-                    elif self._is_selected(path, folder, entry.name):
-                        images.append(entry.name)
+            folders, files = _entries(path)
+            return folders, [name for name in files if self._is_selected(path, folder, name)]
         except OSError as error:
             raise _unlistable(path, error) from error
-        return sorted(folders), sorted(images)
 
     def images_below(self, top: str) -> Iterator[str]:
         """Yield the images under a folder, relative to the root, in the order of `sorted(os.walk(...))`."""
@@ -190,14 +184,18 @@ class FolderEntries(NamedTuple):
 
 def list_entries(path: str) -> FolderEntries:
     """Return the entries of a folder; none if it cannot be listed."""
-    folders, files = [], []
-    with contextlib.suppress(OSError), os.scandir(path) as entries:  # the listing raises the proper error
-        for entry in entries:
-            if not _is_folder(entry):
-                files.append(entry.name)
-            elif not entry.name.startswith("."):
-                folders.append(entry.name)
-    return FolderEntries(path, sorted(folders), sorted(files))
+    with contextlib.suppress(OSError):  # the listing raises the proper error
+        folders, files = _entries(path)
+        return FolderEntries(path, [name for name in folders if not name.startswith(".")], files)
+    return FolderEntries(path, [], [])
+
+
+def _entries(path: str) -> tuple[list[str], list[str]]:
+    """Return the names of the folders and of the files directly in a folder, each sorted."""
+    with os.scandir(path) as entries:
+        is_folder = {entry.name: _is_folder(entry) for entry in entries}
+    names = sorted(is_folder)
+    return [name for name in names if is_folder[name]], [name for name in names if not is_folder[name]]
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -44,7 +44,7 @@ from fastload.sources._containers import (
     holds_only,
     list_data_files,
 )
-from fastload.sources._malformed import malformed
+from fastload.sources._malformed import explaining, malformed
 from fastload.sources._tar import TAR_SUFFIXES, TarReader, tar_members
 from fastload.sources._walking import IMAGE_SUFFIXES, by_split, list_entries, split_names
 from fastload.sources.files import (
@@ -293,10 +293,8 @@ class TarSource(ContainerSource):
             return data
         if "npy" not in map(_kind, self.members[described.name]):
             return int(data)
-        try:
+        with explaining((ValueError, EOFError), f"{where}, .npy", "be a whole array", "leave it out"):
             loaded = np.load(io.BytesIO(data), allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise malformed(f"{where}, .npy", "be a whole array", error, "leave it out") from error
         return loaded.item() if described.kind == "scalar" else loaded
 
 

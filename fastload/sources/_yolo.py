@@ -33,12 +33,7 @@ from fastload.sources._walking import (
     stem_of,
 )
 from fastload.sources._yolo_rows import YoloReader, guess_task, scan_rows
-from fastload.sources._yolo_yaml import (
-    CLASSES_FILES,
-    YoloDescription,
-    read_class_names,
-    read_description,
-)
+from fastload.sources._yolo_yaml import CLASSES_FILES, YoloDescription, read_class_names, read_description
 from fastload.sources.files import NOT_FOUND, FileList, Values, list_files, read_text
 from fastload.sources.protocol import evenly_spaced
 

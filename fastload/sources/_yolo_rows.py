@@ -39,7 +39,6 @@ class YoloReader(AnnotationReader):
     shape: tuple[int, int] = (0, 0)
 
     def fields(self) -> tuple[Field, ...]:
-        """Return the fields of each image."""
         further = {
             "boxes": (),
             "polygons": (Field.polygons(relative=True),),

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from fastload.sources._malformed import is_text, malformed
+from fastload.sources._malformed import explaining, is_text, malformed
 from fastload.sources._walking import by_split, split_names
 from fastload.sources.files import read_text
 
@@ -44,11 +44,9 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
 
 def read_description(path: str) -> YoloDescription:
     """Read a data.yaml; raise SourceError, naming the entry, if it is malformed."""
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            content = yaml.load(file, _Loader)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise malformed(path, "be a yaml file", error, "correct it") from error
+    errors = (OSError, ValueError, RecursionError, yaml.YAMLError)
+    with explaining(errors, path, "be a yaml file", "correct it"), open(path, encoding="utf-8-sig") as file:
+        content = yaml.load(file, _Loader)
     if not isinstance(content, dict):
         raise malformed(path, "be a mapping with train, val and names", type(content).__name__)
     named = {name: _entries(path, name, content[name]) for name in _split_names(content) if content[name]}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import bisect
-import contextlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from itertools import accumulate
 from typing import Any
 
 from fastload.errors import LibraryMissingError
-from fastload.sources._malformed import malformed
+from fastload.sources._malformed import explaining, malformed
 from fastload.sources.files import FileList
 
 # Older releases unpickle what the metadata of a file says (CVE-2023-47248).
 _OLDEST = (14, 0, 1)
-_PARQUET_SUFFIX = ".parquet"
 
 
 def import_arrow(path: str) -> Any:
@@ -63,7 +62,7 @@ class ArrowFiles:
     def row(self, index: int) -> dict[str, Any]:
         """Return a row as Python's values by column; raise SourceError, naming file and row, for damage."""
         number, row = self.place(index)
-        with self._naming(number, row):
+        with self._explaining(number, row):
             if not self._is_parquet(number):
                 table = self._table(number)
             else:
@@ -79,7 +78,7 @@ class ArrowFiles:
     def columns(self, name: str) -> Iterator[Any]:
         """Yield one column of each file, whole."""
         for number in range(len(self.files)):
-            with self._naming(number):
+            with self._explaining(number):
                 if self._is_parquet(number):
                     yield self._file(number).read([name], use_threads=False).column(0)
                 else:
@@ -88,7 +87,7 @@ class ArrowFiles:
     def _check(self, number: int) -> int:
         """Return the number of a file's rows; raise SourceError if it is damaged or has another schema."""
         path = self.files.path(number)
-        with self._naming(number):
+        with self._explaining(number):
             if self._is_parquet(number):
                 schema, rows = self._file(number).schema_arrow, self._file(number).metadata.num_rows
             else:
@@ -103,7 +102,7 @@ class ArrowFiles:
         return int(rows)
 
     def _is_parquet(self, number: int) -> bool:
-        return self.files.names[number].lower().endswith(_PARQUET_SUFFIX)
+        return self.files.names[number].lower().endswith(".parquet")
 
     def _file(self, number: int) -> Any:
         if number not in self._open:
@@ -122,12 +121,7 @@ class ArrowFiles:
             self._open[number] = read(mapped).read_all()
         return self._open[number]
 
-    @contextlib.contextmanager
-    def _naming(self, number: int, row: int | None = None) -> Iterator[None]:
-        """Turn errors of Arrow into SourceErrors that name the file and row."""
-        try:
-            yield
-        except (self._arrow.ArrowException, OSError) as error:
-            where = self.files.path(number) + ("" if row is None else f", row {row}")
-            must, step = "be whole Arrow or Parquet data", "download or write it again"
-            raise malformed(where, must, error, step) from error
+    def _explaining(self, number: int, row: int | None = None) -> AbstractContextManager[None]:
+        where = self.files.path(number) + ("" if row is None else f", row {row}")
+        errors = (self._arrow.ArrowException, OSError)
+        return explaining(errors, where, "be whole Arrow or Parquet data", "download or write it again")

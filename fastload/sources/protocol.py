@@ -16,48 +16,27 @@ from fastload.shards.schema import Field
 
 @dataclass(slots=True)
 class SourceRecord:
-    """One record, read from its source.
+    """One record, read from its source."""
 
-    Attributes:
-        key: The record's name: a relative path with `/` between its parts, or a number.
-        image: A file's bytes, or uint8 pixels: RGB (height, width, 3) or grey (height, width).
-        values: The value of each of the source's fields, by the field's name. A further image that a record
-            lacks is b"".
-        notes: What was put right in reading the record, a sentence each.
-    """
-
-    key: str
-    image: bytes | npt.NDArray[np.uint8]
-    values: dict[str, object]
-    notes: tuple[str, ...] = ()
+    key: str  # a relative path with `/` between its parts, or a number
+    image: bytes | npt.NDArray[np.uint8]  # a file, or pixels: RGB (height, width, 3) or grey (height, width)
+    values: dict[str, object]  # by field; b"" for a further image that the record lacks
+    notes: tuple[str, ...] = ()  # what was put right in reading the record, a sentence each
 
 
 @dataclass(eq=False, kw_only=True)
 class Source(ABC):
-    """A list of records, read by index in any process; it can be pickled.
+    """A list of records, read by index in any process; it can be pickled."""
 
-    Attributes:
-        kind: `folder` (class folders), `flat` (images alone), `table`, `dataset`, or the layout's name:
-            `unpack` chooses its writer by it.
-        name: The source's path as given, or the dataset's class.
-        classes: The class names by label; empty if there are none.
-        fields: The fields of each record other than its image.
-        warnings: Peculiarities that did not stop the listing, one sentence each.
-        columns: The decision about each column of a table, by field; empty for other sources.
-        left_out: The files of the source that are not records.
-        details: What `unpack` needs to write the layout again beside the records, as JSON.
-        is_upright: Coordinates count from the corner of the image turned upright by its EXIF orientation.
-    """
-
-    kind: str
-    name: str
-    classes: tuple[str, ...]
-    fields: tuple[Field, ...]
-    warnings: tuple[str, ...] = ()
-    columns: Mapping[str, str] = field(default_factory=dict)
-    left_out: tuple[LeftOut, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
-    is_upright: bool = False
+    kind: str  # `folder`, `flat` (images alone), `table`, `dataset` or a layout: `unpack` chooses its writer
+    name: str  # the source's path as given, or the dataset's class
+    classes: tuple[str, ...]  # names, by label
+    fields: tuple[Field, ...]  # of each record, without its image
+    warnings: tuple[str, ...] = ()  # peculiarities that did not stop the listing, one sentence each
+    columns: Mapping[str, str] = field(default_factory=dict)  # the decisions about a table's, by field
+    left_out: tuple[LeftOut, ...] = ()  # files that are not records
+    details: Mapping[str, Any] = field(default_factory=dict)  # JSON from which `unpack` writes the layout
+    is_upright: bool = False  # coordinates are those of the image turned by its EXIF orientation
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -59,7 +59,7 @@ def test_worker_encodes_then_writes_to_the_given_places(pool, tmp_path):
         pool.encode(EncodeTask(start, stop))
         event = next_event(pool)
         assert isinstance(event, Chunk)
-        assert event.indices.tolist() == list(range(start, stop))
+        assert event.indices == list(range(start, stop))
     pool.write(WriteTask(10, tmp_path / "payload", 10))
     assert next_event(pool) == Written(10)
     pool.write(WriteTask(13, tmp_path / "other", 0))

@@ -59,6 +59,14 @@ LAYOUTS = {
         many("obj_train_data/{}.jpg", photo) | many("obj_train_data/{}.txt", BOX),
     ),
     "yolo beside": ("YOLO", many("{}.jpg", photo) | many("labels/{}.txt", BOX)),
+    "yolo's rows in a folder of another name": (
+        "detection dataset of YOLO",
+        many("images/{}.jpg", photo) | many("annotations/{}.txt", BOX),
+    ),
+    "labelme in a folder": (
+        r"detection dataset .*annotations",
+        many("images/{}.jpg", photo) | many("annotations/{}.json", '{"shapes": []}'),
+    ),
     "labels without boxes": (
         "annotations for each image",
         many("images/{}.jpg", photo) | many("labels/{}.txt", ""),
