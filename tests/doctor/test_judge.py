@@ -53,7 +53,7 @@ def trial(kind="same", workers=2, rate=1000.0, **changes):
         (seen(decode=2.0, transform=6.0), "transforms"),
         (seen(read=6.0, transform=2.0), "storage"),
         (seen(collate=6.0, transform=2.0), "transport"),
-        ((), "preparing"),
+        ((), "transforms"),
     ],
 )
 def test_slow_loading_is_named_after_its_largest_part(loading, verdict):

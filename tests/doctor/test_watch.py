@@ -13,7 +13,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import fastload
 from fastload.doctor._machine import BusyWatch
-from fastload.doctor._record import LoaderRecord, LoaderSettings, warmup_steps
+from fastload.doctor._record import LoaderRecord, warmup_steps
 from fastload.doctor._watch import Enough, Watcher
 from fastload.doctor._workers import WorkerLog, noting_fetches
 from tests.loader.tuning.deciding import trying
@@ -135,8 +135,8 @@ def test_loaders_recreated_with_their_data_count_as_one(watch):
 
 
 def test_the_busiest_worker_is_another_process_in_each_epoch():
-    settings = LoaderSettings(DataLoader(Numbers(), 4, num_workers=2))
-    record = LoaderRecord("loader0", settings, 2, lambda: (0.0, 0.0, 0, 0.0, 0.0))
+    loader = DataLoader(Numbers(), 4, num_workers=2)
+    record = LoaderRecord("loader0", loader, (), lambda: (0.0, 0.0, 0, 0.0, 0.0))
     logs = [WorkerLog() for _ in range(6)]
     for log, busy_s in zip(logs, (2.0, 1.0, 2.0, 1.0, 2.0, 1.0), strict=True):
         log.add(busy_s=busy_s)
