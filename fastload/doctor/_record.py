@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
 import time
 import weakref
@@ -149,11 +150,6 @@ class LoaderRecord:
         """Seconds that the training spent on this loader and on no other."""
         return self.first_wait_s + self.waiting_s + self.stepping_s - self.others_s
 
-    @property
-    def steps_s(self) -> list[float]:
-        """Seconds of the latest steps."""
-        return [step.seconds for step in self._steps]
-
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
         """Record the creation of an epoch's iterator, which happens in the block."""
@@ -224,7 +220,7 @@ class LoaderRecord:
         """Return the measurements; `logs` are those of the workers."""
         logs = logs if self.num_workers else [self.log]
         work = LoadTimes(**{name: sum(log.sums[name] for log in logs) for name in WorkerLog().sums})
-        steps_s = self.steps_s
+        steps_s = [step.seconds for step in self._steps]
         warm = warmup_steps(steps_s)
         # The busiest worker may be another process in each epoch.
         lives = max(1, round(len(logs) / max(1, self.num_workers)))
@@ -280,8 +276,7 @@ def _size_of_batches(work: LoadTimes) -> int | None:
 def _as_sampled(parts: Iterable[Seen]) -> tuple[Sampled, ...]:
     """Return the sums by (category, place), the longest first."""
     total: dict[tuple[str, str], float] = defaultdict(float)
-    for part in parts:
-        for key, seconds in part:
-            total[key] += seconds
-    ordered = sorted(total.items(), key=lambda item: -item[1])
-    return tuple(Sampled(category, place, taken) for (category, place), taken in ordered)  # type: ignore[arg-type]
+    for key, seconds in itertools.chain.from_iterable(parts):
+        total[key] += seconds
+    sampled = (Sampled(*key, seconds) for key, seconds in total.items())  # type: ignore[arg-type]
+    return tuple(sorted(sampled, key=lambda one: -one.seconds))

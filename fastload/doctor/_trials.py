@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import time
@@ -63,7 +64,11 @@ class Trials:
         self._trial_s = min(MOST_TRIAL_S, max(LEAST_TRIAL_S, self.watched_s / 4))
         self._ends_at = time.perf_counter() + _MOST_S
         self._batches = _batches_of(self.settings)
-        self._compiled = _compiled(self.settings.dataset)
+
+    @functools.cached_property
+    def _compiled(self) -> Any:
+        # Late, because fastload's datasets let the C library keep freed memory, with which others are faster.
+        return _compiled(self.settings.dataset)
 
     def tried(self, name: str, **changes: Any) -> list[LoaderTrial]:
         """Measure the loader once, as it is or with changes; return nothing if it fails or the time is up."""

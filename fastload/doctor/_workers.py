@@ -36,6 +36,8 @@ class WorkerLog:
             key = loading_category(stack[begin:]), users_line(stack[begin:])
             if key in self.seen or len(self.seen) < _MOST_PLACES:
                 self.seen[key] += seconds
+            if key[0] == "collate":
+                self.add(collate_s=seconds)
 
     def add(self, **seconds: float) -> None:
         """Add to the sums."""

@@ -323,6 +323,38 @@ def test_a_training_that_ran_out_of_shared_memory_says_so():
     assert diagnosis.fixes[0].arguments == {"class": "fastload.DataLoader"}
 
 
+def test_a_training_that_ran_out_of_open_files_says_so():
+    diagnosis = diagnose(training(error="OSError: [Errno 24] Too many open files"))
+    assert "ulimit -n" in diagnosis.headline
+    assert [fix.kind for fix in diagnosis.fixes] == ["open files"]
+
+
+@pytest.mark.parametrize(("pin_memory", "kinds"), [(False, ["pin"]), (True, [])])
+def test_copies_to_the_device_need_page_locked_memory(pin_memory, kinds):
+    measured = training(step_s=0.2, step=seen(copy=20.0), device="cuda", pin_memory=pin_memory)
+    assert [fix.kind for fix in diagnose(measured).fixes] == kinds
+    assert diagnose(measured).verdict == "copy"
+    assert diagnose(training(copying_s=5.0, device="cuda")).verdict == "copy"  # by fastload's loader
+
+
+def test_a_gain_that_the_cpus_limit_names_them():
+    fix, *_ = diagnose(training(trials=(trial("workers", 4, 3000.0, cpu_s=0.01),))).fixes
+    assert fix.gain == pytest.approx(800 / 320)
+    assert "the CPUs suffice for 800 samples/s" in fix.why
+
+
+def test_half_as_many_workers_that_are_as_fast_save_memory():
+    measured = training(8, trials=(trial(workers=8, rate=400.0), trial("workers", 4, 400.0)))
+    [fix] = (fix for fix in diagnose(measured).fixes if fix.kind == "workers")
+    assert (fix.gain, fix.arguments) == (None, {"num_workers": 4})
+    assert "4 workers are as fast as 8" in fix.why
+
+
+def test_a_quota_is_a_limit():
+    [limit] = diagnose(training(machine=replace(MACHINE, usable_cpus=2.0))).limits
+    assert "2 CPUs' worth of time on 8 CPUs" in limit
+
+
 def test_time_without_a_free_cpu_explains_a_step_that_is_longer_than_its_rate():
     diagnosis = diagnose(replace(training(step_s=0.01), step_delayed_s=0.5))
     assert "For 5 ms of a step no CPU was free" in diagnosis.evidence[0]
