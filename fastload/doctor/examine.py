@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from fastload.doctor._record import LoaderRecord
 from fastload.doctor._sync import SyncWatch
 from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Watcher
-from fastload.doctor.findings import Diagnosis, MachineState, TrainingMeasurements
+from fastload.doctor.findings import Diagnosis, LoaderTrial, MachineState, TrainingMeasurements
 from fastload.doctor.ranks import RankComparison, RankTimes, compare
-from fastload.doctor.script import Ending, HardExit, Script, local_rank, run_script
+from fastload.system.cpus import local_rank
+from fastload.system.script import Ending, HardExit, Script, run_script
 from fastload.system.units import format_count
 
 # Changes are tried on the main loader, and on others whose waits take more than this share of the time.
@@ -45,6 +46,10 @@ class ExaminedLoader:
 
     measured: TrainingMeasurements
     trials: Trials | None
+
+    def add(self, trials: Iterable[LoaderTrial]) -> None:
+        """Add trials to the measurements."""
+        self.measured = replace(self.measured, trials=(*self.measured.trials, *trials))
 
 
 @dataclass
@@ -193,38 +198,26 @@ def _add_trials(loaders: Sequence[_Loader], folder: Path) -> None:
 
 
 def try_changes(loaders: Sequence[ExaminedLoader]) -> None:
-    """Add trials to the measurements of loaders.
+    """Add trials to the measurements of loaders: of the loader itself, then of fastload's.
 
     fastload's come last, for all loaders, because they make the C library keep freed memory in this process,
     with which any loader is faster.
     """
-    for add in (_with_own_trials, _with_fastload_trials):
-        for each in loaders:
-            if each.trials is not None:
-                each.measured = add(each.measured, each.trials)
-
-
-def _with_own_trials(measured: TrainingMeasurements, trials: Trials) -> TrainingMeasurements:
-    """Add trials of the user's own loader: as it is, with files in memory, with other numbers of workers."""
-    if measured.num_workers:
-        measured = replace(measured, trials=tuple(trials.tried("same")))
-    kinds, made = _kinds(measured), list(measured.trials)
-    if "cache" in kinds:
-        made += trials.cached()
-    if "workers" in kinds:
-        for number in workers_to_try(measured):
-            made += trials.with_workers(number, is_cold="cache" in kinds)
-    return replace(measured, trials=tuple(made))
-
-
-def _with_fastload_trials(measured: TrainingMeasurements, trials: Trials) -> TrainingMeasurements:
-    """Add trials of fastload's loader and datasets."""
-    kinds, made = _kinds(measured), list(measured.trials)
-    if "one line" in kinds:
-        made += trials.one_line()
-    if "files" in kinds:
-        made += trials.from_files()
-    return replace(measured, trials=tuple(made))
+    tried = [(each, each.trials) for each in loaders if each.trials is not None]
+    for each, trials in tried:
+        if each.measured.num_workers:
+            each.add(trials.tried("same"))
+        kinds = _kinds(each.measured)
+        if "cache" in kinds:
+            each.add(trials.cached())
+        for number in workers_to_try(each.measured) if "workers" in kinds else ():
+            each.add(trials.with_workers(number, is_cold="cache" in kinds))
+    for each, trials in tried:
+        kinds = _kinds(each.measured)
+        if "one line" in kinds:
+            each.add(trials.one_line())
+        if "files" in kinds:
+            each.add(trials.from_files())
 
 
 def _kinds(measured: TrainingMeasurements) -> Sequence[str]:

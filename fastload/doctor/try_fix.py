@@ -20,9 +20,9 @@ from fastload.doctor._machine import BusyWatch
 from fastload.doctor._watch import Watcher
 from fastload.doctor.examine import ScriptReport
 from fastload.doctor.findings import Fix
-from fastload.doctor.script import find, run_script
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.system.patching import patched
+from fastload.system.script import find, run_script
 
 # torch refuses these arguments if there are no workers.
 _OF_WORKERS = ("prefetch_factor", "multiprocessing_context", "persistent_workers", "timeout")

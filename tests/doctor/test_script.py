@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from fastload.doctor.script import find
+from fastload.system.script import find
 from tests.commands import run, run_python
 from tests.doctor.situations import make_photos
 

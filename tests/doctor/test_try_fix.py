@@ -8,8 +8,8 @@ from torch.utils.data import DataLoader, Subset
 import fastload
 from fastload.doctor._judge import diagnose
 from fastload.doctor.examine import Examination, ScriptReport
-from fastload.doctor.script import Ending
 from fastload.doctor.try_fix import changed_loaders, try_first_fix
+from fastload.system.script import Ending
 from tests.doctor.situations import make_photos
 from tests.doctor.test_judge import seen, training, trial
 from tests.doctor.train import Files, torchvision_augment
