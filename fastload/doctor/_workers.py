@@ -18,7 +18,6 @@ from fastload.doctor._torch import FETCH_FILE, FETCHERS, worker_loop
 from fastload.loader.clock import LoadTimes
 from fastload.system.patching import patched
 
-_MOST_PLACES = 200
 _SAVE_EACH_S = 0.25
 
 
@@ -33,10 +32,9 @@ class WorkerLog:
         """Record a stack sample if the thread is making a batch."""
         begin = next((place for place, frame in enumerate(stack) if frame.file == FETCH_FILE), None)
         if begin is not None:
-            key = loading_category(stack[begin:]), users_line(stack[begin:])
-            if key in self.seen or len(self.seen) < _MOST_PLACES:
-                self.seen[key] += seconds
-            if key[0] == "collate":
+            category = loading_category(stack[begin:])
+            self.seen[category, users_line(stack[begin:])] += seconds
+            if category == "collate":
                 self.add(collate_s=seconds)
 
     def add(self, **seconds: float) -> None:
