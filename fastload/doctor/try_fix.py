@@ -55,8 +55,6 @@ def try_first_fix(
     report: ScriptReport, path: str, is_module: bool, arguments: Sequence[str]
 ) -> Attempt | str:
     """Run the script again with the longest waits' first fix of arguments alone; or return why not."""
-    if not report.examinations:
-        return "There is nothing to try: no batch was loaded."
     by_waits = sorted(report.examinations, key=lambda part: -part.measured.waited_s)
     found = [(part, fix) for part in by_waits for fix in part.diagnosis.fixes]
     if not found:
