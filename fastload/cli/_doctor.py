@@ -19,8 +19,8 @@ from fastload.system.units import aligned
 if TYPE_CHECKING:
     from fastload.cli.report._diagnosis import Parts
     from fastload.doctor.ranks import RankComparison
-    from fastload.doctor.script import Ending
     from fastload.doctor.try_fix import Attempt
+    from fastload.system.script import Ending
 
 HELP = "find what limits a training, and what would help: 'doctor train.py', 'doctor photos/'"
 
@@ -116,8 +116,8 @@ def _parse_rest(path: str, options: argparse.Namespace) -> None:
 def _run_script(path: str, options: argparse.Namespace) -> int:
     # Importing torch may take seconds.
     from fastload.doctor.examine import examine_script
-    from fastload.doctor.script import find, output_to_stderr
     from fastload.doctor.try_fix import try_first_fix
+    from fastload.system.script import find, output_to_stderr
 
     if options.tries and local_ranks() > 1:
         raise OptionError("--try runs the script again in one process: leave it out with several ranks")
@@ -190,7 +190,7 @@ def print_error(error: BaseException, file: str) -> None:
 
     The frames that led to the script are left out.
     """
-    from fastload.doctor.script import HardExit
+    from fastload.system.script import HardExit
 
     if isinstance(error, (SystemExit, HardExit)):
         if isinstance(error.code, str):
@@ -212,7 +212,7 @@ def print_error(error: BaseException, file: str) -> None:
 
 
 def exit_code(ending: Ending) -> int:
-    from fastload.doctor.script import HardExit
+    from fastload.system.script import HardExit
 
     error = ending.error
     if error is None:

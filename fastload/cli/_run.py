@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fastload.system.cpus import local_rank
 from fastload.system.units import format_count, format_duration
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
     """Run the script, print what was replaced, and return the script's own exit code."""
     # Importing torch may take seconds.
     from fastload.cli._doctor import exit_code, print_error
-    from fastload.doctor.script import find, local_rank, run_script
     from fastload.loader.replacing import loaders_replaced
+    from fastload.system.script import find, run_script
     from fastload.ultralytics.patching import patched_on_import
 
     def say(reason: str) -> None:

@@ -53,15 +53,16 @@ _LOADING_CALLS: tuple[tuple[Category, re.Pattern[str]], ...] = (
 # Swapping the channels of a decoded image belongs to decoding with OpenCV.
 _CHANNEL_SWAP = re.compile(r"cv2\.cvtColor\(.*\bCOLOR_BGR2RGB")
 _IMAGE_READERS = re.compile(
-    r"/(h5py|zarr|numcodecs|imageio|tifffile|decord|torchcodec|av|rawpy|pydicom|soundfile|librosa|nibabel|skimage/io"
-    r"|monai/data|monai/transforms/io)/"
+    r"/(h5py|zarr|imageio|tifffile|torchcodec|av|pydicom|soundfile|nibabel|skimage/io|monai/(data|transforms/io))/"
 )
 _TRANSFORM_LIBRARIES = re.compile(
-    r"/(torchvision/transforms|fastload/transforms|albumentations|albucore|kornia|imgaug|skimage"
-    r"|monai/transforms|torchio|audiomentations|torchaudio/(transforms|functional))/"
+    r"/(torchvision/transforms|fastload/transforms|albumentations|kornia|imgaug|skimage|monai/transforms)/"
 )
 _DECODERS = re.compile(
-    r"/(simplejpeg|turbojpeg\.py|torchvision/io|fastload/images/(decode|region|jpeg|encodings|yuv)\.py)"
+    r"/(simplejpeg|turbojpeg\.py|torchvision/io|fastload/images/(decode|region|jpeg|encodings)\.py)"
+)
+_STORAGE = re.compile(
+    r"/(fsspec|s3fs|gcsfs|urllib3?|requests|httpx|http|botocore|lmdb|socket\.py|ssl\.py)\b|/fastload/shards/"
 )
 _PIL_DECODING = re.compile(
     r"\b(open|_open_core|preinit|_decompression_bomb_check|close|__exit__|_close_fp"
@@ -71,12 +72,7 @@ _PIL_DECODING = re.compile(
 _LOADING_FILES: tuple[tuple[Category, re.Pattern[str]], ...] = (
     ("decode", _DECODERS),
     ("load", _IMAGE_READERS),
-    (
-        "read",
-        re.compile(
-            r"/(fsspec|s3fs|gcsfs|urllib3?|requests|httpx|http|botocore|lmdb|socket\.py|ssl\.py)\b|/fastload/shards/"
-        ),
-    ),
+    ("read", _STORAGE),
     ("transform", _TRANSFORM_LIBRARIES),
 )
 # Names of functions in the user's code.
@@ -90,9 +86,9 @@ _LOADING_FUNCTIONS: tuple[tuple[Category, re.Pattern[str]], ...] = (
 )
 
 _WORK_FILES = re.compile(
-    r"/(logging/|tensorboard|tensorboardX|wandb|mlflow|neptune|comet_ml|clearml|aim/|tqdm/|rich/|loguru|csv\.py|json/"
-    r"|matplotlib|seaborn|pandas|sklearn|torch/serialization\.py|pickle\.py|shutil\.py|subprocess\.py|imageio/"
-    r"|urllib3?|requests|smtplib|h5py|torchmetrics|PIL/|skimage/)"
+    r"/(logging/|tensorboard|wandb|mlflow|comet_ml|clearml|tqdm/|rich/|loguru|csv\.py|json/|matplotlib|seaborn|pandas"
+    r"|sklearn|torch/serialization\.py|pickle\.py|shutil\.py|subprocess\.py|imageio/|urllib3?|requests|h5py"
+    r"|torchmetrics|PIL/|skimage/)"
 )
 _WORK_CALLS = _calls(
     r"print open os\.fsync \w*(writer|logger|log|logging|wandb|run|mlflow)\.\w+ json\.dumps? pickle\.dumps? "

@@ -12,6 +12,7 @@ from typing import Any
 from fastload.datasets.packed import PackedDataset
 from fastload.doctor.findings import DataStorage
 from fastload.system.disks import disk_of
+from fastload.system.page_cache import drop
 
 # Attributes that are searched first.
 _NAMES = (
@@ -126,7 +127,6 @@ def storage_of(files: DataFiles, samples: int) -> DataStorage | None:
 
 def drop_pages(files: DataFiles) -> None:
     """Drop the files from the page cache, where the system can."""
-    if hasattr(os, "posix_fadvise"):
-        for path in dict.fromkeys(files.paths):
-            with contextlib.suppress(OSError), open(path, "rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    for path in dict.fromkeys(files.paths):
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            drop(file.fileno(), 0, os.fstat(file.fileno()).st_size)

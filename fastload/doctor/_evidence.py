@@ -46,7 +46,6 @@ CAUSES: dict[Verdict, tuple[str, str]] = {
     "storage": ("Reading from storage is the limit", "reading"),
     "decoding": ("Decoding is the limit", "decoding"),
     "transforms": ("Transforms are the limit", "transforms"),
-    "preparing": ("Making samples (decoding and transforms) is the limit", "making samples"),
     "transport": ("Collating and moving batches is the limit", "collating"),
     "copy": ("Copying batches to the device is the limit", "copying to the device"),
     "main thread": ("Logging, saving or drawing on the main thread is the limit", "logging and the like"),

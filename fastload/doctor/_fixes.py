@@ -32,12 +32,34 @@ ENOUGH = 0.95
 MOST_OF_MEMORY = 0.7
 """The share of the available memory that may be filled with data; the rest is for the training."""
 
-LOADING: tuple[Verdict, ...] = ("storage", "decoding", "transforms", "preparing", "transport")
+LOADING: tuple[Verdict, ...] = ("storage", "decoding", "transforms", "transport")
 
 _FASTLOAD = {"class": "fastload.DataLoader"}
 _CREATE_ONCE = "create the loader once, before the first epoch: "
 _IMPORT = "import fastload; from fastload import DataLoader"
 _USE_FASTLOAD = "from fastload import DataLoader instead of torch.utils.data"
+
+_MORE_FILES = Fix(
+    "open files",
+    "'ulimit -n 65536' before the training (docker run --ulimit nofile=65536:65536), or "
+    "torch.multiprocessing.set_sharing_strategy('file_system')",
+    "torch's workers pass one descriptor per tensor",
+)
+_OTHER_LOADER = Fix("loader", _USE_FASTLOAD, "its batches do not go through /dev/shm", arguments=_FASTLOAD)
+_PINNED = Fix(
+    "pin",
+    "DataLoader(…, pin_memory=True) with batch.to(device, non_blocking=True), or fastload's "
+    'DataLoader(…, device="cuda")',
+    "copies from page-locked memory overlap with the model",
+    arguments={"pin_memory": True},
+)
+_ACCUMULATION = "accumulate gradients over several batches: 'with model.no_sync():' around all but the last"
+_HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks.bf16_compress_hook"
+_COMPRESSION = Fix(
+    "compression",
+    f"compress gradients: model.register_comm_hook(None, {_HOOKS}), or fp16_compress_hook, or powerSGD_hook",
+    "the first two halve the bytes of float32; PowerSGD sends fewer, and approximates the gradients",
+)
 
 
 def fixes_of(
@@ -57,31 +79,15 @@ def _candidates(
     measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds, verdict: Verdict
 ) -> Iterator[Fix]:
     ended = ran_out_of(measured.error)
-    if ended == "open files":
-        yield Fix(
-            ended,
-            "'ulimit -n 65536' before the training (docker run --ulimit nofile=65536:65536), or "
-            "torch.multiprocessing.set_sharing_strategy('file_system')",
-            None,
-            "torch's workers pass one descriptor per tensor",
-        )
-    elif ended:
-        yield Fix("loader", _USE_FASTLOAD, None, "its batches do not go through /dev/shm", _FASTLOAD)
     if ended:
+        yield _MORE_FILES if ended == "open files" else _OTHER_LOADER
         return
     if verdict in ("model", "main thread", "copy", "network"):
         yield from _log_fix(measured, rates)
     if verdict == "network":
         yield from _network_fixes(measured)
     if verdict in ("transport", "copy") and measured.device != "cpu" and not measured.pin_memory:
-        yield Fix(
-            "pin",
-            "DataLoader(…, pin_memory=True) with batch.to(device, non_blocking=True), or fastload's "
-            'DataLoader(…, device="cuda")',
-            None,
-            "copies from page-locked memory overlap with the model",
-            {"pin_memory": True},
-        )
+        yield _PINNED
     yield from _worker_fixes(measured, rates)
     if verdict in LOADING:
         yield from _loading_fixes(measured, rates, loading)
@@ -116,8 +122,8 @@ def _worker_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]
         yield Fix(
             "persistent workers",
             f"{_CREATE_ONCE if measured.is_recreated else ''}DataLoader(…, persistent_workers=True)",
-            once.combined() / rates.combined(),
             f"each of {measured.epochs} epochs starts workers for {format_duration(rates.start_s)}",
+            once.combined() / rates.combined(),
             {} if measured.is_recreated else {"persistent_workers": True},
         )
     tried = {trial.num_workers: trial for trial in measured.trials_of("workers")}
@@ -133,13 +139,13 @@ def _worker_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]
         gain, why = None, f"{best} workers are as fast as {present}, and each takes some 200 MB"
     kind = "workers" if best else "no workers"
     action = f"DataLoader(…, num_workers={best}) instead of num_workers={present}"
-    yield Fix(kind, action, gain, why, {"num_workers": best})
+    yield Fix(kind, action, why, gain, {"num_workers": best})
 
 
 def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds) -> Iterator[Fix]:
     if measured.is_iterable and not measured.num_workers:
         action = "DataLoader(…, num_workers=…), if the dataset divides its samples by get_worker_info()"
-        yield Fix("workers", action, None, "not tried: otherwise, each worker repeats all samples")
+        yield Fix("workers", action, "not tried: otherwise, each worker repeats all samples")
     reads = share(loading, "storage") >= STORAGE_SHARE
     # Files that are packed, or decoded differently, still have to be read.
     read_s = measured.work.blocked_s / measured.made_samples if reads and measured.made_samples else 0.0
@@ -151,24 +157,17 @@ def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseS
             gain, why = _tried(measured, rates, trial, read_s)
             compiling = gain if trial.kind == "compile" else compiling
             action, arguments = _change(measured, trial)
-            yield Fix(trial.kind, action, gain, why, arguments)
+            yield Fix(trial.kind, action, why, gain, arguments)
     if reads and measured.encoding is None and not measured.trial("pack"):
-        yield Fix(
-            "pack",
-            f"pack the files into shards: fastload pack {shlex.quote(measured.folder)} data.fl, then "
-            "fastload.PackedDataset('data.fl')",
-            None,
-            "shards are read in long runs; how fast depends on the disk that they will be on",
-        )
+        packing = f"pack the files into shards: fastload pack {shlex.quote(measured.folder)} data.fl"
+        why = "shards are read in long runs; how fast depends on the disk that they will be on"
+        yield Fix("pack", f"{packing}, then fastload.PackedDataset('data.fl')", why)
     slowest = next((one.place for one in attributed(measured.loading) if one.category == "transform"), "")
     # Compiled, another transform may be the slowest.
     if slowest and share(loading, "transforms") >= STORAGE_SHARE and compiling < LEAST_GAIN:
+        where = "once before the training, on whole batches, on the device, or with fastload.transforms"
         yield Fix(
-            "transform",
-            f"make {slowest} cheaper: do it once before the training, on whole batches, on the device, or "
-            "with fastload.transforms",
-            None,
-            "it takes most of the transforms' time",
+            "transform", f"make {slowest} cheaper: do it {where}", "it takes most of the transforms' time"
         )
 
 
@@ -201,7 +200,7 @@ def _cache_fix(measured: TrainingMeasurements, rates: Rates, trial: LoaderTrial)
     places.append(f'fastload.{kind}(…, cache="auto")')
     gain, why = _tried(measured, rates, trial)
     action = f"keep the data in memory: {', or '.join(places)}"
-    yield Fix("cache", action, gain, f"{why}; from the second epoch on")
+    yield Fix("cache", action, f"{why}; from the second epoch on", gain)
 
 
 def _log_fix(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
@@ -211,34 +210,19 @@ def _log_fix(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]:
         yield Fix(
             "fewer log writes",
             f"log, save and draw ten times less often: {'; '.join(list(places)[:3])}".rstrip(": "),
-            rates.with_step(1 - logged * (1 - WRITES_LEFT)).combined() / rates.combined(),
             f"logging, saving and drawing take {logged:.0%} of the step, and a tenth of that would be left",
+            rates.with_step(1 - logged * (1 - WRITES_LEFT)).combined() / rates.combined(),
         )
 
 
 def _network_fixes(measured: TrainingMeasurements) -> Iterator[Fix]:
-    yield Fix(
-        "accumulation",
-        "accumulate gradients over several batches: 'with model.no_sync():' around all of them but the last",
-        None,
-        f"each step waits {format_duration(measured.network_s / measured.steps)} for gradients, which are "
-        "then exchanged once for several batches; to the optimizer, these are one larger batch",
-    )
-    hooks = "torch.distributed.algorithms.ddp_comm_hooks"
-    yield Fix(
-        "compression",
-        f"compress gradients: model.register_comm_hook(None, {hooks}.default_hooks.bf16_compress_hook), or "
-        "fp16_compress_hook, or powerSGD_hook",
-        None,
-        "the first two halve the bytes of float32; PowerSGD sends fewer, and approximates the gradients",
-    )
+    wait = format_duration(measured.network_s / measured.steps)
+    why = "which are then exchanged once for several batches; to the optimizer, these are one larger batch"
+    yield Fix("accumulation", _ACCUMULATION, f"each step waits {wait} for gradients, {why}")
+    yield _COMPRESSION
     if measured.machines > 1:
-        yield Fix(
-            "one machine",
-            "train on the GPUs of one machine, or connect the machines by a faster network",
-            None,
-            f"gradients cross the network between {measured.machines} machines",
-        )
+        action = "train on the GPUs of one machine, or connect the machines by a faster network"
+        yield Fix("one machine", action, f"gradients cross the network between {measured.machines} machines")
 
 
 def trials_to_make(measured: TrainingMeasurements, loading: CauseSeconds, verdict: Verdict) -> Sequence[str]:
@@ -250,7 +234,7 @@ def trials_to_make(measured: TrainingMeasurements, loading: CauseSeconds, verdic
         kinds.append("one line")
         if share(loading, "storage") >= STORAGE_SHARE:
             kinds.append("cache")
-        if share(loading, "decoding") >= STORAGE_SHARE or "decoding" not in loading:
+        if share(loading, "decoding") >= STORAGE_SHARE:
             kinds.append("files")
     return kinds
 

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import psutil
 import torch
@@ -15,11 +14,10 @@ import torch
 from fastload.doctor.findings import MachineState
 from fastload.system.cpus import affine_cpus, cpu_quota, local_ranks
 from fastload.system.descriptors import open_files
-from fastload.system.gpus import Gpu, gpu_reader
 from fastload.system.memory import available_memory_bytes, shared_memory
 
-GpuReadings = list[tuple[float, tuple[Gpu, ...]]]
-"""The GPUs at some times of `time.perf_counter`."""
+GpuReadings = list[tuple[float, float]]
+"""The utilisation (0 to 1) of a GPU at some times of `time.perf_counter`."""
 
 
 class BusyWatch:
@@ -70,16 +68,20 @@ def process_cpu_s(*processes: int) -> float:
 
 
 @contextlib.contextmanager
-def reading_gpus(session: Callable[[], Any] = gpu_reader, each_s: float = 0.25) -> Iterator[GpuReadings]:
-    """Read NVML during the block into the list that is yielded; it stays empty without NVML or a GPU."""
+def reading_gpu(
+    read: Callable[[], float | None] | None = None, each_s: float = 0.25
+) -> Iterator[GpuReadings]:
+    """Read this process's GPU during the block into the list that is yielded; it stays empty without one."""
     readings: GpuReadings = []
     stopping = threading.Event()
 
     def read_all() -> None:
-        with session() as read:
-            is_there = bool(read())
-            while is_there and not stopping.wait(each_s):
-                readings.append((time.perf_counter(), read()))
+        # There may be no driver, no nvidia-ml-py, or no such reading: each raises an error of its own.
+        with contextlib.suppress(Exception):
+            while not stopping.wait(each_s):
+                share = (read or _utilization)()
+                if share is not None:
+                    readings.append((time.perf_counter(), share))
 
     thread = threading.Thread(target=read_all, name="fastload-doctor-gpu", daemon=True)
     thread.start()
@@ -90,17 +92,15 @@ def reading_gpus(session: Callable[[], Any] = gpu_reader, each_s: float = 0.25) 
         thread.join()
 
 
-def gpu_share(readings: GpuReadings, span: tuple[float, float], uuid: str) -> float:
-    """Return a GPU's mean utilisation (0 to 1) within a span of `time.perf_counter`; 0 if unknown."""
-    taken = [(at, gpu) for at, gpus in readings for gpu in gpus if gpu.uuid == uuid]
-    busy = [gpu.utilization or 0.0 for at, gpu in taken if span[0] <= at <= span[1]]
+def _utilization() -> float | None:
+    """Return the utilisation of the GPU on which this process used most memory; None before it uses one."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    device = max(range(torch.cuda.device_count()), key=torch.cuda.max_memory_allocated)
+    return torch.cuda.utilization(device) / 100
+
+
+def gpu_share(readings: GpuReadings, span: tuple[float, float]) -> float:
+    """Return the mean utilisation (0 to 1) within a span of `time.perf_counter`; 0 if unknown."""
+    busy = [share for at, share in readings if span[0] <= at <= span[1]]
     return sum(busy) / len(busy) if busy else 0.0
-
-
-def gpu_in_use() -> str:
-    """Return the uuid, as NVML writes it, of the GPU on which this process used most memory; "" for none."""
-    with contextlib.suppress(Exception):
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            device = max(range(torch.cuda.device_count()), key=torch.cuda.max_memory_allocated)
-            return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
-    return ""

@@ -11,13 +11,13 @@ import os
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
 from fastload.doctor._categories import Frame, Stack
 from fastload.doctor._torch import FETCH_FILE
+from fastload.system.cpus import SchedulingDelay
 from fastload.system.libraries import LIBRARY_FOLDERS
 
 INTERVAL_S = 0.005
@@ -35,26 +35,6 @@ Notice = Callable[[Stack, float], None]
 """Called with a stack and the seconds since the previous sample in which the thread ran or was blocked."""
 
 
-class Delays:
-    """Reads for how long its creator's thread was ready to run while no CPU was free, in seconds.
-
-    That is the second figure of /proc's `schedstat` (the kernel's sched-stats.rst); 0 where there is none.
-    The file stays open: opening it for each batch took longer than many a batch.
-    """
-
-    def __init__(self) -> None:
-        self._file = -1
-        with contextlib.suppress(OSError):
-            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-            weakref.finalize(self, os.close, self._file)
-
-    def __call__(self) -> float:
-        try:
-            return int(os.pread(self._file, 128, 0).split()[1]) / 1e9
-        except (OSError, IndexError, ValueError):
-            return 0.0
-
-
 class Sampler:
     """Samples the stack of the thread that creates it, from `start` to `stop`.
 
@@ -64,7 +44,7 @@ class Sampler:
 
     def __init__(self, notice: Notice, delayed_s: Callable[[], float] | None = None) -> None:
         self._thread = threading.get_ident()
-        self.delayed_s = Delays() if delayed_s is None else delayed_s
+        self.delayed_s = delayed_s or SchedulingDelay().seconds
         self._notice = notice
         self.cpu_s = 0.0
         self._is_over = False

@@ -12,8 +12,6 @@ COLDER = 0.75
 """If the training's workers were slower than this share of a later trial's rate, the trial found files in
 memory that they had to read from the disk; then the training's own rate counts."""
 
-_ALL_COLLATING = 0.95
-
 CauseSeconds = dict[Verdict, float]
 
 
@@ -137,23 +135,13 @@ def step_work(measured: TrainingMeasurements) -> CauseSeconds:
 def loading_work(measured: TrainingMeasurements) -> CauseSeconds:
     """Split the time of making batches, without waits for a CPU, by the stack samples.
 
-    Collating is measured by a clock. Without samples, decoding and transforms cannot be told apart, and are
-    "preparing".
+    Without samples, all of it counts as transforms.
     """
     work = measured.work
-    busy_s = max(0.0, work.busy_s - work.delayed_s)
-    collate_s = work.collate_s * busy_s / (work.busy_s or 1.0)
-    known = attributed(measured.loading)
-    sampled_s, collating_s = spent(known, "read", "load", "decode", "transform"), spent(known, "collate")
-    if sampled_s + collating_s <= 0:
-        rest_s = max(0.0, busy_s - work.blocked_s - collate_s)
-        return {"storage": work.blocked_s, "preparing": rest_s, "transport": collate_s}
-    if not 0 < collate_s < _ALL_COLLATING * busy_s:
-        # A dataset that makes whole batches appears to the clock to do nothing but collate.
-        collate_s = busy_s * collating_s / (sampled_s + collating_s)
-    scale = (busy_s - collate_s) / sampled_s if sampled_s > 0 else 0.0
-    categories: tuple[Category, ...] = ("read", "load", "decode", "transform")
-    read_s, load_s, decode_s, transform_s = (scale * spent(known, name) for name in categories)
+    known = attributed(measured.loading) or (Sampled("transform", "", 1.0),)
+    scale = max(0.0, work.busy_s - work.delayed_s) / sum(one.seconds for one in known)
+    categories: tuple[Category, ...] = ("read", "load", "decode", "transform", "collate")
+    read_s, load_s, decode_s, transform_s, collate_s = (scale * spent(known, name) for name in categories)
     # Calls that read and decode, and lazy decoders, contain reading. Because transforms may be blocked too,
     # blocked time is assigned to such calls first, then to transforms, then to decoders.
     hidden_s = max(0.0, work.blocked_s - read_s)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import statistics
 import time
+import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from fastload.doctor._categories import Stack, step_category, users_line
+from fastload.doctor._dataset_files import count_of, encoding_of, folder_of
 from fastload.doctor._workers import WorkerLog
 from fastload.doctor.findings import MachineState, Role, Sampled, TrainingMeasurements
 from fastload.loader.clock import LoadTimes, size_of
@@ -30,6 +33,12 @@ _MOST_NOTED = 4096
 _OPTIONS = (
     *("collate_fn", "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "pin_memory"),
     *("num_workers", "prefetch_factor", "persistent_workers", "batch_size"),
+)
+
+# Fields of the record that are fields of the measurements, too.
+_COUNTED = (
+    *("num_workers", "prefetch_factor", "batches", "batch_bytes"),
+    *("first_wait_s", "waits", "waiting_s", "copying_s"),
 )
 
 Seen = Iterable[tuple[tuple[str, str], float]]
@@ -59,6 +68,13 @@ class LoaderSettings:
                 self.epoch_batches = len(loader)
 
     @property
+    def device_type(self) -> str:
+        """The type of the device that the training uses: the loader's, or CUDA if it has been used."""
+        if self.device:
+            return torch.device(self.device).type
+        return "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
+
+    @property
     def batch_size(self) -> int | None:
         """The batch size of the loader or its batch sampler."""
         size = self.options["batch_size"] or getattr(self.batch_sampler, "batch_size", None)
@@ -78,40 +94,61 @@ class _Step:
 
 
 class LoaderRecord:
-    """Record of one loader while it had one number of workers.
+    """Record of one loader, created at a `place` in the script, with its latest number of workers.
 
     A step lasts until the next batch is requested, or until an epoch of any loader begins. `others_s` is the
     part of the steps in which the training waited for other loaders, `copying_s` the part of the waits in
     which this loader copied batches to the device.
     """
 
-    def __init__(self, name: str, settings: LoaderSettings, num_workers: int, readings: Readings) -> None:
+    def __init__(self, name: str, loader: DataLoader[Any], place: Any, readings: Readings) -> None:
         self.name = name
-        self.settings = settings
-        self.num_workers = num_workers
-        self.prefetch_factor: int | None = settings.options["prefetch_factor"]
+        self.place = place
+        self.loader = weakref.ref(loader)
+        self.iterator: weakref.ref[Any] | None = None
+        self.settings = LoaderSettings(loader)
         self.phase: Literal["starting", "waiting", "stepping", "outside"] = "outside"
-        self.is_first = True  # no batch of this epoch has been handed out
         self.is_recreated = False
-        self.asked_at = 0.0
+        self._asked_at = self._begun_at = 0.0
+        self._readings = readings
+        self._at_begin = readings()
+        self._clear(self.settings.options["num_workers"], self.settings.options["prefetch_factor"])
+
+    def _clear(self, num_workers: int, prefetch_factor: int | None) -> None:
+        self.num_workers, self.prefetch_factor = num_workers, prefetch_factor
+        self.is_first = True  # no batch of this epoch has been handed out
         self.epochs = self.batches = self.batch_bytes = self.waits = self.trained = self.without_grad = 0
         self.first_wait_s = self.waiting_s = self.stepping_s = self.others_s = self.copying_s = 0.0
         self.log = WorkerLog()
-        self._readings = readings
-        self._at_begin = readings()
-        self._begun_at = 0.0
         self._waits_s: deque[float] = deque(maxlen=_MOST_NOTED)
         self._steps: deque[_Step] = deque(maxlen=_MOST_NOTED)
+
+    def is_followed_by(self, loader: DataLoader[Any], place: Any) -> bool:
+        """Return whether this loader is gone and another is like it, for its data or at its place."""
+        options, number = self.settings.options, getattr(loader, "num_workers", None)
+        own, other = self.settings.dataset, loader.dataset
+        return (
+            self.loader() is None
+            and (own is other or self.place == place)
+            and self.settings.kind is type(loader)
+            and (options["batch_size"], options["num_workers"]) == (loader.batch_size, number)
+            and (own is other or (type(own) is type(other) and count_of(own) == count_of(other)))
+        )
+
+    def clock(self, iterator: Any) -> Any:
+        """Return the clock of a fastload iterator; None for others."""
+        return getattr(iterator, "clock", None) if self.settings.is_fastload else None
+
+    def follow(self, clock: Any) -> None:
+        """Begin anew if fastload's loader has changed its number of workers, as its clock says."""
+        if clock is not None and clock.num_workers != self.num_workers:
+            self._clear(clock.num_workers, clock.prefetch_factor)
+            self.epochs = 1
 
     @property
     def total_s(self) -> float:
         """Seconds that the training spent on this loader and on no other."""
         return self.first_wait_s + self.waiting_s + self.stepping_s - self.others_s
-
-    @property
-    def steps_s(self) -> list[float]:
-        """Seconds of the latest steps."""
-        return [step.seconds for step in self._steps]
 
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
@@ -129,11 +166,11 @@ class LoaderRecord:
     def ask(self) -> None:
         """Record that the training asks for a batch, after the end of the step."""
         self.phase = "waiting"
-        self.asked_at = time.perf_counter()
+        self._asked_at = time.perf_counter()
 
     def hand(self, batch: Any, copied_s: float) -> float:
         """Record that the training gets a batch, copied to the device in `copied_s`; return the wait."""
-        wait_s = time.perf_counter() - self.asked_at
+        wait_s = time.perf_counter() - self._asked_at
         if self.is_first:
             self.first_wait_s += wait_s
         else:
@@ -183,24 +220,17 @@ class LoaderRecord:
         """Return the measurements; `logs` are those of the workers."""
         logs = logs if self.num_workers else [self.log]
         work = LoadTimes(**{name: sum(log.sums[name] for log in logs) for name in WorkerLog().sums})
-        steps_s = self.steps_s
+        steps_s = [step.seconds for step in self._steps]
         warm = warmup_steps(steps_s)
         # The busiest worker may be another process in each epoch.
         lives = max(1, round(len(logs) / max(1, self.num_workers)))
         steps = list(self._steps)[warm:]
         return TrainingMeasurements(
             machine=machine,
-            num_workers=self.num_workers,
-            prefetch_factor=self.prefetch_factor,
+            **{name: getattr(self, name) for name in _COUNTED},
             batch_size=self.settings.batch_size or _size_of_batches(work),
-            batches=self.batches,
-            batch_bytes=self.batch_bytes,
             epochs=max(1, self.epochs),
             epoch_batches=self.settings.epoch_batches,
-            first_wait_s=self.first_wait_s,
-            waits=self.waits,
-            waiting_s=self.waiting_s,
-            copying_s=self.copying_s,
             steps=len(steps),
             stepping_s=sum(steps_s[warm:]),
             step_cpu_s=sum(step.cpu_s for step in steps),
@@ -216,6 +246,9 @@ class LoaderRecord:
             loading=_as_sampled(list(log.seen.items()) for log in logs),
             training=_as_sampled(step.seen for step in steps),
             role=self.role(),
+            device=self.settings.device_type,
+            encoding=encoding_of(self.settings.dataset),
+            folder=folder_of(self.settings.dataset) or "FOLDER",
             is_fastload=self.settings.is_fastload,
             pin_memory=bool(self.settings.options["pin_memory"]),
             persistent_workers=bool(self.settings.options["persistent_workers"]) and not self.is_recreated,
@@ -243,8 +276,7 @@ def _size_of_batches(work: LoadTimes) -> int | None:
 def _as_sampled(parts: Iterable[Seen]) -> tuple[Sampled, ...]:
     """Return the sums by (category, place), the longest first."""
     total: dict[tuple[str, str], float] = defaultdict(float)
-    for part in parts:
-        for key, seconds in part:
-            total[key] += seconds
-    ordered = sorted(total.items(), key=lambda item: -item[1])
-    return tuple(Sampled(category, place, taken) for (category, place), taken in ordered)  # type: ignore[arg-type]
+    for key, seconds in itertools.chain.from_iterable(parts):
+        total[key] += seconds
+    sampled = (Sampled(*key, seconds) for key, seconds in total.items())  # type: ignore[arg-type]
+    return tuple(sorted(sampled, key=lambda one: -one.seconds))

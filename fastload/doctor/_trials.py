@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate, defau
 
 from fastload.datasets.folder import FolderDataset
 from fastload.datasets.packed import PackedDataset
-from fastload.doctor._dataset_files import DataFiles, count_of, drop_pages, parts_of
+from fastload.doctor._dataset_files import count_of, drop_pages, files_of, parts_of
 from fastload.doctor._machine import process_cpu_s
 from fastload.doctor._record import LoaderSettings
 from fastload.doctor._torch import end_workers
@@ -27,6 +27,7 @@ from fastload.doctor._workers import count_in
 from fastload.doctor.findings import LoaderTrial
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.packing.job import pack
+from fastload.system.page_cache import can_drop
 from fastload.system.signals import deferred_signals
 
 MOST_TRIAL_S, LEAST_TRIAL_S = 1.0, 0.3
@@ -53,19 +54,20 @@ class Trials:
 
     settings: LoaderSettings
     num_workers: int
-    files: DataFiles
     folder: Path
     watched_s: float
     encode: str = ""
     has_counterpart: bool = True
 
     def __post_init__(self) -> None:
+        self.files = files_of(self.settings.dataset)
         self._trial_s = min(MOST_TRIAL_S, max(LEAST_TRIAL_S, self.watched_s / 4))
         self._ends_at = time.perf_counter() + _MOST_S
         self._batches = _batches_of(self.settings)
 
     @functools.cached_property
     def _compiled(self) -> Any:
+        # Late, because fastload's datasets let the C library keep freed memory, with which others are faster.
         return _compiled(self.settings.dataset)
 
     def tried(self, name: str, **changes: Any) -> list[LoaderTrial]:
@@ -79,7 +81,7 @@ class Trials:
     def with_workers(self, number: int, is_cold: bool) -> list[LoaderTrial]:
         """Measure it with another number of workers; a cold trial reads from the disk, or is left out."""
         if is_cold:
-            if len(self.files.paths) < count_of(self.settings.dataset) or not hasattr(os, "posix_fadvise"):
+            if len(self.files.paths) < count_of(self.settings.dataset) or not can_drop():
                 return []
             drop_pages(self.files)
         return self.tried("workers", workers=number)

@@ -24,9 +24,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from fastload.doctor._categories import Stack
-from fastload.doctor._dataset_files import count_of
 from fastload.doctor._profile import Sampler
-from fastload.doctor._record import LoaderRecord, LoaderSettings, Readings
+from fastload.doctor._record import LoaderRecord
 from fastload.doctor._sync import SyncWatch
 from fastload.doctor._torch import BaseIterator, end_workers, worker_module
 from fastload.doctor._workers import WorkerLog, noting_fetches, watched_loop
@@ -41,48 +40,6 @@ _OWN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 
 class Enough(KeyboardInterrupt):
     """Ends a training that has been watched for the requested time."""
-
-
-class _Watched:
-    """A loader, with a record for each number of workers, because fastload's loader changes it by itself."""
-
-    def __init__(self, name: str, loader: DataLoader[Any], place: Any, readings: Readings) -> None:
-        self.settings = LoaderSettings(loader)
-        self.place = place
-        self._make_record = functools.partial(LoaderRecord, name, self.settings, readings=readings)
-        self.record = self._make_record(self.settings.options["num_workers"])
-        self.records = {self.record.num_workers: self.record}
-        self.loader = weakref.ref(loader)
-        self.iterator: weakref.ref[Any] | None = None
-
-    def is_followed_by(self, loader: DataLoader[Any], place: Any) -> bool:
-        """Return whether this loader is gone and another is like it, for its data or at its place."""
-        options, number = self.settings.options, getattr(loader, "num_workers", None)
-        own, other = self.settings.dataset, loader.dataset
-        return (
-            self.loader() is None
-            and (own is other or self.place == place)
-            and self.settings.kind is type(loader)
-            and (options["batch_size"], options["num_workers"]) == (loader.batch_size, number)
-            and (own is other or (type(own) is type(other) and count_of(own) == count_of(other)))
-        )
-
-    def clock(self, iterator: Any) -> Any:
-        """Return the clock of a fastload iterator; None for others."""
-        return getattr(iterator, "clock", None) if self.settings.is_fastload else None
-
-    def record_of(self, iterator: Any) -> LoaderRecord:
-        """Return the record of the number of workers that an iterator has now."""
-        clock = self.clock(iterator)
-        if clock is not None and clock.num_workers != self.record.num_workers:
-            before, workers = self.record, clock.num_workers
-            self.record = self.records.get(workers) or self._make_record(workers)
-            self.records[workers] = self.record
-            self.record.prefetch_factor = clock.prefetch_factor
-            self.record.asked_at = before.asked_at
-            self.record.epochs += 1
-            before.phase = "outside"
-        return self.record
 
 
 class Watcher:
@@ -102,9 +59,9 @@ class Watcher:
         self._thread = threading.get_ident()
         self._process = os.getpid()
         # Weak, so that a loader that the training drops ends its workers.
-        self._by_iterator: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
-        self._by_loader: weakref.WeakKeyDictionary[Any, _Watched] = weakref.WeakKeyDictionary()
-        self._watched: list[_Watched] = []
+        self._by_iterator: weakref.WeakKeyDictionary[Any, LoaderRecord] = weakref.WeakKeyDictionary()
+        self._by_loader: weakref.WeakKeyDictionary[Any, LoaderRecord] = weakref.WeakKeyDictionary()
+        self.records: list[LoaderRecord] = []
         self._current: LoaderRecord | None = None
         # The two latest batches. A script frees a batch when it has the next one, and so within a step,
         # although the time for that depends on the loader.
@@ -139,11 +96,6 @@ class Watcher:
             self._batches.clear()
             for iterator in list(self._by_iterator):
                 end_workers(iterator)
-
-    @property
-    def records(self) -> list[LoaderRecord]:
-        """The record of each loader, with the number of workers that returned most batches."""
-        return [max(each.records.values(), key=lambda record: record.batches) for each in self._watched]
 
     def logs_of(self, record: LoaderRecord) -> list[WorkerLog]:
         """Return the logs of a loader's workers so far."""
@@ -183,43 +135,43 @@ class Watcher:
         """Create a loader's iterator; `_get_iterator` is called by `__iter__` or directly."""
         if not self._is_watched():
             return original(loader)
-        watched = self._by_loader.get(loader) or self._watch(loader)
-        if watched.record.phase == "starting":
+        record = self._by_loader.get(loader) or self._watch(loader)
+        if record.phase == "starting":
             iterator = original(loader)
         else:
             # Time before an epoch, and a validation, belong to no step.
             self._close_steps()
-            with watched.record.starting(), self._watching_workers(watched.record):
+            with record.starting(), self._watching_workers(record):
                 iterator = original(loader)
         with contextlib.suppress(TypeError):  # An object without weak references is not watched.
-            self._by_iterator[iterator] = watched
+            self._by_iterator[iterator] = record
             # An iterator that the script drops has no further step.
-            watched.iterator = weakref.ref(iterator, lambda _: watched.record.close_step())
+            record.iterator = weakref.ref(iterator, lambda _: record.close_step())
         return iterator
 
-    def _watch(self, loader: DataLoader[Any]) -> _Watched:
+    def _watch(self, loader: DataLoader[Any]) -> LoaderRecord:
         """Watch a new loader; one that replaces another, as in each epoch, continues its record."""
         place = tuple((frame.f_code, line) for frame, line in traceback.walk_stack(sys._getframe()))
-        found = next((each for each in self._watched if each.is_followed_by(loader, place)), None)
-        if found is None:
-            found = _Watched(f"loader{len(self._watched)}", loader, place, self._readings)
-            self._watched.append(found)
+        record = next((each for each in self.records if each.is_followed_by(loader, place)), None)
+        if record is None:
+            record = LoaderRecord(f"loader{len(self.records)}", loader, place, self._readings)
+            self.records.append(record)
         else:
-            found.record.is_recreated = True
-        found.loader = weakref.ref(loader)
-        self._by_loader[loader] = found
-        return found
+            record.is_recreated = True
+            record.loader = weakref.ref(loader)
+        self._by_loader[loader] = record
+        return record
 
     def _next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
-        watched = self._by_iterator.get(iterator)
-        if watched is None or not self._is_watched():
+        record = self._by_iterator.get(iterator)
+        if record is None or not self._is_watched():
             return original(iterator)
-        record = self._current = watched.record
+        self._current = record
         record.close_step()
         if self._begun_at is None and not record.is_first:
             self._begun_at = time.perf_counter()
         self._stop_if_enough()
-        clock = watched.clock(iterator)
+        clock = record.clock(iterator)
         copied_s = 0.0 if clock is None else clock.copying_s
         record.ask()
         if len(self._batches) == 2:
@@ -230,20 +182,20 @@ class Watcher:
         except BaseException:
             record.phase = "outside"
             raise
-        record = self._current = watched.record_of(iterator)
+        record.follow(record.clock(iterator))
         if not record.settings.device:
             self._batches.append(batch)
         wait_s = record.hand(batch, 0.0 if clock is None else clock.copying_s - copied_s)
-        for other in self._watched:
-            if other is not watched and other.record.phase == "stepping":
-                other.record.others_s += wait_s
+        for other in self.records:
+            if other is not record and other.phase == "stepping":
+                other.others_s += wait_s
         self.batches += 1
         self._latest_at = time.perf_counter()
         return batch
 
     def _close_steps(self) -> None:
-        for watched in self._watched:
-            watched.record.close_step()
+        for record in self.records:
+            record.close_step()
 
     def _stop_if_enough(self) -> None:
         begun_at = math.inf if self._begun_at is None else self._begun_at

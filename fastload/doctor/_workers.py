@@ -18,7 +18,6 @@ from fastload.doctor._torch import FETCH_FILE, FETCHERS, worker_loop
 from fastload.loader.clock import LoadTimes
 from fastload.system.patching import patched
 
-_MOST_PLACES = 200
 _SAVE_EACH_S = 0.25
 
 
@@ -33,9 +32,10 @@ class WorkerLog:
         """Record a stack sample if the thread is making a batch."""
         begin = next((place for place, frame in enumerate(stack) if frame.file == FETCH_FILE), None)
         if begin is not None:
-            key = loading_category(stack[begin:]), users_line(stack[begin:])
-            if key in self.seen or len(self.seen) < _MOST_PLACES:
-                self.seen[key] += seconds
+            category = loading_category(stack[begin:])
+            self.seen[category, users_line(stack[begin:])] += seconds
+            if category == "collate":
+                self.add(collate_s=seconds)
 
     def add(self, **seconds: float) -> None:
         """Add to the sums."""
@@ -70,8 +70,7 @@ def noting_fetches(current: Callable[[], WorkerLog | None], delayed_s: Callable[
             if log is None:
                 return original(self, possibly_batched_index)
             before = time.perf_counter(), time.thread_time(), delayed_s()
-            with _collating_timed(self, log):
-                batch = original(self, possibly_batched_index)
+            batch = original(self, possibly_batched_index)
             log.add(
                 batches=1,
                 samples=count_in(possibly_batched_index),
@@ -84,24 +83,6 @@ def noting_fetches(current: Callable[[], WorkerLog | None], delayed_s: Callable[
         return fetch_noted
 
     with patched(*((kind, "fetch", noted(kind.fetch)) for kind in FETCHERS)):
-        yield
-
-
-@contextlib.contextmanager
-def _collating_timed(fetcher: Any, log: WorkerLog) -> Iterator[None]:
-    """Record the time of a fetcher's `collate_fn`, except fastload's own, which loads samples too."""
-    collate = fetcher.collate_fn
-    if type(collate).__module__.startswith("fastload."):
-        yield
-        return
-
-    def timed(samples: Any) -> Any:
-        began = time.perf_counter()
-        batch = collate(samples)
-        log.add(collate_s=time.perf_counter() - began)
-        return batch
-
-    with patched((fetcher, "collate_fn", timed)):
         yield
 
 

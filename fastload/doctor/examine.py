@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
-from fastload.doctor._dataset_files import count_of, encoding_of, files_of, folder_of, storage_of
+from fastload.doctor._dataset_files import count_of, storage_of
 from fastload.doctor._evidence import ran_out_of
 from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
-from fastload.doctor._machine import BusyWatch, gpu_in_use, gpu_share, reading_gpus
+from fastload.doctor._machine import BusyWatch, gpu_share, reading_gpu
 from fastload.doctor._rates import loading_work
 from fastload.doctor._record import LoaderRecord
 from fastload.doctor._sync import SyncWatch
 from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Watcher
-from fastload.doctor.findings import Diagnosis, TrainingMeasurements
+from fastload.doctor.findings import Diagnosis, LoaderTrial, MachineState, TrainingMeasurements
 from fastload.doctor.ranks import RankComparison, RankTimes, compare
-from fastload.doctor.script import Ending, HardExit, Script, local_rank, run_script
+from fastload.system.cpus import local_rank
+from fastload.system.script import Ending, HardExit, Script, run_script
 from fastload.system.units import format_count
 
 # Changes are tried on the main loader, and on others whose waits take more than this share of the time.
@@ -39,6 +38,26 @@ class Examination:
     measured: TrainingMeasurements
     diagnosis: Diagnosis
     number: int = 0
+
+
+@dataclass
+class ExaminedLoader:
+    """The measurements of a loader, to which its trials are added; None: nothing is tried."""
+
+    measured: TrainingMeasurements
+    trials: Trials | None
+
+    def add(self, trials: Iterable[LoaderTrial]) -> None:
+        """Add trials to the measurements."""
+        self.measured = replace(self.measured, trials=(*self.measured.trials, *trials))
+
+
+@dataclass
+class _Loader(ExaminedLoader):
+    """A loader of a script, with its place among the script's loaders."""
+
+    record: LoaderRecord
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,57 +116,32 @@ def examine_script(
     with tempfile.TemporaryDirectory(prefix="fastload-doctor-", ignore_cleanup_errors=True) as root:
         folder = Path(root)
         watcher = Watcher(folder, steps, seconds, script.code.co_filename)
-        with watcher.watching(), reading_gpus() as gpus:
+        with watcher.watching(), reading_gpu() as readings:
             ending = run_script(script)
         # Not judged by the exception, which a framework may have replaced.
         was_cut = watcher.was_cut
-        machine = busy.state()
-        busy_gpu = gpu_share(gpus, watcher.span, gpu_in_use())
-        records = [record for record in watcher.records if record.batches]
-        if not records and ran_out_of(ending.text) and not was_cut:
-            records = watcher.records[:1]  # this loader's settings are the cause
-        has_training = any(record.role() == "training" for record in records)
-        found = []
-        for record in records:
-            measured = replace(
-                record.measured(watcher.logs_of(record), machine),
-                # A loader without optimizer steps beside one with them is evaluation.
-                role="evaluation" if has_training and not record.trained else record.role(),
-                device=_device(record),
-                encoding=encoding_of(record.settings.dataset),
-                folder=folder_of(record.settings.dataset) or "FOLDER",
-                command=command,
-                gpu_share=busy_gpu,
-                was_cut=was_cut,
-                error="" if was_cut else ending.text,
+        error = "" if was_cut else ending.text
+        share = gpu_share(readings, watcher.span)
+        loaders = _loaders(watcher, busy.state(), error)
+        for each in loaders:
+            each.measured = replace(
+                each.measured, command=command, gpu_share=share, was_cut=was_cut, error=error
             )
-            found.append((record, measured))
-        found.sort(key=lambda each: (each[1].role == "evaluation", -each[0].total_s))
         own, slowest, ranks = local_rank(), 0, None
         if (exchange := watcher.sync.exchange) is not None:
-            has_failed = bool(ending.text) and not was_cut
-            most_s = 0.0 if has_failed else _MOST_WAIT_S
-            own, ranks = exchange.rank, _compared(watcher.sync, [each for _, each in found], most_s)
+            most_s = 0.0 if error else _MOST_WAIT_S
+            own, ranks = exchange.rank, _compared(watcher.sync, [each.measured for each in loaders], most_s)
         if ranks is not None:
-            found[0] = found[0][0], ranks.measured_on(own, found[0][1])
+            loaders[0].measured = ranks.measured_on(own, loaders[0].measured)
             slowest = ranks.slowest or 0
         # Changes are tried on one rank.
-        if found and own == slowest:
+        if loaders and own == slowest:
             on_trials()
-            all_s = sum(record.total_s for record, _ in found)
-            tried: dict[int, Trials] = {}
-            for place, (record, measured) in enumerate(found):
-                if measured.batches and (place == 0 or measured.waited_s > _LONG_WAITS * all_s):
-                    tried[place] = trials = _trials(record, folder / f"trials{place}")
-                    store = storage_of(trials.files, count_of(record.settings.dataset))
-                    found[place] = record, replace(measured, store=store)
-            for add in TRIALS:
-                for place, trials in tried.items():
-                    record, measured = found[place]
-                    found[place] = record, add(measured, trials)
+            _add_trials(loaders, folder)
+            try_changes(loaders)
         examinations = tuple(
-            Examination(_name(record), measured, diagnose(measured), watcher.records.index(record))
-            for record, measured in found
+            Examination(_name(each.record), each.measured, diagnose(each.measured), each.number)
+            for each in loaders
         )
         if slowest and exchange is not None:
             if own == slowest:
@@ -157,6 +151,22 @@ def examine_script(
                 examinations = arrived.get(slowest, examinations)
     notes = tuple(_notes(ending, was_cut, watcher.batches))
     return ScriptReport(examinations, ending, was_cut, watcher.batches, notes, own, ranks)
+
+
+def _loaders(watcher: Watcher, machine: MachineState, error: str) -> list[_Loader]:
+    """Return the loaders, training before evaluation, then by the time spent on them."""
+    records = [record for record in watcher.records if record.batches]
+    if not records and ran_out_of(error):
+        records = watcher.records[:1]  # this loader's settings are the cause
+    has_training = any(record.role() == "training" for record in records)
+    loaders = []
+    for record in records:
+        measured = record.measured(watcher.logs_of(record), machine)
+        # A loader without optimizer steps beside one with them is evaluation.
+        if has_training and not record.trained:
+            measured = replace(measured, role="evaluation")
+        loaders.append(_Loader(measured, None, record, watcher.records.index(record)))
+    return sorted(loaders, key=lambda each: (each.measured.role == "evaluation", -each.record.total_s))
 
 
 def _compared(
@@ -174,47 +184,44 @@ def _compared(
     return compare(times, sync.gradient_bytes, sorted(missing))
 
 
-def _trials(record: LoaderRecord, folder: Path) -> Trials:
-    files = files_of(record.settings.dataset)
-    return Trials(record.settings, record.num_workers, files, folder, record.total_s)
+def _add_trials(loaders: Sequence[_Loader], folder: Path) -> None:
+    """Prepare trials of the main loader, and of others that the script waits for."""
+    all_s = sum(each.record.total_s for each in loaders)
+    for place, each in enumerate(loaders):
+        record, measured = each.record, each.measured
+        if measured.batches and (place == 0 or measured.waited_s > _LONG_WAITS * all_s):
+            each.trials = Trials(
+                record.settings, record.num_workers, folder / f"trials{place}", record.total_s
+            )
+            store = storage_of(each.trials.files, count_of(record.settings.dataset))
+            each.measured = replace(measured, store=store)
 
 
-def _with_own_trials(measured: TrainingMeasurements, trials: Trials) -> TrainingMeasurements:
-    """Add trials of the user's own loader: as it is, with files in memory, with other numbers of workers."""
-    if measured.num_workers:
-        measured = replace(measured, trials=tuple(trials.tried("same")))
-    kinds, made = _kinds(measured), list(measured.trials)
-    if "cache" in kinds:
-        made += trials.cached()
-    if "workers" in kinds:
-        for number in workers_to_try(measured):
-            made += trials.with_workers(number, is_cold="cache" in kinds)
-    return replace(measured, trials=tuple(made))
+def try_changes(loaders: Sequence[ExaminedLoader]) -> None:
+    """Add trials to the measurements of loaders: of the loader itself, then of fastload's.
 
-
-def _with_fastload_trials(measured: TrainingMeasurements, trials: Trials) -> TrainingMeasurements:
-    """Add trials of fastload's loader and datasets."""
-    kinds, made = _kinds(measured), list(measured.trials)
-    if "one line" in kinds:
-        made += trials.one_line()
-    if "files" in kinds:
-        made += trials.from_files()
-    return replace(measured, trials=tuple(made))
+    fastload's come last, for all loaders, because they make the C library keep freed memory in this process,
+    with which any loader is faster.
+    """
+    tried = [(each, each.trials) for each in loaders if each.trials is not None]
+    for each, trials in tried:
+        if each.measured.num_workers:
+            each.add(trials.tried("same"))
+        kinds = _kinds(each.measured)
+        if "cache" in kinds:
+            each.add(trials.cached())
+        for number in workers_to_try(each.measured) if "workers" in kinds else ():
+            each.add(trials.with_workers(number, is_cold="cache" in kinds))
+    for each, trials in tried:
+        kinds = _kinds(each.measured)
+        if "one line" in kinds:
+            each.add(trials.one_line())
+        if "files" in kinds:
+            each.add(trials.from_files())
 
 
 def _kinds(measured: TrainingMeasurements) -> Sequence[str]:
     return trials_to_make(measured, loading_work(measured), diagnose(measured).verdict)
-
-
-TRIALS = _with_own_trials, _with_fastload_trials
-"""Add trials to the measurements of a loader. fastload's come last, for all loaders, because they make the C
-library keep freed memory in this process, with which any loader is faster."""
-
-
-def _device(record: LoaderRecord) -> str:
-    if record.settings.device:
-        return torch.device(record.settings.device).type
-    return "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
 
 
 def _name(record: LoaderRecord) -> str:

@@ -16,7 +16,6 @@ Verdict = Literal[
     "storage",
     "decoding",
     "transforms",
-    "preparing",
     "transport",
     "copy",
     "model",
@@ -24,9 +23,8 @@ Verdict = Literal[
     "main thread",
     "little",
 ]
-"""The main cause. `preparing` is decoding or transforms where these cannot be told apart, `transport` is
-collating and moving batches, `copy` goes to the device, `network` synchronises gradients, `main thread` is
-logging and the like."""
+"""The main cause. `transport` is collating and moving batches, `copy` goes to the device, `network`
+synchronises gradients, `main thread` is logging and the like."""
 
 Side = Literal["loading", "training step", "balanced"]
 Role = Literal["training", "evaluation", "unknown"]
@@ -211,14 +209,14 @@ class Fix:
     """A change that would help; `kind` is a stable name.
 
     `gain` is the training's throughput with the fix divided by the present one, where 10 stands for 10 or
-    more; None if not measured.
-    `arguments` are those of the DataLoader that apply it, for `--try`; empty if the script has to change.
+    more; None if not measured. `arguments` are those of the DataLoader that apply it, for `--try`; empty if
+    the script has to change.
     """
 
     kind: str
     action: str
-    gain: float | None
     why: str
+    gain: float | None = None
     arguments: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -15,13 +15,13 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
 from fastload.datasets.packed import PackedDataset
-from fastload.doctor._dataset_files import drop_pages, encoding_of, files_of, storage_of
+from fastload.doctor._dataset_files import drop_pages, files_of, storage_of
 from fastload.doctor._evidence import CAUSES, fits_page_cache, rate_text
 from fastload.doctor._judge import LEAST_S, diagnose
 from fastload.doctor._machine import BusyWatch
 from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Enough, Watcher
-from fastload.doctor.examine import TRIALS, Examination
+from fastload.doctor.examine import Examination, ExaminedLoader, try_changes
 from fastload.doctor.findings import Diagnosis, Fix, TrainingMeasurements
 from fastload.errors import SourceError
 from fastload.images.decode import decode
@@ -70,16 +70,14 @@ class _Images(Dataset[Any]):
 
 
 @dataclass
-class _Split:
-    """A dataset or a split of it: its measurements, to which trials are added, and errors of its samples."""
+class _Split(ExaminedLoader):
+    """The loader of a dataset or of a split, and the errors of samples that cannot be read."""
 
     name: str
     samples: int
     is_warm: bool
     readable: int
     damage: list[str]
-    measured: TrainingMeasurements
-    trials: Trials
     notes: tuple[str, ...] = ()
 
     def diagnosis(self) -> Diagnosis:
@@ -89,7 +87,7 @@ class _Split:
             return found
         count = f"{len(self.damage)} of {self.readable + len(self.damage)}"
         action = f"replace the damaged or missing samples: {count} cannot be read"
-        fix = Fix("damage", action, None, f"a training ends at the first: {self.damage[0]}")
+        fix = Fix("damage", action, f"a training ends at the first: {self.damage[0]}")
         return replace(found, fixes=(fix, *found.fixes))
 
 
@@ -104,11 +102,8 @@ def examine_data(path: Path | str, step: Step = lambda label, done, total: None)
             splits = [_watched_remote(str(path), step, folder / "remote")]
         else:
             splits = _watched_splits(Path(path), step, folder)
-        for add in TRIALS:
-            for split in splits:
-                # Where loading does not matter, nothing can be gained by a change.
-                if split.diagnosis().verdict != "little":
-                    split.measured = add(split.measured, split.trials)
+        # Where loading does not matter, nothing can be gained by a change.
+        try_changes([split for split in splits if split.diagnosis().verdict != "little"])
         return [Examination(split.name, split.measured, split.diagnosis()) for split in splits]
 
 
@@ -215,14 +210,13 @@ def _watched(
         epoch_batches=-(-samples // size),
         was_cut=True,
         warmup_steps=0,
-        encoding=encoding_of(dataset),
         store=store,
         folder=name if source is None else source.name,
     )
     # FolderDataset has labels, but no columns or annotations.
     has_counterpart = source is None or source.kind in ("folder", "flat")
-    trials = Trials(record.settings, workers, files, folder / "trials", _WATCHED_S, encode, has_counterpart)
-    return _Split(name, samples, is_warm, len(readable), damage, measured, trials)
+    trials = Trials(record.settings, workers, folder / "trials", _WATCHED_S, encode, has_counterpart)
+    return _Split(measured, trials, name, samples, is_warm, len(readable), damage)
 
 
 def _readable(dataset: Any, indices: range) -> tuple[list[int], int, list[str]]:

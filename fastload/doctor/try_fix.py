@@ -20,9 +20,9 @@ from fastload.doctor._machine import BusyWatch
 from fastload.doctor._watch import Watcher
 from fastload.doctor.examine import ScriptReport
 from fastload.doctor.findings import Fix
-from fastload.doctor.script import find, run_script
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.system.patching import patched
+from fastload.system.script import find, run_script
 
 # torch refuses these arguments if there are no workers.
 _OF_WORKERS = ("prefetch_factor", "multiprocessing_context", "persistent_workers", "timeout")
@@ -30,23 +30,17 @@ _OF_WORKERS = ("prefetch_factor", "multiprocessing_context", "persistent_workers
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The throughputs of both runs, with the start of workers; `after_per_s` is 0 if there were no batches.
-
-    `skipped` is a better fix that needs a change to the code, if there is one.
-    """
+    """The throughputs of both runs, with the start of workers; `after_per_s` is 0 without batches."""
 
     fix: Fix
     before_per_s: float
     after_per_s: float
     unit: str
     batches: int
-    skipped: Fix | None
     error: str
 
     def __str__(self) -> str:
         lines = [f"Tried for {self.batches:,} batches: {self.fix.action}"]
-        if self.skipped is not None:
-            lines.insert(0, f"The first fix needs a change to the code: {self.skipped.action}")
         if not self.after_per_s or not self.before_per_s:
             return "\n".join([*lines, f"  There was nothing to measure. {self.error}".rstrip()])
         lines += [
@@ -61,16 +55,13 @@ def try_first_fix(
     report: ScriptReport, path: str, is_module: bool, arguments: Sequence[str]
 ) -> Attempt | str:
     """Run the script again with the longest waits' first fix of arguments alone; or return why not."""
-    if not report.examinations:
-        return "There is nothing to try: no batch was loaded."
     by_waits = sorted(report.examinations, key=lambda part: -part.measured.waited_s)
     found = [(part, fix) for part in by_waits for fix in part.diagnosis.fixes]
     if not found:
         return "There is nothing to try: no fix was found."
     main, fix = next((each for each in found if each[1].arguments), found[0])
-    fixes = main.diagnosis.fixes
     if not fix.arguments:
-        return f"No fix can be tried without a change to the code; the first is: {fixes[0].action}"
+        return f"No fix can be tried without a change to the code; the first is: {fix.action}"
     after: dict[str, Any] = {"samples_per_s": 0.0, "error": "It ended before its throughput was known."}
     with tempfile.TemporaryDirectory(prefix="fastload-doctor-", ignore_cleanup_errors=True) as folder:
         content = {
@@ -84,15 +75,8 @@ def try_first_fix(
         subprocess.run([sys.executable, "-m", "fastload.doctor.try_fix", json.dumps(content)], check=False)
         with contextlib.suppress(OSError, ValueError):
             after = json.loads(Path(folder, "result.json").read_text(encoding="utf-8"))
-    return Attempt(
-        fix,
-        main.measured.overall_per_s,
-        after["samples_per_s"],
-        main.measured.unit,
-        report.batches,
-        None if fix is fixes[0] else fixes[0],
-        after["error"],
-    )
+    before_per_s, unit = main.measured.overall_per_s, main.measured.unit
+    return Attempt(fix, before_per_s, after["samples_per_s"], unit, report.batches, after["error"])
 
 
 def changed_loaders(changes: dict[str, Any], dataset: str) -> contextlib.AbstractContextManager[None]:

@@ -1,1 +1,1 @@
-"""Readings of this machine: CPUs, memory, disks, GPUs, and the limits that containers set."""
+"""Readings of this machine (CPUs, memory, disks, limits of containers), its signals, and running a script."""

@@ -70,6 +70,12 @@ def local_ranks(environ: Mapping[str, str] = os.environ) -> int:
     return 1
 
 
+def local_rank() -> int:
+    """Return the process's rank on its machine, as torchrun sets it; 0 for a single process."""
+    text = os.environ.get("LOCAL_RANK", "")
+    return int(text) if text.isdigit() else 0
+
+
 def cpu_name(cpuinfo: Path = _CPUINFO) -> str:
     """Return the name of the CPU model."""
     found = re.search(r"^model name\s*: (.+)$", read_text(cpuinfo), re.MULTILINE)

@@ -9,7 +9,7 @@ import venv
 
 import pytest
 
-from fastload.doctor.script import find
+from fastload.system.script import find
 from tests import commands
 from tests.datasets.reference import folder_of
 

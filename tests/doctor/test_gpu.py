@@ -1,4 +1,4 @@
-"""The doctor on a real GPU: NVML's readings, and a whole training."""
+"""The doctor on a real GPU: its utilisation, and a whole training."""
 
 import json
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from fastload.doctor._machine import gpu_in_use, gpu_share, reading_gpus
+from fastload.doctor._machine import gpu_share, reading_gpu
 from tests.commands import run
 from tests.tools import NEEDS_CUDA
 
@@ -37,10 +37,10 @@ if __name__ == "__main__":
 def test_a_busy_gpu_is_read_as_busy():
     rows = torch.ones(4000, 4000, device="cuda")
     begin = time.perf_counter()
-    with reading_gpus(each_s=0.05) as readings:
+    with reading_gpu(each_s=0.05) as readings:
         while time.perf_counter() - begin < 3:
             (rows @ rows).sum().item()
-    assert 0 < gpu_share(readings, (begin, time.perf_counter()), gpu_in_use()) <= 1
+    assert 0 < gpu_share(readings, (begin, time.perf_counter())) <= 1
 
 
 def test_a_training_on_a_gpu_is_examined_whole(tmp_path):

@@ -9,7 +9,6 @@ import textwrap
 
 import pytest
 
-from fastload.doctor.script import find
 from tests.commands import run, run_python
 from tests.doctor.situations import make_photos
 
@@ -54,14 +53,6 @@ def test_arguments_name_and_folder_are_those_of_python(script):
     assert done.returncode == 0, done.stderr
     assert "['--epochs', '3', '-x'] __main__ True beside True" in done.stdout
     assert "nothing to judge" in done.stdout
-
-
-def test_annotations_are_evaluated_as_by_python(tmp_path):
-    path = tmp_path / "train.py"
-    path.write_text("def train(epochs: int): ...\nkinds = train.__annotations__\n")
-    names = {}
-    exec(find(str(path), False, []).code, names)
-    assert names["kinds"] == {"epochs": int}
 
 
 @pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.soak), 2])
@@ -223,27 +214,6 @@ def test_packed_data_without_a_readable_record_is_reported(tmp_path):
     assert done.returncode == 2
     assert done.stderr.startswith("fastload: ")
     assert "Traceback" not in done.stderr
-
-
-def test_a_command_beside_python_is_found_without_its_environment(tmp_path, monkeypatch):
-    (tmp_path / "train-it").write_text("#!python\nprint(1)\n")
-    (tmp_path / "train-it").chmod(0o755)
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    assert find("train-it", False, []).argv == [str(tmp_path / "train-it")]
-
-
-def test_the_command_of_a_script_or_module_can_be_pasted(script, monkeypatch):
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    path = script("")
-    assert find(str(path), False, ["--name", "my run"]).command == f"{path} --name 'my run'"
-    assert find("json.tool", True, ["--indent"]).command == "-m json.tool --indent"
-    assert find("ensurepip", True, []).command == "-m ensurepip"
-    assert find("python", False, [str(path), "--fast"]).command == f"{path} --fast"
-    assert find("python3", False, ["-m", "ensurepip"]).command == "-m ensurepip"
-    monkeypatch.setenv("PATH", str(path.parent))
-    path.chmod(0o755)
-    assert find(path.name, False, ["train"]).command == f"{path} train"
 
 
 def test_a_module_is_run_as_python_does(script, tmp_path):

@@ -9,7 +9,6 @@ from fastload.doctor._fixes import trials_to_make
 from fastload.doctor._judge import diagnose
 from fastload.doctor._rates import loading_work, rates_of
 from fastload.doctor.findings import DataStorage, Sampled
-from fastload.loader.clock import LoadTimes
 from tests.doctor.test_judge import MACHINE, seen, training, trial
 
 
@@ -52,11 +51,6 @@ def cached(size_bytes):
         trials=(trial("cache", 0, 5000.0),),
     )
     return [fix.action for fix in diagnose(measured).fixes]
-
-
-def collating(share):
-    """A training whose loading calls the collate_fn for this share of its time."""
-    return training(work=LoadTimes(100, 3200, 8.0, 8.0, 0.0, 8.0 * share))
 
 
 def in_places(*seconds):
@@ -108,7 +102,6 @@ SITUATIONS = {
         rates_of(training(2, wait_s=0.08, busy_s=9.0, trials=(trial(rate=each),))).loading
         for each in (430.0, 711.0)
     ],
-    "_ALL_COLLATING": lambda: [loading_work(collating(share)) for share in (0.8, 0.97)],
     "_FEW_STEPS": lambda: doubts(*(training(steps=each) for each in (3, 6))),
 }
 MODULES = (_judge, _fixes, _evidence, _rates)

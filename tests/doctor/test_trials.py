@@ -1,6 +1,7 @@
 """Trials: the user's own loader created again, and its files packed."""
 
 import signal
+from dataclasses import replace
 
 import pytest
 from torch.utils.data import DataLoader, Subset
@@ -25,7 +26,7 @@ def trials(dataset, tmp_path):
     def make(workers=0, loader_dataset=None, **options):
         loader = DataLoader(loader_dataset or dataset, 4, num_workers=workers, **options)
         (tmp_path / "work").mkdir()
-        return Trials(LoaderSettings(loader), workers, files_of(loader.dataset), tmp_path / "work", 1.0)
+        return Trials(LoaderSettings(loader), workers, tmp_path / "work", 1.0)
 
     return make
 
@@ -117,7 +118,6 @@ def test_an_image_folder_is_compiled_rather_than_replaced(trials, tmp_path):
 def test_what_is_compiled_already_is_not_tried_again(trials, dataset):
     dataset.transform = torchvision_augment()
     loader = fastload.DataLoader(dataset, 4, num_workers=1, compile=True)
-    made = trials(1)
-    made.settings = LoaderSettings(loader)
+    made = replace(trials(1), settings=LoaderSettings(loader))
     assert made.one_line() == []
     assert [trial.kind for trial in made.from_files()] == ["decoder", "pack"]

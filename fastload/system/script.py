@@ -190,9 +190,3 @@ def output_to_stderr(is_wanted: bool) -> Iterator[None]:
             sys.stdout.flush()
         os.dup2(saved, 1)
         os.close(saved)
-
-
-def local_rank() -> int:
-    """Return the process's rank on its machine, as torchrun sets it; 0 for a single process."""
-    text = os.environ.get("LOCAL_RANK", "")
-    return int(text) if text.isdigit() else 0
