@@ -113,6 +113,11 @@ class LoaderRecord:
         """Seconds of the latest steps."""
         return [step.seconds for step in self._steps]
 
+    def drop_last_step(self) -> None:
+        """Forget the latest step, unless it is the only one: an error has ended it."""
+        if len(self._steps) > 1:
+            self.stepping_s -= self._steps.pop().seconds
+
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
         """Record the creation of an epoch's iterator, which happens in the block."""

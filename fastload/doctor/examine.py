@@ -106,6 +106,10 @@ def examine_script(
         records = [record for record in watcher.records if record.batches]
         if not records and ran_out_of(ending.text) and not was_cut:
             records = watcher.records[:1]  # this loader's settings are the cause
+        has_failed = bool(ending.text) and not was_cut
+        if has_failed:  # perhaps while waiting for a rank that had ended
+            for record in records:
+                record.drop_last_step()
         has_training = any(record.role() == "training" for record in records)
         found = []
         for record in records:
@@ -123,9 +127,11 @@ def examine_script(
             )
             found.append((record, measured))
         found.sort(key=lambda each: (each[1].role == "evaluation", -each[0].total_s))
-        own, slowest, ranks = local_rank(), 0, None
+        own, slowest, ranks, earlier = local_rank(), 0, None, dict[int, str]()
         if (exchange := watcher.sync.exchange) is not None:
-            has_failed = bool(ending.text) and not was_cut
+            if has_failed:
+                earlier = exchange.collect("error", range(exchange.size), 0.0)
+                exchange.post("error", ending.text)
             most_s = 0.0 if has_failed else _MOST_WAIT_S
             own, ranks = exchange.rank, _compared(watcher.sync, [each for _, each in found], most_s)
         if ranks is not None:
@@ -155,7 +161,8 @@ def examine_script(
             elif own == 0:
                 arrived = exchange.collect("examinations", [slowest], _MOST_WAIT_S)
                 examinations = arrived.get(slowest, examinations)
-    notes = tuple(_notes(ending, was_cut, watcher.batches))
+    notes = tuple(f"Before that, rank {rank} ended with {earlier[rank]}." for rank in sorted(earlier))
+    notes = (*_notes(ending, was_cut, watcher.batches), *notes)
     return ScriptReport(examinations, ending, was_cut, watcher.batches, notes, own, ranks)
 
 
