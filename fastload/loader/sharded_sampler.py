@@ -319,7 +319,8 @@ def _ranks(num_replicas: int | None, rank: int | None, mesh: Any) -> tuple[int, 
         raise OptionError("num_replicas and rank must be given together")
     if num_replicas is None or rank is None:
         return _torch_ranks()
-    if not 0 <= rank < num_replicas:
+    num_replicas, rank = checked_index("num_replicas", num_replicas), checked_index("rank", rank)
+    if rank >= num_replicas:
         raise OptionError(f"rank must be from 0 to num_replicas - 1 = {num_replicas - 1}, got {rank}")
     return num_replicas, rank
 

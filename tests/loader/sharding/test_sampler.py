@@ -193,6 +193,8 @@ def test_one_process_is_one_rank(monkeypatch):
         ({"seed": -1}, "seed must be an integer"),
         ({"rank": 2}, "rank must be from 0"),
         ({"rank": None}, "given together"),
+        ({"rank": "1"}, "rank must be an integer"),
+        ({"num_replicas": 2.0}, "num_replicas must be an integer"),
     ],
 )
 def test_wrong_options_are_refused(options, message):
