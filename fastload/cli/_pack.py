@@ -174,6 +174,8 @@ def _print_summary(
     print(f"encoding: {result.encoding}{f' ({result.reason})' if result.reason else ''}")
     if result.resumed:
         print(f"resumed: {format_count(result.resumed, 'record')} had been packed before")
+    if not result.splits:
+        print("this part has no shards: there are more parts than shards")
     print_packed(result, accepts_left_out, "wrote" if part is None else f"part {part[0]}/{part[1]} of")
     fresh = max(result.records - result.resumed, 0)
     seconds = max(result.seconds, 1e-9)

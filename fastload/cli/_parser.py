@@ -32,6 +32,11 @@ class Parser(argparse.ArgumentParser):
         self._words = sys.argv[1:] if args is None else list(args)
         parsed, rest = super().parse_known_args(args, namespace)
         self._refuse_unknown(rest)
+        # argparse ends a list of words at the first option.
+        for action in self._actions:
+            if action.nargs == "*" and not action.option_strings:
+                getattr(parsed, action.dest).extend(rest)
+                rest = []
         return parsed, rest
 
     def error(self, message: str) -> NoReturn:

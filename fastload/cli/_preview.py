@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "dataset",
         metavar="DATASET",
-        help="a packed dataset, a folder with several (the first is drawn), a folder of class folders, or "
-        "MODULE:NAME of a dataset or of a function that returns one",
+        help="a packed dataset or its URL, a folder with several (the first is drawn), a folder of class "
+        "folders, or MODULE:NAME of a dataset or of a function that returns one",
     )
     parser.add_argument(
         "--transform",
@@ -57,8 +57,11 @@ def _dataset(name: str) -> Any:
     from fastload.datasets.folder import FolderDataset
     from fastload.datasets.packed import PackedDataset
     from fastload.shards.manifest import looks_packed, packed_splits
+    from fastload.shards.remote import is_url
 
     path = Path(name)
+    if is_url(name):
+        return PackedDataset(name)
     if path.is_dir():
         packed = [path] if looks_packed(path) else packed_splits(path)
         return PackedDataset(packed[0]) if packed else FolderDataset(path)

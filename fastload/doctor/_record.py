@@ -150,6 +150,11 @@ class LoaderRecord:
         """Seconds that the training spent on this loader and on no other."""
         return self.first_wait_s + self.waiting_s + self.stepping_s - self.others_s
 
+    def drop_last_step(self) -> None:
+        """Forget the latest step, unless it is the only one: an error has ended it."""
+        if len(self._steps) > 1:
+            self.stepping_s -= self._steps.pop().seconds
+
     @contextlib.contextmanager
     def starting(self) -> Iterator[None]:
         """Record the creation of an epoch's iterator, which happens in the block."""

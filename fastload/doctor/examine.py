@@ -121,14 +121,20 @@ def examine_script(
         # Not judged by the exception, which a framework may have replaced.
         was_cut = watcher.was_cut
         error = "" if was_cut else ending.text
+        if error:  # perhaps while waiting for a rank that had ended
+            for record in watcher.records:
+                record.drop_last_step()
         share = gpu_share(readings, watcher.span)
         loaders = _loaders(watcher, busy.state(), error)
         for each in loaders:
             each.measured = replace(
                 each.measured, command=command, gpu_share=share, was_cut=was_cut, error=error
             )
-        own, slowest, ranks = local_rank(), 0, None
+        own, slowest, ranks, earlier = local_rank(), 0, None, dict[int, str]()
         if (exchange := watcher.sync.exchange) is not None:
+            if error:
+                earlier = exchange.collect("error", range(exchange.size), 0.0)
+                exchange.post("error", error)
             most_s = 0.0 if error else _MOST_WAIT_S
             own, ranks = exchange.rank, _compared(watcher.sync, [each.measured for each in loaders], most_s)
         if ranks is not None:
@@ -149,7 +155,8 @@ def examine_script(
             elif own == 0:
                 arrived = exchange.collect("examinations", [slowest], _MOST_WAIT_S)
                 examinations = arrived.get(slowest, examinations)
-    notes = tuple(_notes(ending, was_cut, watcher.batches))
+    notes = tuple(f"Before that, rank {rank} ended with {earlier[rank]}." for rank in sorted(earlier))
+    notes = (*_notes(ending, was_cut, watcher.batches), *notes)
     return ScriptReport(examinations, ending, was_cut, watcher.batches, notes, own, ranks)
 
 

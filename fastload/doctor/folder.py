@@ -27,7 +27,7 @@ from fastload.errors import SourceError
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
 from fastload.packing.choose import choose_encoding, combine, estimate_stats
-from fastload.shards.manifest import is_packed
+from fastload.shards.manifest import ShardEntry, is_packed
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.sources import open_source
 from fastload.sources.files import FileList
@@ -153,10 +153,9 @@ def _watched_remote(url: str, step: Step, folder: Path) -> _Split:
     dataset = PackedDataset(remote)
     manifest = dataset._records.manifest
     shard = manifest.shards[0]
-    size = min(_RANGE_BYTES, shard.size_bytes // _RANGES)
     began = time.perf_counter()
-    remote.read_ranges(shard.file, [(size * at, size * (at + 1)) for at in range(_RANGES)])
-    bytes_per_s = _RANGES * size / (time.perf_counter() - began)
+    sent_bytes = read_some(remote, shard)
+    bytes_per_s = sent_bytes / (time.perf_counter() - began)
     dataset._records.fetch(np.arange(shard.records))
     found = _watched(url, dataset, step, folder, indices=range(shard.records))
     rate = rate_text(bytes_per_s * manifest.records / manifest.size_bytes, "samples")
@@ -165,6 +164,13 @@ def _watched_remote(url: str, step: Step, folder: Path) -> _Split:
         f"copies of the shards from the disk, if it has room for {format_size(manifest.size_bytes)}.",
     )
     return found
+
+
+def read_some(remote: RemoteFolder, shard: ShardEntry) -> int:
+    """Read ranges of a shard at once; return the bytes sent: without ranges, all of it for each."""
+    size = min(_RANGE_BYTES, shard.size_bytes // _RANGES)
+    remote.read_ranges(shard.file, [(size * at, size * (at + 1)) for at in range(_RANGES)])
+    return _RANGES * (shard.size_bytes if remote.ignores_ranges else size)
 
 
 def _watched(

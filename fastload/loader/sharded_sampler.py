@@ -6,7 +6,7 @@ import operator
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch.distributed
@@ -75,7 +75,7 @@ class ShardedSampler(DistributedSampler[int]):
         self.dataset = dataset
         self._follows_torch = num_replicas is None and rank is None and mesh is None
         self.shuffle = shuffle
-        self.seed = seed
+        self.seed = checked_index("seed", seed)
         self.ends = ends or ("drop" if drop_last else "pad")
         self.drop_last = self.ends == "drop"
         self.window = window
@@ -85,12 +85,12 @@ class ShardedSampler(DistributedSampler[int]):
         self.epoch = 0
         # Of the next iteration, and of the latest one: positions in the order where they begin.
         self._position = self._latest_position = 0
+        # Samples of all ranks at the beginning of the next iteration that a loader passes over.
+        self.skipped = 0
 
     def _check(self) -> None:
         if self.ends not in _ENDS:
             raise OptionError(f"ends must be one of {', '.join(map(repr, _ENDS))}, got {self.ends!r}")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise OptionError(f"seed must be an integer of at least 0, got {self.seed!r}")
         if self.window is not None:
             if isinstance(self.window, bool) or not isinstance(self.window, int) or self.window < 1:
                 raise OptionError(f"window must be a number of shards, at least 1, got {self.window!r}")
@@ -100,7 +100,7 @@ class ShardedSampler(DistributedSampler[int]):
 
     def _set_ranks(self, num_replicas: int, rank: int) -> None:
         weights = self._given_weights
-        self.weights = (1.0,) * num_replicas if weights is None else tuple(weights)
+        self.weights = (1.0,) * num_replicas if weights is None else _numbers(weights)
         if len(self.weights) != num_replicas:
             raise OptionError(
                 f"weights must be one for each of {num_replicas} ranks, got {len(self.weights)}"
@@ -133,7 +133,8 @@ class ShardedSampler(DistributedSampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         order, begin = self._order(self.epoch), self._position
-        self._latest_position, self._position, self.epoch = begin, 0, self.epoch + 1
+        self._latest_position, self._position, self.epoch = begin + self.skipped, 0, self.epoch + 1
+        self.skipped = 0
         samples = len(self.dataset)  # type: ignore[arg-type]
         count = self._share.count(self._end(begin) - begin)
         for first in range(0, count, _AT_ONCE):
@@ -146,7 +147,12 @@ class ShardedSampler(DistributedSampler[int]):
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration that of an epoch; the rest of it, if a state of it was loaded."""
+        """Make the next iteration that of an epoch; the rest of it, if a state of it was loaded.
+
+        Raises:
+            OptionError: It is not an integer of at least 0.
+        """
+        epoch = checked_index("epoch", epoch)
         if epoch != self.epoch:
             self.epoch, self._position = epoch, 0
 
@@ -159,8 +165,8 @@ class ShardedSampler(DistributedSampler[int]):
 
         Args:
             batch_size: This rank's.
-            step: Batches of this rank since the iteration began; after a resume on as many ranks, with the
-                same batch size, since the interrupted iteration began.
+            step: Batches of this rank since the iteration began, as `enumerate` counts them: from 0 after a
+                resume, too.
 
         Raises:
             OptionError: Batch sizes are not in proportion to the weights.
@@ -254,6 +260,31 @@ class ShardedSampler(DistributedSampler[int]):
         return sizes
 
 
+def checked_index(name: str, value: Any) -> int:
+    """Return an integer of at least 0, of any type; raise OptionError for anything else."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, SupportsIndex)
+        or (found := operator.index(value)) < 0
+    ):
+        raise OptionError(f"{name} must be an integer of at least 0, got {value!r}")
+    return found
+
+
+def _numbers(weights: Any) -> tuple[float, ...]:
+    """Return weights, which may be an array or a tensor, as Python's numbers."""
+    try:
+        found = np.asarray(weights)
+    except (TypeError, ValueError, RuntimeError):  # ragged, on another device, with gradients
+        found = np.empty(())
+    if found.ndim != 1 or found.dtype.kind not in "iuf":
+        raise OptionError(
+            f"weights must be positive numbers, one for each rank, got {weights!r}: give a list, or an array "
+            "or a CPU tensor of one dimension"
+        )
+    return tuple(found.tolist())
+
+
 def sharded(
     dataset: Any,
     batch_size: int | None,
@@ -288,7 +319,8 @@ def _ranks(num_replicas: int | None, rank: int | None, mesh: Any) -> tuple[int, 
         raise OptionError("num_replicas and rank must be given together")
     if num_replicas is None or rank is None:
         return _torch_ranks()
-    if not 0 <= rank < num_replicas:
+    num_replicas, rank = checked_index("num_replicas", num_replicas), checked_index("rank", rank)
+    if rank >= num_replicas:
         raise OptionError(f"rank must be from 0 to num_replicas - 1 = {num_replicas - 1}, got {rank}")
     return num_replicas, rank
 

@@ -79,6 +79,11 @@ class Copies:
         self._folder = _usable_folder(parent)
         self._title = "".join(each if each.isalnum() else "_" for each in remote.url.rpartition("/")[2])
 
+    @property
+    def parent(self) -> Path:
+        """The folder that `fastload cache --folder` takes."""
+        return self._folder.path.parent
+
     def through(self, remote: RemoteFolder) -> Copies:
         """Return the same copies, fetched through another connection."""
         copies = copy.copy(self)

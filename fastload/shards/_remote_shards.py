@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import shlex
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -100,7 +101,8 @@ class RemoteShards:
     @property
     def advice(self) -> str:
         """The end of a message about a damaged record."""
-        return f", 'fastload cache clear {self._remote}' removes the copies on this machine"
+        folder = shlex.quote(str(self.copies.parent))
+        return f", 'fastload cache clear {self._remote} --folder {folder}' removes the copies on this machine"
 
     def expect(self, number: int) -> None:
         """Take a shard as asked for as a whole, because it will be fetched soon."""

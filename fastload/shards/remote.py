@@ -84,6 +84,7 @@ class RemoteFolder:
         url: Its URL, without a slash at the end.
         storage_options: Arguments of fsspec's file system, such as `key`, `secret` and `endpoint_url`.
         timeout_s: The longest time without progress, retries included, that a request may take.
+        ignores_ranges: Whether the server was seen to send whole files in place of ranges.
 
     Raises:
         LibraryMissingError: fsspec, or the package for the protocol, is not installed.
@@ -93,7 +94,7 @@ class RemoteFolder:
     def __init__(
         self, url: str, storage_options: Mapping[str, Any] | None = None, timeout_s: float = TIMEOUT_S
     ) -> None:
-        self.url = url.rstrip("/")
+        self.url = _URL.sub(lambda found: found[0].lower(), url, count=1).rstrip("/")
         self.storage_options = dict(storage_options or {})
         self.timeout_s = timeout_s
         self._prepare()
@@ -101,8 +102,7 @@ class RemoteFolder:
 
     def _prepare(self) -> None:
         self._opened: tuple[int, Any, str] | None = None
-        # Set once by servers that send whole files whatever range they are asked for.
-        self._ignores_ranges = False
+        self.ignores_ranges = False
         self._stopped = threading.Event()
         self._requests: set[concurrent.futures.Future[Any]] = set()
 
@@ -141,7 +141,7 @@ class RemoteFolder:
         """Yield the first `size_bytes` of a file in parts of some MB: what arrived is not asked again."""
         done = failures = 0
         while done < size_bytes:
-            if self._ignores_ranges:
+            if self.ignores_ranges:
                 yield self.read(name)[done:size_bytes]
                 return
 
@@ -194,14 +194,12 @@ class RemoteFolder:
         """Remove all files of the folder, and itself if it is empty then."""
         for name in self.names():
             self.remove(name)
-        system, path = self._system()
-        if not system.async_impl:
+        if not (system := self._system()[0]).async_impl:
             with contextlib.suppress(OSError):
-                system.rmdir(path)
+                system.rmdir(self._path(""))
 
     def _path(self, name: str) -> str:
-        path = self._system()[1]
-        return f"{path}/{name}" if name else path
+        return f"{self._system()[1]}/{name}".rstrip("/")
 
     def _system(self) -> tuple[Any, str]:
         """Return fsspec's file system and the folder's path in it, which every process makes anew."""
@@ -218,7 +216,7 @@ class RemoteFolder:
             if isinstance(part, BaseException):
                 raise part
             if len(part) > end - begin:
-                self._ignores_ranges = True
+                self.ignores_ranges = True
                 found[position] = part = part[begin:end]
             if len(part) != end - begin:
                 raise EOFError(f"{len(part):,} bytes came in place of {end - begin:,}")
@@ -315,15 +313,17 @@ def _open_system(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str
             f"{url}: reading and writing URLs needs fsspec ({error}): pip install fsspec, "
             "and the package for the protocol, such as s3fs, gcsfs or aiohttp"
         ) from error
+    if url.startswith("http") and "?" in url:
+        advice = "pass tokens as storage_options={'headers': {...}}"
+        raise OptionError(f"{url.partition('?')[0]}: must be a URL without a query: {advice}")
     try:
         system, path = url_to_fs(url, **storage_options)
     except ImportError as error:
         missing = getattr(error.__cause__, "name", None) or "its package"
         raise LibraryMissingError(f"{url}: {error}: pip install {missing}") from error
     except Exception as error:  # file systems raise anything for options that they do not take
-        raise OptionError(
-            f"{url}: cannot be opened by fsspec with these options: {_text_of(error)}"
-        ) from error
+        reason = _text_of(error)
+        raise OptionError(f"{url}: cannot be opened by fsspec with these options: {reason}") from error
     return system, str(path).rstrip("/")
 
 

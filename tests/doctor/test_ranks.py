@@ -90,6 +90,13 @@ def test_equal_ranks_end_together_and_rank_0_reports():
     assert re.search(r"^rank +machine .*\n0 .*\n1 ", first[0], re.MULTILINE)
 
 
+def test_a_rank_that_failed_is_named_and_the_step_that_waited_for_it_is_not_judged():
+    first, second = run_ranks(*DOCTOR, TRAIN, "--fails-after", 16)
+    assert (first[2], second[2]) == (1, 1)
+    assert "Before that, rank 1 ended with ValueError: a bad label." in first[0]
+    assert "No rank is slower than the others: all 2 were compared." in first[0]
+
+
 @pytest.mark.soak
 def test_the_weights_are_those_of_a_training_without_the_doctor():
     watched, plain = torchrun(*DOCTOR, TRAIN), torchrun(TRAIN)

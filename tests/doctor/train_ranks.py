@@ -15,6 +15,7 @@ def options():
         parser.add_argument(f"--{name}", type=float, default=0.0)
     parser.add_argument("--batches", type=int, default=24)
     parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--fails-after", type=int, default=0)
     parser.add_argument("--calls", action="store_true", help="average gradients without a wrapped model")
     return parser.parse_args()
 
@@ -72,8 +73,11 @@ def main():
     if given.slow_network:
         model.register_comm_hook(given.slow_network, delay)
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-    for numbers in DataLoader(Numbers(4 * given.batches, given.width, is_slow * given.slow_loader / 4), 4):
+    loader = DataLoader(Numbers(4 * given.batches, given.width, is_slow * given.slow_loader / 4), 4)
+    for step, numbers in enumerate(loader, 1):
         time.sleep(0.01)
+        if is_slow and step == given.fails_after:
+            raise ValueError("a bad label")
         loss = model(numbers).square().mean()
         optimizer.zero_grad()
         loss.backward()

@@ -30,6 +30,12 @@ def test_more_parts_than_shards_leave_some_empty(tmp_path, sixty_photos, sixty_p
     assert tree(dest) == sixty_packed
 
 
+def test_a_part_without_shards_says_so(tmp_path, sixty_photos):
+    done = run("pack", sixty_photos, tmp_path / "a.fl", "--part", "1/30")
+    assert done.returncode == 0
+    assert "this part has no shards: there are more parts than shards" in done.stdout
+
+
 def test_splits_are_packed_in_parts_too(tmp_path):
     for split in ("train", "val"):
         class_folders(tmp_path / "photos" / split, 20, size=(40, 50))

@@ -1,12 +1,15 @@
 """The commands that take a URL, and the list of copies."""
 
+import importlib.util
 import shutil
 
 import pytest
 
 import fastload
 from fastload.cli.main import main
+from fastload.doctor.folder import read_some
 from fastload.shards.manifest import read_manifest
+from fastload.shards.remote import RemoteFolder
 from tests.folders import pixels, tree
 from tests.remote.server import serving
 
@@ -39,7 +42,7 @@ def test_the_list_of_caches_names_the_copies_of_a_remote_dataset(url, cache, cap
     assert url in capsys.readouterr().out
     assert main(["cache", "clear", "--all", "--folder", str(cache.folder)]) == 1  # it is being read
     del dataset
-    assert main(["cache", "clear", url, "--folder", str(cache.folder)]) == 0
+    assert main(["cache", "clear", "--folder", str(cache.folder), url]) == 0
     assert not list((cache.folder / "fastload").iterdir())
 
 
@@ -48,6 +51,40 @@ def test_unpack_of_a_url_writes_the_files_of_the_folder_and_keeps_no_copy(server
     assert main(["unpack", url, str(tmp_path / "remote"), "--quiet"]) == 0
     assert tree(tmp_path / "remote") == tree(tmp_path / "local")
     assert server.sent(".h5") == read_manifest(packed).size_bytes
+
+
+@pytest.mark.parametrize("words", [["preview"], ["info"], ["verify"], ["doctor"], ["unpack", "OUT"]])
+def test_a_missing_package_for_a_url_is_named(words, tmp_path, capsys):
+    if importlib.util.find_spec("ocifs"):
+        pytest.skip("needs a protocol whose package is missing")
+    command, *rest = words
+    assert main([command, "oci://bucket/photos.fl", *(str(tmp_path / word) for word in rest)]) == 2
+    assert "pip install ocifs" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_preview_draws_a_dataset_at_a_url(url, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert main(["preview", url, "--out", str(tmp_path / "sheet.png"), "--images", "4"]) == 0
+    assert (tmp_path / "sheet.png").stat().st_size
+
+
+def test_the_scheme_of_a_url_may_be_in_capitals(url):
+    assert read_manifest(url.replace("http:", "HTTP:")) == read_manifest(url)
+
+
+def test_a_query_is_refused_with_the_way_to_pass_tokens(url):
+    with pytest.raises(fastload.OptionError, match="a URL without a query: pass tokens as") as refusal:
+        read_manifest(f"{url}?token=abc")
+    assert "abc" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("has_ranges", [True, False])
+def test_doctor_counts_what_a_server_without_ranges_sends(server, packed, has_ranges):
+    server.has_ranges = has_ranges
+    assert (
+        read_some(RemoteFolder(f"{server.url}/photos.fl"), read_manifest(packed).shards[0]) == server.sent()
+    )
 
 
 class Pictures:

@@ -67,13 +67,15 @@ def drawn_from(state: State, became: State) -> Iterator[None]:
 
 
 def set_sampler_states(view: LoaderView, state: State) -> None:
-    """Put generators and samplers into the states that `start_state` returned."""
+    """Put generators and samplers into the states that `start_state` returned; their epochs stay."""
     for name, owner in _owners(view).items():
-        saved = state["samplers"].get(name, {})
+        saved, epoch = state["samplers"].get(name, {}), getattr(owner, "epoch", None)
         if "generator" in saved and isinstance(getattr(owner, "generator", None), torch.Generator):
             owner.generator.set_state(saved["generator"])
         if "state" in saved:
             owner.load_state_dict(copy.deepcopy(saved["state"]))
+            if "epoch" in saved:
+                owner.set_epoch(epoch)
 
 
 def set_sampler_epochs(view: LoaderView, state: State) -> None:
@@ -82,6 +84,15 @@ def set_sampler_epochs(view: LoaderView, state: State) -> None:
         epoch = state["samplers"].get(name, {}).get("epoch")
         if epoch is not None:
             owner.set_epoch(epoch)
+
+
+def changed_epoch(view: LoaderView, state: State) -> tuple[int, int] | None:
+    """Return a sampler's epoch in the result of `start_state`, and the one it has now, if they differ."""
+    for name, owner in _owners(view).items():
+        saved = state["samplers"].get(name, {}).get("epoch")
+        if saved is not None and owner.epoch != saved:
+            return saved, owner.epoch
+    return None
 
 
 def generators_of(view: LoaderView) -> list[torch.Generator]:

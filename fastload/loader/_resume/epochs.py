@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import operator
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,6 +16,7 @@ from fastload.loader._resume.drawing import (
     TRANSFORMS,
     WORKERS,
     State,
+    changed_epoch,
     derived_seed,
     drawn_from,
     fingerprint,
@@ -24,7 +25,7 @@ from fastload.loader._resume.drawing import (
     start_state,
 )
 from fastload.loader._resume.progress import ANOTHER_STATE, Progress
-from fastload.loader.sharded_sampler import ShardedSampler
+from fastload.loader.sharded_sampler import ShardedSampler, checked_index
 
 if TYPE_CHECKING:
     from fastload.loader._arguments import LoaderView
@@ -66,12 +67,14 @@ class Epochs:
             if not self._progress.is_finished:
                 self._progress.ahead.take_back()
             self._progress.ahead = None
-        resumed, self._loaded = self._loaded, None
+        resumed, self._loaded = self._resumed(view), None
         if resumed is not None:
             set_sampler_states(view, resumed.start)
             is_users_restored = resumed.users_state == fingerprint()
             self._later = None if is_users_restored else resumed.start["global"]
             self._count = resumed.epoch
+            if isinstance(view.sampler, ShardedSampler) and view.batch_size is not None:
+                view.sampler.skipped = resumed.first * view.sampler.step_size(view.batch_size)
         begun = resumed if resumed is not None and resumed.is_begun else None
         source = self._later if begun is None else begun.start["global"]
         became: State = {}
@@ -93,7 +96,7 @@ class Epochs:
 
     def state_dict(self, view: LoaderView, num_workers: int, kept_seed: int | None) -> State:
         """Return the loader's state: see `DataLoader.state_dict`."""
-        progress = self._loaded or self._progress
+        progress = self._resumed(view) or self._progress
         if progress is None or progress.is_finished:
             progress = self._new_progress(view, kept_seed)
             progress.is_begun = False
@@ -109,7 +112,7 @@ class Epochs:
     def load_state_dict(self, view: LoaderView, num_workers: int, state: State) -> None:
         """Make the next epoch the one of a state: see `DataLoader.load_state_dict`."""
         self._loaded = Progress.from_state_dict(state, self._settings(view, num_workers))
-        # Not later, when iteration begins, so that the user's own call of `set_epoch` is the last.
+        # Not later, when iteration begins: a call of `set_epoch` in between is then known to be the user's.
         set_sampler_epochs(view, self._loaded.start)
 
     def worker_seeds(self) -> torch.Generator | None:
@@ -122,6 +125,25 @@ class Epochs:
             # The seeds have been drawn already, so a new iterator must leave the generator alone.
             seed = self._progress.base_seed or 0
         return torch.Generator().manual_seed(derived_seed(seed, self._progress.epoch, WORKERS))
+
+    def _resumed(self, view: LoaderView) -> Progress | None:
+        """Return the loaded state, unless `set_epoch` has named another epoch than the one it continues."""
+        loaded = self._loaded
+        if loaded is None or not loaded.is_begun:
+            return loaded
+        if (change := changed_epoch(view, loaded.start)) is None:
+            return loaded
+        saved, epoch = change
+        if _has_batches_left(view, loaded):
+            warnings.warn(
+                f"set_epoch({epoch}) was called after the state of an unfinished epoch {saved} was loaded: "
+                f"epoch {epoch} begins at its start, and the rest of epoch {saved} is left out; to continue "
+                f"it, call set_epoch({saved}), or do not call set_epoch before the first iteration",
+                stacklevel=5,
+            )
+        self._loaded = self._progress = self._later = None
+        self._count = loaded.epoch + 1
+        return None
 
     def _new_progress(
         self, view: LoaderView, kept_seed: int | None, resumed: Progress | None = None
@@ -157,11 +179,22 @@ class Epochs:
         return {**settings, "batch_size": view.batch_size, "batches": view.batches}
 
 
+def _has_batches_left(view: LoaderView, loaded: Progress) -> bool:
+    """Return whether the epoch of a loaded state goes on; True if its length is unknown."""
+    with contextlib.suppress(Exception):
+        batches = len(view.index_sampler)
+        if not isinstance(view.sampler, ShardedSampler) or view.batch_size is None:
+            return loaded.first < batches
+        step_size = view.sampler.step_size(view.batch_size)
+        begin = loaded.start["samplers"]["sampler"]["state"]["position"]
+        samples = len(view.dataset)
+        return bool(begin + loaded.first * step_size < min(samples, batches * step_size))
+    return True
+
+
 def _checked_seed(seed: int | None, generator: torch.Generator | None) -> int | None:
     if seed is None:
         return None
     if generator is not None:
         raise OptionError("seed and generator cannot be combined: the seed makes its own generator")
-    if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or operator.index(seed) < 0:
-        raise OptionError(f"seed must be an integer of at least 0, got {seed!r}")
-    return operator.index(seed)
+    return checked_index("seed", seed)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import IterableDataset, RandomSampler
+from torch.utils.data.distributed import DistributedSampler
 
 import fastload
 from fastload.errors import OptionError
@@ -66,16 +67,67 @@ def test_the_same_ranks_continue_with_the_same_batches(workers):
     assert [batch.tolist() for batch in resumed] == whole[2]
 
 
-def test_steps_are_counted_on_after_a_resume_on_as_many_ranks_and_anew_on_others():
+SAMPLERS = [fastload.ShardedSampler, DistributedSampler]
+
+
+def epochs_of(kind: Any, state: Any = None, epochs: Any = range(3)) -> tuple[Any, list[list[int]]]:
+    """Return a loader and the samples of epochs that are set by the user, after a state was loaded."""
+    sampler = kind(NUMBERS, 2, 0)
+    loader = fastload.DataLoader(NUMBERS, 4, sampler=sampler, num_workers=0)
+    if state is not None:
+        loader.load_state_dict(state)
+    found = []
+    for epoch in epochs:
+        sampler.set_epoch(epoch)
+        found.append(samples(loader))
+    return loader, found
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_a_loaded_epoch_continues_if_the_user_sets_it(kind):
+    _, whole = epochs_of(kind)
+    loader, _ = epochs_of(kind, epochs=[0])
+    loader.sampler.set_epoch(1)
+    samples(itertools.islice(loader, 3))
+    assert epochs_of(kind, saved(loader), [1, 2])[1] == [whole[1][12:], whole[2]]
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_another_epoch_that_the_user_sets_begins_at_its_start_with_a_warning(kind):
+    _, whole = epochs_of(kind)
+    loader, _ = epochs_of(kind, epochs=[])
+    loader.sampler.set_epoch(1)
+    samples(itertools.islice(loader, 3))
+    with pytest.warns(UserWarning, match=r"set_epoch\(2\) .* unfinished epoch 1"):
+        loader, found = epochs_of(kind, saved(loader), [2])
+    assert found == [whole[2]]
+    assert loader.state_dict()["epoch"] == 2
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+@pytest.mark.parametrize("batches", [8, 9])
+def test_the_epoch_after_one_whose_batches_were_all_given_begins_without_a_warning(kind, batches):
+    """Lightning saves after the last batch, without asking for one more."""
+    _, whole = epochs_of(kind)
+    loader, _ = epochs_of(kind, epochs=[])
+    iterator = iter(loader)
+    for _ in range(batches):
+        next(iterator, None)
+    assert epochs_of(kind, saved(loader), [1, 2])[1] == whole[1:]
+
+
+def test_steps_are_counted_from_0_after_a_resume_on_any_number_of_ranks():
     loader = loader_of(0, 2)
     samples(itertools.islice(loader, 6))
-    for ranks, last in ((2, 7), (1, 3)):
+    for ranks, last in ((2, 1), (1, 3)):
         resumed = loader_of(0, ranks)
         resumed.load_state_dict(saved(loader))
         # 61 samples: the last step has 5, of which rank 0 of two gets 3; a single rank gets 1.
-        assert len(list(resumed)) == (2 if ranks == 2 else 4)
-        assert resumed.sampler.loss_scale(4, last) == pytest.approx(3 / 5 * 2 if ranks == 2 else 1)
+        scales = [resumed.sampler.loss_scale(4, step) for step, _ in enumerate(resumed)]
+        assert scales == pytest.approx([1] * last + [3 / 5 * 2 if ranks == 2 else 1])
         assert resumed.sampler.loss_scale(4, last + 1) == 0
+        assert len(samples(resumed)) == 61 // ranks + (ranks == 2)
+        assert resumed.sampler.loss_scale(4, 7) == pytest.approx(3 / 5 * 2 if ranks == 2 else 1)
 
 
 def test_a_resume_is_resumed_on_other_ranks():

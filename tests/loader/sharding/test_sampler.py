@@ -8,6 +8,7 @@ import tracemalloc
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -183,17 +184,39 @@ def test_one_process_is_one_rank(monkeypatch):
         ({"ends": "stop"}, "ends must be one of"),
         ({"weights": (1, 2, 3)}, "one for each of 2 ranks, got 3"),
         ({"weights": (1, 0)}, "weights must be positive numbers"),
+        ({"weights": 0.5}, "weights must be positive numbers"),
+        ({"weights": "12"}, "weights must be positive numbers"),
+        ({"weights": torch.ones(2, 1)}, "give a list, or an array"),
         ({"weights": (1, float("nan"))}, "weights must be positive numbers"),
         ({"window": 2}, "window needs a dataset in shards"),
         ({"window": 0}, "number of shards, at least 1"),
         ({"seed": -1}, "seed must be an integer"),
         ({"rank": 2}, "rank must be from 0"),
         ({"rank": None}, "given together"),
+        ({"rank": "1"}, "rank must be an integer"),
+        ({"num_replicas": 2.0}, "num_replicas must be an integer"),
     ],
 )
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(OptionError, match=message):
         ShardedSampler(range(9), **{"num_replicas": 2, "rank": 0, **options})
+
+
+@pytest.mark.parametrize("epoch", ["3", -1, 1.0, None, True])
+def test_an_epoch_is_a_number(epoch):
+    sampler = ShardedSampler(range(9), 2, 0)
+    with pytest.raises(OptionError, match="epoch must be an integer of at least 0"):
+        sampler.set_epoch(epoch)
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor, tuple])
+def test_weights_may_be_an_array_or_a_tensor(make):
+    ranks = [ShardedSampler(range(9), 2, rank, weights=make([1.0, 2.0]), shuffle=False) for rank in (0, 1)]
+    assert [list(rank) for rank in ranks] == [[0, 3, 6], [1, 2, 4, 5, 7, 8]]
+
+
+def test_a_seed_may_be_of_numpy():
+    assert list(ShardedSampler(range(9), seed=np.int64(3))) == list(ShardedSampler(range(9), seed=3))
 
 
 def test_batch_sizes_must_be_in_proportion():
