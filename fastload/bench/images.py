@@ -134,11 +134,14 @@ def repeat_images(originals: Sequence[Path], folder: Path, count: int, is_linked
     The parent folder of an image is its class. Repetitions are separate files, because a page cache holds
     each file once; with `is_linked` they are hard links, so that millions of them fit on a disk.
     """
-    written: dict[int, Path] = {}
+    written: dict[int, str] = {}
+    for name in {path.parent.name for path in originals}:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    # Strings, because there may be millions.
+    ends = [(str(folder / path.parent.name), path.suffix) for path in originals]
     for number in range(count):
         place = number * len(originals) // count if count <= len(originals) else number % len(originals)
-        path = folder / originals[place].parent.name / f"{number:06d}{originals[place].suffix}"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = f"{ends[place][0]}/{number:06d}{ends[place][1]}"
         if is_linked and place in written:
             with contextlib.suppress(OSError):  # a file system's limit: 65,000 links to a file in ext4
                 os.link(written[place], path)
