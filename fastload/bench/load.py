@@ -132,6 +132,7 @@ def compare_loading(
     runs: int = 5,
     min_s: float = 1.0,
     is_linked: bool = False,
+    is_smoke: bool = False,
     device: str | None = None,
     peers: Path = CHECKOUT / ".peers",
     workdir: str | None = None,
@@ -147,6 +148,7 @@ def compare_loading(
         runs: Turns of each loader.
         min_s: Least seconds of a turn.
         is_linked: Repeat images as hard links rather than as copies.
+        is_smoke: Mark the result: the arguments are those of a run that checks only that everything works.
         device: Train a ResNet-18 with each batch on this device; None to load only.
         peers: Folder with the environments of other libraries.
         workdir: Folder on the disk to use; None for the temporary folder.
@@ -172,7 +174,7 @@ def compare_loading(
             results.append(
                 SettingResult(setting, image_bytes, tuple(comparison.measured), tuple(comparison.missing))
             )
-    return LoadBench(tuple(results), identified(versions), runs, batch_size, min_s, device)
+    return LoadBench(tuple(results), identified(versions, is_smoke), runs, batch_size, min_s, device)
 
 
 def _check(settings: Sequence[LoadSetting], batch_size: int, is_linked: bool) -> None:
@@ -188,7 +190,9 @@ def _check(settings: Sequence[LoadSetting], batch_size: int, is_linked: bool) ->
             )
 
 
-def _fill(folder: str | os.PathLike[str] | None, photos: Path, setting: LoadSetting, is_linked: bool) -> float:
+def _fill(
+    folder: str | os.PathLike[str] | None, photos: Path, setting: LoadSetting, is_linked: bool
+) -> float:
     """Fill a folder with the images of a setting; return the mean size of a file."""
     made = photos.with_name("made") / "class"
     if folder is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 MOST_LEVELS_OF_EQUAL = 2
 """Images are equal if no pixel differs by more: the effect of rounding twice."""
@@ -113,17 +113,18 @@ class ImageSet:
 
 @dataclass(frozen=True, slots=True)
 class DecodeBench:
-    """Complete result of `fastload bench decode`; `workers` is 0 if no DataLoader was measured."""
+    """Complete result of `fastload bench decode`; `workers` is 0 if no DataLoader was measured.
+
+    `cache` is the state of the page cache.
+    """
 
     comparisons: tuple[Comparison, ...]
     libraries: tuple[Library, ...]
     images: ImageSet
-    processor: str
-    usable_cpus: int
-    system: str
-    python: str
+    conditions: Mapping[str, Any]
     runs: int
     workers: int
+    cache: str = "warm"
 
 
 @dataclass(frozen=True, slots=True)
