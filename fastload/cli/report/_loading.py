@@ -193,7 +193,8 @@ def _method_lines(bench: LoadBench) -> Iterator[str]:
     )
     kinds = " and ".join(sorted({side.memory_kind for result in bench.settings for side in result.sides}))
     yield (
-        "Opened in: listing or opening the dataset and making the loader, with imports. First batch: from the beginning of the first epoch, when workers start and libraries compile. "
+        "Opened in: listing the files or opening the dataset, and making the loader, with imports. First "
+        "batch: from the beginning of the first epoch, when workers start and libraries compile. "
         f"Memory: the most of all processes of a loader together ({kinds}), in one more turn. Written in: "
         "packing, once."
     )
