@@ -3,12 +3,12 @@
 Question: how do images per second, the time to open a dataset, the time to the first batch and the memory
 change with the number of workers, the size of the images, a cold page cache, and 1,000 to 10 million records?
 
-Method: that of `fastload bench load`, whose code is used: the loaders are processes that take turns. Photos are
-1,000 generated JPEGs with the sizes and file sizes of ImageNet's, each a file of its own; one condition is
-changed at a time. Records are thumbnails with a shorter side of 16 pixels and 0.9 KB, so that 10 million of
-them, packed, fit in memory; the files are hard links to 400 of them, because millions of separate ones would
-take hours to make. A packed dataset stores each record. Everything becomes 224×224 by a random resized crop
-and a flip. A turn loads whole epochs, or the beginning of a long one: of 10 million records, a different
+Method: that of `fastload bench load`, whose code is used: the loaders are processes that take turns. Photos
+are 1,000 generated JPEGs with the sizes and file sizes of ImageNet's, each a file of its own; one condition
+is changed at a time. Records are thumbnails with a shorter side of 16 pixels and 0.9 KB, so that 10 million
+of them, packed, fit in memory; the files are hard links to 400 of them, because millions of separate files
+would take hours to make. A packed dataset stores each record. Everything becomes 224×224 by a random resized
+crop and a flip. A turn loads whole epochs, or the beginning of a long one: of 10 million records, another
 random part each time.
 
 Reading it: the cells have medians, and the slowest and fastest turns in parentheses. There is no gain from
