@@ -57,12 +57,14 @@ def main() -> None:
             "help": "sizes of the datasets of thumbnails (1,000, 100,000 and 10 million: 15 GB of disk)",
         },
         peers=PEERS_OPTION,
+        only={"metavar": "TABLE", "choices": [*_AXES, _RECORDS], "help": "one of %(choices)s; not saved"},
     )
     axes, numbers, batch_size, min_s = _AXES, options.records, 64, 0.3
     if options.smoke:
         axes, numbers, batch_size, min_s = {}, [8, 16], 2, 0.01
     thumbnails = replace(_BASE, shorter_side=_THUMBNAIL)
     axes = axes | {_RECORDS: tuple(replace(thumbnails, images=number) for number in numbers)}
+    axes = {axis: settings for axis, settings in axes.items() if options.only in (None, axis)}
     results: dict[LoadSetting, SettingResult] = {}
     versions: dict[str, str] = {}
     for axis, settings in axes.items():

@@ -4,7 +4,7 @@ STYLE = """
 :root {
   color-scheme: light dark;
   --page: #f6f7f9; --sheet: #ffffff; --ink: #1b2430; --soft: #5b6675; --rule: #e2e6ec;
-  --reference: #d98324; --contender: #2f6fd0; --own: #12937a; --other: #7d8897; --far: #a3479a;
+  --reference: #c5731a; --contender: #2f6fd0; --own: #12937a; --other: #7d8897; --far: #a3479a;
 }
 @media (prefers-color-scheme: dark) {
   :root {
