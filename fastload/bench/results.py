@@ -113,10 +113,7 @@ class ImageSet:
 
 @dataclass(frozen=True, slots=True)
 class DecodeBench:
-    """Complete result of `fastload bench decode`; `workers` is 0 if no DataLoader was measured.
-
-    `cache` is the state of the page cache.
-    """
+    """Complete result of `fastload bench decode`; `workers` is 0 if no DataLoader was measured."""
 
     comparisons: tuple[Comparison, ...]
     libraries: tuple[Library, ...]
@@ -124,7 +121,6 @@ class DecodeBench:
     conditions: Mapping[str, Any]
     runs: int
     workers: int
-    cache: str = "warm"
 
 
 @dataclass(frozen=True, slots=True)

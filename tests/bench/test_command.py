@@ -30,7 +30,7 @@ def test_page_and_json_have_the_same_result(tmp_path):
         assert content["verdict"][0] in written
         assert "a smoke run: its figures mean nothing" in written
     assert {"date", "commit", "machine", "versions", "smoke"} <= content["conditions"].keys()
-    assert content["cache"] == "warm"
+    assert content["conditions"]["cache"] == "warm"
     named = {library["name"]: library for library in content["libraries"]}
     assert {"PIL", "OpenCV", "fastload", "torchvision", "torch"} <= named.keys()
     assert all(library["version"] or library["reason"] for library in named.values())

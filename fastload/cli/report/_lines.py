@@ -35,11 +35,11 @@ def line_plot(plot: LinePlot) -> Iterator[str]:
     yield f'style="width: {_WIDTH}px" viewBox="0 0 {_WIDTH} {height}">'
     for tick in ticks:
         yield f'<line x1="{_LEFT}" x2="{right}" y1="{y_of(tick):.1f}" y2="{y_of(tick):.1f}"/>'
-        yield _text(_LEFT - 8, y_of(tick) + 5, "end", figure(tick))
+        yield svg_text(_LEFT - 8, y_of(tick) + 5, "end", figure(tick))
     for place, (x, text) in enumerate(zip(places, plot.x_values, strict=True)):
-        yield _text(x, bottom + 20 + _LINE * (place % rows), "middle", text)
-    yield _text(0, 16, "start", plot.y_name)
-    yield _text(right, height - 6, "end", plot.x_name)
+        yield svg_text(x, bottom + 20 + _LINE * (place % rows), "middle", text)
+    yield svg_text(0, 16, "start", plot.y_name)
+    yield svg_text(right, height - 6, "end", plot.x_name)
     keys = []
     spread = _spread(plot.series, [y_of(one.values[-1]) for one in plot.series], bottom)
     for number, (one, y) in enumerate(spread, start=1):
@@ -47,7 +47,7 @@ def line_plot(plot: LinePlot) -> Iterator[str]:
         points = [f"{x:.1f},{y_of(value):.1f}" for x, value in zip(places, one.values, strict=True)]
         yield f'<polyline {look} points="{" ".join(points)}"/>'
         yield f'<path {look} d="M{points[-1]} L{right + 10},{y:.1f}"/>'
-        yield _text(right + 14, y + 5, "start", str(number))
+        yield svg_text(right + 14, y + 5, "start", str(number))
         keys.append(
             f'<li><svg width="36" height="12"><line {look} x1="0" x2="36" y1="6" y2="6"/></svg> '
             f"{escape(one.name)}</li>"
@@ -77,15 +77,15 @@ def _ticks(least: float, most: float) -> list[float]:
 def _spread(series: tuple[Series, ...], ys: list[float], bottom: float) -> list[tuple[Series, float]]:
     """Return the series with the heights of their numbers: near their ends, and not one on the other."""
     order = sorted(range(len(ys)), key=lambda place: ys[place])
-    heights: list[float] = []
-    for place in order:
-        heights.append(max(ys[place], heights[-1] + _LINE) if heights else ys[place])
-    limit = bottom
-    for number in reversed(range(len(heights))):
-        heights[number] = min(heights[number], limit)
-        limit = heights[number] - _LINE
-    return [(series[place], height) for place, height in zip(order, heights, strict=True)]
+    found: list[tuple[Series, float]] = []
+    least = -math.inf
+    for left, place in zip(reversed(range(len(order))), order, strict=True):
+        y = min(max(ys[place], least), bottom - left * _LINE)
+        found.append((series[place], y))
+        least = y + _LINE
+    return found
 
 
-def _text(x: float, y: float, anchor: str, text: str) -> str:
+def svg_text(x: float, y: float, anchor: str, text: str) -> str:
+    """Return a text at a place."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
