@@ -56,15 +56,18 @@ def make_files(
     folder: Path,
     count: int,
     scale: float = 1.0,
+    classes: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Write the same photo-like JPEGs each time, as `folder/<number>.jpg`; `scale` is that of their sides."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the same photo-like JPEGs each time, in so many class folders; `scale` is that of their sides."""
+    places = [folder / f"{label:03d}" for label in range(min(classes, count))] or [folder]
+    for place in places:
+        place.mkdir(parents=True, exist_ok=True)
 
     def write(number: int) -> None:
         height, width = _SIZES[number % len(_SIZES)]
         data = make_jpeg(number, (round(scale * height), round(scale * width)))
-        (folder / f"{number:04d}.jpg").write_bytes(data)
+        (places[number % len(places)] / f"{number:04d}.jpg").write_bytes(data)
 
     # NumPy and OpenCV release the GIL, so threads suffice; they end here, before any loader forks.
     threads_before = cv2.getNumThreads()

@@ -26,7 +26,7 @@ from fastload.system import page_cache
 from fastload.system.folders import free_bytes
 
 # 400 photos are 160 MB of pixels: more than processors' caches hold.
-_MOST_DISTINCT = 400
+_MOST_DISTINCT, _CLASSES = 400, 100
 # A turn ends within a long epoch after this many of its least durations.
 _LONGEST_TURN = 10
 
@@ -194,10 +194,10 @@ def _fill(
     folder: str | os.PathLike[str] | None, photos: Path, setting: LoadSetting, is_linked: bool
 ) -> float:
     """Fill a folder with the images of a setting; return the mean size of a file."""
-    made = photos.with_name("made") / "class"
+    made = photos.with_name("made")
     if folder is None:
-        make_files(made, min(setting.images, _MOST_DISTINCT))
-        originals = sorted(made.iterdir())
+        make_files(made, min(setting.images, _MOST_DISTINCT), classes=_CLASSES)
+        originals = sorted(made.glob("*/*"))
     else:
         originals = readable_images(folder, setting.images)
     if setting.shorter_side is not None:
@@ -210,6 +210,6 @@ def _fill(
             "repeat them with --hard-links"
         )
     repeat_images(originals, photos, setting.images, is_linked)
-    for temporary in (made.parent, photos.with_name("resized")):
+    for temporary in (made, photos.with_name("resized")):
         shutil.rmtree(temporary, ignore_errors=True)
     return image_bytes
