@@ -16,7 +16,7 @@ Colors = Mapping[str, str]
 
 _FASTLOAD, _OTHER = "fastload", "other"
 PALETTES = {
-    "light": {"ink": "#1b2430", "soft": "#5b6675", _FASTLOAD: "#12937a", _OTHER: "#98a2b0"},
+    "light": {"ink": "#1b2430", "soft": "#5b6675", _FASTLOAD: "#12937a", _OTHER: "#7d8897"},
     "dark": {"ink": "#e4e8ee", "soft": "#98a3b2", _FASTLOAD: "#3bbf9f", _OTHER: "#667180"},
 }
 

@@ -18,7 +18,8 @@ from tests.commands import run_python
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
 BENCHMARKS = sorted(FOLDER.glob("bench_*.py"))
-_LONG = {"bench_load"}  # tests/bench runs its short form, `fastload bench load --smoke`
+# tests/bench runs their short form, `fastload bench load --smoke`.
+_LONG = {"bench_load", "bench_scaling"}
 
 pytestmark = pytest.mark.skipif(not BENCHMARKS, reason="a source distribution has no benchmarks")
 

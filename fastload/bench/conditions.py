@@ -23,13 +23,14 @@ _PACKAGES = ("numpy", "opencv-python", "opencv-python-headless", "h5py", "lmdb",
 _LOAD_BEFORE = f"{os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else "unknown"
 
 
-def identified(more_versions: Mapping[str, str]) -> dict[str, Any]:
-    """Return date, commit, machine and versions, `more_versions` among them."""
+def identified(more_versions: Mapping[str, str], is_smoke: bool = False) -> dict[str, Any]:
+    """Return date, commit, machine and versions, `more_versions` among them; a smoke run is marked."""
     return {
         "date": datetime.date.today().isoformat(),
         "commit": commit(),
         "machine": machine(),
         "versions": {**versions(), **more_versions},
+        **({"smoke": "figures mean nothing"} if is_smoke else {}),
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import platform
 import tempfile
 import time
 import warnings
@@ -22,11 +21,11 @@ import fastload
 import fastload.transforms as T
 from fastload.bench._operations import IMAGE_SIDE, MEAN, OPERATIONS, STD, Operation, Sample
 from fastload.bench._peers import LIBRARIES, Peer, first_line, load_peer
+from fastload.bench.conditions import identified
 from fastload.bench.images import LoadedImage, link_images, list_images, make_files, read_images
 from fastload.bench.loading import TURN_S, FilesByLibrary, TimedLoader, default_workers, race, take_turns
 from fastload.bench.results import REFERENCE, Comparison, DecodeBench, Difference, Library, Timing
 from fastload.images.opencv import cv2
-from fastload.system.cpus import cpu_name, usable_cpus
 
 # The shortest turn on one core: a thousand times as long as reading the clock and a call from Python.
 _TURN_S = 0.03
@@ -84,10 +83,7 @@ def compare_decoding(
         comparisons=tuple(comparisons),
         libraries=(*libraries, Library("torch", torch.__version__)),
         images=described,
-        processor=cpu_name(),
-        usable_cpus=usable_cpus(),
-        system=f"{platform.system()} {platform.machine()}",
-        python=platform.python_version(),
+        conditions=identified({}, is_smoke) | {"cache": "warm"},
         runs=runs,
         workers=workers,
     )

@@ -56,15 +56,18 @@ def make_files(
     folder: Path,
     count: int,
     scale: float = 1.0,
+    classes: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Write the same photo-like JPEGs each time, as `folder/<number>.jpg`; `scale` is that of their sides."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the same photo-like JPEGs each time, in so many class folders; `scale` is that of their sides."""
+    places = [folder / f"{label:03d}" for label in range(min(classes, count))] or [folder]
+    for place in places:
+        place.mkdir(parents=True, exist_ok=True)
 
     def write(number: int) -> None:
         height, width = _SIZES[number % len(_SIZES)]
         data = make_jpeg(number, (round(scale * height), round(scale * width)))
-        (folder / f"{number:04d}.jpg").write_bytes(data)
+        (places[number % len(places)] / f"{number:04d}.jpg").write_bytes(data)
 
     # NumPy and OpenCV release the GIL, so threads suffice; they end here, before any loader forks.
     threads_before = cv2.getNumThreads()
@@ -134,11 +137,14 @@ def repeat_images(originals: Sequence[Path], folder: Path, count: int, is_linked
     The parent folder of an image is its class. Repetitions are separate files, because a page cache holds
     each file once; with `is_linked` they are hard links, so that millions of them fit on a disk.
     """
-    written: dict[int, Path] = {}
+    written: dict[int, str] = {}
+    for name in {path.parent.name for path in originals}:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    # Strings, because there may be millions.
+    ends = [(str(folder / path.parent.name), path.suffix) for path in originals]
     for number in range(count):
         place = number * len(originals) // count if count <= len(originals) else number % len(originals)
-        path = folder / originals[place].parent.name / f"{number:06d}{originals[place].suffix}"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path = f"{ends[place][0]}/{number:06d}{ends[place][1]}"
         if is_linked and place in written:
             with contextlib.suppress(OSError):  # a file system's limit: 65,000 links to a file in ext4
                 os.link(written[place], path)

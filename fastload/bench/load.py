@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fastload.bench._driver import Driver, LoadingTurn, files_in, size_on_disk
+from fastload.bench._driver import Driver, LoadingTurn, size_on_disk
 from fastload.bench._operations import IMAGE_SIDE
 from fastload.bench.conditions import identified
 from fastload.bench.images import make_files, readable_images, repeat_images, resize_images
@@ -26,7 +26,7 @@ from fastload.system import page_cache
 from fastload.system.folders import free_bytes
 
 # 400 photos are 160 MB of pixels: more than processors' caches hold.
-_MOST_DISTINCT = 400
+_MOST_DISTINCT, _CLASSES = 400, 100
 # A turn ends within a long epoch after this many of its least durations.
 _LONGEST_TURN = 10
 
@@ -93,6 +93,7 @@ class SideComparison:
             SideResult(
                 name,
                 tuple(turns),
+                driver.open_s,
                 driver.first_batch_s,
                 driver.write_s,
                 size_on_disk(driver.stored),
@@ -131,6 +132,7 @@ def compare_loading(
     runs: int = 5,
     min_s: float = 1.0,
     is_linked: bool = False,
+    is_smoke: bool = False,
     device: str | None = None,
     peers: Path = CHECKOUT / ".peers",
     workdir: str | None = None,
@@ -146,6 +148,7 @@ def compare_loading(
         runs: Turns of each loader.
         min_s: Least seconds of a turn.
         is_linked: Repeat images as hard links rather than as copies.
+        is_smoke: Mark the result: the arguments are those of a run that checks only that everything works.
         device: Train a ResNet-18 with each batch on this device; None to load only.
         peers: Folder with the environments of other libraries.
         workdir: Folder on the disk to use; None for the temporary folder.
@@ -163,16 +166,15 @@ def compare_loading(
         with tempfile.TemporaryDirectory(prefix="fastload-bench-", dir=workdir) as name:
             source = Path(name) / "photos"
             progress(f"writing {setting.images:,} images", 0, 1)
-            _fill(folder, source, setting, is_linked)
+            image_bytes = _fill(folder, source, setting, is_linked)
             job = shared_job(source, Path(name), setting, batch_size, min_s) | {"device": device}
             comparison = SideComparison(sides, job, runs, peers)
             comparison.run(progress)
             versions |= comparison.versions
-            image_bytes = sum(file.stat().st_size for file in files_in(source)) / setting.images
             results.append(
                 SettingResult(setting, image_bytes, tuple(comparison.measured), tuple(comparison.missing))
             )
-    return LoadBench(tuple(results), identified(versions), runs, batch_size, min_s, device)
+    return LoadBench(tuple(results), identified(versions, is_smoke), runs, batch_size, min_s, device)
 
 
 def _check(settings: Sequence[LoadSetting], batch_size: int, is_linked: bool) -> None:
@@ -188,22 +190,26 @@ def _check(settings: Sequence[LoadSetting], batch_size: int, is_linked: bool) ->
             )
 
 
-def _fill(folder: str | os.PathLike[str] | None, photos: Path, setting: LoadSetting, is_linked: bool) -> None:
-    """Fill a folder with the images of a setting."""
-    made = photos.with_name("made") / "class"
+def _fill(
+    folder: str | os.PathLike[str] | None, photos: Path, setting: LoadSetting, is_linked: bool
+) -> float:
+    """Fill a folder with the images of a setting; return the mean size of a file."""
+    made = photos.with_name("made")
     if folder is None:
-        make_files(made, min(setting.images, _MOST_DISTINCT))
-        originals = sorted(made.iterdir())
+        make_files(made, min(setting.images, _MOST_DISTINCT), classes=_CLASSES)
+        originals = sorted(made.glob("*/*"))
     else:
         originals = readable_images(folder, setting.images)
     if setting.shorter_side is not None:
         originals = resize_images(originals, photos.with_name("resized"), setting.shorter_side)
-    needed = sum(path.stat().st_size for path in originals) / len(originals) * setting.images
+    image_bytes = sum(path.stat().st_size for path in originals) / len(originals)
+    needed = image_bytes * setting.images
     if not is_linked and needed > free_bytes(photos.parent):
         raise OptionError(
             f"{setting.images:,} images need {needed / 1e9:,.0f} GB: name another disk with --workdir, or "
             "repeat them with --hard-links"
         )
     repeat_images(originals, photos, setting.images, is_linked)
-    for temporary in (made.parent, photos.with_name("resized")):
+    for temporary in (made, photos.with_name("resized")):
         shutil.rmtree(temporary, ignore_errors=True)
+    return image_bytes

@@ -17,6 +17,7 @@ class SideResult:
     Attributes:
         name: Its row.
         turns: Each turn; drift of the machine affects those with the same number alike.
+        open_s: Seconds to list or open its dataset and to make the loader.
         first_batch_s: Seconds from the beginning of the first epoch to its first batch; workers start then.
         write_s: Seconds to write its dataset; None if it reads the given files.
         stored_bytes: Size of what it reads.
@@ -26,6 +27,7 @@ class SideResult:
 
     name: str
     turns: tuple[LoadingTurn, ...]
+    open_s: float
     first_batch_s: float
     write_s: float | None
     stored_bytes: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 MOST_LEVELS_OF_EQUAL = 2
 """Images are equal if no pixel differs by more: the effect of rounding twice."""
@@ -118,10 +118,7 @@ class DecodeBench:
     comparisons: tuple[Comparison, ...]
     libraries: tuple[Library, ...]
     images: ImageSet
-    processor: str
-    usable_cpus: int
-    system: str
-    python: str
+    conditions: Mapping[str, Any]
     runs: int
     workers: int
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from functools import partial
-from pathlib import Path
 
 from fastload.cli import _bench_load
-from fastload.cli._parser import check_writable, whole_number
+from fastload.cli._bench_output import add_output_arguments, check_outputs, publish
+from fastload.cli._parser import whole_number
 from fastload.cli._progress import ProgressDisplay
 from fastload.system import signals
 
@@ -51,15 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes of each DataLoader, 0 for no DataLoader (default: one per usable CPU, at most 8)",
     )
-    decode.add_argument("--html", metavar="FILE", help="write a page with bars")
-    decode.add_argument("--json", action="store_true", help="print the result as JSON")
-    decode.add_argument("--smoke", action="store_true", help="only check that it runs: figures mean nothing")
-    decode.add_argument("--quiet", action="store_true", help="show no progress")
+    add_output_arguments(decode)
     decode.set_defaults(measure=_run_decode)
-    # Here as well as on 'bench', because users write it after 'decode'.
-    decode.add_argument(
-        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
-    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -68,9 +60,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_decode(options: argparse.Namespace) -> int:
-    """Measure, print the tables or JSON, and write the page."""
-    if options.html:
-        check_writable("--html", options.html)
+    """Compare libraries, operation by operation."""
+    check_outputs(options)
     from fastload.bench import require_libraries
 
     require_libraries()
@@ -86,18 +77,7 @@ def _run_decode(options: argparse.Namespace) -> int:
             is_smoke=options.smoke,
             progress=display.stage,
         )
-    from fastload.cli.report._html import to_html
-    from fastload.cli.report._markdown import to_markdown
     from fastload.cli.report.decoding import decoding_document, decoding_json
 
-    document = decoding_document(bench)
-    if options.html:
-        Path(options.html).write_text(to_html(document), encoding="utf-8")
-        print(f"wrote {options.html}", file=sys.stderr)
-    if options.json:
-        print(decoding_json(bench), end="")
-        return 0
-    print(to_markdown(document), end="")
-    if sys.stdout.isatty():
-        print("", f"{document.title} {document.answer[0]}", sep="\n")  # the beginning has scrolled away
+    publish(decoding_document(bench), decoding_json(bench), options)
     return 0

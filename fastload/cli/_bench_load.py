@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import sys
 from pathlib import Path
 from typing import Any
 
-from fastload.cli._parser import check_writable, whole_number
+from fastload.cli._bench_output import add_output_arguments, check_outputs, publish
+from fastload.cli._parser import whole_number
 from fastload.cli._progress import ProgressDisplay
 from fastload.errors import OptionError
 from fastload.system import signals
@@ -92,14 +92,7 @@ def _add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workdir", metavar="FOLDER", help="a folder on the disk to use (default: the temporary one)"
     )
-    parser.add_argument("--html", metavar="FILE", help="write a page with plots")
-    parser.add_argument("--markdown", metavar="FILE", help="write the tables as Markdown")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--smoke", action="store_true", help="only check that it runs: figures mean nothing")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
-    parser.add_argument(
-        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
-    )
+    add_output_arguments(parser)
 
 
 def run_load(options: argparse.Namespace) -> int:
@@ -124,9 +117,7 @@ def run_feed(options: argparse.Namespace) -> int:
 
 
 def _measure(options: argparse.Namespace, device: str | None) -> int:
-    for option in ("html", "markdown"):
-        if getattr(options, option):
-            check_writable(f"--{option}", getattr(options, option))
+    check_outputs(options)
     from fastload.bench import require_libraries
 
     require_libraries()
@@ -152,19 +143,13 @@ def _measure(options: argparse.Namespace, device: str | None) -> int:
             settings,
             **given,
             is_linked=options.hard_links,
+            is_smoke=options.smoke,
             device=device,
             peers=Path(options.peers or CHECKOUT / ".peers"),
             workdir=options.workdir,
             progress=display.stage,
         )
-    from fastload.cli.report._html import to_html
     from fastload.cli.report._loading import loading_document, loading_json
-    from fastload.cli.report._markdown import to_markdown
 
-    document = loading_document(bench)
-    for render, file in ((to_html, options.html), (to_markdown, options.markdown)):
-        if file:
-            Path(file).write_text(render(document), encoding="utf-8")
-            print(f"wrote {file}", file=sys.stderr)
-    print(loading_json(bench) if options.json else to_markdown(document), end="")
+    publish(loading_document(bench), loading_json(bench), options)
     return 0

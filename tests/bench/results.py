@@ -21,10 +21,18 @@ def bench_of(*comparisons, libraries=(), notes=()):
         comparisons=comparisons,
         libraries=(Library("PIL", "13.0", "libjpeg-turbo 3"), Library("OpenCV", "5.0"), *libraries),
         images=ImageSet(4, None, {"jpeg": 4}, 1000.0, 100.0, 120.0, notes),
-        processor="A processor",
-        usable_cpus=2,
-        system="Linux",
-        python="3.11",
+        conditions={
+            "date": "2026-01-01",
+            "commit": "abcdef0",
+            "machine": {
+                "processor": "A processor",
+                "usable_cpus": 2,
+                "memory_bytes": 1 << 34,
+                "system": "Linux x86_64",
+                "load_before": "0.10",
+            },
+            "versions": {"Python": "3.11"},
+        },
         runs=3,
         workers=2,
     )

@@ -17,8 +17,8 @@ TINY = ("bench", "decode", "--smoke", "--images", "2", "--runs", "1")
 
 
 def test_page_and_json_have_the_same_result(tmp_path):
-    page = tmp_path / "out.html"
-    done = run(*TINY, "--workers", "1", "--debug", "--json", "--html", page)
+    page, tables = tmp_path / "out.html", tmp_path / "out.md"
+    done = run(*TINY, "--workers", "1", "--debug", "--json", "--html", page, "--markdown", tables)
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     groups = {comparison["group"] for comparison in content["comparisons"]}
@@ -26,7 +26,11 @@ def test_page_and_json_have_the_same_result(tmp_path):
     assert all(comparison["rows"][0]["library"] == "PIL" for comparison in content["comparisons"])
     [loaded] = [c for c in content["comparisons"] if c["group"] == "Pipeline, DataLoader"]
     assert [row["library"] for row in loaded["rows"]] == ["PIL", "OpenCV", "fastload"]
-    assert content["verdict"][0] in html.unescape(page.read_text("utf-8"))
+    for written in (html.unescape(page.read_text("utf-8")), tables.read_text("utf-8")):
+        assert content["verdict"][0] in written
+        assert "a smoke run: its figures mean nothing" in written
+    assert {"date", "commit", "machine", "versions", "smoke"} <= content["conditions"].keys()
+    assert content["conditions"]["cache"] == "warm"
     named = {library["name"]: library for library in content["libraries"]}
     assert {"PIL", "OpenCV", "fastload", "torchvision", "torch"} <= named.keys()
     assert all(library["version"] or library["reason"] for library in named.values())
@@ -73,7 +77,7 @@ def test_terminal_gets_tables_and_the_answer_last():
     text, code = run_on_terminal(*TINY, "--workers", "0", "--quiet", columns=120)
     assert code == 0, text
     assert "INTER_AREA" in text
-    assert text.splitlines()[-1].startswith("PIL or OpenCV? On this machine OpenCV is faster at")
+    assert text.splitlines()[-1].startswith("PIL or OpenCV? This was a smoke run")
 
 
 def test_page_of_the_command_line_names_every_option():

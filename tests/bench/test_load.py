@@ -107,17 +107,19 @@ def test_json_markdown_and_page_hold_what_was_measured(tmp_path):
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     assert [each["setting"]["workers"] for each in content["settings"]] == [1, 2]
-    assert {"date", "commit", "machine", "versions"} <= content["conditions"].keys()
+    assert {"date", "commit", "machine", "versions", "smoke"} <= content["conditions"].keys()
     for each in content["settings"]:
         [measured] = each["sides"]
         assert measured["name"] == "fastload, keep"
         assert measured["slowest"] <= measured["images_per_s"] <= measured["fastest"]
         assert measured["write_s"] > 0
+        assert measured["open_s"] > 0
         assert measured["stored_bytes"] > 10_000
         assert [missing["name"] for missing in each["missing"]] == ["WebDataset + OpenCV, linear"]
     drawn = [tag for tag, _ in parsed(page.read_text("utf-8")).seen]
     assert drawn.count("polyline") == 1
     assert "missing: WebDataset + OpenCV, linear" in tables.read_text("utf-8")
+    assert "a smoke run: its figures mean nothing" in tables.read_text("utf-8")
     assert "| fastload, keep " in tables.read_text("utf-8")
 
 

@@ -25,10 +25,14 @@ _WARM_UP_TURNS = 3
 
 
 class Stored(NamedTuple):
-    """The file or folder that a loader reads, and the seconds that writing it took; None if it was there."""
+    """The file or folder that a loader reads, and the seconds that writing it took; None if it was there.
+
+    `is_new` if this process has written it.
+    """
 
     path: Path
     write_s: float | None = None
+    is_new: bool = False
 
 
 class Loading(NamedTuple):
@@ -49,7 +53,10 @@ def serve(prepare: Callable[[Mapping[str, Any]], Loading]) -> None:
     # Output of libraries must not be mixed with the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
+    began = time.perf_counter()
     loading = prepare(job)
+    spent_s = time.perf_counter() - began
+    _, write_s, is_new = loading.stored
     work = _work(job)
     # A cold turn must not find in memory what the warm-up read: there, it is one batch.
     first = _turn(loading, work, 0.0, job["max_s"] if job["is_warm"] else 0.0)
@@ -57,7 +64,8 @@ def serve(prepare: Callable[[Mapping[str, Any]], Loading]) -> None:
         _turn(loading, work, _WARM_UP_TURNS * job["min_s"], job["max_s"])
     ready = {
         "stored": str(loading.stored.path),
-        "write_s": loading.stored.write_s,
+        "write_s": write_s,
+        "open_s": spent_s - (write_s or 0.0) * is_new,
         "first_batch_s": first["first_batch_s"],
         "versions": dict(loading.versions),
     }
@@ -104,8 +112,9 @@ def _turn(loading: Loading, work: Any, min_s: float, max_s: float) -> dict[str, 
 def written(path: Path, write: Callable[[], object]) -> Stored:
     """Write a dataset on first use; how long that took is kept next to it, for others that read it."""
     record = path.with_name(f"{path.name}.write_s")
-    if not record.exists():
+    is_new = not record.exists()
+    if is_new:
         began = time.perf_counter()
         write()
         record.write_text(repr(time.perf_counter() - began))
-    return Stored(path, float(record.read_text()))
+    return Stored(path, float(record.read_text()), is_new)

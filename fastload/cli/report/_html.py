@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from fastload.cli.report._lines import line_plot
+from fastload.cli.report._lines import line_plot, svg_text
 from fastload.cli.report._style import STYLE
 from fastload.cli.report.document import Document, LinePlot, Plot, Section, Table, figure
 
@@ -101,12 +101,12 @@ def _drawing(plot: Plot) -> Iterator[str]:
     for tick in range(ticks + 1):
         y = bottom - tick * step * scale
         yield f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        yield _text(_LEFT - 8, y + 5, "end", figure(tick * step))
+        yield svg_text(_LEFT - 8, y + 5, "end", figure(tick * step))
     for place in range(0, len(totals), math.ceil(len(totals) / _MOST_LABELS)):
         x = _LEFT + (place + 0.5) * width
-        yield _text(x, bottom + 20, "middle", figure(1 + place * plot.x_step))
-    yield _text(0, 16, "start", plot.y_name)
-    yield _text(_WIDTH - _RIGHT, _HEIGHT - 6, "end", plot.x_name)
+        yield svg_text(x, bottom + 20, "middle", figure(1 + place * plot.x_step))
+    yield svg_text(0, 16, "start", plot.y_name)
+    yield svg_text(_WIDTH - _RIGHT, _HEIGHT - 6, "end", plot.x_name)
     tops = [0.0] * len(totals)
     for one in plot.series:
         for place, value in enumerate(one.values):
@@ -116,10 +116,6 @@ def _drawing(plot: Plot) -> Iterator[str]:
                 f'<rect class="{one.tone}" x="{x:.1f}" y="{y:.1f}" width="{0.8 * width:.1f}" '
                 f'height="{value * scale:.1f}"/>'
             )
-
-
-def _text(x: float, y: float, anchor: str, text: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
 def _nice(step: float) -> float:

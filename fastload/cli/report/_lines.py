@@ -1,4 +1,4 @@
-"""Line plots as SVG: a line for each series with its name at its end, on a logarithmic axis."""
+"""Line plots as SVG on a logarithmic axis; a number at the end of each line refers to the key beside it."""
 
 from __future__ import annotations
 
@@ -8,40 +8,61 @@ from html import escape
 
 from fastload.cli.report.document import LinePlot, Series, figure
 
-# The sizes of a plot in pixels; the right margin has the names of the series.
-_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 720, 66, 280, 34, 52
-_LINE = 20  # between two names
+# The sizes of a plot in pixels: as wide as a narrow screen, because text must not shrink there.
+_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 340, 66, 44, 34, 54
+_LINE = 20  # between two numbers
+_CHARACTER = 10  # width, at least
 _LEAST_HEIGHT = 220
+_DASHES = ("none", "7 3", "2 3", "10 3 2 3")
 
 
 def line_plot(plot: LinePlot) -> Iterator[str]:
-    """Yield the drawing."""
+    """Yield the drawing and its key, whose order is that of the ends of the lines."""
     values = [value for one in plot.series for value in one.values]
     ticks = _ticks(min(values), max(values))
-    height = max(_LEAST_HEIGHT, _LINE * len(plot.series)) + _TOP + _BOTTOM
-    bottom, right = height - _BOTTOM, _WIDTH - _RIGHT
+    right, last = _WIDTH - _RIGHT, max(1, len(plot.x_values) - 1)
+    rows = 2 if max(map(len, plot.x_values)) * _CHARACTER * last > right - _LEFT - 40 else 1
+    bottom = _TOP + max(_LEAST_HEIGHT, _LINE * len(plot.series))
+    height = bottom + _BOTTOM + _LINE * (rows - 1)
     low, high = math.log(ticks[0]), math.log(ticks[-1])
 
     def y_of(value: float) -> float:
         return bottom - (math.log(value) - low) / (high - low) * (bottom - _TOP)
 
-    last = max(1, len(plot.x_values) - 1)
     places = [_LEFT + 20 + (right - _LEFT - 40) * place / last for place in range(len(plot.x_values))]
     label = escape(f"{plot.title}: {plot.y_name} by {plot.x_name}")
-    yield f'<svg class="plot" role="img" aria-label="{label}" viewBox="0 0 {_WIDTH} {height}">'
+    yield f'<div class="lines"><svg class="plot" role="img" aria-label="{label}" '
+    yield f'style="width: {_WIDTH}px" viewBox="0 0 {_WIDTH} {height}">'
     for tick in ticks:
         yield f'<line x1="{_LEFT}" x2="{right}" y1="{y_of(tick):.1f}" y2="{y_of(tick):.1f}"/>'
-        yield _text(_LEFT - 8, y_of(tick) + 5, "end", figure(tick))
-    for x, text in zip(places, plot.x_values, strict=True):
-        yield _text(x, bottom + 20, "middle", text)
-    yield _text(0, 16, "start", plot.y_name)
-    yield _text(right, height - 6, "end", plot.x_name)
-    for one, y in _spread(plot.series, [y_of(one.values[-1]) for one in plot.series], bottom):
-        points = " ".join(f"{x:.1f},{y_of(value):.1f}" for x, value in zip(places, one.values, strict=True))
-        yield f'<polyline class="{one.tone}" points="{points}"/>'
-        yield f'<line x1="{places[-1]:.1f}" x2="{right + 4}" y1="{y_of(one.values[-1]):.1f}" y2="{y:.1f}"/>'
-        yield _text(right + 8, y + 5, "start", one.name)
-    yield "</svg>"
+        yield svg_text(_LEFT - 8, y_of(tick) + 5, "end", figure(tick))
+    for place, (x, text) in enumerate(zip(places, plot.x_values, strict=True)):
+        yield svg_text(x, bottom + 20 + _LINE * (place % rows), "middle", text)
+    yield svg_text(0, 16, "start", plot.y_name)
+    yield svg_text(right, height - 6, "end", plot.x_name)
+    keys = []
+    spread = _spread(plot.series, [y_of(one.values[-1]) for one in plot.series], bottom)
+    for number, (one, y) in enumerate(spread, start=1):
+        look = _look(one, plot.series)
+        points = [f"{x:.1f},{y_of(value):.1f}" for x, value in zip(places, one.values, strict=True)]
+        yield f'<polyline {look} points="{" ".join(points)}"/>'
+        yield f'<path {look} d="M{points[-1]} L{right + 10},{y:.1f}"/>'
+        yield svg_text(right + 14, y + 5, "start", str(number))
+        keys.append(
+            f'<li><svg width="36" height="12"><line {look} x1="0" x2="36" y1="6" y2="6"/></svg> '
+            f"{escape(one.name)}</li>"
+        )
+    yield f'</svg><ol class="key">{"".join(keys)}</ol></div>'
+
+
+def _look(one: Series, series: tuple[Series, ...]) -> str:
+    """Return the attributes of a line: within a tone, each has another hue and other dashes."""
+    family = [each for each in series if each.tone == one.tone]
+    place = family.index(one)
+    share = place / max(1, len(family) - 1)
+    return (
+        f'class="{one.tone}" style="--share: {share:.0%}" stroke-dasharray="{_DASHES[place % len(_DASHES)]}"'
+    )
 
 
 def _ticks(least: float, most: float) -> list[float]:
@@ -54,17 +75,17 @@ def _ticks(least: float, most: float) -> list[float]:
 
 
 def _spread(series: tuple[Series, ...], ys: list[float], bottom: float) -> list[tuple[Series, float]]:
-    """Return the series with the heights of their names: near their ends, and not one on the other."""
+    """Return the series with the heights of their numbers: near their ends, and not one on the other."""
     order = sorted(range(len(ys)), key=lambda place: ys[place])
-    heights: list[float] = []
-    for place in order:
-        heights.append(max(ys[place], heights[-1] + _LINE) if heights else ys[place])
-    limit = bottom
-    for number in reversed(range(len(heights))):
-        heights[number] = min(heights[number], limit)
-        limit = heights[number] - _LINE
-    return [(series[place], height) for place, height in zip(order, heights, strict=True)]
+    found: list[tuple[Series, float]] = []
+    least = -math.inf
+    for left, place in zip(reversed(range(len(order))), order, strict=True):
+        y = min(max(ys[place], least), bottom - left * _LINE)
+        found.append((series[place], y))
+        least = y + _LINE
+    return found
 
 
-def _text(x: float, y: float, anchor: str, text: str) -> str:
+def svg_text(x: float, y: float, anchor: str, text: str) -> str:
+    """Return a text at a place."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

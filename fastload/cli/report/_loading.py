@@ -10,6 +10,7 @@ from typing import Any
 
 from fastload.bench.load_results import LoadBench, SettingResult, SideResult
 from fastload.bench.sides import FILES, PIL, SYNTHETIC
+from fastload.cli.report._conditions import conditions_line, warning
 from fastload.cli.report.document import (
     Document,
     LinePlot,
@@ -29,6 +30,7 @@ _COLUMNS = (
     ReportColumn("images/s", "number"),
     ReportColumn("slowest–fastest", "number"),
     ReportColumn("× the first", "number"),
+    ReportColumn("opened in", "number"),
     ReportColumn("first batch", "number"),
     ReportColumn("CPU s per 1000", "number"),
     ReportColumn("memory", "number"),
@@ -47,7 +49,8 @@ def loading_document(bench: LoadBench) -> Document:
     sections += [
         Section(_setting_title(bench, result), tables=(_table(bench, result),)) for result in bench.settings
     ]
-    return Document(title, tuple(_answer(bench)), tuple(sections), tuple(_method_lines(bench)))
+    answer = (*warning(bench.conditions), *_answer(bench))
+    return Document(title, answer, tuple(sections), tuple(_method_lines(bench)))
 
 
 def waiting_share(result: SettingResult, side: SideResult) -> float | None:
@@ -112,6 +115,7 @@ def _cells(bench: LoadBench, result: SettingResult, side: SideResult) -> Iterato
         yield "" if share is None else f"{share:.0%}"
     yield f"{figure(min(side.rates))}–{figure(max(side.rates))}"
     yield _ratio(side, result.sides[0])
+    yield f"{figure(side.open_s)} s"
     yield f"{figure(side.first_batch_s)} s"
     yield figure(side.cpu_s_per_1000)
     yield format_size(side.memory_bytes)
@@ -189,19 +193,14 @@ def _method_lines(bench: LoadBench) -> Iterator[str]:
     )
     kinds = " and ".join(sorted({side.memory_kind for result in bench.settings for side in result.sides}))
     yield (
-        "First batch: from the beginning of the first epoch, when workers start and libraries compile. "
+        "Opened in: listing the files or opening the dataset, and making the loader, with imports. First "
+        "batch: from the beginning of the first epoch, when workers start and libraries compile. "
         f"Memory: the most of all processes of a loader together ({kinds}), in one more turn. Written in: "
         "packing, once."
     )
     if bench.device is not None:
         yield "The device waits: 1 − the loader's rate ÷ the rate of batches that are on the device already."
-    machine, versions = bench.conditions["machine"], bench.conditions["versions"]
-    yield (
-        f"{bench.conditions['date']}, commit {bench.conditions['commit']}; {machine['processor']}, "
-        f"{format_count(machine['usable_cpus'], 'usable CPU')}, {machine['system']}, load "
-        f"{machine['load_before']} at the start. "
-        f"{', '.join(f'{name} {version}' for name, version in versions.items())}."
-    )
+    yield conditions_line(bench.conditions)
 
 
 def loading_json(bench: LoadBench) -> str:

@@ -23,6 +23,7 @@ from fastload.bench.results import (
     standings,
     verdict,
 )
+from fastload.cli.report._conditions import conditions_line, warning
 from fastload.cli.report.document import Document, ReportColumn, Row, Section, Table, Tone, figure
 from fastload.system.units import format_count, format_size
 
@@ -59,12 +60,10 @@ def decoding_document(bench: DecodeBench) -> Document:
     groups = itertools.groupby(bench.comparisons, key=lambda comparison: comparison.group)
     overview = Table("", _OVERVIEW_COLUMNS, tuple(map(_overview_row, standings(bench))), (_LEGEND,))
     libraries = (Row((each.name, each.version or each.reason, each.jpeg)) for each in bench.libraries)
-    cpus = format_count(bench.usable_cpus, "usable CPU")
-    machine = f"{bench.processor}, {cpus}, {bench.system}, Python {bench.python}."
-    conditions = (images_line(bench.images), *bench.images.notes, machine)
+    conditions = (images_line(bench.images), *bench.images.notes, conditions_line(bench.conditions))
     return Document(
         title="PIL or OpenCV?",
-        answer=tuple(verdict(bench)),
+        answer=(*warning(bench.conditions), *verdict(bench)),
         sections=(
             Section("Overview", tables=(overview,)),
             *(Section(name, tables=tuple(map(_comparison_table, found))) for name, found in groups),
