@@ -31,17 +31,10 @@ def _side_by_side(content: Mapping[str, Any], unit: str) -> str:
     tables = [table for table in content["tables"] if table["unit"] == unit]
     titles = {table["title"] for table in tables}
     names = list(dict.fromkeys(row["row"] for row in content["rows"] if row["table"] in titles))
-    heads = [cell for name in names for cell in (name, "range")]
-    lines = [
-        f"| {unit}/s, medians and ranges | {' | '.join(heads)} | ratio |",
-        "|---|" + "--:|" * (len(heads) + 1),
-    ]
+    lines = [f"| {unit}/s | {' | '.join(names)} | ratio |", "|---|" + "--:|" * (len(names) + 1)]
     for table in tables:
         rows = {row["row"]: row for row in content["rows"] if row["table"] == table["title"]}
-        cells = []
-        for name in names:
-            rates = [figure(table["count"] / rows[name][f"{which}_s"]) for which in ("median", "max", "min")]
-            cells += [rates[0], f"{rates[1]}–{rates[2]}"]
+        cells = [_rate(table["count"], rows[name]) for name in names]
         ratio = rows[names[0]]["median_s"] / rows[names[-1]]["median_s"]
         lines.append(f"| {table['title']} | {' | '.join(cells)} | {ratio:.2f} × |")
     return "\n".join(lines)
@@ -121,6 +114,12 @@ def _first_batch(row: Mapping[str, Any]) -> str:
     times = set(row.get("first_batches_s", ()))
     spread = f" ({figure(min(times))}–{figure(max(times))})" if len(times) > 1 else ""
     return _or_dash(row.get("first_batch_s")) + spread
+
+
+def _rate(count: float, row: Mapping[str, Any]) -> str:
+    """Return the median rate, and half of the range of the rates as a share of it."""
+    half = (count / row["min_s"] - count / row["max_s"]) / 2 / (count / row["median_s"])
+    return f"{figure(count / row['median_s'])} ± {half:.0%}"
 
 
 def _or_dash(value: float | None, divisor: float = 1) -> str:
