@@ -62,8 +62,8 @@ class DataLoader(_Base[_T_co]):
     or copied; they can be moved to a GPU in advance; and an epoch can be resumed where it was left. If left
     unset (`UNSET` or None), `num_workers`, `prefetch_factor`, `pin_memory` and `persistent_workers` are
     decided by measuring the epochs' own batches: see `plan`. All other parameters up to `in_order` have
-    torch's meaning and default. The page "Differences from torch's DataLoader" of the documentation lists
-    the rest.
+    torch's meaning and default. All differences are on the page "Differences from torch's DataLoader" of the
+    documentation.
 
     Args:
         device: The device for batches, such as `"cuda"`. They are copied there in advance, on a separate
