@@ -20,6 +20,8 @@ def markdown(content: Mapping[str, Any]) -> str:
         parts = [_table(content, table) for table in content["tables"]]
     if content.get("comparisons"):
         parts.append(_comparisons(content))
+    if "summary" in content:
+        parts.append(content["summary"])
     parts += [_grid(grid) for grid in content.get("grids", ())]
     return "\n\n".join([*parts, _circumstances(content)]) + "\n"
 
@@ -29,14 +31,10 @@ def _side_by_side(content: Mapping[str, Any], unit: str) -> str:
     tables = [table for table in content["tables"] if table["unit"] == unit]
     titles = {table["title"] for table in tables}
     names = list(dict.fromkeys(row["row"] for row in content["rows"] if row["table"] in titles))
-    heads = [cell for name in names for cell in (f"{name}, {unit}/s", "slowest–fastest")]
-    lines = ["| |" + " | ".join(heads) + " | ratio |", "|---|" + "--:|" * (len(heads) + 1)]
+    lines = [f"| {unit}/s | {' | '.join(names)} | ratio |", "|---|" + "--:|" * (len(names) + 1)]
     for table in tables:
         rows = {row["row"]: row for row in content["rows"] if row["table"] == table["title"]}
-        cells = []
-        for name in names:
-            rates = [figure(table["count"] / rows[name][f"{which}_s"]) for which in ("median", "max", "min")]
-            cells += [rates[0], f"{rates[1]}–{rates[2]}"]
+        cells = [_rate(table["count"], rows[name]) for name in names]
         ratio = rows[names[0]]["median_s"] / rows[names[-1]]["median_s"]
         lines.append(f"| {table['title']} | {' | '.join(cells)} | {ratio:.2f} × |")
     return "\n".join(lines)
@@ -47,17 +45,17 @@ def _table(content: Mapping[str, Any], table: Mapping[str, Any]) -> str:
     title, unit, count = table["title"], table["unit"], table["count"]
     rows = [row for row in content["rows"] if row["table"] == title]
     columns: dict[str, list[str]] = {
-        "median": [f"{figure(row['median_s'])} s" for row in rows],
-        "fastest–slowest": [f"{figure(row['min_s'])}–{figure(row['max_s'])} s" for row in rows],
+        "median, s": [figure(row["median_s"]) for row in rows],
+        "range, s": [f"{figure(row['min_s'])}–{figure(row['max_s'])}" for row in rows],
         f"{unit}/s": [figure(count / row["median_s"]) for row in rows],
         "time": [f"{row['median_s'] / rows[0]['median_s']:.2f} ×" for row in rows],
-        "CPU": [_or_dash(row["cpu_s"], "s") for row in rows],
-        "stored": [_or_dash(row["stored_bytes"], "MB", 1e6) for row in rows],
+        "CPU, s": [_or_dash(row["cpu_s"]) for row in rows],
+        "stored, MB": [_or_dash(row["stored_bytes"], 1e6) for row in rows],
         # Files of earlier releases of these programs have none of these.
-        "written in": [_or_dash(row.get("write_s"), "s") for row in rows],
-        "first batch": [_first_batch(row) for row in rows],
-        "memory": [_or_dash(row.get("memory_bytes"), "MB", 1e6) for row in rows],
-        "fetched": [_or_dash(row.get("fetched_bytes"), "MB", 1e6) for row in rows],
+        "written in, s": [_or_dash(row.get("write_s")) for row in rows],
+        "first batch, s": [_first_batch(row) for row in rows],
+        "memory, MB": [_or_dash(row.get("memory_bytes"), 1e6) for row in rows],
+        "fetched, MB": [_or_dash(row.get("fetched_bytes"), 1e6) for row in rows],
     }
     shown = {name: cells for name, cells in columns.items() if set(cells) != {_DASH}}
     lines = [f"| {title} | {' | '.join(shown)} |", "|---|" + "--:|" * len(shown)]
@@ -115,8 +113,14 @@ def _first_batch(row: Mapping[str, Any]) -> str:
     """Return the time to the first batch, with its spread if it was measured in each turn."""
     times = set(row.get("first_batches_s", ()))
     spread = f" ({figure(min(times))}–{figure(max(times))})" if len(times) > 1 else ""
-    return _or_dash(row.get("first_batch_s"), "s") + spread
+    return _or_dash(row.get("first_batch_s")) + spread
 
 
-def _or_dash(value: float | None, unit: str, divisor: float = 1) -> str:
-    return _DASH if value is None else f"{figure(value / divisor)} {unit}"
+def _rate(count: float, row: Mapping[str, Any]) -> str:
+    """Return the median rate, and half of the range of the rates as a share of it."""
+    half = (count / row["min_s"] - count / row["max_s"]) / 2 / (count / row["median_s"])
+    return f"{figure(count / row['median_s'])} ± {half:.0%}"
+
+
+def _or_dash(value: float | None, divisor: float = 1) -> str:
+    return _DASH if value is None else figure(value / divisor)

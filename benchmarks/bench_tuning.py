@@ -60,8 +60,8 @@ def main() -> None:
         with busy_processes(options.busy):
             rows = [_measure(job, options) for job in jobs]
     heads = [
-        "training", "best cell", "samples/s", "tuned", "samples/s", "of the best", "of torch's",
-        "first epoch", "ten epochs",
+        "training; samples/s", "best cell", "", "tuned", "", "of the best", "of torch's",
+        "first epoch, s", "ten epochs",
     ]  # fmt: skip
     setting = {
         "grid": "0 to 6 workers × prefetch_factor 1 to 8",
@@ -202,7 +202,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         rate(row["tuned_s"]),
         f"{row['best_s'] / row['tuned_s']:.2f}",
         f"{row['torch_s'] / row['tuned_s']:.2f}",
-        f"{cost:+.1f} s ({cost / row['best_s']:+.0%})",
+        f"{cost:+.1f} ({cost / row['best_s']:+.0%})",
         ratio,
     ]
 

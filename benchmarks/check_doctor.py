@@ -52,15 +52,8 @@ def main() -> None:
                 row = examined(situation, folders, options.runs, steps)
                 rows.append(row)
                 progress(description(row))
-    ran = [row for row in rows if "skipped" not in row]
-    checked = [row for row in ran if row.get("gain")]
-    near = [row for row in checked if is_near(row)]
-    bounds = sum(row["predicted"] >= MOST_GAIN for row in near)
-    right = sum(row["verdict"] == row["truth"] for row in ran)
-    progress(
-        f"{right} of {len(ran)} verdicts right; {len(near)} of {len(checked)} gains within 25%, {bounds} of "
-        "them as bounds"
-    )
+    summary = counts(rows)
+    progress(summary)
     heads = ["situation", "truth", "verdict", "first fix", "predicted gain", "real gain"]
     question = "Is the doctor right, and does its first fix gain what it predicts?"
     content = {
@@ -69,9 +62,23 @@ def main() -> None:
         "rows": [],
         "missing": [],
         "situations": rows,
+        "summary": summary,
         "grids": [{"heads": heads, "rows": [cells(row) for row in rows]}],
     }
     publish_json(content, options)
+
+
+def counts(rows: list[dict]) -> str:
+    """Return how many verdicts are right, and how many gains near the predicted ones."""
+    ran = [row for row in rows if "skipped" not in row]
+    checked = [row for row in ran if row.get("gain")]
+    near = [row for row in checked if is_near(row)]
+    bounds = sum(row["predicted"] >= MOST_GAIN for row in near)
+    right = sum(row["verdict"] == row["truth"] for row in ran)
+    return (
+        f"{right} of {len(ran)} verdicts and {len(near)} of {len(checked)} predicted gains are right, "
+        f"{bounds} of these as “at least {MOST_GAIN:.0f}”."
+    )
 
 
 def is_near(row: dict) -> bool:

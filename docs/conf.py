@@ -53,7 +53,24 @@ def _follow_theme(app: Any, page: str, source: list[str]) -> None:
     source[0] = _PICTURE.sub(_IMAGES, source[0])
 
 
+_PAGE = re.compile(r'(the\s+page)\s+"([^"]+)"(?:\s+of\s+the\s+documentation)?', re.IGNORECASE)
+_TITLES = {
+    path.read_text("utf-8").split("\n", 1)[0][2:]: path.stem for path in Path(__file__).parent.glob("*.md")
+}
+
+
+def _link_pages(app: Any, what: str, name: str, documented: Any, options: Any, lines: list[str]) -> None:
+    """Make links of the titles of pages that a docstring names."""
+
+    def link(named: re.Match[str]) -> str:
+        title = " ".join(named[2].split())
+        return f"{named[1]} :doc:`{title} </{_TITLES[title]}>`"
+
+    lines[:] = _PAGE.sub(link, "\n".join(lines)).split("\n")
+
+
 def setup(app: Any) -> None:
-    """Connect the rewriting of included files and of pictures."""
+    """Connect the rewriting of included files, of pictures and of docstrings."""
     app.connect("include-read", _link_from_docs)
     app.connect("source-read", _follow_theme)
+    app.connect("autodoc-process-docstring", _link_pages)

@@ -18,6 +18,7 @@ export MASTER_ADDR MASTER_PORT
 
 # One copy on each node's own disk, which serves all of its ranks.
 local=${SLURM_TMPDIR:-${TMPDIR:-/tmp}}/$SLURM_JOB_ID
-srun --ntasks-per-node=1 --ntasks="$SLURM_NNODES" sh -c "mkdir -p '$local' && cp -r '$packed' '$local'"
+srun --ntasks-per-node=1 --ntasks="$SLURM_NNODES" \
+  sh -c "mkdir -p '$local' && cp -r '$packed' '$local'"
 
 srun python train_distributed.py "$local/$(basename "$packed")" --epochs 90

@@ -16,7 +16,11 @@ import fastload
 def main(folder: str, size: int, epochs: int) -> None:
     """Train, and print the average loss."""
     augment = transforms.Compose(
-        [transforms.RandomResizedCrop(size), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
+        [
+            transforms.RandomResizedCrop(size),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+        ]
     )
 
     def to_inputs(rows: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache",
         choices=("ram", "tmpfs", "disk"),
-        help="keep the image files there; see docs/cache.md",
+        help="keep the image files there: see the documentation, 'Caching'",
     )
     parser.add_argument(
         "--tune", action="store_true", help="choose the number of workers where the script leaves it unset"

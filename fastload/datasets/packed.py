@@ -47,14 +47,16 @@ class PackedDataset(ImageDataset):
     is one of torchvision's. The target is the label, an int (-1 without a label in the source); if records
     have further fields, it is a dict of all fields but the image: numbers, arrays, str and bytes. Objects are
     tensors in pixels of the image: `boxes` (objects, 4) x1 y1 x2 y2, `labels`, `polygons`, `keypoints`,
-    `corners`; a mask of classes is `mask` (height, width), see docs/packing.md. Other image fields are
-    the bytes of their files or, if stored as pixels (`raw`, `yuv420`), tensors like the image.
+    `corners`; a mask of classes is `mask` (height, width), see the page "Packing" of the documentation.
+    Other image fields are the bytes of their files or, if stored as pixels (`raw`, `yuv420`), tensors like
+    the image.
 
     Opening a dataset reads only the manifest. Records are read through a mapping of the shards' files, which
     all processes share.
 
     Args:
-        path: The packed dataset: a folder, or a URL such as `s3://bucket/photos.fl`, see docs/remote.md.
+        path: The packed dataset: a folder, or a URL such as `s3://bucket/photos.fl`: see the page
+            "Remote datasets".
         transform: Applied to every image.
         target_transform: Applied to every target.
         verify: When a record is checked against its CRC-32C: `once`, when this process or one forked from it
@@ -73,7 +75,8 @@ class PackedDataset(ImageDataset):
             none). The default is False, as in torchvision's ImageFolder; with objects, it is True if their
             coordinates refer to upright images, as YOLO's do.
         cache: Where to keep the dataset's bytes: `"auto"`, `"ram"`, `"tmpfs"`, `"device"`, for files
-            also `"disk"`, or a `fastload.Cache`; None for no cache. See docs/cache.md.
+            also `"disk"`, or a `fastload.Cache`; None for no cache. See the page
+            "Caching".
         transforms: A function of (image, target), as for torchvision's datasets: it gets a PIL image and the
             target, and returns the sample. Samples are then made one by one.
         tv_tensors: Boxes, key points and masks are torchvision's tv_tensors, which the transforms of

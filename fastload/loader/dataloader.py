@@ -60,9 +60,10 @@ class DataLoader(_Base[_T_co]):
 
     Import it in place of torch's. Batches come from the workers through shared memory, without being pickled
     or copied; they can be moved to a GPU in advance; and an epoch can be resumed where it was left. If left
-    unset, `num_workers`, `prefetch_factor`, `pin_memory` and `persistent_workers` are decided by measuring
-    the epochs' own batches: see `plan`. All other parameters up to `in_order` have torch's meaning and
-    default. docs/compatibility.md lists all differences.
+    unset (`UNSET` or None), `num_workers`, `prefetch_factor`, `pin_memory` and `persistent_workers` are
+    decided by measuring the epochs' own batches: see `plan`. All other parameters up to `in_order` have
+    torch's meaning and default. All differences are on the page "Differences from torch's DataLoader" of the
+    documentation.
 
     Args:
         device: The device for batches, such as `"cuda"`. They are copied there in advance, on a separate

@@ -74,8 +74,8 @@ def pack(
     Args:
         source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; a dataset of
             YOLO, COCO or Pascal VOC, or of images with masks; files of WebDataset, Hugging Face, LMDB or HDF5
-            (see docs/packing.md); or a map-style dataset whose samples are (image, target) or dicts with an
-            "image".
+            (see the page "Packing" of the documentation); or a map-style dataset whose samples are
+            (image, target) or dicts with an "image".
         dest: The packed dataset to make, by convention `NAME.fl`, or its URL, such as `s3://bucket/NAME.fl`.
             For several splits, a folder with one packed dataset for each.
         format: The container, `hdf5` or `lmdb`.

@@ -206,7 +206,7 @@ def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) 
             record = reader.read(index)
             error_text = _contradiction(record, manifest, kept)
             if error_text is not None:
-                error_text += ": the program that wrote it did not follow docs/format.md"
+                error_text += ": the program that wrote it did not follow the format's specification"
             elif check == "pixels":
                 error_text = _decode_error(record, manifest.fields)
             if error_text is not None:

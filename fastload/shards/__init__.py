@@ -1,1 +1,4 @@
-"""The packed format: records, manifest, and the two containers that store them (docs/format.md)."""
+"""The packed format: records, manifest, and the two containers that store them.
+
+The page "The packed format" of the documentation is its specification.
+"""

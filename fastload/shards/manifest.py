@@ -106,7 +106,7 @@ class Manifest:
         except ValueError as error:
             raise FormatError(
                 f"{where}: {error}, although the digest is right: "
-                "the program that wrote it did not follow docs/format.md"
+                "the program that wrote it did not follow the format's specification"
             ) from error
 
 

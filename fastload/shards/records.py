@@ -79,7 +79,7 @@ class Record:
         except ValueError as error:
             raise DamageError(
                 f"record {self.index} (key {self.key!r}): field {name!r} has {len(stored)} bytes, not a "
-                "valid value: the program that wrote the dataset did not follow docs/format.md"
+                "valid value: the program that wrote the dataset did not follow the format's specification"
             ) from error
 
 

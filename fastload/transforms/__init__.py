@@ -5,8 +5,8 @@
     train = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip()])
     dataset = fastload.PackedDataset("photos.fl", transform=train)
 
-All of torchvision's transforms of images are here, from its first version and from v2. docs/transforms.md
-describes the differences, and the cost of other libraries' transforms.
+All of torchvision's transforms of images are here, from its first version and from v2. The page "Transforms"
+of the documentation describes the differences, and the cost of other libraries' transforms.
 """
 
 from __future__ import annotations

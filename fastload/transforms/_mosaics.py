@@ -1,7 +1,7 @@
 """Mosaic, ObjectPerspective, LetterBox and RandomHSV: Ultralytics' augmentation of one picture.
 
 Parameters and results are those of Ultralytics 8.4's Mosaic, RandomPerspective, LetterBox and RandomHSV;
-docs/transforms.md describes the differences.
+the page "Transforms" of the documentation describes the differences.
 """
 
 from __future__ import annotations

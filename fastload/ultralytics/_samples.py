@@ -120,7 +120,7 @@ class Batches:
     """
 
     def __init__(self, reason: str = "") -> None:
-        self.changes = "its images are made by fastload.ultralytics: see docs/ultralytics.md"
+        self.changes = "its images are made by fastload.ultralytics: see the documentation, 'Ultralytics'"
         if reason:
             self.changes = (
                 f"its images are made by Ultralytics, because {reason}; fastload.ultralytics moves them"

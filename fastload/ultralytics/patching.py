@@ -29,7 +29,8 @@ def patch() -> AbstractContextManager[object]:
 
     Its trainers, datasets, transforms and settings stay as they are: the same random numbers are drawn, and
     the labels are its own. Images are warped and coloured in fewer steps, batches come through shared memory,
-    and `cache="ram"` keeps one copy of half the size for all processes. See docs/ultralytics.md.
+    and `cache="ram"` keeps one copy of half the size for all processes. See the page
+    "Ultralytics (YOLO) through fastload" of the documentation.
 
     Returns:
         A context manager that undoes it at its end; `unpatch` does too.
