@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import mmap
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.batch import BatchSource
+from fastload.datasets.batch import BatchSource, Pixels
 from fastload.datasets.cache._records import CachedRecord, CachedRecords
 from fastload.datasets.cache._samples import exif_orientation
 from fastload.datasets.cache.files import CachedFiles
@@ -23,7 +24,6 @@ from fastload.images.region import Box, crop, decode_region, reduction_for
 from fastload.shards.records import RecordReader
 from fastload.transforms.windows import Gathered
 
-Pixels = NDArray[np.uint8]
 Headers = NDArray[np.uint32]
 
 # The most bytes of files that a batch keeps in memory at once; beyond that, files are read a second time.
@@ -33,16 +33,21 @@ _MOST_BUFFERED_BYTES = 64 << 20
 _PIXELS = Raw()
 
 
-class RecordImages:
-    """Images of a packed dataset's records, at `positions`, from the shards or a cache; see `BatchSource`.
+class StoredImages(BatchSource):
+    """Images as they are stored, before their orientation is applied."""
+
+    @abstractmethod
+    def orientations(self) -> list[int]:
+        """Return the EXIF orientation of each image, 1 if it has none."""
+
+
+class RecordImages(StoredImages):
+    """Images of a packed dataset's records, at `positions`, from the shards or a cache.
 
     Raises:
         DamageError: A record fails its checksum, or a shard is missing or damaged.
         DecodeError: A record was kept although it is unreadable.
     """
-
-    channels = 3
-    gives_own_regions = False
 
     def __init__(
         self,
@@ -116,8 +121,8 @@ def unread_headers(count: int) -> Headers:
     return np.frombuffer(memory, np.uint32).reshape(-1, 3)
 
 
-class FileImages:
-    """Images in files, at `positions`, read directly or through a cache; see `BatchSource`.
+class FileImages(StoredImages):
+    """Images in files, at `positions`, read directly or through a cache.
 
     `path` returns the path of a file, for messages, and `read` its content, if there is no cache.
 
@@ -125,9 +130,6 @@ class FileImages:
         SourceError: A file cannot be read.
         DecodeError: A file is not a complete image.
     """
-
-    channels = 3
-    gives_own_regions = False
 
     def __init__(
         self,
@@ -222,18 +224,8 @@ class FileImages:
         return DecodeError(f"{self._path(self._positions[position])}: {error}")
 
 
-class StoredImages(BatchSource, Protocol):
-    """Images as they are stored, before their orientation is applied."""
-
-    def orientations(self) -> list[int]:
-        """Return the EXIF orientation of each image, 1 if it has none."""
-
-
-class UprightImages:
-    """Images of another source, turned upright by their EXIF orientations; see `BatchSource`."""
-
-    channels = 3
-    gives_own_regions = False
+class UprightImages(BatchSource):
+    """Images of another source, turned upright by their EXIF orientations."""
 
     def __init__(self, images: StoredImages) -> None:
         self._images = images
@@ -249,7 +241,6 @@ class UprightImages:
         return upright(self._images.region(position, box, size), orientation)
 
     def gathered(self) -> Gathered | None:
-        """See `BatchSource`; also None if any image must be turned."""
-        return (
-            None if any(orientation != 1 for orientation in self._orientations) else self._images.gathered()
-        )
+        """Return all images as `BatchSource` does, but None if any must be turned."""
+        is_turned = any(orientation != 1 for orientation in self._orientations)
+        return None if is_turned else self._images.gathered()

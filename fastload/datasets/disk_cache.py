@@ -263,14 +263,11 @@ class _StoredRecords(RecordImages):
         return self._records.take("orientation", self._positions).tolist()  # type: ignore[no-any-return]
 
 
-class _PartlyStored:
-    """Images at `positions`, from records if `is_stored`, else from files; see `BatchSource`.
+class _PartlyStored(StoredImages):
+    """Images at `positions`, from records if `is_stored`, else from files.
 
     An image whose record cannot be decoded is read from its file, which raises its own error.
     """
-
-    channels = 3
-    gives_own_regions = False
 
     def __init__(
         self, positions: NDArray[np.int64], is_stored: NDArray[np.bool_], records: Files, files: Files

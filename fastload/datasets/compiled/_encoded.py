@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
-from fastload.datasets.batch import Pixels
+from fastload.datasets.batch import Pixels, Regions
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.errors import DecodeError
 from fastload.images.header import has_parsed_header, read_header
@@ -45,8 +45,8 @@ def _is_true_colour(data: bytes) -> bool:
     return data[_COLOUR_TYPE] == _TRUE_COLOUR and b"tRNS" not in data[: data.find(b"IDAT")]
 
 
-class _EncodedImage:
-    """One encoded image; see `Regions`."""
+class _EncodedImage(Regions):
+    """One encoded image."""
 
     def __init__(self, data: bytes, size: tuple[int, int], load: Callable[[], Any]) -> None:
         self._data = data

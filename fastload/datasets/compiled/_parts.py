@@ -13,7 +13,6 @@ from torch.utils.data import ConcatDataset, Subset, default_collate
 from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, Pixels
 from fastload.datasets.compiled._counterpart import Counterpart
 from fastload.datasets.compiled._dataset import CompiledDataset
-from fastload.datasets.compiled._lazy import info_at
 from fastload.images.region import Box
 
 
@@ -85,10 +84,8 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
         return parts[0] if are_same else None
 
 
-class _Joined:
-    """Images of a batch from several datasets; see `BatchSource`."""
-
-    gives_own_regions = False
+class _Joined(BatchSource):
+    """Images of a batch from several datasets."""
 
     def __init__(self, count: int) -> None:
         self.channels = 0
@@ -108,10 +105,8 @@ class _Joined:
         return source.region(inner, box, size)
 
     def info(self, position: int) -> dict[Any, Any]:
-        return info_at(*self._places[position])
-
-    def gathered(self) -> None:
-        return None
+        source, inner = self._places[position]
+        return source.info(inner)
 
 
 def leaves(dataset: Any) -> Iterator[Any]:
