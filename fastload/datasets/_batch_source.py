@@ -17,7 +17,7 @@ from fastload.datasets.cache.files import CachedFiles
 from fastload.errors import DecodeError
 from fastload.images.decode import decode, is_reducible
 from fastload.images.encodings import Encoding, Raw, Yuv420
-from fastload.images.header import has_parsed_header, read_header
+from fastload.images.header import parsed_header
 from fastload.images.jpeg import TileIndex
 from fastload.images.orientation import stored_box, swaps_sides, upright
 from fastload.images.region import Box, crop, decode_region, reduction_for
@@ -192,8 +192,8 @@ class FileImages(StoredImages):
             return self._note_header(index, cached.shape[0], cached.shape[1], self._cached.orientation(index))
         data = self._read(position)
         try:
-            if has_parsed_header(data):
-                header = read_header(data)
+            header = parsed_header(data)
+            if header is not None:
                 self._buffer(self._files, position, data, len(data))
                 return self._note_header(index, header.height, header.width, header.orientation)
             pixels = decode(data)

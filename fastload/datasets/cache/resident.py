@@ -201,14 +201,9 @@ def _source_positions(wanted: Ints, side: int, mode: str) -> Ints:
     """Return the source position along a side for each wanted one, which may be outside; -1 for padding."""
     if mode == "constant":
         return np.where((wanted < 0) | (wanted >= side), -1, wanted)
-    if mode == "edge":
-        return np.clip(wanted, 0, side - 1)
-    if mode == "symmetric":
-        folded = wanted % (2 * side)
-        return np.minimum(folded, 2 * side - 1 - folded)
-    period = max(1, 2 * (side - 1))
-    folded = wanted % period
-    return np.minimum(folded, period - folded)
+    before, after = max(0, -int(wanted.min())), max(0, int(wanted.max()) - side + 1)
+    padding: Any = mode  # torchvision's names are NumPy's
+    return np.pad(np.arange(side), (before, after), padding)[wanted + before]
 
 
 def _crop(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:

@@ -74,11 +74,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         return list(zip(images, targets, strict=True))
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
-        images, targets = self._made(indices, out, is_collated=True)
-        return [
-            images if isinstance(images, torch.Tensor) else default_collate(images),
-            targets if isinstance(targets, torch.Tensor) else default_collate(targets),
-        ]
+        return collated(*self._made(indices, out, is_collated=True))
 
     def _made(
         self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
@@ -181,6 +177,11 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         theirs = state["theirs"]
         held, compiled = held_by(theirs), CompiledTransform(theirs.transform)
         self.__dict__.update(state, _held=held, _compiled=compiled)
+
+
+def collated(*parts: torch.Tensor | list[Any]) -> list[Any]:
+    """Return images and targets as `default_collate` would, if that is still to be done."""
+    return [part if isinstance(part, torch.Tensor) else default_collate(part) for part in parts]
 
 
 class SkippingDataset(CompiledDataset):

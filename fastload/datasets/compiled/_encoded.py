@@ -13,7 +13,7 @@ import PIL.Image
 from fastload.datasets.batch import Pixels, Regions
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.errors import DecodeError
-from fastload.images.header import has_parsed_header, read_header
+from fastload.images.header import parsed_header
 from fastload.images.region import Box, decode_region
 
 # The place of a PNG file's colour type, its value for RGB, and the size of the last chunk, which is empty.
@@ -29,7 +29,7 @@ def lazily_decoded(file: bytes | str, load: Callable[[], Any]) -> Any:
     """
     try:
         data = file if isinstance(file, bytes) else Path(file).read_bytes()
-        header = read_header(data) if has_parsed_header(data) else None
+        header = parsed_header(data)
     except (DecodeError, OSError):
         return load()
     if header is None or (header.channels, header.bit_depth, header.orientation) != (3, 8, 1):

@@ -8,11 +8,11 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
-from torch.utils.data import ConcatDataset, Subset, default_collate
+from torch.utils.data import ConcatDataset, Subset
 
 from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, Pixels
 from fastload.datasets.compiled._counterpart import Counterpart
-from fastload.datasets.compiled._dataset import CompiledDataset
+from fastload.datasets.compiled._dataset import CompiledDataset, collated
 from fastload.images.region import Box
 
 
@@ -42,10 +42,7 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
         if made is None:
             return NotImplemented
         _, images, targets = made
-        return [
-            images if isinstance(images, torch.Tensor) else default_collate(images),
-            default_collate(targets),
-        ]
+        return collated(images, targets)
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
         part = self._common()

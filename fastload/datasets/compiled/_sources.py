@@ -18,7 +18,7 @@ from fastload.datasets.batch import Pixels
 from fastload.datasets.compiled._encoded import info_of
 from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError
-from fastload.images.header import has_parsed_header, read_header
+from fastload.images.header import parsed_header
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList, list_files
@@ -76,7 +76,7 @@ class ListedImages(FileImages):
         header = None
         try:
             data = self._read(position)
-            header = read_header(data) if has_parsed_header(data) else None
+            header = parsed_header(data)
         except (DecodeError, OSError):
             pass  # the loader's own error says more
         if header is not None and header.is_read_alike:

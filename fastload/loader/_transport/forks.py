@@ -12,7 +12,8 @@ import contextlib
 import os
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 
 class Descendants:
@@ -47,19 +48,20 @@ class _Forking(threading.local):
 _forking = _Forking()
 
 
-def watch(
-    is_any_held: Callable[[], bool], hide: Callable[[Descendants], None], forget: Callable[[], None]
-) -> None:
-    """Watch the forks of this process.
+class Held(Protocol):
+    """A slot of a batch that is held; `seen_by` are the processes that must end before it is freed."""
 
-    Args:
-        is_any_held: Returns whether batches are held, which a child would see.
-        hide: Called in the parent after a fork that was watched, with the new processes.
-        forget: Called in the child after any fork: its parent's slots are not its own.
+    seen_by: list[Descendants]
+
+
+def watch(held: Callable[[], Sequence[Held]], forget: Callable[[], None]) -> None:
+    """Watch the forks of this process: `held` returns the slots that a child would see.
+
+    `forget` is called in the child after any fork: its parent's slots are not its own.
     """
 
     def before() -> None:
-        _forking.is_watched, _forking.pipe = is_any_held(), None
+        _forking.is_watched, _forking.pipe = bool(held()), None
         if _forking.is_watched:
             with contextlib.suppress(OSError):  # no descriptors left
                 _forking.pipe = os.pipe()
@@ -71,7 +73,9 @@ def watch(
         if _forking.pipe is not None:
             end, writing = _forking.pipe
             os.close(writing)
-        hide(Descendants(end))
+        descendants = Descendants(end)
+        for slot in held():
+            slot.seen_by.append(descendants)
 
     def in_child() -> None:
         # The writing end stays open on purpose: it shows the parent that this process is alive.

@@ -163,15 +163,8 @@ class Arena:
         self.token = token
 
 
-def _is_any_held() -> bool:
-    return any(arena.loans() for arena in list(_arenas.values()))
-
-
-def _hide_from(descendants: Descendants) -> None:
-    """Free no slot that is held now before these processes have ended."""
-    for arena in list(_arenas.values()):
-        for loan in arena.loans():
-            loan.seen_by.append(descendants)
+def _loans() -> list[_Loan]:
+    return [loan for arena in list(_arenas.values()) for loan in arena.loans()]
 
 
 def _forget_loans() -> None:
@@ -206,4 +199,4 @@ def _mapped(descriptor: int, size: int) -> mmap.mmap:
     return memory
 
 
-watch(_is_any_held, _hide_from, _forget_loans)
+watch(_loans, _forget_loans)
