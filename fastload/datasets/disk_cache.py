@@ -76,8 +76,7 @@ def open_disk_cache(source: CacheableFiles, cache: Cache, form: Form | None) -> 
 class DiskCache:
     """The packed copy of a dataset's files, which may not be complete yet.
 
-    Attributes:
-        failure: Why this process has stopped using it, or filling it; "" if it has not.
+    `failure` is the reason why this process has stopped using it, or filling it; "" if it has not.
     """
 
     def __init__(
@@ -88,6 +87,7 @@ class DiskCache:
         form: Form | None,
         most_bytes: int | None,
     ) -> None:
+        self.samples = None  # of a store: it has none
         self._count = len(source)
         self._folder = folder
         self._name = name

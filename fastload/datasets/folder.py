@@ -90,17 +90,9 @@ class FolderDataset(FilesDataset):
         return np.asarray(self.source.values["label"]).tolist()  # type: ignore[no-any-return]
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        """Ask the system to read some files from disk now, without waiting, because they are needed soon.
-
-        Args:
-            indices: The files; all in range.
-        """
+        """Ask the system to read some files, all in range, from disk now, without waiting for them."""
         self.fill_cache()
-        if self._disk_cache is not None:
-            indices = self._disk_cache.prefetch(np.asarray(indices, np.int64)).tolist()
-        if self._cached_samples is not None:
-            indices = self._cached_samples.missing(np.asarray(indices, np.int64)).tolist()
-        self.source.files.prefetch(indices)
+        self.source.files.prefetch(self._cache.prefetch(np.asarray(indices, np.int64)).tolist())
 
     def _stored_images(self, positions: NDArray[np.int64]) -> FileImages:
         read, indices = self.source.files.read, positions.tolist()

@@ -171,14 +171,9 @@ class PackedDataset(ImageDataset):
         return self._records.read(int(self.positions_of([operator.index(index)])[0]))
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        """Ask the system to read some records from disk now, without waiting, because they are needed soon.
-
-        Args:
-            indices: The records; all in range.
-        """
+        """Ask the system to read some records, all in range, from disk now, without waiting for them."""
         self.fill_cache()
-        positions = np.asarray(indices, np.int64)
-        positions = positions if self._cached_samples is None else self._cached_samples.missing(positions)
+        positions = self._cache.prefetch(np.asarray(indices, np.int64))
         if len(positions):
             self._records.prefetch("image", positions)
 

@@ -217,12 +217,7 @@ def _flip(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tens
 
 
 def _erase(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
-    values = step.value if isinstance(step.value, (tuple, list)) else [step.value]
-    if len(values) not in (1, images.shape[3]):
-        raise OptionError(
-            f"value must be one number, or one for each of {images.shape[3]} channels, got {step.value!r}"
-        )
-    colour = torch.tensor(values, dtype=torch.float32, device=images.device)
+    colour = torch.from_numpy(step.colour(images.shape[3])).to(images.device)
     colour = colour if images.dtype.is_floating_point else colour.to(torch.int64)
     top, left, height, width = (
         torch.from_numpy(parameters[:, column].astype(np.int64)).to(images.device)[:, None]
@@ -239,11 +234,6 @@ def _rescale(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.T
     return Rescale.of([step], images.dtype).on(images.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
 
-def _keep(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
-    """Return the images unchanged: conversions between types of images keep the pixels."""
-    return images
-
-
 _STEPS: dict[type, Callable[[torch.Tensor, Any, Parameters], torch.Tensor]] = {
     RandomCrop: _crop,
     CenterCrop: _crop,
@@ -252,5 +242,5 @@ _STEPS: dict[type, Callable[[torch.Tensor, Any, Parameters], torch.Tensor]] = {
     RandomVerticalFlip: _flip,
     RandomErasing: _erase,
     **dict.fromkeys((ToDtype, ToTensor, ConvertImageDtype, Normalize), _rescale),
-    **dict.fromkeys((Identity, PILToTensor, ToImage, ToPureTensor), _keep),
+    **dict.fromkeys((Identity, PILToTensor, ToImage, ToPureTensor), lambda images, *_: images),
 }

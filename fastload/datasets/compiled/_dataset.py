@@ -21,13 +21,9 @@ from fastload.transforms.draws import fresh_draws
 
 
 class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
-    """Makes the samples of another dataset, faster.
+    """Makes the samples of another dataset, faster."""
 
-    Attributes:
-        decodes_late: Whether images that are not converted to tensors may be decoded on first use.
-    """
-
-    decodes_late: bool
+    decodes_late: bool  # True if images that are not converted to tensors may be decoded on first use
     _images: ImageDataset
     _held: tuple[Any, ...]
     _compiled: CompiledTransform

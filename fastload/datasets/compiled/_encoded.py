@@ -23,9 +23,7 @@ _COLOUR_TYPE, _TRUE_COLOUR, _END_BYTES = 25, 2, 12
 def lazily_decoded(file: bytes | str, load: Callable[[], Any]) -> Any:
     """Return an RGB image that is decoded on first use; `load()` unless PIL would open the file as one.
 
-    Args:
-        file: The content of an image file, or its path.
-        load: Opens it with PIL; also called later if OpenCV cannot decode it.
+    `load` opens the file, given by its content or path, with PIL, also later if OpenCV cannot decode it.
     """
     try:
         data = file if isinstance(file, bytes) else Path(file).read_bytes()

@@ -42,11 +42,7 @@ Numbers = WordReader | WordColumns
 
 
 class _Drawer(ABC):
-    """Draws the parameters of one of torchvision's transforms.
-
-    Attributes:
-        ours: The same transform of fastload.
-    """
+    """Draws the parameters of one of torchvision's transforms; `ours` is the same transform of fastload."""
 
     ours: Transform
 

@@ -12,8 +12,11 @@ import contextlib
 import os
 import select
 import threading
-from collections.abc import Callable, Sequence
-from typing import Protocol
+import weakref
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class Descendants:
@@ -48,20 +51,22 @@ class _Forking(threading.local):
 _forking = _Forking()
 
 
-class Held(Protocol):
-    """A slot of a batch that is held; `seen_by` are the processes that must end before it is freed."""
+class Loan(weakref.ref[NDArray[np.uint8]]):
+    """A weak reference to a held slot's bytes, with its flag and the forked processes that see them."""
 
+    __slots__ = ("flag", "seen_by")
+    flag: int
     seen_by: list[Descendants]
 
 
-def watch(held: Callable[[], Sequence[Held]], forget: Callable[[], None]) -> None:
-    """Watch the forks of this process: `held` returns the slots that a child would see.
+def watch(loans: Callable[[], list[Loan]], forget: Callable[[], None]) -> None:
+    """Watch the forks of this process: `loans` returns those of slots that a child would see.
 
     `forget` is called in the child after any fork: its parent's slots are not its own.
     """
 
     def before() -> None:
-        _forking.is_watched, _forking.pipe = bool(held()), None
+        _forking.is_watched, _forking.pipe = bool(loans()), None
         if _forking.is_watched:
             with contextlib.suppress(OSError):  # no descriptors left
                 _forking.pipe = os.pipe()
@@ -74,8 +79,8 @@ def watch(held: Callable[[], Sequence[Held]], forget: Callable[[], None]) -> Non
             end, writing = _forking.pipe
             os.close(writing)
         descendants = Descendants(end)
-        for slot in held():
-            slot.seen_by.append(descendants)
+        for loan in loans():
+            loan.seen_by.append(descendants)
 
     def in_child() -> None:
         # The writing end stays open on purpose: it shows the parent that this process is alive.
