@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -222,6 +222,29 @@ class FileImages(StoredImages):
 
     def _with_path(self, position: int, error: DecodeError) -> DecodeError:
         return DecodeError(f"{self._path(self._positions[position])}: {error}")
+
+
+class JoinedImages(BatchSource):
+    """Images of a batch from several sources, of which each is added with its places in the batch."""
+
+    def __init__(self, count: int) -> None:
+        self.sizes = np.zeros((count, 2), np.int64)
+        self._origins: list[tuple[Any, int]] = [(None, 0)] * count
+
+    def add(self, source: BatchSource, places: Sequence[int]) -> None:
+        self.sizes[places] = source.sizes
+        self.channels = source.channels
+        for position, place in enumerate(places):
+            self._origins[place] = source, position
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        source, inner = self._origins[position]
+        pixels: Pixels = source.region(inner, box, size)
+        return pixels
+
+    def info(self, position: int) -> dict[Any, Any]:
+        source, inner = self._origins[position]
+        return dict(source.info(inner))
 
 
 class UprightImages(BatchSource):

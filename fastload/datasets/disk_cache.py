@@ -171,12 +171,11 @@ class DiskCache:
         total = max(1, self._count)
         samples = int(described.get("samples", total))
         ready = min(int(described.get("done", 0)), 0.99 * samples)  # it is complete once it can be read
-        if self._reader is not None:
-            samples = ready = int(self._is_stored.sum())
-        hits, misses = self._counts.hits_and_misses
         form = self._form
         if self._reader is not None:
+            samples = ready = int(self._is_stored.sum())
             form = "decoded" if self._encoding.name == "raw" else "encoded"
+        hits, misses = self._counts.hits_and_misses
         return CacheReport(
             kind="disk",
             form=form,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -89,14 +88,12 @@ class FolderDataset(FilesDataset):
         """The labels of all files."""
         return np.asarray(self.source.values["label"]).tolist()  # type: ignore[no-any-return]
 
-    def prefetch(self, indices: Sequence[int]) -> None:
-        """Ask the system to read some files, all in range, from disk now, without waiting for them."""
-        self.fill_cache()
-        self.source.files.prefetch(self._cache.prefetch(np.asarray(indices, np.int64)).tolist())
-
     def _stored_images(self, positions: NDArray[np.int64]) -> FileImages:
         read, indices = self.source.files.read, positions.tolist()
         return FileImages(self._path, read, indices, self._headers, self.reducing_gap, self._cached_files)
+
+    def _prefetch(self, positions: NDArray[np.int64]) -> None:
+        self.source.files.prefetch(positions.tolist())
 
     def _path(self, index: int) -> str:
         return os.path.join(self.root, self.source.key(index))

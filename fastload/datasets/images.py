@@ -196,6 +196,13 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         """Start reading the missing samples in the background; making a batch calls this too."""
         self._cache.refresh()
 
+    def prefetch(self, indices: Sequence[int]) -> None:
+        """Ask the system to read some samples, all in range, from disk now, without waiting for them."""
+        self.fill_cache()
+        positions = self._cache.prefetch(np.asarray(indices, np.int64))
+        if len(positions):
+            self._prefetch(positions)
+
     def close_cache(self) -> None:
         """Stop using the cache. It is removed if no other process uses it, unless it is on the disk."""
         self._cache = _NO_CACHE
@@ -209,6 +216,9 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
 
     #: True if a cache would be a second copy in memory; otherwise, the next three methods are needed.
     lies_in_memory = False
+
+    def _prefetch(self, positions: NDArray[np.int64]) -> None:
+        """Ask the system to read some samples that no cache has."""
 
     def _extent(self, wants_pixels: bool) -> Extent:
         """Return the size of the dataset; that of its pixels, which may have to be read, only if wanted."""

@@ -178,6 +178,15 @@ class ColourTransform(Transform):
         return annotations
 
 
+class TargetKeeping(ColourTransform):
+    """Base class of transforms without random parameters that return the target of a sample itself."""
+
+    takes_any_dtype = True
+
+    def of_sample(self, image: Any, target: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        return self.of_image(image), target
+
+
 class PixelKeeping(Transform):
     """Base class of transforms that change no pixel, only an image's type or its objects."""
 

@@ -153,9 +153,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         return self._compiled.end.on_device(images) if images.dtype == torch.uint8 else images
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        prefetch = getattr(self.images, "prefetch", None)
-        if prefetch is not None:
-            prefetch(indices)
+        self.images.prefetch(indices)
 
     def _prepared(self, source: BatchSource, stored: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Draw all random numbers in the other dataset's order: those of an image before its target's."""
