@@ -123,7 +123,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     def _finished(self, prepared: Any) -> Any:
         """Return a sample's image, given the result of `CompiledTransform.prepare`."""
         is_left = self.decodes_late and not self._compiled.end.makes_tensors
-        return prepared if is_left else self._compiled.finish(prepared)
+        return prepared if is_left else self._compiled.end.finish(prepared)
 
     def _follow(self) -> None:
         """Recompile what the user has replaced or changed: the transform, the lists of samples."""
@@ -150,7 +150,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         return self.theirs.target_transform is None and not has_unknown
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
-        return self._compiled.end.on_device(images) if images.dtype == torch.uint8 else images
+        return self._compiled.end.rescale.on(images) if images.dtype == torch.uint8 else images
 
     def prefetch(self, indices: Sequence[int]) -> None:
         self.images.prefetch(indices)
