@@ -35,9 +35,10 @@ def run(options: argparse.Namespace) -> int:
     paths = [options.path] if is_url(options.path) else packed_datasets(options.path)
     manifests = {path: read_manifest(path) for path in paths}
     if options.preview:
-        from fastload.datasets.preview import write_contact_sheet
+        from fastload.datasets.packed import PackedDataset
+        from fastload.datasets.preview import write_sheet
 
-        write_contact_sheet(paths[0], Path(options.preview))
+        write_sheet(PackedDataset(paths[0]), Path(options.preview))
     if options.json:
         contents = (
             {"path": str(path), "size_bytes": manifest.size_bytes, **json.loads(manifest.to_bytes())}

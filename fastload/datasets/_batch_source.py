@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
-from typing import Any, Protocol, cast
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.batch import BatchSource
+from fastload.datasets.batch import BatchSource, Pixels
 from fastload.datasets.cache._records import CachedRecord, CachedRecords
 from fastload.datasets.cache._samples import exif_orientation
 from fastload.datasets.cache.files import CachedFiles
 from fastload.errors import DecodeError
 from fastload.images.decode import decode, is_reducible
 from fastload.images.encodings import Encoding, Raw, Yuv420
-from fastload.images.header import has_parsed_header, read_header
+from fastload.images.header import parsed_header
 from fastload.images.jpeg import TileIndex
 from fastload.images.orientation import stored_box, swaps_sides, upright
 from fastload.images.region import Box, crop, decode_region, reduction_for
 from fastload.shards.records import RecordReader
 from fastload.transforms.windows import Gathered
 
-Pixels = NDArray[np.uint8]
 Headers = NDArray[np.uint32]
 
 # The most bytes of files that a batch keeps in memory at once; beyond that, files are read a second time.
@@ -33,16 +33,21 @@ _MOST_BUFFERED_BYTES = 64 << 20
 _PIXELS = Raw()
 
 
-class RecordImages:
-    """Images of a packed dataset's records, at `positions`, from the shards or a cache; see `BatchSource`.
+class StoredImages(BatchSource):
+    """Images as they are stored, before their orientation is applied."""
+
+    @abstractmethod
+    def orientations(self) -> list[int]:
+        """Return the EXIF orientation of each image, 1 if it has none."""
+
+
+class RecordImages(StoredImages):
+    """Images of a packed dataset's records, at `positions`, from the shards or a cache.
 
     Raises:
         DamageError: A record fails its checksum, or a shard is missing or damaged.
         DecodeError: A record was kept although it is unreadable.
     """
-
-    channels = 3
-    gives_own_regions = False
 
     def __init__(
         self,
@@ -116,8 +121,8 @@ def unread_headers(count: int) -> Headers:
     return np.frombuffer(memory, np.uint32).reshape(-1, 3)
 
 
-class FileImages:
-    """Images in files, at `positions`, read directly or through a cache; see `BatchSource`.
+class FileImages(StoredImages):
+    """Images in files, at `positions`, read directly or through a cache.
 
     `path` returns the path of a file, for messages, and `read` its content, if there is no cache.
 
@@ -125,9 +130,6 @@ class FileImages:
         SourceError: A file cannot be read.
         DecodeError: A file is not a complete image.
     """
-
-    channels = 3
-    gives_own_regions = False
 
     def __init__(
         self,
@@ -190,8 +192,8 @@ class FileImages:
             return self._note_header(index, cached.shape[0], cached.shape[1], self._cached.orientation(index))
         data = self._read(position)
         try:
-            if has_parsed_header(data):
-                header = read_header(data)
+            header = parsed_header(data)
+            if header is not None:
                 self._buffer(self._files, position, data, len(data))
                 return self._note_header(index, header.height, header.width, header.orientation)
             pixels = decode(data)
@@ -222,18 +224,31 @@ class FileImages:
         return DecodeError(f"{self._path(self._positions[position])}: {error}")
 
 
-class StoredImages(BatchSource, Protocol):
-    """Images as they are stored, before their orientation is applied."""
+class JoinedImages(BatchSource):
+    """Images of a batch from several sources, of which each is added with its places in the batch."""
 
-    def orientations(self) -> list[int]:
-        """Return the EXIF orientation of each image, 1 if it has none."""
+    def __init__(self, count: int) -> None:
+        self.sizes = np.zeros((count, 2), np.int64)
+        self._origins: list[tuple[Any, int]] = [(None, 0)] * count
+
+    def add(self, source: BatchSource, places: Sequence[int]) -> None:
+        self.sizes[places] = source.sizes
+        self.channels = source.channels
+        for position, place in enumerate(places):
+            self._origins[place] = source, position
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        source, inner = self._origins[position]
+        pixels: Pixels = source.region(inner, box, size)
+        return pixels
+
+    def info(self, position: int) -> dict[Any, Any]:
+        source, inner = self._origins[position]
+        return dict(source.info(inner))
 
 
-class UprightImages:
-    """Images of another source, turned upright by their EXIF orientations; see `BatchSource`."""
-
-    channels = 3
-    gives_own_regions = False
+class UprightImages(BatchSource):
+    """Images of another source, turned upright by their EXIF orientations."""
 
     def __init__(self, images: StoredImages) -> None:
         self._images = images
@@ -249,7 +264,6 @@ class UprightImages:
         return upright(self._images.region(position, box, size), orientation)
 
     def gathered(self) -> Gathered | None:
-        """See `BatchSource`; also None if any image must be turned."""
-        return (
-            None if any(orientation != 1 for orientation in self._orientations) else self._images.gathered()
-        )
+        """Return all images as `BatchSource` does, but None if any must be turned."""
+        is_turned = any(orientation != 1 for orientation in self._orientations)
+        return None if is_turned else self._images.gathered()

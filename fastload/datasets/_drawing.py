@@ -23,17 +23,14 @@ _HUE_STEP = 0.618034
 
 
 def draw_objects(picture: Picture, target: Mapping[str, Any], size: tuple[int, int], names: Any) -> None:
-    """Draw a target's objects and mask onto a picture, in place.
+    """Draw the objects and mask of a dict like PackedDataset's onto a picture, in place.
 
-    Args:
-        picture: The image, resized to the size at which it is shown.
-        target: A dict like that of PackedDataset.
-        size: Height and width of the image to which the coordinates belong.
-        names: The names of the classes, by label.
+    `size` is the (height, width) of the image to which the coordinates belong, `names` are those of classes.
     """
     objects = Annotations.of_target(target, size).resized(*picture.shape[:2])
     if objects.mask is not None:
-        _blend(picture, objects.mask > 0, _palette()[objects.mask])
+        palette = np.array([colour_of(label) for label in range(256)], np.uint8)
+        _blend(picture, objects.mask > 0, palette[objects.mask])
     for rings, label in zip(objects.polygons or (), objects.labels.tolist(), strict=False):
         _draw_rings(picture, rings, colour_of(label))
     for corners, label in zip(_rows(objects.corners), objects.labels.tolist(), strict=False):
@@ -98,10 +95,6 @@ def _draw_tag(picture: Picture, name: str, left: int, top: int, colour: Colour) 
 def _blend(picture: Picture, where: NDArray[np.bool_], colours: Picture) -> None:
     mixed = picture[where] * (1 - _OPACITY) + colours[where] * _OPACITY
     picture[where] = mixed.astype(np.uint8)
-
-
-def _palette() -> Picture:
-    return np.array([colour_of(label) for label in range(256)], np.uint8)
 
 
 def _fixed(points: NDArray[np.float32]) -> NDArray[np.int32]:

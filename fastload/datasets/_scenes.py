@@ -8,16 +8,14 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.batch import BatchSource
+from fastload.datasets.batch import BatchSource, Pixels
 from fastload.errors import OptionError
 from fastload.images.region import Box
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, draws_for
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.pipeline import Drawn, Pipeline
 from fastload.transforms.scenes import Scene, SceneSteps
 
-Pixels = NDArray[np.uint8]
 Indices = NDArray[np.int64]
 Size = tuple[int, int]
 Opened = Callable[[Indices], tuple[BatchSource, "list[Annotations] | None"]]
@@ -44,18 +42,16 @@ def draw_batch(
     return source, pipeline.draw(draws, source.sizes, source.channels, annotations)
 
 
-class SceneImages:
-    """Composed images of a batch; see `BatchSource`.
+class SceneImages(BatchSource):
+    """Composed images of a batch.
 
     Attributes:
         annotations: Annotations of the composed images; None if the dataset has none.
-        gives_own_regions: True, because each region has memory of its own.
 
     Raises:
         OptionError: A transform needs objects, and the images have none.
     """
 
-    channels = 3
     gives_own_regions = True
 
     def __init__(
@@ -78,14 +74,11 @@ class SceneImages:
             self._scenes.append(steps.compose(scene, numbers, others, self._images))
         self._images.expect(self._scenes)
         self.annotations = None if annotations is None else [scene.objects for scene in self._scenes]
-        self.sizes: Sizes = np.array([scene.size for scene in self._scenes], np.int64)
+        self.sizes = np.array([scene.size for scene in self._scenes], np.int64)
 
     def region(self, position: int, box: Box, size: Size) -> Pixels:
         pixels = self._scenes[position].pixels(self._images)
         return box.of(pixels)
-
-    def gathered(self) -> None:
-        """See `BatchSource`."""
 
 
 class _Images:

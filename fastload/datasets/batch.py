@@ -8,8 +8,9 @@ Both paths are bit-equal to `Pipeline.run`, image by image.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -28,16 +29,10 @@ from fastload.transforms.windows import Gathered, windows_into
 Pixels = NDArray[np.uint8]
 
 
-class BatchSource(Protocol):
-    """The stored images of a batch."""
+class Regions(ABC):
+    """Images by their positions."""
 
-    channels: int  # of every image: 3, or 1
-    gives_own_regions: bool  # True if each region is in memory that nobody else uses
-
-    @property
-    def sizes(self) -> Sizes:
-        """Heights and widths, in pixels: (images, 2)."""
-
+    @abstractmethod
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         """Return a region of one image, RGB, perhaps reduced because it will be resized to `size`.
 
@@ -48,8 +43,21 @@ class BatchSource(Protocol):
             DecodeError: The image cannot be decoded; names the record or file.
         """
 
+    def info(self, position: int) -> dict[Any, Any]:
+        """Return PIL's `info` of one image."""
+        return {}
+
+
+class BatchSource(Regions):
+    """The stored images of a batch."""
+
+    sizes: Sizes  # heights and widths, in pixels: (images, 2)
+    channels = 3  # of every image: 3, or 1
+    gives_own_regions = False  # True if each region is in memory that nobody else uses
+
     def gathered(self) -> Gathered | None:
         """Return all images if that needs no decoding and they have one size."""
+        return None
 
 
 class BatchMemory(Protocol):

@@ -76,8 +76,7 @@ def open_disk_cache(source: CacheableFiles, cache: Cache, form: Form | None) -> 
 class DiskCache:
     """The packed copy of a dataset's files, which may not be complete yet.
 
-    Attributes:
-        failure: Why this process has stopped using it, or filling it; "" if it has not.
+    `failure` is the reason why this process has stopped using it, or filling it; "" if it has not.
     """
 
     def __init__(
@@ -88,6 +87,7 @@ class DiskCache:
         form: Form | None,
         most_bytes: int | None,
     ) -> None:
+        self.samples = None  # of a store: it has none
         self._count = len(source)
         self._folder = folder
         self._name = name
@@ -171,12 +171,11 @@ class DiskCache:
         total = max(1, self._count)
         samples = int(described.get("samples", total))
         ready = min(int(described.get("done", 0)), 0.99 * samples)  # it is complete once it can be read
-        if self._reader is not None:
-            samples = ready = int(self._is_stored.sum())
-        hits, misses = self._counts.hits_and_misses
         form = self._form
         if self._reader is not None:
+            samples = ready = int(self._is_stored.sum())
             form = "decoded" if self._encoding.name == "raw" else "encoded"
+        hits, misses = self._counts.hits_and_misses
         return CacheReport(
             kind="disk",
             form=form,
@@ -263,14 +262,11 @@ class _StoredRecords(RecordImages):
         return self._records.take("orientation", self._positions).tolist()  # type: ignore[no-any-return]
 
 
-class _PartlyStored:
-    """Images at `positions`, from records if `is_stored`, else from files; see `BatchSource`.
+class _PartlyStored(StoredImages):
+    """Images at `positions`, from records if `is_stored`, else from files.
 
     An image whose record cannot be decoded is read from its file, which raises its own error.
     """
-
-    channels = 3
-    gives_own_regions = False
 
     def __init__(
         self, positions: NDArray[np.int64], is_stored: NDArray[np.bool_], records: Files, files: Files

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -89,22 +88,12 @@ class FolderDataset(FilesDataset):
         """The labels of all files."""
         return np.asarray(self.source.values["label"]).tolist()  # type: ignore[no-any-return]
 
-    def prefetch(self, indices: Sequence[int]) -> None:
-        """Ask the system to read some files from disk now, without waiting, because they are needed soon.
-
-        Args:
-            indices: The files; all in range.
-        """
-        self.fill_cache()
-        if self._disk_cache is not None:
-            indices = self._disk_cache.prefetch(np.asarray(indices, np.int64)).tolist()
-        if self._cached_samples is not None:
-            indices = self._cached_samples.missing(np.asarray(indices, np.int64)).tolist()
-        self.source.files.prefetch(indices)
-
     def _stored_images(self, positions: NDArray[np.int64]) -> FileImages:
         read, indices = self.source.files.read, positions.tolist()
         return FileImages(self._path, read, indices, self._headers, self.reducing_gap, self._cached_files)
+
+    def _prefetch(self, positions: NDArray[np.int64]) -> None:
+        self.source.files.prefetch(positions.tolist())
 
     def _path(self, index: int) -> str:
         return os.path.join(self.root, self.source.key(index))

@@ -76,8 +76,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         self.apply_orientation = apply_orientation
         self._compiled: tuple[list[Any], Pipeline] | None = None
         self.cache_option: Cache | None = None
-        self._open_cache = _NO_CACHE
-        self._disk_cache: DiskCache | None = None
+        self._cache: OpenCache | DiskCache = _NO_CACHE
 
     @property
     def memory_format(self) -> torch.memory_format:
@@ -140,8 +139,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     def finish(self, images: torch.Tensor) -> torch.Tensor:
         """Apply the steps that `fetch_into` left for a device: ToDtype and Normalize at the transform's end.
 
-        Args:
-            images: (batch, 3, height, width); if they are not uint8, nothing is left to do.
+        If the images (batch, 3, height, width) are not uint8, nothing is left to do.
         """
         tail = self._pipeline().tail
         return images if tail is None or images.dtype != torch.uint8 else tail.on(images)
@@ -149,7 +147,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     @property
     def cached(self) -> CacheReport:
         """The state of the cache: its kind, the share of samples stored, why it was chosen."""
-        return self._open_cache.report() if self._disk_cache is None else self._disk_cache.report()
+        return self._cache.report()
 
     def use_cache(
         self, cache: str | Cache | None, measured: Measured | None = None, room: Room = memory_room
@@ -182,9 +180,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         if option.kind == "disk":
             form = "encoded" if self.reducing_gap is not None else option.form
             # Opened before the old one is closed, because it may be the same.
-            disk_cache = open_disk_cache(self._cacheable_files(), option, form)
-            self.close_cache()
-            self._disk_cache = disk_cache
+            self._cache = open_disk_cache(self._cacheable_files(), option, form)
             return self.cached
         self.close_cache()
         # Only a loader measures whether caching pixels could pay.
@@ -193,20 +189,23 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         if option.kind == "auto":
             choice = find_shared(option, extent)
             choice = choice or choose_cache(gather(self, extent, option, measured, room))
-        self._open_cache = attach(option, extent, self._through_store, choice, room)
+        self._cache = attach(option, extent, self._through_store, choice, room)
         return self.cached
 
     def fill_cache(self) -> None:
         """Start reading the missing samples in the background; making a batch calls this too."""
-        if self._disk_cache is not None:
-            self._disk_cache.refresh()
-        if (samples := self._open_cache.samples) is not None:
-            samples.filler.ensure_running(samples)
+        self._cache.refresh()
+
+    def prefetch(self, indices: Sequence[int]) -> None:
+        """Ask the system to read some samples, all in range, from disk now, without waiting for them."""
+        self.fill_cache()
+        positions = self._cache.prefetch(np.asarray(indices, np.int64))
+        if len(positions):
+            self._prefetch(positions)
 
     def close_cache(self) -> None:
         """Stop using the cache. It is removed if no other process uses it, unless it is on the disk."""
-        self._open_cache = _NO_CACHE
-        self._disk_cache = None
+        self._cache = _NO_CACHE
 
     @abstractmethod
     def __len__(self) -> int:
@@ -217,6 +216,9 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
 
     #: True if a cache would be a second copy in memory; otherwise, the next three methods are needed.
     lies_in_memory = False
+
+    def _prefetch(self, positions: NDArray[np.int64]) -> None:
+        """Ask the system to read some samples that no cache has."""
 
     def _extent(self, wants_pixels: bool) -> Extent:
         """Return the size of the dataset; that of its pixels, which may have to be read, only if wanted."""
@@ -245,7 +247,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     @property
     def _cached_samples(self) -> CachedFiles | CachedRecords | None:
         """The samples through the store; None without one."""
-        return self._open_cache.samples
+        return self._cache.samples
 
     def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
         """Return the samples at valid positions."""
@@ -272,10 +274,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     def source_of(self, positions: NDArray[np.int64]) -> BatchSource:
         """Return the stored images at valid positions."""
         self.fill_cache()
-        if self._disk_cache is None:
-            stored = self._stored_images(positions)
-        else:
-            stored = self._disk_cache.images(positions, self._stored_images, self.reducing_gap)
+        stored = self._cache.images(positions, self._stored_images, self.reducing_gap)
         return UprightImages(stored) if self.apply_orientation else stored
 
     def annotations_of(self, positions: NDArray[np.int64], sizes: Sizes) -> list[Annotations] | None:

@@ -173,18 +173,6 @@ class PackedDataset(ImageDataset):
         """
         return self._records.read(int(self.positions_of([operator.index(index)])[0]))
 
-    def prefetch(self, indices: Sequence[int]) -> None:
-        """Ask the system to read some records from disk now, without waiting, because they are needed soon.
-
-        Args:
-            indices: The records; all in range.
-        """
-        self.fill_cache()
-        positions = np.asarray(indices, np.int64)
-        positions = positions if self._cached_samples is None else self._cached_samples.missing(positions)
-        if len(positions):
-            self._records.prefetch("image", positions)
-
     def read_ahead(self, position: Callable[[], int]) -> ReadingAhead | None:
         """Return what fetches a remote dataset's shards in an epoch's order; called by fastload's DataLoader.
 
@@ -247,6 +235,9 @@ class PackedDataset(ImageDataset):
             f'cache="disk" keeps a packed copy of files, and {self} is packed already: leave it out, or copy '
             'the packed folder to a faster disk; cache="ram" keeps it in memory'
         )
+
+    def _prefetch(self, positions: NDArray[np.int64]) -> None:
+        self._records.prefetch("image", positions)
 
     def _extent(self, wants_pixels: bool) -> Extent:
         return extent_of(self._records, self._encoding, wants_pixels)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from fastload.datasets._drawing import Picture, draw_objects, write_text
-from fastload.datasets.packed import PackedDataset
 from fastload.errors import DamageError, DecodeError, OptionError, PackError
 from fastload.images.decode import encode
 from fastload.images.resize import SizeLimit, resize
@@ -25,18 +23,6 @@ _BACKGROUND, _INK = 255, (60, 60, 60)
 
 # The most letters of a caption, for each pixel of a tile's width.
 _LETTERS = 1 / 7.5
-
-
-def write_contact_sheet(path: str | os.PathLike[str], file: Path) -> None:
-    """Write a PNG with up to 40 evenly spaced images of a packed dataset; see `write_sheet`.
-
-    Raises:
-        FormatError: The path holds no packed dataset.
-        OptionError: The file is not a .png, or lies in a packed dataset.
-        PackError: The file cannot be written.
-    """
-    require_png(file)
-    write_sheet(PackedDataset(path), file)
 
 
 def write_sheet(dataset: Any, file: Path, most: int | None = None) -> int:

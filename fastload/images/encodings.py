@@ -137,14 +137,10 @@ class Tiled(_FileEncoding):
 
 @dataclass(frozen=True, slots=True)
 class Jpeg(_FileEncoding):
-    """Encode as JPEG in tiles; grey stays grey, and the EXIF orientation is kept.
-
-    Attributes:
-        quality: 1 to 100, libjpeg's scale.
-    """
+    """Encode as JPEG in tiles; grey stays grey, and the EXIF orientation is kept."""
 
     name: ClassVar[str] = "jpeg"
-    quality: int = 90
+    quality: int = 90  # 1 to 100, libjpeg's scale
 
     def parameters(self) -> dict[str, int | str]:
         return {"quality": self.quality, "subsampling": "420"}

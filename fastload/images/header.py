@@ -72,9 +72,9 @@ class ValidFile(NamedTuple):
     rgb: NDArray[np.uint8] | None  # as from `decode`, if the file had to be decoded to judge it
 
 
-def has_parsed_header(data: bytes) -> bool:
-    """Return True if `read_header` reads the file without decoding it: a JPEG or a PNG."""
-    return data.startswith((SOI, PNG_SIGNATURE))
+def parsed_header(data: bytes) -> ImageHeader | None:
+    """Return the header of a JPEG or PNG; None for other formats, which would have to be decoded for it."""
+    return read_header(data) if data.startswith((SOI, PNG_SIGNATURE)) else None
 
 
 def read_header(data: bytes) -> ImageHeader:

@@ -6,7 +6,7 @@ import contextlib
 import os
 
 from fastload.errors import DecodeError, SourceError
-from fastload.images.header import has_parsed_header, read_header
+from fastload.images.header import parsed_header
 from fastload.shards.schema import Field
 from fastload.sources.files import FileList, digest_of
 from fastload.sources.protocol import Source, SourceRecord
@@ -40,7 +40,7 @@ class CacheableFiles(Source):
         data, orientation = b"", 1
         with contextlib.suppress(SourceError, DecodeError):
             found = self.files.read(index)
-            header = read_header(found) if has_parsed_header(found) else None
+            header = parsed_header(found)
             is_alike = header is not None and header.is_read_alike
             if (is_alike or not self.alike_only) and self._is_unchanged(index):
                 data, orientation = found, 1 if header is None else header.orientation

@@ -70,7 +70,8 @@ class Mosaic(SceneTransform):
         return np.where(parameters[:, :1] < self.p, found, positions[:, None])
 
     def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
-        _require_original(self, scene)
+        if not scene.is_original:
+            raise OptionError("Mosaic must be the first transform of a Compose: move it there")
         size, (own,) = self.imgsz, scene.sources
         if parameters[0] >= self.p:
             loaded = loaded_size(scene.size, size)
@@ -232,8 +233,3 @@ class RandomHSV(SceneTransform):
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         return super().apply(image, parameters) if image.shape[2] == 3 else image
-
-
-def _require_original(step: SceneTransform, scene: Scene) -> None:
-    if not scene.is_original:
-        raise OptionError(f"{type(step).__name__} must be the first transform of a Compose: move it there")

@@ -13,8 +13,8 @@ from fastload.transforms import options
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.cropping import BoxCrop
 from fastload.transforms.draws import Draws, integers
-from fastload.transforms.geometry import Geometry, Sizes
-from fastload.transforms.transform import Parameters, Pixels, Row, Transform
+from fastload.transforms.geometry import Sizes
+from fastload.transforms.transform import Parameters, PixelKeeping, Row
 
 # torchvision draws until a crop fits, or the option to crop nothing, one of seven, is drawn.
 _MOST_ROUNDS = 100
@@ -95,20 +95,8 @@ class RandomIoUCrop(BoxCrop):
         return moved
 
 
-class ObjectTransform(Transform):
+class ObjectTransform(PixelKeeping):
     """Base class of transforms that change objects but no image."""
-
-    takes_any_dtype = True
-    works_in_place = True
-
-    def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
-        return True
-
-    def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        return image
-
-    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        return images
 
 
 class SanitizeBoundingBoxes(ObjectTransform):

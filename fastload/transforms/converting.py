@@ -7,7 +7,7 @@ Lambda or another library's transform after a conversion gets the type of image 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,25 +16,13 @@ import torch
 from fastload.errors import OptionError
 from fastload.transforms._pixels import is_pil, to_pixels, to_tensor, with_last_axis
 from fastload.transforms.compose import TakesPILImages
-from fastload.transforms.geometry import Geometry
 from fastload.transforms.options import Described, require
 from fastload.transforms.rescaling import ToDtype, rescaled
-from fastload.transforms.transform import ColourTransform, Parameters, Pixels, Row
+from fastload.transforms.transform import PixelKeeping, Pixels, TargetKeeping
 
 
-class Conversion(ColourTransform):
+class Conversion(PixelKeeping, TargetKeeping):
     """Base class of transforms that change only the type of an image."""
-
-    takes_any_dtype = True
-
-    def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
-        return True
-
-    def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        return image
-
-    def of_sample(self, image: Any, target: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-        return self.of_image(image), target
 
 
 class Identity(Conversion):

@@ -129,10 +129,9 @@ class RandomErasing(ColourTransform):
         self.ratio = options.to_range(ratio, "ratio")
         self.value = value
         self.inplace = inplace
-        self._colour: NDArray[np.float32] | None = None
-        if value != "random":
-            rule = "value must be a number, one for each channel, or 'random'"
-            self._colour = np.array(options.to_numbers(value, rule, options.SEVERAL), np.float32)
+        rule = "value must be a number, one for each channel, or 'random'"
+        numbers = () if value == "random" else options.to_numbers(value, rule, options.SEVERAL)
+        self._colour = np.array(numbers, np.float32)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw rectangles (top, left, height, width) and seeds of noise; height 0 for unchanged images."""
@@ -160,14 +159,17 @@ class RandomErasing(ColourTransform):
     def _erase(self, image: Pixels, parameters: Row) -> None:
         top, left, height, width, seed = map(int, parameters)
         channels = image.shape[2]
-        if self._colour is None:
+        if self.value == "random":
             colour = _normal_noise(seed, (height, width, channels), image.dtype)
-        elif len(self._colour) in (1, channels):
-            colour = _converted(self._colour, image.dtype)
         else:
-            rule = f"value must be one number, or one for each of {channels} channels"
-            raise OptionError(f"{rule}, got {self.value!r}")
+            colour = _converted(self.colour(channels), image.dtype)
         image[top : top + height, left : left + width] = colour
+
+    def colour(self, channels: int) -> NDArray[np.float32]:
+        """Return the colour, unless it is random: one number, or one for each channel."""
+        rule = f"value must be one number, or one for each of {channels} channels"
+        options.require(len(self._colour) in (1, channels), rule, self.value)
+        return self._colour
 
 
 def _normal_noise(seed: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -8,7 +8,7 @@ floats.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import to_pixels
 from fastload.transforms.options import require
-from fastload.transforms.transform import ColourTransform, Pixels, Row, Transform
+from fastload.transforms.transform import Pixels, Row, TargetKeeping, Transform
 
 _Numbers = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
 
@@ -125,17 +125,12 @@ class Rescale(NamedTuple):
             )
 
 
-class Rescaling(ColourTransform):
+class Rescaling(TargetKeeping):
     """Base class of ToDtype and Normalize."""
-
-    takes_any_dtype = True
 
     def of_image(self, image: Any) -> Any:
         """Rescale an image; see `Transform`. The result for a PIL image is a tensor."""
         return rescaled(image, [self]) if isinstance(image, torch.Tensor) else super().of_image(image)
-
-    def of_sample(self, image: Any, target: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-        return self.of_image(image), target
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         return Rescale.of([self], _torch_dtype(image)).of_array(image)
@@ -199,15 +194,13 @@ class Normalize(Rescaling):
         return Rescale(earlier.dtype, earlier.factors / std, (earlier.offsets - mean) / std)
 
 
-class LinearTransformation(ColourTransform):
+class LinearTransformation(TargetKeeping):
     """Subtracts a mean from all numbers of an image and multiplies them by a matrix, as in whitening.
 
     Parameters are as in torchvision: `transformation_matrix` (D, D) and `mean_vector` (D,), with D = channels
     × height × width. Using it raises `OptionError` if an image has another size, or is uint8 in a dataset's
     pipeline, where results have the image's dtype.
     """
-
-    takes_any_dtype = True
 
     def __init__(self, transformation_matrix: torch.Tensor, mean_vector: torch.Tensor) -> None:
         matrix, mean = transformation_matrix, mean_vector
@@ -224,9 +217,6 @@ class LinearTransformation(ColourTransform):
     def of_image(self, image: Any) -> Any:
         """Transform an image; see `Transform`. A tensor is transformed on its device."""
         return self._transformed(image) if isinstance(image, torch.Tensor) else super().of_image(image)
-
-    def of_sample(self, image: Any, target: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-        return self.of_image(image), target
 
     def require_dtype(self, dtype: np.dtype[Any]) -> None:
         if not np.issubdtype(dtype, np.floating):

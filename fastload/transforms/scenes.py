@@ -107,13 +107,9 @@ class Scene:
 
 
 class SceneTransform(Transform):
-    """Base class of transforms of scenes: `compose` is also what is done to an image that is not one yet.
+    """Base class of transforms of scenes: `compose` is also what is done to an image that is not one yet."""
 
-    Attributes:
-        width: The number of parameters of one image.
-        needed: The number of other images that it takes.
-    """
-
+    #: The number of other images that it takes.
     needed = 0
 
     #: True if a single image is not enough.
@@ -122,10 +118,7 @@ class SceneTransform(Transform):
     def others(self, parameters: Parameters, positions: Indices, count: int) -> Indices:
         """Return the other images for each image of a batch, (images, `needed`).
 
-        Args:
-            parameters: The result of `draw`.
-            positions: The indices of the batch's images.
-            count: The number of images of the dataset.
+        `positions` are the indices of the batch's images, out of the `count` images of the dataset.
         """
         return np.empty((len(positions), 0), np.int64)
 
@@ -155,12 +148,7 @@ class SceneTransform(Transform):
 
 
 class SceneSteps:
-    """Transforms of scenes one after the other, as one.
-
-    Attributes:
-        width: The number of parameters of one image.
-        needed: The number of other images that they take.
-    """
+    """Transforms of scenes one after the other, as one."""
 
     def __init__(self, steps: Sequence[SceneTransform]) -> None:
         self.steps = tuple(steps)

@@ -178,6 +178,31 @@ class ColourTransform(Transform):
         return annotations
 
 
+class TargetKeeping(ColourTransform):
+    """Base class of transforms without random parameters that return the target of a sample itself."""
+
+    takes_any_dtype = True
+
+    def of_sample(self, image: Any, target: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        return self.of_image(image), target
+
+
+class PixelKeeping(Transform):
+    """Base class of transforms that change no pixel, only an image's type or its objects."""
+
+    takes_any_dtype = True
+    works_in_place = True
+
+    def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
+        return True
+
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
+        return image
+
+    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
+        return images
+
+
 class BernoulliTransform(ColourTransform):
     """Base class of transforms that change each image with probability `p`; the parameter is 1 or 0."""
 

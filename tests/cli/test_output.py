@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import fastload
-from fastload.datasets.preview import write_contact_sheet
+from fastload.datasets.packed import PackedDataset
+from fastload.datasets.preview import write_sheet
 from tests.commands import FASTLOAD, run, run_on_terminal
 from tests.folders import class_folders, encoded, files_in, pixels
 
@@ -156,7 +157,7 @@ class TestNames:
             assert "Traceback" not in done.stderr
             if command[0] == "info":
                 assert "[red]" in done.stdout
-        write_contact_sheet(dest, tmp_path / "sheet.png")
+        write_sheet(PackedDataset(dest), tmp_path / "sheet.png")
 
 
 class TestTerminalsAndPipes:
@@ -212,7 +213,7 @@ class TestTerminalsAndPipes:
 
 class TestPreview:
     def sheet(self, path, tmp_path):
-        write_contact_sheet(path, tmp_path / "sheet.png")
+        write_sheet(PackedDataset(path), tmp_path / "sheet.png")
         image = cv2.imread(str(tmp_path / "sheet.png"))
         assert image is not None
         return image

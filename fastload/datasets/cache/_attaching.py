@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fastload.datasets.cache._choose import CacheReport, Form, Kind, no_cache
 from fastload.datasets.cache._limits import Room, memory_margin, memory_room, tmpfs_room
 from fastload.datasets.cache._registry import StoreFolder
@@ -19,8 +22,12 @@ from fastload.images.opencv import cv2
 from fastload.system.units import format_size
 
 if TYPE_CHECKING:
+    from fastload.datasets._batch_source import StoredImages
     from fastload.datasets.cache._records import CachedRecords
     from fastload.datasets.cache.files import CachedFiles
+
+    Ints = NDArray[np.int64]
+    Stored = Callable[[Ints], StoredImages]
 
 # The version of the store format: increased when the layout or the meaning of a key changes.
 _STORE_VERSION = 4
@@ -56,10 +63,23 @@ def estimated_bytes(sampled: Sequence[int], count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OpenCache:
-    """An open cache: the choice, and the samples read through a store, if there is one."""
+    """An open cache: the choice, and the samples read through a store, if there is one; see `DiskCache`."""
 
     choice: CacheReport
     samples: CachedRecords | CachedFiles | None = None
+
+    def refresh(self) -> None:
+        """Ensure that missing samples are read in the background."""
+        if self.samples is not None:
+            self.samples.filler.ensure_running(self.samples)
+
+    def images(self, positions: Ints, stored: Stored, reducing_gap: float | None) -> StoredImages:
+        """Return the images at some positions, which read the store themselves."""
+        return stored(positions)
+
+    def prefetch(self, indices: Ints) -> Ints:
+        """Return the samples that must be read from the disk."""
+        return indices if self.samples is None else self.samples.missing(indices)
 
     def report(self) -> CacheReport:
         samples = self.samples

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fastload.datasets.cache._filling import Filler
 from fastload.datasets.cache.opening import Opening, open_store
 from fastload.errors import DamageError, DecodeError, SourceError
-from fastload.images.header import has_parsed_header, read_header
+from fastload.images.header import parsed_header
 
 
 class ReadCounts:
@@ -85,4 +85,5 @@ class CachedSamples(ABC):
 
 def exif_orientation(data: bytes) -> int:
     """Return the EXIF orientation of a file, 1 if it has none; raise DecodeError if it is truncated."""
-    return read_header(data).orientation if has_parsed_header(data) else 1
+    header = parsed_header(data)
+    return 1 if header is None else header.orientation

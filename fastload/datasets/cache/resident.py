@@ -201,14 +201,9 @@ def _source_positions(wanted: Ints, side: int, mode: str) -> Ints:
     """Return the source position along a side for each wanted one, which may be outside; -1 for padding."""
     if mode == "constant":
         return np.where((wanted < 0) | (wanted >= side), -1, wanted)
-    if mode == "edge":
-        return np.clip(wanted, 0, side - 1)
-    if mode == "symmetric":
-        folded = wanted % (2 * side)
-        return np.minimum(folded, 2 * side - 1 - folded)
-    period = max(1, 2 * (side - 1))
-    folded = wanted % period
-    return np.minimum(folded, period - folded)
+    before, after = max(0, -int(wanted.min())), max(0, int(wanted.max()) - side + 1)
+    padding: Any = mode  # torchvision's names are NumPy's
+    return np.pad(np.arange(side), (before, after), padding)[wanted + before]
 
 
 def _crop(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
@@ -222,12 +217,7 @@ def _flip(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tens
 
 
 def _erase(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
-    values = step.value if isinstance(step.value, (tuple, list)) else [step.value]
-    if len(values) not in (1, images.shape[3]):
-        raise OptionError(
-            f"value must be one number, or one for each of {images.shape[3]} channels, got {step.value!r}"
-        )
-    colour = torch.tensor(values, dtype=torch.float32, device=images.device)
+    colour = torch.from_numpy(step.colour(images.shape[3])).to(images.device)
     colour = colour if images.dtype.is_floating_point else colour.to(torch.int64)
     top, left, height, width = (
         torch.from_numpy(parameters[:, column].astype(np.int64)).to(images.device)[:, None]
@@ -244,11 +234,6 @@ def _rescale(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.T
     return Rescale.of([step], images.dtype).on(images.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
 
-def _keep(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
-    """Return the images unchanged: conversions between types of images keep the pixels."""
-    return images
-
-
 _STEPS: dict[type, Callable[[torch.Tensor, Any, Parameters], torch.Tensor]] = {
     RandomCrop: _crop,
     CenterCrop: _crop,
@@ -257,5 +242,5 @@ _STEPS: dict[type, Callable[[torch.Tensor, Any, Parameters], torch.Tensor]] = {
     RandomVerticalFlip: _flip,
     RandomErasing: _erase,
     **dict.fromkeys((ToDtype, ToTensor, ConvertImageDtype, Normalize), _rescale),
-    **dict.fromkeys((Identity, PILToTensor, ToImage, ToPureTensor), _keep),
+    **dict.fromkeys((Identity, PILToTensor, ToImage, ToPureTensor), lambda images, *_: images),
 }

@@ -21,12 +21,8 @@ def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], 
     """Return a dataset like another one, with compiled attributes; the other one if none can be compiled.
 
     Its class is a subclass, with a property for each compiled attribute. All other attributes are shared:
-    setting one in either dataset sets it in both.
-
-    Args:
-        dataset: The dataset.
-        compile_inner: Compiles a dataset among the attributes; its second argument is True if images may be
-            decoded late, because a compiled transform receives them.
+    setting one in either dataset sets it in both. `compile_inner` compiles a dataset among the attributes;
+    its second argument is True if images may be decoded late, because a compiled transform receives them.
     """
     attributes = dict(getattr(dataset, "__dict__", {}))
     compiled: dict[str, Any] = {}

@@ -20,12 +20,9 @@ class Explained:
 
 
 class Counterpart(Explained):
-    """Base of compiled datasets that share the attributes of another dataset, which is of another class.
+    """Base of compiled datasets that share the attributes of another dataset, `theirs`, of another class.
 
     All attributes but their own, such as `classes`, are the other dataset's; they can be set in both.
-
-    Attributes:
-        theirs: The other dataset.
     """
 
     def __init__(self, theirs: Any, **own: Any) -> None:

@@ -21,13 +21,9 @@ from fastload.transforms.draws import fresh_draws
 
 
 class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
-    """Makes the samples of another dataset, faster.
+    """Makes the samples of another dataset, faster."""
 
-    Attributes:
-        decodes_late: Whether images that are not converted to tensors may be decoded on first use.
-    """
-
-    decodes_late: bool
+    decodes_late: bool  # True if images that are not converted to tensors may be decoded on first use
     _images: ImageDataset
     _held: tuple[Any, ...]
     _compiled: CompiledTransform
@@ -74,11 +70,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         return list(zip(images, targets, strict=True))
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
-        images, targets = self._made(indices, out, is_collated=True)
-        return [
-            images if isinstance(images, torch.Tensor) else default_collate(images),
-            targets if isinstance(targets, torch.Tensor) else default_collate(targets),
-        ]
+        return collated(*self._made(indices, out, is_collated=True))
 
     def _made(
         self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
@@ -131,7 +123,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     def _finished(self, prepared: Any) -> Any:
         """Return a sample's image, given the result of `CompiledTransform.prepare`."""
         is_left = self.decodes_late and not self._compiled.end.makes_tensors
-        return prepared if is_left else self._compiled.finish(prepared)
+        return prepared if is_left else self._compiled.end.finish(prepared)
 
     def _follow(self) -> None:
         """Recompile what the user has replaced or changed: the transform, the lists of samples."""
@@ -158,12 +150,10 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         return self.theirs.target_transform is None and not has_unknown
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
-        return self._compiled.end.on_device(images) if images.dtype == torch.uint8 else images
+        return self._compiled.end.rescale.on(images) if images.dtype == torch.uint8 else images
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        prefetch = getattr(self.images, "prefetch", None)
-        if prefetch is not None:
-            prefetch(indices)
+        self.images.prefetch(indices)
 
     def _prepared(self, source: BatchSource, stored: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Draw all random numbers in the other dataset's order: those of an image before its target's."""
@@ -181,6 +171,11 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         theirs = state["theirs"]
         held, compiled = held_by(theirs), CompiledTransform(theirs.transform)
         self.__dict__.update(state, _held=held, _compiled=compiled)
+
+
+def collated(*parts: torch.Tensor | list[Any]) -> list[Any]:
+    """Return images and targets as `default_collate` would, if that is still to be done."""
+    return [part if isinstance(part, torch.Tensor) else default_collate(part) for part in parts]
 
 
 class SkippingDataset(CompiledDataset):

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
-from fastload.datasets.batch import Pixels
+from fastload.datasets.batch import Pixels, Regions
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.errors import DecodeError
-from fastload.images.header import has_parsed_header, read_header
+from fastload.images.header import parsed_header
 from fastload.images.region import Box, decode_region
 
 # The place of a PNG file's colour type, its value for RGB, and the size of the last chunk, which is empty.
@@ -23,13 +23,11 @@ _COLOUR_TYPE, _TRUE_COLOUR, _END_BYTES = 25, 2, 12
 def lazily_decoded(file: bytes | str, load: Callable[[], Any]) -> Any:
     """Return an RGB image that is decoded on first use; `load()` unless PIL would open the file as one.
 
-    Args:
-        file: The content of an image file, or its path.
-        load: Opens it with PIL; also called later if OpenCV cannot decode it.
+    `load` opens the file, given by its content or path, with PIL, also later if OpenCV cannot decode it.
     """
     try:
         data = file if isinstance(file, bytes) else Path(file).read_bytes()
-        header = read_header(data) if has_parsed_header(data) else None
+        header = parsed_header(data)
     except (DecodeError, OSError):
         return load()
     if header is None or (header.channels, header.bit_depth, header.orientation) != (3, 8, 1):
@@ -45,8 +43,8 @@ def _is_true_colour(data: bytes) -> bool:
     return data[_COLOUR_TYPE] == _TRUE_COLOUR and b"tRNS" not in data[: data.find(b"IDAT")]
 
 
-class _EncodedImage:
-    """One encoded image; see `Regions`."""
+class _EncodedImage(Regions):
+    """One encoded image."""
 
     def __init__(self, data: bytes, size: tuple[int, int], load: Callable[[], Any]) -> None:
         self._data = data

@@ -26,6 +26,7 @@ class KnownSteps:
 
     Attributes:
         makes_tensors: Whether finished images are tensors.
+        rescale: The arithmetic on levels.
         grey_channels: The number of channels of a grey image after Normalize.
         wrap: Gives a finished tensor the class that torchvision's conversions would.
     """
@@ -35,7 +36,7 @@ class KnownSteps:
         conversions = [step for step in steps if step.kind in ("conversion", "rescale")]
         self._recorded = [step for step in steps if step.kind in ("region", "pixels")]
         self._erasings = [step for step in steps if step.kind == "erase"]
-        self._rescale = Rescale.of([step.rescaling for step in conversions if step.rescaling], torch.uint8)
+        self.rescale = Rescale.of([step.rescaling for step in conversions if step.rescaling], torch.uint8)
         self.wrap = _wrapper_of(conversions)
         self.makes_tensors = any(step.name != "ToPureTensor" for step in conversions)
         # Only ToTensor puts one colour behind the other; random numbers for a tensor are drawn in its order.
@@ -76,16 +77,16 @@ class KnownSteps:
     ) -> torch.Tensor:
         """Return finished images of one size as a batch (images, channels, height, width).
 
-        If the memory finishes batches on a device, arithmetic on levels is left to `on_device`.
+        If the memory finishes batches on a device, `rescale` is left to the device.
         """
         height, width, channels = images[0].shape
-        is_left = out.finishes_on_device and self._rescale.dtype.is_floating_point and not self._erasings
-        dtype = torch.uint8 if is_left else self._rescale.dtype
+        is_left = out.finishes_on_device and self.rescale.dtype.is_floating_point and not self._erasings
+        dtype = torch.uint8 if is_left else self.rescale.dtype
         is_last = memory_format == torch.channels_last
         size = (height, width, channels) if is_last else (channels, height, width)
         batch = out.empty((len(images), *size), dtype)
         batch = batch.permute(0, 3, 1, 2) if is_last else batch
-        is_final = is_last and self._rescale.dtype == torch.uint8
+        is_final = is_last and self.rescale.dtype == torch.uint8
         shape = len(images), height, width, channels
         pixels = batch.permute(0, 2, 3, 1).numpy() if is_final else reusable_array(shape)
         for image, place in zip(images, pixels, strict=True):
@@ -94,15 +95,11 @@ class KnownSteps:
             if not is_final:
                 batch.copy_(torch.from_numpy(pixels).permute(0, 3, 1, 2))
         else:
-            self._rescale.into(pixels, batch)
+            self.rescale.into(pixels, batch)
         for image, finished in zip(images, batch, strict=True):
             for (top, left, box_height, box_width), value in image.erasures:
                 finished[:, top : top + box_height, left : left + box_width] = value
         return batch
-
-    def on_device(self, images: torch.Tensor) -> torch.Tensor:
-        """Finish a batch on its device."""
-        return self._rescale.on(images)
 
 
 def known_first(steps: Sequence[Step]) -> int:

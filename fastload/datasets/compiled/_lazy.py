@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import PIL.Image
 
-from fastload.datasets.batch import Pixels, render_view
+from fastload.datasets.batch import Pixels, Regions, render_view
 from fastload.images.region import Box
 from fastload.images.resize import Resampling
 from fastload.transforms.geometry import View
@@ -23,16 +23,6 @@ _RESAMPLINGS = {
 _MODES = {1: "L", 3: "RGB"}
 
 _UNFLIPPED = (False, False)
-
-
-class Regions(Protocol):
-    """Images by position; a part of `fastload.datasets.batch.BatchSource`.
-
-    Images of files may also have `info(position)`, which returns PIL's `info` of the image.
-    """
-
-    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """Return a region of one image, (height, width, channels)."""
 
 
 class LazyImage(PIL.Image.Image):
@@ -124,7 +114,7 @@ class LazyImage(PIL.Image.Image):
         if (width, height) == self.size:
             return self.copy()
         if self._resampling is not None or self._adjustments or any(self._view.flips):
-            info = functools.partial(info_at, self._source, self._position) if self._keeps_info else dict
+            info = functools.partial(self._source.info, self._position) if self._keeps_info else dict
             return LazyImage.of(self.pixels(), info).resize(size, resample)
         whole = Box(0, 0, height, width)
         view = View(self._view.box, (height, width), whole, _UNFLIPPED)
@@ -197,7 +187,7 @@ class LazyImage(PIL.Image.Image):
         pixels = self.pixels()
         plain = PIL.Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
         if self._keeps_info:
-            plain.info = info_at(self._source, self._position)
+            plain.info = dict(self._source.info(self._position))
         vars(self).clear()
         vars(self).update(vars(plain), _pixels=pixels)
         self.__class__ = PIL.Image.Image  # type: ignore[assignment]
@@ -220,8 +210,8 @@ class LazyImage(PIL.Image.Image):
         return getattr(self, name)
 
 
-class _Array:
-    """One image in memory; see `Regions`."""
+class _Array(Regions):
+    """One image in memory."""
 
     def __init__(self, pixels: Pixels, info: Callable[[], dict[Any, Any]]) -> None:
         self._pixels = pixels
@@ -232,12 +222,6 @@ class _Array:
 
     def info(self, position: int) -> dict[Any, Any]:
         return self._info()
-
-
-def info_at(source: Regions, position: int) -> dict[Any, Any]:
-    """Return PIL's `info` of an image; empty if its source has none."""
-    info = getattr(source, "info", None)
-    return {} if info is None else dict(info(position))
 
 
 def _view_of(box: Box, flips: tuple[bool, bool]) -> View:

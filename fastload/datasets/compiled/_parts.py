@@ -6,15 +6,13 @@ import bisect
 from collections.abc import Iterator, Sequence
 from typing import Any, SupportsIndex
 
-import numpy as np
 import torch
-from torch.utils.data import ConcatDataset, Subset, default_collate
+from torch.utils.data import ConcatDataset, Subset
 
-from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, Pixels
+from fastload.datasets._batch_source import JoinedImages
+from fastload.datasets.batch import BatchMemory, HostMemory
 from fastload.datasets.compiled._counterpart import Counterpart
-from fastload.datasets.compiled._dataset import CompiledDataset
-from fastload.datasets.compiled._lazy import info_at
-from fastload.images.region import Box
+from fastload.datasets.compiled._dataset import CompiledDataset, collated
 
 
 class CompiledSubset(Counterpart, Subset[Any]):
@@ -43,10 +41,7 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
         if made is None:
             return NotImplemented
         _, images, targets = made
-        return [
-            images if isinstance(images, torch.Tensor) else default_collate(images),
-            default_collate(targets),
-        ]
+        return collated(images, targets)
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
         part = self._common()
@@ -64,16 +59,16 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
         common = self._common()
         if common is None or not len(indices):
             return None
-        source = _Joined(len(indices))
+        joined, channels = JoinedImages(len(indices)), set()
         stored: list[Any] = [None] * len(indices)
         for part, places in _by_part(self, indices).values():
             positions = part.images.positions_of([index for _, index in places])
-            source.add(part.images.source_of(positions), [place for place, _ in places])
+            source = part.images.source_of(positions)
+            channels.add(source.channels)
+            joined.add(source, [place for place, _ in places])
             for (place, _), target in zip(places, part.images.targets_of(positions), strict=True):
                 stored[place] = target
-        if not source.has_one_form:
-            return None
-        return common, *common.made_of(source, stored, out)
+        return (common, *common.made_of(joined, stored, out)) if len(channels) == 1 else None
 
     def _common(self) -> CompiledDataset | None:
         """Return the first part, if all parts are compiled and share its transforms."""
@@ -83,35 +78,6 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
         first, *others = [(part.transform, part.target_transform) for part in parts]
         are_same = all(other[0] is first[0] and other[1] is first[1] for other in others)
         return parts[0] if are_same else None
-
-
-class _Joined:
-    """Images of a batch from several datasets; see `BatchSource`."""
-
-    gives_own_regions = False
-
-    def __init__(self, count: int) -> None:
-        self.channels = 0
-        self.has_one_form = True
-        self.sizes = np.zeros((count, 2), np.int64)
-        self._places: list[tuple[BatchSource, int]] = [None] * count  # type: ignore[list-item]
-
-    def add(self, source: BatchSource, places: Sequence[int]) -> None:
-        self.has_one_form &= self.channels in (0, source.channels)
-        self.channels = source.channels
-        self.sizes[list(places)] = source.sizes
-        for position, place in enumerate(places):
-            self._places[place] = source, position
-
-    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        source, inner = self._places[position]
-        return source.region(inner, box, size)
-
-    def info(self, position: int) -> dict[Any, Any]:
-        return info_at(*self._places[position])
-
-    def gathered(self) -> None:
-        return None
 
 
 def leaves(dataset: Any) -> Iterator[Any]:

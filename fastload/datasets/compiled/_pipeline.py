@@ -76,7 +76,7 @@ class CompiledTransform:
         return any(step.kind != "unknown" for step in self.steps)
 
     def prepare(self, image: LazyImage) -> Any:
-        """Draw all random numbers of one image; return a LazyImage for `finish`, or the finished image."""
+        """Draw all random numbers of one image; return a LazyImage for `end`, or the finished image."""
         result = self._begin.prepare(image)
         if not self._left:
             return result
@@ -90,18 +90,14 @@ class CompiledTransform:
             result = step.theirs(result)
         return result
 
-    def finish(self, prepared: Any) -> Any:
-        """Return the finished image, given the result of `prepare`."""
-        return self.end.finish(prepared)
-
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Transform an image of PIL or NumPy; other inputs are passed to the other transform."""
         image = inputs[0] if len(inputs) == 1 and not options else None
         if isinstance(image, PIL.Image.Image) and image.mode in ("RGB", "L"):
-            return self.finish(self.prepare(LazyImage.from_pil(image)))
+            return self.end.finish(self.prepare(LazyImage.from_pil(image)))
         if self._of_arrays is not None and _is_image_array(image):
             of_arrays = self._of_arrays
-            return of_arrays.finish(of_arrays.prepare(LazyImage.of(np.ascontiguousarray(image))))
+            return of_arrays.end.finish(of_arrays.prepare(LazyImage.of(np.ascontiguousarray(image))))
         return self.theirs(*inputs, **options)
 
     def __getattr__(self, name: str) -> Any:

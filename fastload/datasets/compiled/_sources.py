@@ -12,14 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import FileImages, Headers
+from fastload.datasets._batch_source import FileImages, StoredImages
 from fastload.datasets._image_files import FilesDataset
 from fastload.datasets.batch import Pixels
-from fastload.datasets.cache.files import CachedFiles
 from fastload.datasets.compiled._encoded import info_of
 from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError
-from fastload.images.header import has_parsed_header, read_header
+from fastload.images.header import parsed_header
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList, list_files
@@ -31,25 +30,17 @@ _THEIRS = 255
 
 
 class ListedImages(FileImages):
-    """Files by their paths; see `BatchSource`.
+    """Files by their paths.
 
     JPEG and PNG files of at most 8 bits per channel are decoded by OpenCV, which gives the same pixels as
     PIL. All others, and those that cannot be decoded, are left to `load`, the dataset's own loader, which
     raises its own errors.
     """
 
-    def __init__(
-        self,
-        path: Callable[[int], str],
-        read: Callable[[int], bytes],
-        load: Callable[[str], Any],
-        positions: list[int],
-        headers: Headers,
-        cached: CachedFiles | None = None,
-    ) -> None:
+    def __init__(self, load: Callable[[str], Any], *files: Any) -> None:
         self._load = load
         self._infos: dict[int, dict[Any, Any]] = {}
-        super().__init__(path, read, positions, headers, None, cached)
+        super().__init__(*files)
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         index = self._positions[position]
@@ -85,7 +76,7 @@ class ListedImages(FileImages):
         header = None
         try:
             data = self._read(position)
-            header = read_header(data) if has_parsed_header(data) else None
+            header = parsed_header(data)
         except (DecodeError, OSError):
             pass  # the loader's own error says more
         if header is not None and header.is_read_alike:
@@ -114,8 +105,9 @@ class ListedFiles(FilesDataset):
         return self._count
 
     def _stored_images(self, positions: NDArray[np.int64]) -> ListedImages:
+        indices = positions.tolist()
         return ListedImages(
-            self._path, self._read, self._load, positions.tolist(), self._headers, self._cached_files
+            self._load, self._path, self._read, indices, self._headers, None, self._cached_files
         )
 
     def _path(self, index: int) -> str:
@@ -176,10 +168,8 @@ class Arrays(ImageDataset):
         return np.asarray(targets)[positions]
 
 
-class ArrayImages:
-    """Rows of an array of images; see `BatchSource`."""
-
-    gives_own_regions = False
+class ArrayImages(StoredImages):
+    """Rows of an array of images."""
 
     def __init__(self, pixels: Pixels, positions: NDArray[np.int64]) -> None:
         self._pixels = pixels

@@ -28,7 +28,7 @@ from fastload.transforms import (
     Resize,
 )
 from fastload.transforms.draws import fresh_draws
-from fastload.transforms.geometry import Sizes, common_size, same_sizes
+from fastload.transforms.geometry import Sizes, common_size
 from fastload.transforms.options import require
 from fastload.transforms.pipeline import Pipeline
 from fastload.transforms.transform import Parameters, Transform
@@ -36,19 +36,15 @@ from fastload.transforms.transform import Parameters, Transform
 # The words that most images need: two for a crop's area and shape, two for its position, one for a flip.
 _WORDS_AN_IMAGE = 6
 
+_NONE: Parameters = np.empty((0, 0))
+
 Numbers = WordReader | WordColumns
 
 
 class _Drawer(ABC):
-    """Draws the parameters of one of torchvision's transforms.
-
-    Attributes:
-        ours: The same transform of fastload.
-        size: The (height, width) of its results; None if it does not change sizes.
-    """
+    """Draws the parameters of one of torchvision's transforms; `ours` is the same transform of fastload."""
 
     ours: Transform
-    size: tuple[int, int] | None = None
 
     def count(self, size: tuple[int, int]) -> int | None:
         """Return how many words an image of this size needs; None if that depends on the words."""
@@ -74,6 +70,8 @@ class _Flip(_Drawer):
 
 
 class _Crop(_Drawer):
+    ours: RandomCrop
+
     def __init__(self, theirs: Any) -> None:
         padding = theirs.padding
         if padding is not None and is_v2(theirs):
@@ -81,9 +79,8 @@ class _Crop(_Drawer):
             padding = left, top, right, bottom
         fill = 0 if theirs.fill is None else theirs.fill
         require(not theirs.pad_if_needed, "pad_if_needed must be False", theirs.pad_if_needed)
-        ours = RandomCrop(theirs.size, padding, False, fill, theirs.padding_mode)
-        self.ours = ours
-        self.size = self._size = ours.size
+        self.ours = RandomCrop(theirs.size, padding, False, fill, theirs.padding_mode)
+        self._size = self.ours.size
         self._sides = Pad(padding or 0).sides
         self._skips_each_side = is_v2(theirs)
 
@@ -116,11 +113,11 @@ class _Crop(_Drawer):
 
 
 class _ResizedCrop(_Drawer):
+    ours: RandomResizedCrop
+
     def __init__(self, theirs: Any) -> None:
         self._theirs = theirs
-        self._ours = RandomResizedCrop(theirs.size, theirs.scale, theirs.ratio, theirs.interpolation)
-        self.ours = self._ours
-        self.size = self._ours.size
+        self.ours = RandomResizedCrop(theirs.size, theirs.scale, theirs.ratio, theirs.interpolation)
         self._log_ratio = torch.log(torch.tensor(theirs.ratio)).tolist()
 
     def row(self, numbers: Numbers, size: tuple[int, int]) -> Sequence[Any]:
@@ -135,7 +132,7 @@ class _ResizedCrop(_Drawer):
                 top = numbers.below(height - crop_height + 1)
                 left = numbers.below(width - crop_width + 1)
                 return top, left, crop_height, crop_width
-        return self._ours.middle(height, width)
+        return self.ours.middle(height, width)
 
 
 _DRAWERS: dict[str, Callable[[Any], _Drawer]] = {
@@ -178,11 +175,10 @@ class VectorPipeline(Pipeline):
         """Return the sizes of all images before each step, and after the last."""
         found = [sizes]
         for ours, drawer in self._regions:
-            if drawer is None:
-                sizes = ours.sizes_after(sizes, ours.draw(fresh_draws(len(sizes)), sizes))
-            elif drawer.size is not None:
-                sizes = same_sizes(drawer.size, len(sizes))
-            found.append(sizes)
+            before = found[-1]
+            # Sizes do not depend on random parameters.
+            parameters = _NONE if drawer else ours.draw(fresh_draws(len(before)), before)
+            found.append(ours.sizes_after(before, parameters))
         return found
 
 

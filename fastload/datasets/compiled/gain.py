@@ -19,10 +19,8 @@ def compiling_saves(dataset: Any) -> tuple[float, float] | None:
     """Return this process's CPU seconds for a sample of the dataset, and of the compiled one.
 
     As many samples as can be made in 30 ms are made three times uncompiled (the first time also reads the
-    disk) and twice compiled. The global random states change as by any other sample.
-
-    Returns:
-        Both times; None if nothing can be compiled, or if the calls would run the user's own code.
+    disk) and twice compiled. The global random states change as by any other sample. None if nothing can be
+    compiled, or if the calls would run the user's own code.
     """
     compiled = compile(dataset)
     is_new = isinstance(compiled, CompiledDataset) and compiled is not dataset

@@ -31,12 +31,7 @@ from fastload.loader.clock import StepClock
 
 
 class EpochIterator:
-    """Iterator of an epoch: the part that the loader's two iterators have in common.
-
-    Attributes:
-        clock: The epoch's times.
-        progress: The epoch's progress.
-    """
+    """Iterator of an epoch: the part that the loader's two iterators have in common."""
 
     clock: StepClock
     _base_seed: Any

@@ -12,7 +12,11 @@ import contextlib
 import os
 import select
 import threading
+import weakref
 from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class Descendants:
@@ -47,19 +51,22 @@ class _Forking(threading.local):
 _forking = _Forking()
 
 
-def watch(
-    is_any_held: Callable[[], bool], hide: Callable[[Descendants], None], forget: Callable[[], None]
-) -> None:
-    """Watch the forks of this process.
+class Loan(weakref.ref[NDArray[np.uint8]]):
+    """A weak reference to a held slot's bytes, with its flag and the forked processes that see them."""
 
-    Args:
-        is_any_held: Returns whether batches are held, which a child would see.
-        hide: Called in the parent after a fork that was watched, with the new processes.
-        forget: Called in the child after any fork: its parent's slots are not its own.
+    __slots__ = ("flag", "seen_by")
+    flag: int
+    seen_by: list[Descendants]
+
+
+def watch(loans: Callable[[], list[Loan]], forget: Callable[[], None]) -> None:
+    """Watch the forks of this process: `loans` returns those of slots that a child would see.
+
+    `forget` is called in the child after any fork: its parent's slots are not its own.
     """
 
     def before() -> None:
-        _forking.is_watched, _forking.pipe = is_any_held(), None
+        _forking.is_watched, _forking.pipe = bool(loans()), None
         if _forking.is_watched:
             with contextlib.suppress(OSError):  # no descriptors left
                 _forking.pipe = os.pipe()
@@ -71,7 +78,9 @@ def watch(
         if _forking.pipe is not None:
             end, writing = _forking.pipe
             os.close(writing)
-        hide(Descendants(end))
+        descendants = Descendants(end)
+        for loan in loans():
+            loan.seen_by.append(descendants)
 
     def in_child() -> None:
         # The writing end stays open on purpose: it shows the parent that this process is alive.

@@ -21,7 +21,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from fastload.loader._transport.forks import Descendants, watch
+from fastload.loader._transport.forks import Loan, watch
 from fastload.loader._transport.worker_stats import STAT_COUNT
 
 # Address space for each worker. 64 GiB allow 2,000 workers in x86-64's 128 TiB, and hold 400 float32 batches
@@ -37,14 +37,6 @@ _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 _tokens = itertools.count()
 _arenas: weakref.WeakValueDictionary[int, Arena] = weakref.WeakValueDictionary()
-
-
-class _Loan(weakref.ref[NDArray[np.uint8]]):
-    """A weak reference to a held slot's bytes, with its flag and the forked processes that see them."""
-
-    __slots__ = ("flag", "seen_by")
-    flag: int
-    seen_by: list[Descendants]
 
 
 class Arena:
@@ -64,8 +56,8 @@ class Arena:
         self.section_bytes = section_bytes
         self.keeps_pages = keeps_pages
         self.token = next(_tokens)
-        self._held: dict[int, _Loan] = {}
-        self._returned: deque[_Loan] = deque()
+        self._held: dict[int, Loan] = {}
+        self._returned: deque[Loan] = deque()
         self._descriptor = descriptor
         try:
             self.memory = _mapped(descriptor, sections * section_bytes + _stats_bytes(sections))
@@ -116,7 +108,7 @@ class Arena:
         """
         self._free_returned()
         array: NDArray[np.uint8] = np.frombuffer(self.memory, np.uint8, size, offset)
-        loan = _Loan(array, self._returned.append)
+        loan = Loan(array, self._returned.append)
         loan.flag, loan.seen_by = flag, []
         self._held[flag] = loan
         return array
@@ -125,7 +117,7 @@ class Arena:
         start = np.frombuffer(self.memory, np.uint8, 1).ctypes.data
         return start <= address < start + self.sections * self.section_bytes
 
-    def loans(self) -> list[_Loan]:
+    def loans(self) -> list[Loan]:
         """Return the loans of the slots that are held."""
         return [loan for loan in list(self._held.values()) if loan() is not None]
 
@@ -163,15 +155,8 @@ class Arena:
         self.token = token
 
 
-def _is_any_held() -> bool:
-    return any(arena.loans() for arena in list(_arenas.values()))
-
-
-def _hide_from(descendants: Descendants) -> None:
-    """Free no slot that is held now before these processes have ended."""
-    for arena in list(_arenas.values()):
-        for loan in arena.loans():
-            loan.seen_by.append(descendants)
+def _loans() -> list[Loan]:
+    return [loan for arena in list(_arenas.values()) for loan in arena.loans()]
 
 
 def _forget_loans() -> None:
@@ -206,4 +191,4 @@ def _mapped(descriptor: int, size: int) -> mmap.mmap:
     return memory
 
 
-watch(_is_any_held, _hide_from, _forget_loans)
+watch(_loans, _forget_loans)

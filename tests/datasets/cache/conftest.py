@@ -46,7 +46,7 @@ def on_disk(caches, no_process):
 
     def on_disk(dataset, form=None):
         dataset.use_cache(Cache("disk", caches, form))
-        disk = dataset._disk_cache
+        disk = dataset._cache
         lock = disk._folder.lock(disk._name)
         fill(disk._source, disk._folder, disk._name, disk._form, None, lambda: True)
         os.close(lock)

@@ -106,7 +106,7 @@ class TestEqual:
                 assert np.array_equal(np.asarray(dataset[index][0]), np.asarray(theirs[index][0]))
             report = dataset.images.cached
             assert 0 < report.hits < len(theirs)
-            disk = dataset.images._disk_cache
+            disk = dataset.images._cache
             entry = CacheFolder(caches).entry(disk._name)
             assert (entry.samples, entry.total) == (report.hits, len(theirs))
             own = on_disk(FolderDataset(tmp_path / "mixed"), form)
@@ -207,7 +207,7 @@ class TestDamage:
     def test_a_cache_that_is_removed_is_left_too(self, folder, on_disk, caches):
         dataset = on_disk(FolderDataset(folder))
         again = pickle.loads(pickle.dumps(dataset))
-        again._disk_cache._owner = 0  # as in a worker, which opens shards when it needs them
+        again._cache._owner = 0  # as in a worker, which opens shards when it needs them
         assert again.cached.state == "complete"
         shutil.rmtree(caches)
         expected = [FolderDataset(folder)[index][0] for index in range(6)]
@@ -218,7 +218,7 @@ class TestDamage:
 
     def test_a_half_made_cache_is_not_read(self, folder, caches, on_disk):
         dataset = FolderDataset(folder, cache=Cache("disk", caches))
-        disk = dataset._disk_cache
+        disk = dataset._cache
         with pytest.raises(SystemExit):
             fill(disk._source, disk._folder, disk._name, None, None, lambda: False)
         assert dataset.cached.state.startswith("filling")

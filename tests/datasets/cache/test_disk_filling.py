@@ -42,7 +42,7 @@ class TestBound:
     def test_as_many_samples_are_stored_as_fit(self, photos, caches, no_process, source, folder):
         half = int(source.files.sizes_bytes.sum()) // 2
         dataset = FolderDataset(photos, T.CenterCrop(32), cache=Cache("disk", caches, size=half))
-        disk = dataset._disk_cache
+        disk = dataset._cache
         entry = self.filled(source, folder, disk._name, half)
         assert 0 < entry.samples < 12
         assert entry.size_bytes <= half
@@ -101,9 +101,9 @@ class TestProcess:
     def test_it_fills_in_the_background_and_ends(self, photos, caches):
         dataset = FolderDataset(photos, T.CenterCrop(32), cache=Cache("disk", caches))
         expected = filled(FolderDataset(photos, T.CenterCrop(32)), range(24))[0]
-        process = dataset._disk_cache._process
+        process = dataset._cache._process
         other = FolderDataset(photos, cache=Cache("disk", caches))
-        assert other._disk_cache is dataset._disk_cache
+        assert other._cache is dataset._cache
         loader = DataLoader(dataset, 4, num_workers=1, persistent_workers=True)
         assert torch.equal(torch.cat([images for images, _ in loader]), expected)
         wait_for(lambda: dataset.cached.state == "complete")
@@ -125,7 +125,7 @@ class TestProcess:
 
     def test_it_ends_with_its_dataset_and_the_next_one_goes_on(self, photos, caches):
         dataset = FolderDataset(photos, cache=Cache("disk", caches))
-        process = dataset._disk_cache._process.pid
+        process = dataset._cache._process.pid
         del dataset
         assert not is_alive(process)
         again = FolderDataset(photos, cache=Cache("disk", caches))
@@ -136,7 +136,7 @@ class TestProcess:
 import time
 from fastload import Cache, FolderDataset
 dataset = FolderDataset({str(photos)!r}, cache=Cache("disk", {str(caches)!r}))
-print(dataset._disk_cache._process.pid, flush=True)
+print(dataset._cache._process.pid, flush=True)
 time.sleep(60)
 """
         with start_python("-c", code, stdout=subprocess.PIPE, cwd=ROOT) as program:
@@ -149,9 +149,9 @@ time.sleep(60)
     def state_after_killing(self, photos, caches):
         """Return the state of a cache whose process was killed."""
         dataset = FolderDataset(photos, cache=Cache("disk", caches))
-        dataset._disk_cache._process.kill()
-        dataset._disk_cache._process.wait()
-        dataset._disk_cache._next_check_s = 0.0
+        dataset._cache._process.kill()
+        dataset._cache._process.wait()
+        dataset._cache._next_check_s = 0.0
         return dataset.cached.state
 
     def test_if_it_is_killed_the_next_run_resumes(self, photos, caches):
@@ -163,7 +163,7 @@ time.sleep(60)
     def test_only_one_process_fills_it(self, photos, caches):
         folder = CacheFolder(caches)
         first = FolderDataset(photos, cache=Cache("disk", caches))
-        disk = first._disk_cache
+        disk = first._cache
         second = copy.copy(disk)
         second._process, second._next_check_s = None, 0.0
         second.refresh()
@@ -173,7 +173,7 @@ time.sleep(60)
         dataset = FolderDataset(photos, cache=Cache("disk", caches, size=1000))
         wait_for(lambda: dataset.cached.stopped)
         assert "there is no room: allow a larger size" in dataset.cached.state
-        wait_for(lambda: dataset._disk_cache._process.poll() is not None)
+        wait_for(lambda: dataset._cache._process.poll() is not None)
         (line,) = capfd.readouterr().err.splitlines()
         assert line.startswith(
             f"fastload: the cache of {photos} is given up, and training goes on without it"

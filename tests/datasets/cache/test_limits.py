@@ -143,7 +143,7 @@ class TestTampering:
         for kind, path in ((FolderDataset, folder), (PackedDataset, tmp_path / "photos.fl")):
             dataset, plain = kind(path, cache=Cache("ram", place, form)), kind(path)
             read_all(dataset)
-            store = dataset._open_cache.samples.store
+            store = dataset._cache.samples.store
             store._writable[int(store._index["offset"][7]) + 60] ^= 1
             store._seen[:] = 0  # as in a process that has not read it yet
             before = dataset.cached.misses
@@ -165,7 +165,7 @@ class TestTampering:
         pack(folder, tmp_path / "photos.fl", encode="keep", workers=1)
         dataset = PackedDataset(tmp_path / "photos.fl", cache=Cache("ram", place))
         read_all(dataset)
-        samples = dataset._open_cache.samples
+        samples = dataset._cache.samples
         samples.store._writable_fixed[5, samples.layout.places["label"].start] ^= 1
         samples.store._seen[:] = 0
         assert dataset[5][1] == PackedDataset(tmp_path / "photos.fl")[5][1]

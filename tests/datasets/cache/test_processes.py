@@ -173,7 +173,7 @@ class TestFilling:
 
     def test_after_one_that_was_killed_no_process_is_started(self, tmp_path, cache):
         dataset = FolderDataset(many_files(tmp_path / "many"), cache=cache("ram", "decoded"))
-        filler = dataset._open_cache.samples.filler
+        filler = dataset._cache.samples.filler
         filler._next_check_s = 0.0
         dataset.fill_cache()
         filler._process.kill()

@@ -131,7 +131,7 @@ def test_random_pipelines_are_torchvisions(home, seed):
         found = ours(Image.fromarray(pixels))
         assert (torch.rand(1).item(), random.random()) == after
         _seed(index)
-        lazily = ours.finish(ours.prepare(LazyImage.of(pixels)))
+        lazily = ours.end.finish(ours.prepare(LazyImage.of(pixels)))
         for each in (found, lazily):
             assert type(each) is type(expected), theirs
             assert _array(each).shape == _array(expected).shape
