@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import copy
 import errno
 import os
 import random
@@ -123,11 +124,23 @@ class RemoteFolder:
         """Return the URL of a file in the folder."""
         return f"{self.url}/{name}"
 
+    def stoppable(self) -> RemoteFolder:
+        """Return the same folder, with a `stop` for its own requests; asynchronous clients are shared."""
+        folder = copy.copy(self)
+        if self._system()[0].async_impl:
+            folder._opened = self._opened
+        return folder
+
     def stop(self) -> None:
         """End all requests of other threads, and refuse later ones, with RemoteError."""
         self._stopped.set()
         for request in list(self._requests):
             request.cancel()
+
+    def pause(self, seconds: float) -> None:
+        """Wait; raise RemoteError once requests are stopped."""
+        if self._stopped.wait(seconds):
+            raise RemoteError(f"{self}: the requests were stopped")
 
     def read(self, name: str) -> bytes:
         """Return the content of a file that fits into memory easily."""
@@ -229,12 +242,11 @@ class RemoteFolder:
         begun = time.monotonic()
         number, pause_s = 0, _FIRST_PAUSE_S
         while True:
-            if self._stopped.is_set():
-                raise RemoteError(f"{self / name}: the request was stopped")
+            self.pause(0)
             try:
                 return attempt(number)
             except (concurrent.futures.CancelledError, asyncio.CancelledError) as error:
-                raise RemoteError(f"{self / name}: the request was stopped") from error
+                raise RemoteError(f"{self}: the requests were stopped") from error
             except Exception as error:
                 if (refusal := _final_error(self / name, error)) is not None:
                     raise refusal from error
@@ -247,7 +259,7 @@ class RemoteFolder:
                         f"{_text_of(error)}: check that the server can be reached from this machine, and "
                         "begin again: what was complete is kept"
                     ) from error
-            self._stopped.wait(wait_s)
+            self.pause(wait_s)
             number, pause_s = number + 1, 2 * pause_s
 
     def _call(self, method: str, *args: Any, stall_s: float | None = None, **options: Any) -> Any:
