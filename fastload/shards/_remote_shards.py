@@ -52,17 +52,19 @@ class RemoteShards:
         self._remote = remote
         self._manifest = manifest
         # Shared with forked processes, which ask for records of the same shards.
-        memory = np.frombuffer(mmap.mmap(-1, 16 * max(1, len(manifest.shards))), np.int64)
-        self._asked, self._announced = np.split(memory, 2)  # records; the process that will fetch it, or 0
+        memory = np.frombuffer(mmap.mmap(-1, 24 * max(1, len(manifest.shards))), np.int64)
+        # By shard: records; the process that will fetch it, or 0; True if the epoch has passed it.
+        self._asked, self._announced, self._is_passed = np.split(memory, 3)
         self._has_no_room: set[int] = set()
 
     def is_outdated(self, number: int, shard: ShardReader | None, count: int) -> bool:
         """Count records that are asked of a shard; return True if it must be opened anew, from its copy."""
         self._asked[number] += count
-        if shard is None or not _is_ranged(shard) or number in self._has_no_room:
+        self._is_passed[number] = False
+        if shard is None or not _is_ranged(shard):
             return False
-        entry = self._manifest.shards[number]
-        return self._wants_whole(number) or self.copies.is_complete(entry)
+        wants_whole = number not in self._has_no_room and self._wants_whole(number)
+        return wants_whole or self.copies.is_complete(self._manifest.shards[number])
 
     def hold(self, shard: ShardReader, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Fetch those of some rows that a shard read by ranges does not hold; return them."""
@@ -77,7 +79,7 @@ class RemoteShards:
             RemoteError: It cannot be fetched.
         """
         entry, container = self._manifest.shards[number], self._manifest.container
-        is_whole = self._wait_for_thread(number) or container != "hdf5" or self._wants_whole(number)
+        is_whole = self._wait_for_thread(number, close) or container != "hdf5" or self._wants_whole(number)
         if is_whole or self.copies.is_complete(entry) or self.copies.is_under_way(entry):
             for is_second in (False, True):
                 copy = self.copies.get(entry)
@@ -112,6 +114,10 @@ class RemoteShards:
         """Have whoever opens one of these shards wait until a thread of this process has fetched it."""
         self._announced[numbers] = os.getpid()
 
+    def let_go(self, numbers: Sequence[int]) -> None:
+        """Have each process close some shards, which the epoch has passed, when it opens or awaits another."""
+        self._is_passed[numbers] = True
+
     def withdraw(self, numbers: Sequence[int] | None = None) -> None:
         """Take back what this process has announced, of some shards or of all."""
         mine = self._announced == os.getpid()
@@ -121,14 +127,17 @@ class RemoteShards:
         """Try again to make room for copies."""
         self._has_no_room.clear()
 
-    def _wait_for_thread(self, number: int) -> bool:
+    def _wait_for_thread(self, number: int, close: Callable[[int], None]) -> bool:
         """Wait until a thread of this or the parent process has fetched a shard, if one has announced to.
+
+        Shards that the epoch has passed are closed, so that there is room.
 
         Returns:
             True if one had.
         """
         parent = multiprocessing.parent_process()
         was_announced = False
+        self._close_passed(close)
         while process := int(self._announced[number]):
             if process != os.getpid() and not (parent and parent.pid == process and parent.is_alive()):
                 break
@@ -136,7 +145,12 @@ class RemoteShards:
             if self.copies.is_complete(self._manifest.shards[number]):
                 break
             time.sleep(_POLL_S)
+            self._close_passed(close)
         return was_announced
+
+    def _close_passed(self, close: Callable[[int], None]) -> None:
+        for number in [number for number in self.opened if self._is_passed[number]]:
+            close(number)
 
     def _close_copies(self, close: Callable[[int], None]) -> bool:
         """Close the shards read from copies, so that these can make room; return False if there are none."""

@@ -98,7 +98,7 @@ class _Fetching:
         self._queue: deque[_Wanted] = deque()
         self._thread: threading.Thread | None = None
         self._has_ended = threading.Event()  # after an error, or to stop
-        self._has_room = True
+        self._passed: list[int] = []  # shards that no later batch needs
 
     def add(self, wanted: _Wanted) -> None:
         """Fetch a shard after those that were added before."""
@@ -106,7 +106,7 @@ class _Fetching:
             if self._has_ended.is_set():
                 return
             self._queue.append(wanted)
-            if self._has_room and (wanted.is_soon or self._thread is None):
+            if wanted.is_soon or self._thread is None:
                 self._shards.announce([wanted.number])
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="fastload reading ahead", daemon=True)
@@ -144,7 +144,6 @@ class _Fetching:
     def _fetched(self, wanted: _Wanted, held: list[tuple[_Wanted, int]]) -> list[tuple[_Wanted, int]]:
         """Fetch a shard; return the copies that are held then."""
         with self._lock:
-            self._has_room = True
             self._shards.announce([wanted.number, *(each.number for each in self._queue if each.is_soon)])
         while wanted.last >= self._position() and not self._has_ended.is_set():
             is_needed = wanted.first <= self._position()
@@ -154,10 +153,12 @@ class _Fetching:
             if not is_needed and self._copies.is_under_way(wanted.entry):
                 break  # another process will have fetched it by then: the next one
             with self._lock:
-                self._has_room = False
-                self._shards.withdraw()  # a worker that waits would never make room
+                # The batch that is handed out next does without, or the epoch would never make room.
+                needed = [each for each in (wanted, *self._queue) if each.first <= self._position()]
+                self._shards.withdraw([each.number for each in needed])
             self._has_ended.wait(_POLL_S)
             held = self._released(held)
+            self._shards.let_go(self._passed)
         self._shards.withdraw([wanted.number])
         return self._released(held)
 
@@ -166,5 +167,6 @@ class _Fetching:
         position = self._position()
         for wanted, lock in held:
             if wanted.last < position:
+                self._passed.append(wanted.number)
                 release(lock)
         return [each for each in held if each[0].last >= position]

@@ -18,6 +18,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from fastload.errors import (
@@ -38,11 +39,13 @@ _STALL_SHARE = 1 / 4
 _FIRST_PAUSE_S = 0.1
 
 # Object stores serve one connection at some 100 MB/s, and advise to read large objects by several ranges
-# of 8 to 16 MB at once (Amazon S3, "Performance guidelines"). A server that is slow is asked for a quarter
-# after each failure, down to 1 MB.
+# of 8 to 16 MB at once (Amazon S3, "Performance guidelines"). Less is asked for at once if that would take
+# more than a share of the time of a stall at the last rate, so that a server may become slower. With the
+# default timeout, 1 MB in 15 s (70 kB/s) is the slowest that works.
 _PART_BYTES = 16 << 20
 _PARTS_AT_ONCE = 4
 _LEAST_BYTES = 1 << 20
+_PARTS_SHARE = 1 / 4
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::|://)")
 
@@ -104,6 +107,8 @@ class RemoteFolder:
         self._opened: tuple[int, Any, str] | None = None
         # Set once by servers that send whole files whatever range they are asked for.
         self._ignores_ranges = False
+        # Of the last parts; 0: unknown.
+        self._bytes_per_s = 0.0
         self._stopped = threading.Event()
         self._requests: set[concurrent.futures.Future[Any]] = set()
 
@@ -152,20 +157,12 @@ class RemoteFolder:
 
     def parts(self, name: str, size_bytes: int) -> Iterator[bytes]:
         """Yield the first `size_bytes` of a file in parts of some MB: what arrived is not asked again."""
-        done = failures = 0
+        done = 0
         while done < size_bytes:
             if self._ignores_ranges:
                 yield self.read(name)[done:size_bytes]
                 return
-
-            def parts(attempt: int, begin: int = done, before: int = failures) -> list[bytes]:
-                nonlocal failures
-                failures = before + attempt
-                end = min(size_bytes, begin + max(_LEAST_BYTES, _PART_BYTES * _PARTS_AT_ONCE >> 2 * failures))
-                bounds = range(begin, end, _PART_BYTES)
-                return self._ranges(name, [(each, min(end, each + _PART_BYTES)) for each in bounds])
-
-            for part in self._retried(name, parts):
+            for part in self._retried(name, partial(self._parts, name, done, size_bytes)):
                 done += len(part)
                 yield part
 
@@ -235,6 +232,19 @@ class RemoteFolder:
                 found[position] = part = part[begin:end]
             if len(part) != end - begin:
                 raise EOFError(f"{len(part):,} bytes came in place of {end - begin:,}")
+        return found
+
+    def _parts(self, name: str, begin: int, end: int, attempt: int) -> list[bytes]:
+        """Return the next parts of a file, as many as its server sends in a short time."""
+        if attempt:
+            self._bytes_per_s /= 4
+        wanted = int(self._bytes_per_s * self.timeout_s * _STALL_SHARE * _PARTS_SHARE)
+        end = min(end, begin + max(_LEAST_BYTES, min(wanted, _PART_BYTES * _PARTS_AT_ONCE)))
+        bounds = range(begin, end, _PART_BYTES)
+        begun = time.monotonic()
+        found = self._ranges(name, [(each, min(end, each + _PART_BYTES)) for each in bounds])
+        if end - begin >= _LEAST_BYTES:  # the end of a file may be too short to tell
+            self._bytes_per_s = (end - begin) / max(time.monotonic() - begun, 1e-6)
         return found
 
     def _retried(self, name: str, attempt: Callable[[int], T]) -> T:

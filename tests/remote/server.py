@@ -25,6 +25,7 @@ class FaultyServer(ThreadingHTTPServer):
         self.folder = folder
         self.faults: deque[str | int | None] = deque()
         self.requests: list[tuple[str, int]] = []  # path, bytes sent
+        self.clients: set[int] = set()  # ports of the connections
         self.has_ranges = True
         self.stall_s = 5.0
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -69,6 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
+        self.server.clients.add(self.client_address[1])
         data = path.read_bytes()
         body, status = data, 200
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
