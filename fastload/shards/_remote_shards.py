@@ -115,7 +115,7 @@ class RemoteShards:
         self._announced[numbers] = os.getpid()
 
     def let_go(self, numbers: Sequence[int]) -> None:
-        """Have each process close some shards, which the epoch has passed, when it opens or awaits another."""
+        """Have each process close some shards, which the epoch has passed, once it needs another."""
         self._is_passed[numbers] = True
 
     def withdraw(self, numbers: Sequence[int] | None = None) -> None:

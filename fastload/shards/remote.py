@@ -11,7 +11,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import copy
-import errno
 import os
 import random
 import re
@@ -22,7 +21,6 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from fastload.errors import (
-    AccessError,
     DamageError,
     LibraryMissingError,
     OptionError,
@@ -30,6 +28,7 @@ from fastload.errors import (
     RemoteMissingError,
 )
 from fastload.shards._entries import ShardEntry
+from fastload.shards._remote_errors import final_error, text_of
 
 TIMEOUT_S = 60.0
 """The longest time without progress, retries included, that a request may take."""
@@ -49,18 +48,8 @@ _PARTS_SHARE = 1 / 4
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::|://)")
 
-# RFC 9110 and RFC 6585: request timeout, too many requests. Above 500, the server has failed.
-_TRANSIENT_STATUSES = frozenset({408, 425, 429})
-_REFUSALS = frozenset({401, 402, 403, 407})
-_UNSUPPORTED = frozenset({501, 505})
-_MISSING = frozenset({404, 410})
-_FINAL_ERRNOS = frozenset({errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC})
 # As file systems name what changes with a file.
 _VERSIONS = ("ETag", "etag", "mtime", "LastModified", "updated", "created")
-
-_FINAL_TYPES = (TypeError, ValueError, LookupError, AttributeError, ImportError, NotImplementedError)
-# As the libraries for S3, Google and Azure name their errors: NoCredentialsError, RefreshError, ….
-_CREDENTIAL_ERROR = re.compile("Credential|Authentication|RefreshError")
 
 T = TypeVar("T")
 
@@ -258,7 +247,7 @@ class RemoteFolder:
             except (concurrent.futures.CancelledError, asyncio.CancelledError) as error:
                 raise RemoteError(f"{self}: the requests were stopped") from error
             except Exception as error:
-                if (refusal := _final_error(self / name, error)) is not None:
+                if (refusal := final_error(self / name, error)) is not None:
                     raise refusal from error
                 # Different times for all that the same failure has met.
                 wait_s = pause_s * random.uniform(0.5, 1.5)
@@ -266,7 +255,7 @@ class RemoteFolder:
                 if spent_s + wait_s >= self.timeout_s:
                     raise RemoteError(
                         f"{self / name}: {number + 1} attempts failed in {spent_s:.0f} s, the last with "
-                        f"{_text_of(error)}: check that the server can be reached from this machine, and "
+                        f"{text_of(error)}: check that the server can be reached from this machine, and "
                         "begin again: what was complete is kept"
                     ) from error
             self.pause(wait_s)
@@ -344,29 +333,6 @@ def _open_system(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str
         raise LibraryMissingError(f"{url}: {error}: pip install {missing}") from error
     except Exception as error:  # file systems raise anything for options that they do not take
         raise OptionError(
-            f"{url}: cannot be opened by fsspec with these options: {_text_of(error)}"
+            f"{url}: cannot be opened by fsspec with these options: {text_of(error)}"
         ) from error
     return system, str(path).rstrip("/")
-
-
-def _final_error(url: str, error: Exception) -> Exception | None:
-    """Return the error to raise for one that no further attempt can change; else None."""
-    found = (getattr(error, name, None) for name in ("status", "status_code", "code"))
-    status = next((each for each in found if isinstance(each, int)), 0)
-    if isinstance(error, FileNotFoundError) or status in _MISSING:
-        return RemoteMissingError(f"{url}: there is no such file ({_text_of(error)}): check the URL")
-    is_refused = isinstance(error, PermissionError) or status in _REFUSALS
-    if is_refused or _CREDENTIAL_ERROR.search(type(error).__name__):
-        return AccessError(
-            f"{url}: the server refuses access ({_text_of(error)}): check the credentials that fsspec finds "
-            "(environment, configuration files), or pass others as storage_options"
-        )
-    is_final = (400 <= status < 500 and status not in _TRANSIENT_STATUSES) or status in _UNSUPPORTED
-    is_final |= isinstance(error, OSError) and error.errno in _FINAL_ERRNOS
-    if is_final or isinstance(error, _FINAL_TYPES):
-        return RemoteError(f"{url}: the request failed with {_text_of(error)}: check URL and storage_options")
-    return None
-
-
-def _text_of(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
