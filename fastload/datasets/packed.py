@@ -173,16 +173,17 @@ class PackedDataset(ImageDataset):
         """
         return self._records.read(int(self.positions_of([operator.index(index)])[0]))
 
-    def read_ahead(self, position: Callable[[], int]) -> ReadingAhead | None:
+    def read_ahead(self, position: Callable[[], int], in_flight: int) -> ReadingAhead | None:
         """Return what fetches a remote dataset's shards in an epoch's order; called by fastload's DataLoader.
 
         Args:
             position: Returns the number of batches that have been handed out.
+            in_flight: The number of batches that are loaded at once.
 
         Returns:
             None for a dataset on this machine.
         """
-        return None if self._records.remote is None else ReadingAhead(self._records, position)
+        return None if self._records.remote is None else ReadingAhead(self._records, position, in_flight)
 
     @property
     def substitutes_samples(self) -> bool:  # type: ignore[override]

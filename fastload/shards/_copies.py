@@ -84,11 +84,15 @@ class Copies:
         """The folder that `fastload cache --folder` takes."""
         return self._folder.path.parent
 
-    def through(self, remote: RemoteFolder) -> Copies:
-        """Return the same copies, fetched through another connection."""
+    def stoppable(self) -> Copies:
+        """Return the same copies, with a `stop` for the requests of their own."""
         copies = copy.copy(self)
-        copies._remote = remote
+        copies._remote = self._remote.stoppable()
         return copies
+
+    def stop(self) -> None:
+        """End all calls of `get`, with RemoteError."""
+        self._remote.stop()
 
     def is_complete(self, entry: ShardEntry) -> bool:
         """Return True if a copy of a shard is complete."""
@@ -135,11 +139,12 @@ class Copies:
                     return None
                 raise
             if lock is not None:
+                _locks.add(lock)
                 try:
                     if not path.exists() and not self._fetch(name, path, entry):
                         return None
                 finally:
-                    os.close(lock)
+                    release(lock)
                 continue
             if not waits:
                 return None
@@ -148,7 +153,7 @@ class Copies:
                 seen, since_s = done, time.monotonic()
             elif time.monotonic() - since_s > self._remote.timeout_s:
                 return None  # whoever fetches it is stopped
-            time.sleep(_POLL_S)
+            self._remote.pause(_POLL_S)
 
     def remove(self, entry: ShardEntry) -> None:
         """Remove the copy of a shard, which is damaged."""

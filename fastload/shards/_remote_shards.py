@@ -1,15 +1,18 @@
 """Remote shards: each is fetched whole into a local copy, or only by ranges.
 
-The rule: a shard is fetched whole once the records asked of it are as many as half of it, or a copy exists
-or is under way; until then, and if there is no room for a copy, only its structure and these records are.
+The rule: a shard is fetched whole once the records asked of it are as many as half of it, or a copy exists,
+is under way or announced by a thread that reads ahead; until then, and if there is no room for a copy, only
+its structure and these records are.
 """
 
 from __future__ import annotations
 
 import mmap
+import multiprocessing
 import os
 import shlex
 import sys
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,6 +32,9 @@ from fastload.system.cpus import local_ranks
 
 _WHOLE_SHARE = 0.5
 
+# Short against the time of a request.
+_POLL_S = 0.01
+
 _all: weakref.WeakSet[RemoteShards] = weakref.WeakSet()
 
 
@@ -47,17 +53,19 @@ class RemoteShards:
         self._remote = remote
         self._manifest = manifest
         # Shared with forked processes, which ask for records of the same shards.
-        memory = mmap.mmap(-1, max(8, 8 * len(manifest.shards)))
-        self._asked: NDArray[np.int64] = np.frombuffer(memory, np.int64)
+        memory = np.frombuffer(mmap.mmap(-1, 24 * max(1, len(manifest.shards))), np.int64)
+        # By shard: records; the process that will fetch it, or 0; True if the epoch has passed it.
+        self._asked, self._announced, self._is_passed = np.split(memory, 3)
         self._has_no_room: set[int] = set()
 
     def is_outdated(self, number: int, shard: ShardReader | None, count: int) -> bool:
         """Count records that are asked of a shard; return True if it must be opened anew, from its copy."""
         self._asked[number] += count
-        if shard is None or not _is_ranged(shard) or number in self._has_no_room:
+        self._is_passed[number] = False
+        if shard is None or not _is_ranged(shard):
             return False
-        entry = self._manifest.shards[number]
-        return self._wants_whole(number) or self.copies.is_complete(entry)
+        wants_whole = number not in self._has_no_room and self._wants_whole(number)
+        return wants_whole or self.copies.is_complete(self._manifest.shards[number])
 
     def hold(self, shard: ShardReader, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Fetch those of some rows that a shard read by ranges does not hold; return them."""
@@ -72,7 +80,7 @@ class RemoteShards:
             RemoteError: It cannot be fetched.
         """
         entry, container = self._manifest.shards[number], self._manifest.container
-        is_whole = container != "hdf5" or self._wants_whole(number)
+        is_whole = self._wait_for_thread(number, close) or container != "hdf5" or self._wants_whole(number)
         if is_whole or self.copies.is_complete(entry) or self.copies.is_under_way(entry):
             for is_second in (False, True):
                 copy = self.copies.get(entry)
@@ -104,13 +112,47 @@ class RemoteShards:
         folder = shlex.quote(str(self.copies.parent))
         return f", 'fastload cache clear {self._remote} --folder {folder}' removes the copies on this machine"
 
-    def expect(self, number: int) -> None:
-        """Take a shard as asked for as a whole, because it will be fetched soon."""
-        self._asked[number] = max(self._asked[number], self._manifest.shards[number].records)
+    def announce(self, numbers: Sequence[int]) -> None:
+        """Have whoever opens one of these shards wait until a thread of this process has fetched it."""
+        self._announced[numbers] = os.getpid()
+
+    def let_go(self, numbers: Sequence[int]) -> None:
+        """Have each process close some shards, which the epoch has passed, once it needs another."""
+        self._is_passed[numbers] = True
+
+    def withdraw(self, numbers: Sequence[int] | None = None) -> None:
+        """Take back what this process has announced, of some shards or of all."""
+        mine = self._announced == os.getpid()
+        self._announced[mine if numbers is None else numbers] = 0
 
     def begin_epoch(self) -> None:
         """Try again to make room for copies."""
         self._has_no_room.clear()
+
+    def _wait_for_thread(self, number: int, close: Callable[[int], None]) -> bool:
+        """Wait until a thread of this or the parent process has fetched a shard, if one has announced to.
+
+        Shards that the epoch has passed are closed, so that there is room.
+
+        Returns:
+            True if one had.
+        """
+        parent = multiprocessing.parent_process()
+        was_announced = False
+        self._close_passed(close)
+        while process := int(self._announced[number]):
+            if process != os.getpid() and not (parent and parent.pid == process and parent.is_alive()):
+                break
+            was_announced = True
+            if self.copies.is_complete(self._manifest.shards[number]):
+                break
+            time.sleep(_POLL_S)
+            self._close_passed(close)
+        return was_announced
+
+    def _close_passed(self, close: Callable[[int], None]) -> None:
+        for number in [number for number in self.opened if self._is_passed[number]]:
+            close(number)
 
     def _close_copies(self, close: Callable[[int], None]) -> bool:
         """Close the shards read from copies, so that these can make room; return False if there are none."""

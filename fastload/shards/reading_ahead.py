@@ -1,128 +1,172 @@
 """Reading ahead: a thread that fetches the shards of a remote dataset in the order of an epoch.
 
 It keeps what it fetched until the epoch has passed it, so that a small cache does not lose shards before
-they are read. If there is no room, it waits. It ends by itself once it has fetched all that is wanted, and
-at the first error: whoever reads the shard then meets that error too, and raises it.
+they are read. If there is no room, it waits. The workers wait for the shards that it has announced. It ends
+by itself once it has fetched all that is wanted, and at the first error: whoever reads the shard then meets
+that error too, and raises it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import pickle
 import threading
 import weakref
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fastload.errors import FastloadError
-from fastload.shards._copies import Copies, release
+from fastload.shards._copies import release
 from fastload.shards._entries import ShardEntry
-from fastload.shards._remote_shards import is_worth_a_copy
+from fastload.shards._remote_shards import RemoteShards, is_worth_a_copy
 from fastload.shards.records import RecordReader
-from fastload.shards.remote import RemoteFolder
 
 # Short against the time in which a shard is read.
 _POLL_S = 0.02
 
-# Shards, from the one that is fetched on, of which workers fetch nothing by ranges: their next batches may
-# need several that are small. Not all: a full shuffle's first batch may need every shard of the dataset.
-_EXPECTED = 4
 
-# A shard and its number, and the first and the last batch of the epoch that need it.
-_Wanted = tuple[ShardEntry, int, int, int]
+@dataclass(slots=True)
+class _Wanted:
+    """A shard: how many of its records are wanted, and the first and the last batch that need it."""
+
+    entry: ShardEntry
+    number: int
+    first: int
+    last: int
+    records: int = 0
+    is_soon: bool = False  # as a whole within the batches that are loaded at once
 
 
 class ReadingAhead:
-    """The shards that an epoch of a remote dataset needs; `position` returns the batches handed out so far.
+    """The shards that an epoch of a remote dataset needs.
 
-    The thread ends with the last reference to this object, at the latest.
+    `position` returns the batches handed out so far; `in_flight` batches are loaded at once. The thread ends
+    with the last reference to this object, at the latest.
     """
 
-    def __init__(self, reader: RecordReader, position: Callable[[], int]) -> None:
+    def __init__(self, reader: RecordReader, position: Callable[[], int], in_flight: int) -> None:
+        assert reader.remote is not None
         self._reader = reader
         self._position = position
-        self._counts = np.zeros(len(reader.manifest.shards), np.int64)
-        # The first and the last batch that need a shard; shards in the order in which they are needed.
-        self._batches: dict[int, tuple[int, int]] = {}
+        self._in_flight = in_flight
+        self._most_bytes = reader.remote.copies.most_bytes
+        self._wanted: dict[int, _Wanted] = {}
+        self._bytes = 0  # of the wanted shards
+        self._fetching = _Fetching(reader.remote, position)
+        weakref.finalize(self, self._fetching.stop)
 
     @property
     def is_full(self) -> bool:
-        """True once the wanted shards are more than all copies may take."""
-        assert self._reader.remote is not None
-        most_bytes = self._reader.remote.copies.most_bytes
-        wanted = sum(self._reader.manifest.shards[number].size_bytes for number in self._batches)
-        return most_bytes is not None and wanted > most_bytes
+        """True as long as the wanted shards are more than all copies may take."""
+        if self._most_bytes is not None and self._bytes > self._most_bytes:
+            position = self._position()
+            for wanted in [each for each in self._wanted.values() if each.last < position]:
+                self._bytes -= self._wanted.pop(wanted.number).entry.size_bytes
+        return self._most_bytes is not None and self._bytes > self._most_bytes
 
     def want(self, batch: int, indices: Sequence[int]) -> None:
-        """Add the records of a later batch; called in the order of the epoch, before `start`."""
+        """Add the records of a later batch; called in the order of the epoch.
+
+        A shard is fetched once enough of it is wanted.
+        """
         numbers = self._reader.shards_of(np.asarray(indices, np.int64).reshape(-1))
-        self._counts += np.bincount(numbers, minlength=len(self._counts))
-        for number in dict.fromkeys(numbers.tolist()):
-            first, _ = self._batches.get(number, (batch, batch))
-            self._batches[number] = first, batch
-
-    def start(self) -> None:
-        """Start to fetch the shards of which enough is wanted."""
-        shards = self._reader.manifest.shards
-        wanted = [
-            (shards[number], number, *batches)
-            for number, batches in self._batches.items()
-            if is_worth_a_copy(shards[number], int(self._counts[number]))
-        ]
-        if not wanted or self._reader.remote is None:
-            return
-        # Requests of its own, which can be stopped.
-        remote: RemoteFolder = pickle.loads(pickle.dumps(self._reader.folder))
-        copies = self._reader.remote.copies.through(remote)
-        stopping = threading.Event()
-        options = copies, wanted, self._position, stopping, self._reader.remote.expect
-        thread = threading.Thread(target=_fetch, args=options, name="fastload reading ahead", daemon=True)
-        thread.start()
-        weakref.finalize(self, _stop, thread, remote, stopping)
+        for number, count in Counter(numbers.tolist()).items():
+            wanted = self._wanted.get(number)
+            if wanted is None:
+                entry = self._reader.manifest.shards[number]
+                wanted = self._wanted[number] = _Wanted(entry, number, batch, batch)
+                self._bytes += entry.size_bytes
+            wanted.last = batch
+            was_enough = is_worth_a_copy(wanted.entry, wanted.records)
+            wanted.records += count
+            if not was_enough and is_worth_a_copy(wanted.entry, wanted.records):
+                # When the first of these batches is loaded, the others are too, and the training has one.
+                wanted.is_soon = batch - wanted.first <= self._in_flight
+                self._fetching.add(wanted)
 
 
-def _stop(thread: threading.Thread, remote: RemoteFolder, stopping: threading.Event) -> None:
-    stopping.set()
-    remote.stop()
-    thread.join()
+class _Fetching:
+    """The thread, which has no reference to its ReadingAhead."""
 
+    def __init__(self, shards: RemoteShards, position: Callable[[], int]) -> None:
+        self._shards = shards
+        self._copies = shards.copies.stoppable()
+        self._position = position
+        self._lock = threading.Lock()
+        self._queue: deque[_Wanted] = deque()
+        self._thread: threading.Thread | None = None
+        self._has_ended = threading.Event()  # after an error, or to stop
+        self._passed: list[int] = []  # shards that no later batch needs
 
-def _fetch(
-    copies: Copies,
-    wanted: list[_Wanted],
-    position: Callable[[], int],
-    stopping: threading.Event,
-    expect: Callable[[int], None],
-) -> None:
-    held: list[tuple[int, int]] = []  # the last batch that needs a copy, and its lock
-    try:
-        with contextlib.suppress(FastloadError, OSError, ReferenceError):
-            for place, (entry, _, first, last) in enumerate(wanted):
-                for _, number, _, _ in wanted[place : place + _EXPECTED]:
-                    expect(number)
-                copy = None
-                while copy is None and last >= position():
-                    copy = copies.get(entry, waits=False)
-                    if copy is not None:
-                        held.append((last, copy.lock))
-                    elif copies.is_under_way(entry) and first > position():
-                        break  # another process will have fetched it by then: the next one
-                    elif stopping.wait(_POLL_S):
-                        break
-                    held = _released(held, position())
-                if stopping.is_set():
-                    return
-            while held and not stopping.wait(_POLL_S):
-                held = _released(held, position())
-    finally:
-        for _, lock in held:
-            release(lock)
+    def add(self, wanted: _Wanted) -> None:
+        """Fetch a shard after those that were added before."""
+        with self._lock:
+            if self._has_ended.is_set():
+                return
+            self._queue.append(wanted)
+            if wanted.is_soon or self._thread is None:
+                self._shards.announce([wanted.number])
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="fastload reading ahead", daemon=True)
+                self._thread.start()
 
+    def stop(self) -> None:
+        """End the thread."""
+        self._has_ended.set()
+        self._copies.stop()
+        if self._thread is not None:
+            self._thread.join()
 
-def _released(held: list[tuple[int, int]], position: int) -> list[tuple[int, int]]:
-    """Release what no later batch needs; return the others."""
-    for last, lock in held:
-        if last < position:
-            release(lock)
-    return [each for each in held if each[0] >= position]
+    def _run(self) -> None:
+        held: list[tuple[_Wanted, int]] = []  # with the locks of their copies
+        try:
+            with contextlib.suppress(FastloadError, OSError, ReferenceError):
+                while not self._has_ended.is_set():
+                    with self._lock:
+                        if not self._queue and not held:
+                            self._thread = None
+                            return
+                        wanted = self._queue.popleft() if self._queue else None
+                    if wanted is not None:
+                        held = self._fetched(wanted, held)
+                    elif not self._has_ended.wait(_POLL_S):
+                        held = self._released(held)
+        finally:
+            with self._lock:
+                if self._thread is threading.current_thread():
+                    self._has_ended.set()
+                    self._shards.withdraw()
+            for _, lock in held:
+                release(lock)
+
+    def _fetched(self, wanted: _Wanted, held: list[tuple[_Wanted, int]]) -> list[tuple[_Wanted, int]]:
+        """Fetch a shard; return the copies that are held then."""
+        with self._lock:
+            self._shards.announce([wanted.number, *(each.number for each in self._queue if each.is_soon)])
+        while wanted.last >= self._position() and not self._has_ended.is_set():
+            is_needed = wanted.first <= self._position()
+            if (copy := self._copies.get(wanted.entry, waits=is_needed)) is not None:
+                held.append((wanted, copy.lock))
+                break
+            if not is_needed and self._copies.is_under_way(wanted.entry):
+                break  # another process will have fetched it by then: the next one
+            with self._lock:
+                # The batch that is handed out next does without, or the epoch would never make room.
+                needed = [each for each in (wanted, *self._queue) if each.first <= self._position()]
+                self._shards.withdraw([each.number for each in needed])
+            self._has_ended.wait(_POLL_S)
+            held = self._released(held)
+            self._shards.let_go(self._passed)
+        self._shards.withdraw([wanted.number])
+        return self._released(held)
+
+    def _released(self, held: list[tuple[_Wanted, int]]) -> list[tuple[_Wanted, int]]:
+        """Release what no later batch needs; return the others."""
+        position = self._position()
+        for wanted, lock in held:
+            if wanted.last < position:
+                self._passed.append(wanted.number)
+                release(lock)
+        return [each for each in held if each[0].last >= position]

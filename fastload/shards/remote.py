@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import errno
+import copy
 import os
 import random
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from fastload.errors import (
-    AccessError,
     DamageError,
     LibraryMissingError,
     OptionError,
@@ -28,6 +28,7 @@ from fastload.errors import (
     RemoteMissingError,
 )
 from fastload.shards._entries import ShardEntry
+from fastload.shards._remote_errors import final_error, text_of
 
 TIMEOUT_S = 60.0
 """The longest time without progress, retries included, that a request may take."""
@@ -37,26 +38,18 @@ _STALL_SHARE = 1 / 4
 _FIRST_PAUSE_S = 0.1
 
 # Object stores serve one connection at some 100 MB/s, and advise to read large objects by several ranges
-# of 8 to 16 MB at once (Amazon S3, "Performance guidelines"). A server that is slow is asked for a quarter
-# after each failure, down to 1 MB.
+# of 8 to 16 MB at once (Amazon S3, "Performance guidelines"). Less is asked for at once if that would take
+# more than a share of the time of a stall at the last rate, so that a server may become slower. With the
+# default timeout, 1 MB in 15 s (70 kB/s) is the slowest that works.
 _PART_BYTES = 16 << 20
 _PARTS_AT_ONCE = 4
 _LEAST_BYTES = 1 << 20
+_PARTS_SHARE = 1 / 4
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::|://)")
 
-# RFC 9110 and RFC 6585: request timeout, too many requests. Above 500, the server has failed.
-_TRANSIENT_STATUSES = frozenset({408, 425, 429})
-_REFUSALS = frozenset({401, 402, 403, 407})
-_UNSUPPORTED = frozenset({501, 505})
-_MISSING = frozenset({404, 410})
-_FINAL_ERRNOS = frozenset({errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC})
 # As file systems name what changes with a file.
 _VERSIONS = ("ETag", "etag", "mtime", "LastModified", "updated", "created")
-
-_FINAL_TYPES = (TypeError, ValueError, LookupError, AttributeError, ImportError, NotImplementedError)
-# As the libraries for S3, Google and Azure name their errors: NoCredentialsError, RefreshError, ….
-_CREDENTIAL_ERROR = re.compile("Credential|Authentication|RefreshError")
 
 T = TypeVar("T")
 
@@ -102,7 +95,10 @@ class RemoteFolder:
 
     def _prepare(self) -> None:
         self._opened: tuple[int, Any, str] | None = None
+        # Set once by servers that send whole files whatever range they are asked for.
         self.ignores_ranges = False
+        # Of the last parts; 0: unknown.
+        self._bytes_per_s = 0.0
         self._stopped = threading.Event()
         self._requests: set[concurrent.futures.Future[Any]] = set()
 
@@ -123,11 +119,23 @@ class RemoteFolder:
         """Return the URL of a file in the folder."""
         return f"{self.url}/{name}"
 
+    def stoppable(self) -> RemoteFolder:
+        """Return the same folder, with a `stop` for its own requests; asynchronous clients are shared."""
+        folder = copy.copy(self)
+        if self._system()[0].async_impl:
+            folder._opened = self._opened
+        return folder
+
     def stop(self) -> None:
         """End all requests of other threads, and refuse later ones, with RemoteError."""
         self._stopped.set()
         for request in list(self._requests):
             request.cancel()
+
+    def pause(self, seconds: float) -> None:
+        """Wait; raise RemoteError once requests are stopped."""
+        if self._stopped.wait(seconds):
+            raise RemoteError(f"{self}: the requests were stopped")
 
     def read(self, name: str) -> bytes:
         """Return the content of a file that fits into memory easily."""
@@ -139,20 +147,12 @@ class RemoteFolder:
 
     def parts(self, name: str, size_bytes: int) -> Iterator[bytes]:
         """Yield the first `size_bytes` of a file in parts of some MB: what arrived is not asked again."""
-        done = failures = 0
+        done = 0
         while done < size_bytes:
             if self.ignores_ranges:
                 yield self.read(name)[done:size_bytes]
                 return
-
-            def parts(attempt: int, begin: int = done, before: int = failures) -> list[bytes]:
-                nonlocal failures
-                failures = before + attempt
-                end = min(size_bytes, begin + max(_LEAST_BYTES, _PART_BYTES * _PARTS_AT_ONCE >> 2 * failures))
-                bounds = range(begin, end, _PART_BYTES)
-                return self._ranges(name, [(each, min(end, each + _PART_BYTES)) for each in bounds])
-
-            for part in self._retried(name, parts):
+            for part in self._retried(name, partial(self._parts, name, done, size_bytes)):
                 done += len(part)
                 yield part
 
@@ -222,19 +222,31 @@ class RemoteFolder:
                 raise EOFError(f"{len(part):,} bytes came in place of {end - begin:,}")
         return found
 
+    def _parts(self, name: str, begin: int, end: int, attempt: int) -> list[bytes]:
+        """Return the next parts of a file, as many as its server sends in a short time."""
+        if attempt:
+            self._bytes_per_s /= 4
+        wanted = int(self._bytes_per_s * self.timeout_s * _STALL_SHARE * _PARTS_SHARE)
+        end = min(end, begin + max(_LEAST_BYTES, min(wanted, _PART_BYTES * _PARTS_AT_ONCE)))
+        bounds = range(begin, end, _PART_BYTES)
+        begun = time.monotonic()
+        found = self._ranges(name, [(each, min(end, each + _PART_BYTES)) for each in bounds])
+        if end - begin >= _LEAST_BYTES:  # the end of a file may be too short to tell
+            self._bytes_per_s = (end - begin) / max(time.monotonic() - begun, 1e-6)
+        return found
+
     def _retried(self, name: str, attempt: Callable[[int], T]) -> T:
         """Return what `attempt(number)` returns once it succeeds; raise the error that ends the attempts."""
         begun = time.monotonic()
         number, pause_s = 0, _FIRST_PAUSE_S
         while True:
-            if self._stopped.is_set():
-                raise RemoteError(f"{self / name}: the request was stopped")
+            self.pause(0)
             try:
                 return attempt(number)
             except (concurrent.futures.CancelledError, asyncio.CancelledError) as error:
-                raise RemoteError(f"{self / name}: the request was stopped") from error
+                raise RemoteError(f"{self}: the requests were stopped") from error
             except Exception as error:
-                if (refusal := _final_error(self / name, error)) is not None:
+                if (refusal := final_error(self / name, error)) is not None:
                     raise refusal from error
                 # Different times for all that the same failure has met.
                 wait_s = pause_s * random.uniform(0.5, 1.5)
@@ -242,10 +254,10 @@ class RemoteFolder:
                 if spent_s + wait_s >= self.timeout_s:
                     raise RemoteError(
                         f"{self / name}: {number + 1} attempts failed in {spent_s:.0f} s, the last with "
-                        f"{_text_of(error)}: check that the server can be reached from this machine, and "
+                        f"{text_of(error)}: check that the server can be reached from this machine, and "
                         "begin again: what was complete is kept"
                     ) from error
-            self._stopped.wait(wait_s)
+            self.pause(wait_s)
             number, pause_s = number + 1, 2 * pause_s
 
     def _call(self, method: str, *args: Any, stall_s: float | None = None, **options: Any) -> Any:
@@ -322,29 +334,6 @@ def _open_system(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str
         missing = getattr(error.__cause__, "name", None) or "its package"
         raise LibraryMissingError(f"{url}: {error}: pip install {missing}") from error
     except Exception as error:  # file systems raise anything for options that they do not take
-        reason = _text_of(error)
+        reason = text_of(error)
         raise OptionError(f"{url}: cannot be opened by fsspec with these options: {reason}") from error
     return system, str(path).rstrip("/")
-
-
-def _final_error(url: str, error: Exception) -> Exception | None:
-    """Return the error to raise for one that no further attempt can change; else None."""
-    found = (getattr(error, name, None) for name in ("status", "status_code", "code"))
-    status = next((each for each in found if isinstance(each, int)), 0)
-    if isinstance(error, FileNotFoundError) or status in _MISSING:
-        return RemoteMissingError(f"{url}: there is no such file ({_text_of(error)}): check the URL")
-    is_refused = isinstance(error, PermissionError) or status in _REFUSALS
-    if is_refused or _CREDENTIAL_ERROR.search(type(error).__name__):
-        return AccessError(
-            f"{url}: the server refuses access ({_text_of(error)}): check the credentials that fsspec finds "
-            "(environment, configuration files), or pass others as storage_options"
-        )
-    is_final = (400 <= status < 500 and status not in _TRANSIENT_STATUSES) or status in _UNSUPPORTED
-    is_final |= isinstance(error, OSError) and error.errno in _FINAL_ERRNOS
-    if is_final or isinstance(error, _FINAL_TYPES):
-        return RemoteError(f"{url}: the request failed with {_text_of(error)}: check URL and storage_options")
-    return None
-
-
-def _text_of(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

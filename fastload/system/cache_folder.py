@@ -83,6 +83,8 @@ class CacheFolder:
     def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
         place = user_cache_folder() if parent is None else os.path.expanduser(os.fspath(parent))
         self.path = Path(os.path.abspath(place)) / "fastload"
+        # Sizes of complete caches, which do not change, by name and time of completion.
+        self._complete_bytes: dict[tuple[str, int], int] = {}
 
     def make(self) -> None:
         """Make the folder, for this user alone; raise OptionError if that is not possible."""
@@ -173,10 +175,9 @@ class CacheFolder:
     def entries(self) -> list[CacheEntry]:
         """Return all caches, the last used first."""
         found = []
-        names = os.listdir(self.path) if self.path.is_dir() else []
-        for match in filter(None, map(_LOCK_FILE.fullmatch, names)):
+        for name in self._names():
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                found.append(self.entry(match[1]))
+                found.append(self.entry(name))
         return sorted(found, key=lambda entry: -entry.used_s)
 
     def remove(self, name: str) -> bool:
@@ -207,12 +208,17 @@ class CacheFolder:
 
     def room_for(self, name: str, most_bytes: int | None) -> int:
         """Return how many bytes a cache may take in all: what the bound and the disk leave, in bytes."""
-        entries = {entry.name: entry for entry in self.entries()}
-        own = entries.pop(name).size_bytes if name in entries else 0
-        reserved = sum(entry.reserved_bytes for entry in entries.values())
+        own = reserved = to_come = 0
+        for each in self._names():
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                size_bytes, reserved_bytes = self._bytes_of(each)
+                if each == name:
+                    own = size_bytes
+                else:
+                    reserved += reserved_bytes
+                    to_come += reserved_bytes - size_bytes
         usage = shutil.disk_usage(self.path)
-        free = usage.free - int(usage.total * _FREE_SHARE)
-        room = own + free - (reserved - sum(entry.size_bytes for entry in entries.values()))
+        room = own + usage.free - int(usage.total * _FREE_SHARE) - to_come
         return room if most_bytes is None else min(room, most_bytes - reserved)
 
     def make_room(self, name: str, needed_bytes: int, most_bytes: int | None) -> int:
@@ -222,8 +228,9 @@ class CacheFolder:
             How many bytes it may take: fewer than needed if even that was not enough.
         """
         room = self.room_for(name, most_bytes)
-        for entry in reversed(self.entries() if room < needed_bytes else []):
-            if room < needed_bytes and entry.name != name and self.remove(entry.name):
+        names = self._names() if room < needed_bytes else []
+        for each in sorted(names, key=self._used_s):
+            if room < needed_bytes and each != name and self.remove(each):
                 room = self.room_for(name, most_bytes)
         return room
 
@@ -248,6 +255,28 @@ class CacheFolder:
         """Remove what is stored of a cache that is given up; the caller holds its lock."""
         for folder in self._folders(name)[1:]:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _names(self) -> list[str]:
+        names = os.listdir(self.path) if self.path.is_dir() else []
+        return [match[1] for match in map(_LOCK_FILE.fullmatch, names) if match]
+
+    def _used_s(self, name: str) -> float:
+        """Return the time of a cache's last use; 0 if it has been removed."""
+        try:
+            return os.stat(f"{self.path}/{name}.lock").st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    def _bytes_of(self, name: str) -> tuple[int, int]:
+        """Return the size of a cache's files, and the size that they will have."""
+        try:
+            key = name, os.stat(f"{self.path}/{name}.fl").st_mtime_ns
+        except FileNotFoundError:
+            entry = self.entry(name)
+            return entry.size_bytes, entry.reserved_bytes
+        if key not in self._complete_bytes:
+            self._complete_bytes[key] = self.size_bytes(name)
+        return self._complete_bytes[key], self._complete_bytes[key]
 
     def _folders(self, name: str) -> list[Path]:
         """Return the folders that a cache may have: complete, being packed, temporary."""

@@ -25,8 +25,10 @@ class FaultyServer(ThreadingHTTPServer):
         self.folder = folder
         self.faults: deque[str | int | None] = deque()
         self.requests: list[tuple[str, int]] = []  # path, bytes sent
+        self.clients: set[int] = set()  # ports of the connections
         self.has_ranges = True
         self.stall_s = 5.0
+        self.bytes_per_s = 0  # 0: as fast as possible
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
@@ -69,6 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
+        self.server.clients.add(self.client_address[1])
         data = path.read_bytes()
         body, status = data, 200
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
@@ -95,7 +98,11 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(self.server.stall_s)
             self.close_connection = True
             return
-        self.wfile.write(body)
+        piece_bytes = 1 << 16 if self.server.bytes_per_s else max(1, len(body))
+        for begin in range(0, len(body), piece_bytes):
+            if self.server.bytes_per_s:
+                time.sleep(piece_bytes / self.server.bytes_per_s)
+            self.wfile.write(body[begin : begin + piece_bytes])
         self.server.requests.append((self.path, len(body)))
 
 

@@ -128,3 +128,20 @@ def test_epochs_with_faults_hand_out_nothing_wrong(server, packed, cache):
 def test_a_hundred_faults_hand_out_nothing_wrong(server, packed, cache):
     for seed in (1, 2):
         assert faulty_epochs(server, cache, packed, 100, seed) >= 100
+
+
+def test_a_slow_server_is_asked_for_what_it_can_send_before_a_stall(tmp_path):
+    data = bytes(6 << 20)
+    (tmp_path / "shard").write_bytes(data)
+    with serving(tmp_path) as server:
+        server.bytes_per_s = 4 << 20
+        folder = RemoteFolder(server.url, timeout_s=4.0)  # a stall is a second without an answer
+        assert b"".join(folder.parts("shard", len(data))) == data
+        assert len(server.clients) == 1  # a request that is given up loses its connection
+
+
+def test_a_fast_server_is_soon_asked_for_all(tmp_path):
+    (tmp_path / "shard").write_bytes(bytes(12 << 20))
+    with serving(tmp_path) as server:
+        parts = RemoteFolder(server.url).parts("shard", 12 << 20)
+        assert [len(part) >> 20 for part in parts] == [1, 11]

@@ -99,6 +99,7 @@ class BatchOrder:
         self._makes_tasks = start.seeds_batches or start.options.num_workers > 0
         self._iterator = iterator
         is_read_ahead = is_seeded and view.is_batched
+        self._in_flight = max(1, start.options.num_workers * (start.options.prefetch_factor or 1))
         self._prefetch = getattr(innermost(view.dataset)[0], "prefetch", None) if is_read_ahead else None
         self._generators = generators_of(view) if start.seeds_batches else []
         self.draws_at_once = False
@@ -116,7 +117,7 @@ class BatchOrder:
         # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
         first, skipped = (0, ()) if self._view.is_iterable else (progress.first, progress.skipped)
         iterator = self._iterator
-        self._ahead = reads_ahead(self._view, lambda: iterator.progress.position)
+        self._ahead = reads_ahead(self._view, lambda: iterator.progress.position, self._in_flight)
         if self._ahead is not None:
             batches = looking_ahead(self._view, batches, first, self._ahead)
         if self._makes_tasks or self._is_seeded or first or skipped:

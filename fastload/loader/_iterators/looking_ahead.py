@@ -19,54 +19,59 @@ from fastload.loader.sharded_sampler import ShardedSampler
 # Their indices take some 10 MB.
 _MOST_BATCHES = 10_000
 
+_END: tuple[int, Any] = (-1, None)
+
 
 class ReadsAhead(Protocol):
-    """Result of a dataset's `read_ahead(position)`, which may also be None.
+    """Result of a dataset's `read_ahead(position, in_flight)`, which may also be None.
 
-    `position` returns the number of batches that have been handed out.
+    `position` returns the number of batches that have been handed out; `in_flight` are loaded at once.
     """
 
     @property
     def is_full(self) -> bool:
-        """True once no more batches can be wanted."""
+        """True as long as no more batches should be wanted."""
 
     def want(self, batch: int, indices: Sequence[int]) -> None:
-        """Add a later batch; called in the order of the epoch, before `start`."""
-
-    def start(self) -> None:
-        """Start to read ahead."""
+        """Add a later batch; called in the order of the epoch."""
 
 
-def reads_ahead(view: LoaderView, position: Callable[[], int]) -> ReadsAhead | None:
+def reads_ahead(view: LoaderView, position: Callable[[], int], in_flight: int) -> ReadsAhead | None:
     """Return what the dataset's `read_ahead` returns; None if it has none, or the order is not known."""
     dataset, _ = innermost(view.dataset)
     read_ahead: Callable[..., ReadsAhead | None] | None = getattr(dataset, "read_ahead", None)
-    return read_ahead(position) if read_ahead is not None and _is_known(view) else None
+    return read_ahead(position, in_flight) if read_ahead is not None and _is_known(view) else None
 
 
 def looking_ahead(view: LoaderView, batches: Iterator[Any], first: int, ahead: ReadsAhead) -> Iterator[Any]:
     """Yield the batches of an epoch, of which those from `first` on are announced to `ahead`."""
     sampler: Sized = view.index_sampler
     drawn: deque[Any] = deque()
-    # The last batch is drawn when it is due: some samplers draw random numbers after it.
-    while len(drawn) < min(len(sampler) - 1, _MOST_BATCHES) and not ahead.is_full:
-        try:
-            drawn.append(next(batches))
-        except StopIteration:
+    # RandomSampler draws random numbers after its last batch, which is drawn when it is due.
+    count = len(sampler) - isinstance(_of_samples(view), RandomSampler)
+    numbered: Iterator[tuple[int, Any]] = zip(range(count), batches, strict=False)
+    while True:
+        while len(drawn) < _MOST_BATCHES and not (drawn and ahead.is_full):
+            number, indices = next(numbered, _END)
+            if number < 0:
+                break
+            drawn.append(indices)
+            if number >= first:
+                ahead.want(number, innermost(view.dataset, indices if view.is_batched else [indices])[1])
+        if not drawn:
             break
-        if len(drawn) > first:
-            indices = drawn[-1] if view.is_batched else [drawn[-1]]
-            ahead.want(len(drawn) - 1, innermost(view.dataset, indices)[1])
-    ahead.start()
-    while drawn:
         yield drawn.popleft()
     yield from batches
 
 
 def _is_known(view: LoaderView) -> bool:
-    sampler = view.index_sampler
-    if type(sampler) is BatchSampler:
-        sampler = sampler.sampler
+    sampler = _of_samples(view)
     if type(sampler) is RandomSampler:
         return not sampler.replacement and sampler.num_samples == len(sampler.data_source)
     return type(sampler) in (SequentialSampler, ShardedSampler)
+
+
+def _of_samples(view: LoaderView) -> Any:
+    """Return the sampler of samples, within torch's own one of batches."""
+    sampler = view.index_sampler
+    return sampler.sampler if type(sampler) is BatchSampler else sampler

@@ -1,0 +1,43 @@
+"""Errors of remote requests: those that are final, as the errors of the library."""
+
+from __future__ import annotations
+
+import errno
+import re
+
+from fastload.errors import AccessError, RemoteError, RemoteMissingError
+
+# RFC 9110 and RFC 6585: request timeout, too many requests. Above 500, the server has failed.
+_TRANSIENT_STATUSES = frozenset({408, 425, 429})
+_REFUSALS = frozenset({401, 402, 403, 407})
+_UNSUPPORTED = frozenset({501, 505})
+_MISSING = frozenset({404, 410})
+_FINAL_ERRNOS = frozenset({errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC})
+
+_FINAL_TYPES = (TypeError, ValueError, LookupError, AttributeError, ImportError, NotImplementedError)
+# As the libraries for S3, Google and Azure name their errors: NoCredentialsError, RefreshError, ….
+_CREDENTIAL_ERROR = re.compile("Credential|Authentication|RefreshError")
+
+
+def final_error(url: str, error: Exception) -> Exception | None:
+    """Return the error to raise for one that no further attempt can change; else None."""
+    found = (getattr(error, name, None) for name in ("status", "status_code", "code"))
+    status = next((each for each in found if isinstance(each, int)), 0)
+    if isinstance(error, FileNotFoundError) or status in _MISSING:
+        return RemoteMissingError(f"{url}: there is no such file ({text_of(error)}): check the URL")
+    is_refused = isinstance(error, PermissionError) or status in _REFUSALS
+    if is_refused or _CREDENTIAL_ERROR.search(type(error).__name__):
+        return AccessError(
+            f"{url}: the server refuses access ({text_of(error)}): check the credentials that fsspec finds "
+            "(environment, configuration files), or pass others as storage_options"
+        )
+    is_final = (400 <= status < 500 and status not in _TRANSIENT_STATUSES) or status in _UNSUPPORTED
+    is_final |= isinstance(error, OSError) and error.errno in _FINAL_ERRNOS
+    if is_final or isinstance(error, _FINAL_TYPES):
+        return RemoteError(f"{url}: the request failed with {text_of(error)}: check URL and storage_options")
+    return None
+
+
+def text_of(error: BaseException) -> str:
+    """Return an error's type and text."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
