@@ -89,6 +89,8 @@ class ShardedSampler(DistributedSampler[int]):
         self.skipped = 0
 
     def _check(self) -> None:
+        if not hasattr(self.dataset, "__len__"):
+            raise OptionError(f"dataset must have a length, got {type(self.dataset).__name__}")
         if self.ends not in _ENDS:
             raise OptionError(f"ends must be one of {', '.join(map(repr, _ENDS))}, got {self.ends!r}")
         if self.window is not None:
@@ -169,8 +171,9 @@ class ShardedSampler(DistributedSampler[int]):
                 resume, too.
 
         Raises:
-            OptionError: Batch sizes are not in proportion to the weights.
+            OptionError: Batch sizes are not in proportion to the weights, or no integers.
         """
+        step = checked_index("step", step)
         begin, step_size = self._latest_position, self.step_size(batch_size)
         left = self._end(begin) - begin
         first, last = (min(number * step_size, left) for number in (step, step + 1))
@@ -183,7 +186,7 @@ class ShardedSampler(DistributedSampler[int]):
         Raises:
             OptionError: Batch sizes of this size are not in proportion to the weights.
         """
-        rounds, rest = divmod(batch_size, self._share.size)
+        rounds, rest = divmod(checked_index("batch_size", batch_size), self._share.size)
         if rest:
             raise OptionError(
                 f"batch_size must be a multiple of {self._share.size} on rank {self.rank}, because the "
@@ -312,8 +315,10 @@ def _ranks(num_replicas: int | None, rank: int | None, mesh: Any) -> tuple[int, 
     if mesh is not None:
         if num_replicas is not None or rank is not None:
             raise OptionError("mesh cannot be combined with num_replicas and rank: give one or the other")
-        if mesh.ndim != 1:
-            raise OptionError(f'mesh must have one dimension, such as mesh["dp"], got {mesh.ndim}')
+        if (dimensions := getattr(mesh, "ndim", mesh)) != 1 or not hasattr(mesh, "get_local_rank"):
+            raise OptionError(
+                f'mesh must be a DeviceMesh of one dimension, such as mesh["dp"], got {dimensions!r}'
+            )
         return mesh.size(), mesh.get_local_rank()
     if (num_replicas is None) != (rank is None):
         raise OptionError("num_replicas and rank must be given together")

@@ -17,6 +17,7 @@ from fastload.sources._dataset import DatasetSource, files_behind
 from fastload.sources._layouts import open_layout
 from fastload.sources._refused import explain_file
 from fastload.sources._table import TABLE_SUFFIXES, list_table
+from fastload.sources._walking import listing_once
 from fastload.sources.folder import list_folder
 from fastload.sources.protocol import Source
 
@@ -49,7 +50,8 @@ def open_source(
     if path is not None:
         if fields is not None:
             raise OptionError(f"fields are for a dataset, got them for {source!r}: leave them out")
-        return _open_path(os.path.expanduser(path), columns)
+        with listing_once():
+            return _open_path(os.path.expanduser(path), columns)
     if not hasattr(type(source), "__len__") or not hasattr(type(source), "__getitem__"):
         raise SourceError(f"a source must be {_SOURCES}, got {type(source).__name__}")
     files = files_behind(source) if fields is None else None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
 from fastload.errors import SourceError
@@ -32,6 +32,20 @@ _APPLE_DOUBLE = b"\x00\x05\x16\x07"
 
 _MOST_FOLDERS = 200
 _READ_BYTES = 1 << 16
+
+_Names = tuple[list[str], list[str]]
+
+_listed: ContextVar[dict[str, _Names] | None] = ContextVar("_listed", default=None)
+
+
+@contextlib.contextmanager
+def listing_once() -> Iterator[None]:
+    """List each folder once in the block, however many layouts look into it."""
+    token = _listed.set({})
+    try:
+        yield
+    finally:
+        _listed.reset(token)
 
 
 class Walk:
@@ -146,9 +160,14 @@ def images_below(folder: str) -> list[str]:
 
 def names_below(folder: str) -> Iterator[str]:
     """Yield the files below a folder, relative to it; of very many folders, only those in the first ones."""
-    for path, _, names in itertools.islice(os.walk(folder), _MOST_FOLDERS):
-        below = path[len(folder) :].lstrip(os.sep)
-        yield from (os.path.join(below, name) for name in names if not name.startswith("."))
+    pending = [folder]
+    for _ in range(_MOST_FOLDERS):
+        if not pending:
+            return
+        entries = list_entries(pending.pop())
+        below = entries.path[len(folder) :].lstrip(os.sep)
+        yield from (os.path.join(below, name) for name in entries.files if not name.startswith("."))
+        pending += [entries.join(name) for name in reversed(entries.folders)]
 
 
 def stem_of(path: str) -> str:
@@ -190,12 +209,18 @@ def list_entries(path: str) -> FolderEntries:
     return FolderEntries(path, [], [])
 
 
-def _entries(path: str) -> tuple[list[str], list[str]]:
+def _entries(path: str) -> _Names:
     """Return the names of the folders and of the files directly in a folder, each sorted."""
+    listed, key = _listed.get(), os.path.join(path, "")
+    if listed is not None and key in listed:
+        return listed[key]
     with os.scandir(path) as entries:
         is_folder = {entry.name: _is_folder(entry) for entry in entries}
     names = sorted(is_folder)
-    return [name for name in names if is_folder[name]], [name for name in names if not is_folder[name]]
+    found = [name for name in names if is_folder[name]], [name for name in names if not is_folder[name]]
+    if listed is not None:
+        listed[key] = found
+    return found
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

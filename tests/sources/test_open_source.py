@@ -1,6 +1,8 @@
 """Properties of every kind of source, and the choice of a source for a path."""
 
+import collections
 import multiprocessing
+import os
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
@@ -92,3 +94,18 @@ def test_path_that_cannot_be_followed_is_refused(tmp_path):
 
 def test_public_names_are_there():
     assert all(hasattr(fastload.sources, name) for name in fastload.sources.__all__)
+
+
+def test_each_folder_is_listed_once(make_tree, monkeypatch):
+    root = make_tree(f"{name}/{number}.jpg" for name in ("cat", "dog") for number in range(3))
+    listed, scandir = collections.Counter(), os.scandir
+
+    def counting(path):
+        listed[os.path.normpath(path)] += 1
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", counting)
+    assert len(open_source(root)[""]) == 6
+    (root / "cat" / "3.jpg").write_bytes((root / "cat" / "0.jpg").read_bytes())
+    assert len(open_source(root)[""]) == 7
+    assert set(listed.values()) == {2}

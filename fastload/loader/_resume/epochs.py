@@ -67,14 +67,15 @@ class Epochs:
             if not self._progress.is_finished:
                 self._progress.ahead.take_back()
             self._progress.ahead = None
+        step_size = _step_size(view)
         resumed, self._loaded = self._resumed(view), None
         if resumed is not None:
             set_sampler_states(view, resumed.start)
             is_users_restored = resumed.users_state == fingerprint()
             self._later = None if is_users_restored else resumed.start["global"]
             self._count = resumed.epoch
-            if isinstance(view.sampler, ShardedSampler) and view.batch_size is not None:
-                view.sampler.skipped = resumed.first * view.sampler.step_size(view.batch_size)
+            if step_size is not None:
+                view.sampler.skipped = resumed.first * step_size
         begun = resumed if resumed is not None and resumed.is_begun else None
         source = self._later if begun is None else begun.start["global"]
         became: State = {}
@@ -174,18 +175,28 @@ class Epochs:
             "samples": samples,
             "num_workers": num_workers,
         }
-        if isinstance(view.sampler, ShardedSampler) and view.batch_size is not None:
-            return {**settings, "step_size": view.sampler.step_size(view.batch_size)}
+        if (step_size := _step_size(view)) is not None:
+            return {**settings, "step_size": step_size}
         return {**settings, "batch_size": view.batch_size, "batches": view.batches}
+
+
+def _step_size(view: LoaderView) -> int | None:
+    """Return the samples of all ranks in a step of a ShardedSampler; None for other samplers.
+
+    Raises:
+        OptionError: Batches are not in proportion to the weights, so ranks would differ in steps.
+    """
+    if not isinstance(view.sampler, ShardedSampler) or view.batch_size is None:
+        return None
+    return view.sampler.step_size(view.batch_size)
 
 
 def _has_batches_left(view: LoaderView, loaded: Progress) -> bool:
     """Return whether the epoch of a loaded state goes on; True if its length is unknown."""
     with contextlib.suppress(Exception):
         batches = len(view.index_sampler)
-        if not isinstance(view.sampler, ShardedSampler) or view.batch_size is None:
+        if (step_size := _step_size(view)) is None:
             return loaded.first < batches
-        step_size = view.sampler.step_size(view.batch_size)
         begin = loaded.start["samplers"]["sampler"]["state"]["position"]
         samples = len(view.dataset)
         return bool(begin + loaded.first * step_size < min(samples, batches * step_size))

@@ -34,6 +34,12 @@ def saved(loader: Any) -> Any:
     return torch.load(file, weights_only=True)
 
 
+def test_no_epoch_begins_with_batches_out_of_proportion():
+    sampler = fastload.ShardedSampler(NUMBERS, 2, 1, weights=(1, 2))
+    with pytest.raises(OptionError, match="a multiple of 2 on rank 1"):
+        next(iter(fastload.DataLoader(NUMBERS, 3, sampler=sampler, num_workers=0)))
+
+
 @pytest.mark.parametrize(("before", "after", "workers"), [(2, 1, 0), (2, 4, 2), (4, 3, 1)])
 def test_an_epoch_continues_on_another_number_of_ranks(before, after, workers):
     done, states = [], []

@@ -195,11 +195,13 @@ def test_one_process_is_one_rank(monkeypatch):
         ({"rank": None}, "given together"),
         ({"rank": "1"}, "rank must be an integer"),
         ({"num_replicas": 2.0}, "num_replicas must be an integer"),
+        ({"mesh": 3, "num_replicas": None, "rank": None}, "mesh must be a DeviceMesh of one dimension"),
+        ({"dataset": iter(())}, "dataset must have a length"),
     ],
 )
 def test_wrong_options_are_refused(options, message):
     with pytest.raises(OptionError, match=message):
-        ShardedSampler(range(9), **{"num_replicas": 2, "rank": 0, **options})
+        ShardedSampler(**{"dataset": range(9), "num_replicas": 2, "rank": 0, **options})
 
 
 @pytest.mark.parametrize("epoch", ["3", -1, 1.0, None, True])
@@ -222,6 +224,8 @@ def test_a_seed_may_be_of_numpy():
 def test_batch_sizes_must_be_in_proportion():
     with pytest.raises(OptionError, match="a multiple of 2 on rank 1"):
         ShardedSampler(range(9), 2, 1, weights=(1, 2)).loss_scale(3)
+    with pytest.raises(OptionError, match="batch_size must be an integer"):
+        ShardedSampler(range(9), 2, 1).loss_scale("2")
 
 
 @pytest.mark.parametrize(
