@@ -102,8 +102,9 @@ class _Handler(BaseHTTPRequestHandler):
         for begin in range(0, len(body), piece_bytes):
             if self.server.bytes_per_s:
                 time.sleep(piece_bytes / self.server.bytes_per_s)
+            if begin + piece_bytes >= len(body):  # a client that has the last byte finds its request noted
+                self.server.requests.append((self.path, len(body)))
             self.wfile.write(body[begin : begin + piece_bytes])
-        self.server.requests.append((self.path, len(body)))
 
 
 @contextmanager
