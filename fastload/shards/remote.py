@@ -177,8 +177,8 @@ class RemoteFolder:
 
     def upload(self, name: str, path: str | os.PathLike[str]) -> None:
         """Write a file of this machine to the folder, replacing one of this name."""
-        # Progress may be told only at the end (s3fs, up to 100 MB): 1 MB/s is taken for progress.
-        stall_s = self.timeout_s + os.path.getsize(path) / _LEAST_BYTES
+        # Progress may be told only at the end (s3fs, up to 100 MB): the slowest reading is progress here too.
+        stall_s = self.timeout_s * (1 + _STALL_SHARE * os.path.getsize(path) / _LEAST_BYTES)
         self._retried(
             name, lambda _: self._call("put_file", os.fspath(path), self._path(name), stall_s=stall_s)
         )
