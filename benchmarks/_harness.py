@@ -154,9 +154,16 @@ def identified(
     return {
         "benchmark": name,
         "question": question,
+        "command": _command(),
         **conditions.identified(more_versions),
         "setting": dict(setting),
     }
+
+
+def _command() -> str:
+    """Return the command line that repeats this run, with PATH in place of each path."""
+    arguments = ["PATH" if os.sep in each or os.path.exists(each) else each for each in sys.argv[1:]]
+    return " ".join([f"python benchmarks/{Path(sys.argv[0]).name}", *arguments])
 
 
 def options_of(description: str | None, **extra: Mapping[str, Any]) -> argparse.Namespace:

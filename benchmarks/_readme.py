@@ -48,7 +48,7 @@ _SUMMARY = (
         "FFCV, raw, at most 400 pixels",
         _FFCV,
     ),
-    ("thumbnails of 32 × 32", "load", "Thumbnails, uint8", "fastload, no workers", _FFCV, _FFCV),
+    ("thumbnails of 32 × 32, no workers", "load", "Thumbnails, uint8", "fastload, no workers", _FFCV, _FFCV),
     (
         f"any dataset: batches of {_FLOATS}, transport only",
         "transport",
@@ -62,12 +62,14 @@ SUMMARIZED = tuple(dict.fromkeys(benchmark for _, benchmark, *_ in _SUMMARY))
 
 
 def summary(results: Results) -> str:
-    """Return the table of the README."""
-    lines = ["| samples/s | fastload | | compared with | ratio |", "|---|--:|--:|---|--:|"]
+    """Return the table of the README: medians, and the ratios of single runs."""
+    lines = ["| samples/s | fastload | | compared with | ratio (single runs) |", "|---|--:|--:|---|--:|"]
     for name, benchmark, table, own, other, label in _SUMMARY:
         rates = [_rate(results[benchmark], table, row) for row in (own, other)]
-        cells = (name, figure(rates[0]), figure(rates[1]), label, f"{rates[0] / rates[1]:.1f} ×")
-        lines.append(f"| {' | '.join(cells)} |")
+        seconds = [_row(results[benchmark], table, row)["seconds"] for row in (own, other)]
+        ratios = [theirs / ours for ours, theirs in zip(*seconds, strict=True)]
+        ratio = f"{rates[0] / rates[1]:.1f} × ({min(ratios):.1f}–{max(ratios):.1f})"
+        lines.append(f"| {name} | {figure(rates[0])} | {figure(rates[1])} | {label} | {ratio} |")
     return "\n".join(lines) + "\n"
 
 
@@ -120,5 +122,9 @@ def _svg(title: str, conditions: Sequence[str], bars: list[tuple[str, float]], c
 
 def _rate(content: Mapping[str, Any], table: str, row: str) -> float:
     [count] = [one["count"] for one in content["tables"] if one["title"] == table]
-    [median_s] = [one["median_s"] for one in content["rows"] if (one["table"], one["row"]) == (table, row)]
-    return float(count / median_s)
+    return float(count / _row(content, table, row)["median_s"])
+
+
+def _row(content: Mapping[str, Any], table: str, name: str) -> Mapping[str, Any]:
+    [row] = [each for each in content["rows"] if (each["table"], each["row"]) == (table, name)]
+    return dict(row)

@@ -34,7 +34,8 @@ The peers are configured for speed according to their own documentation:
 fastload's sides are named by how the images are stored: the folder's files, also as a compiled ImageFolder
 with torchvision's transforms; `keep`, their bytes; `tiled`,
 their pixels; `jpeg`, re-encoded with quality 90; `yuv420` and `raw`, with the longer side at most 400 like
-FFCV's. They are antialiased, except for "linear": `antialias=False`, OpenCV's `INTER_LINEAR`.
+FFCV's. They are antialiased, except for "linear": `antialias=False`, OpenCV's `INTER_LINEAR`. They do without
+the optional TurboJPEG, which decodes a crop's region of a plain JPEG, except for the rows named after it.
 
 The ceiling is a process that runs only `cv2.imdecode` and the resize, one after the other, on crops that
 were cut out beforehand (of files with tiles, only the tiles that the crop touches).

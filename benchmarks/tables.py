@@ -19,6 +19,8 @@ from _harness import RESULTS, ROOT
 from _markdown import markdown
 from _readme import SUMMARIZED, charts, summary
 
+_PATHS = " (PATH: your own data; without the option, some are made)"
+
 _BLOCK = re.compile(r"(<!-- benchmark: (?P<name>[a-z_]+) -->\n).*?(<!-- end of benchmark -->)", re.DOTALL)
 
 
@@ -45,15 +47,12 @@ def up_to_date() -> dict[Path, str]:
     def table(block: re.Match[str]) -> str:
         name = block["name"]
         measured = SUMMARIZED if name == "summary" else (name,)
-        programs = [
-            f"`python benchmarks/{path.name}`"
-            for each in measured
-            for path in (ROOT / "benchmarks").glob(f"[a-z]*_{each}.py")
-        ]
         if not results.keys() >= set(measured):
-            return f"{block[1]}\nNot measured yet: {', '.join(programs)}.\n\n{block[3]}"
+            return f"{block[1]}\nNot measured yet.\n\n{block[3]}"
         text = summary(results) if name == "summary" else markdown(results[name])
-        return f"{block[1]}\n{text}\nMeasured by {' and '.join(programs)}.\n\n{block[3]}"
+        commands = " and ".join(f"`{results[each]['command']}`" for each in measured)
+        paths = _PATHS if "PATH" in commands else ""
+        return f"{block[1]}\n{text}\nMeasured by {commands}{paths}.\n\n{block[3]}"
 
     folders = (ROOT, ROOT / "docs", ROOT / "benchmarks")
     documents = [path for folder in folders for path in sorted(folder.glob("*.md"))]

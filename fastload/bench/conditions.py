@@ -17,7 +17,16 @@ import psutil
 import fastload
 from fastload.system.cpus import cpu_name, usable_cpus
 
-_PACKAGES = ("numpy", "opencv-python", "opencv-python-headless", "h5py", "lmdb", "torch", "torchvision")
+_PACKAGES = (
+    "numpy",
+    "opencv-python",
+    "opencv-python-headless",
+    "h5py",
+    "lmdb",
+    "torch",
+    "torchvision",
+    "turbojpeg",
+)
 
 # Read when the benchmark begins: at its end, the load would be its own.
 _LOAD_BEFORE = f"{os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else "unknown"

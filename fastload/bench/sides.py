@@ -12,6 +12,7 @@ import fastload
 from fastload.bench.program import LOADERS
 from fastload.errors import OptionError
 from fastload.images.jpegtran import find_jpegtran
+from fastload.images.turbojpeg import find_library
 
 CHECKOUT = Path(fastload.__file__).parent.parent
 PEERS = CHECKOUT / "benchmarks" / "peers"
@@ -26,6 +27,7 @@ SYNTHETIC = "synthetic batches on the device"
 DALI_REGION, DALI_WHOLE = "DALI, regions decoded", "DALI, whole images decoded"
 FFCV_JPEG, FFCV_RAW = "FFCV, JPEG quality 90", f"FFCV, raw, at most {MAX_SIDE} pixels"
 FILES = "fastload, FolderDataset"
+TURBOJPEG = "with TurboJPEG"
 
 # A library with its environment; their programs have the environment's name.
 _OPENCV_PEERS = (
@@ -70,6 +72,8 @@ class Side:
             return "not installed (make peers)"
         if self.job.get("store") == "tiled" and find_jpegtran() is None:
             return "jpegtran is not installed"
+        if self.job.get("turbojpeg") and find_library() is None:
+            return "TurboJPEG 3 is not installed"
         return None
 
 
@@ -79,8 +83,11 @@ def torch_side(name: str, decoder: str, in_smoke: bool = False, **job: Any) -> S
 
 
 def fastload_side(name: str, store: str, in_smoke: bool = False, **job: Any) -> Side:
-    """Return a side with fastload's DataLoader; photos are antialiased unless the job says otherwise."""
-    given = {"store": store, "antialias": True, **job}
+    """Return a side with fastload's DataLoader; photos are antialiased unless the job says otherwise.
+
+    It does without the optional TurboJPEG, installed or not, unless the job asks for it.
+    """
+    given = {"store": store, "antialias": True, "turbojpeg": False, **job}
     return Side(name, "", LOADERS / "fastload_side.py", given, in_smoke)
 
 
@@ -108,11 +115,13 @@ def photo_sides() -> list[Side]:
         peer_side(FFCV_RAW, "ffcv", store="raw", max_side=MAX_SIDE),
         *(peer_side(f"{name} + OpenCV, linear", peer, True) for name, peer in _OPENCV_PEERS),
         fastload_side(FILES, "folder", True),
+        fastload_side(f"{FILES}, {TURBOJPEG}", "folder", turbojpeg=True),
         fastload_side("fastload, ImageFolder compiled", "compiled"),
         *(
             fastload_side(packed_name(store), store, store == "jpeg", max_side=most)
             for store, most in stores.items()
         ),
+        fastload_side(f"{packed_name('jpeg')}, {TURBOJPEG}", "jpeg", turbojpeg=True),
         fastload_side("fastload, jpeg in LMDB", "jpeg", format="lmdb"),
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +106,13 @@ def run_feed(options: argparse.Namespace) -> int:
     # Importing torch takes seconds on a slow machine: only when it is needed.
     import torch
 
-    if options.device.startswith("cuda") and not torch.cuda.is_available():
+    try:
+        torch.zeros(1, device=options.device)
+    except Exception as error:  # torch raises anything, AssertionError among it
         raise OptionError(
-            "--device cuda must be a CUDA device that torch can use, got none here: '--device cpu' tries the "
-            "code, and 'fastload bench load' measures the loaders alone"
-        )
+            f"--device must be a device that torch can use, got {options.device}: "
+            "'--device cpu' tries the code, and 'fastload bench load' measures the loaders alone"
+        ) from error
     options.images, options.image_size, options.cache = [options.images], [None], ["warm"]
     options.workers = options.workers and [options.workers]
     options.hard_links = False
@@ -118,6 +121,8 @@ def run_feed(options: argparse.Namespace) -> int:
 
 def _measure(options: argparse.Namespace, device: str | None) -> int:
     check_outputs(options)
+    if options.workdir is not None and not os.path.isdir(options.workdir):
+        raise OptionError(f"--workdir must be an existing folder, got {options.workdir}")
     from fastload.bench import require_libraries
 
     require_libraries()

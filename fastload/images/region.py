@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
-from fastload.images._turbojpeg import decode_part
 from fastload.images.decode import decode, is_reducible, require_end
 from fastload.images.jpeg import TileIndex
+from fastload.images.turbojpeg import decode_part
 
 _RST0, _EOI = 0xD0, 0xD9
 _FRAME_HEIGHT = 5  # offset of height and width in a start-of-frame segment, from its marker

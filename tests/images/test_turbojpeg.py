@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastload.errors import DecodeError
-from fastload.images import _turbojpeg
-from fastload.images._turbojpeg import decode_part, find_library
+from fastload.images import turbojpeg
 from fastload.images.decode import decode
 from fastload.images.region import Box, crop, decode_region
+from fastload.images.turbojpeg import decode_part, find_library
 from tests import tools
 from tests.images.samples import exif, file_of, photo, rewritten, sizes
 
@@ -160,13 +160,13 @@ def test_threads_and_forked_processes_decode_alike():
 
 
 def test_library_that_decodes_otherwise_is_not_used(monkeypatch):
-    monkeypatch.setattr(_turbojpeg, "decode", lambda file: 255 - decode(file))
+    monkeypatch.setattr(turbojpeg, "decode", lambda file: 255 - decode(file))
     assert find_library.__wrapped__() is None
 
 
 def test_without_a_library_images_are_decoded_whole(monkeypatch):
-    monkeypatch.setattr(_turbojpeg, "_candidates", lambda: iter(["libc.so.6", "/nonexistent.so"]))
-    monkeypatch.setattr(_turbojpeg, "find_library", find_library.__wrapped__)
+    monkeypatch.setattr(turbojpeg, "_candidates", lambda: iter(["libc.so.6", "/nonexistent.so"]))
+    monkeypatch.setattr(turbojpeg, "find_library", find_library.__wrapped__)
     file = jpeg_of(photo(90, 120))
     assert decode_part(file, (90, 120), BOX) is None
     np.testing.assert_array_equal(decode_region(file, (90, 120), None, BOX), cropped(file))

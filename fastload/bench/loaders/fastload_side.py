@@ -14,10 +14,13 @@ import fastload
 import fastload.transforms as T
 from fastload.bench.loaders._torch_side import image_folder
 from fastload.bench.loaders.epochs import Loading, Stored, serve, written
+from fastload.images import turbojpeg
 
 
 def prepare(job: Mapping[str, Any]) -> Loading:
     """Pack, and make dataset and loader."""
+    if not job["turbojpeg"]:
+        vars(turbojpeg)["find_library"] = lambda: None  # before workers are forked
     transform = T.Compose(_steps(job))
     stored = Stored(Path(job["source"]))
     if job["store"] == "compiled":
