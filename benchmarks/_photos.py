@@ -28,15 +28,19 @@ def make_folder(
         path.write_bytes(distinct[number % len(distinct)])
 
 
-def copy_folder(source: Path, folder: Path, count: int) -> None:
+def copy_folder(source: Path, folder: Path, count: int) -> int:
     """Fill a folder with `count` JPEGs from another one, evenly spaced, or repeated if there are fewer.
 
     The parent folder of a JPEG is its class. Raises SystemExit if there are none.
+
+    Returns:
+        The number of different ones.
     """
     photos = [path for path in files_of(source) if _is_jpeg(path)]
     if not photos:
         raise SystemExit(f"{source}: must hold JPEG files, got none")
     repeat_images(photos, folder, count)
+    return min(count, len(photos))
 
 
 def unpack_tar(archive: Path, folder: Path) -> None:

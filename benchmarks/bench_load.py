@@ -191,17 +191,19 @@ class Bench:
         if folder.exists():
             return folder
         progress(f"making {count} {work}")
+        distinct = min(count, _DISTINCT[work])
         if images is None:
             size = (32, 32) if work == "thumbs" else None
-            make_folder(folder, count, classes=10, size=size, distinct_count=_DISTINCT[work])
+            make_folder(folder, count, classes=10, size=size, distinct_count=distinct)
         elif images.is_dir():
-            copy_folder(images, folder, count)
+            distinct = copy_folder(images, folder, count)
         else:
             unpacked = self._folder / f"{work}-unpacked"
             unpack_tar(images, unpacked)
-            copy_folder(unpacked, folder, count)
+            distinct = copy_folder(unpacked, folder, count)
         origin = "made by the benchmark" if images is None else "given"
-        self.data[work] = f"{count} {origin}, {folder_bytes(folder) // count} bytes each"
+        size_bytes = folder_bytes(folder) // count
+        self.data[work] = f"{count} {origin} ({distinct} distinct), {size_bytes} bytes each"
         return folder
 
 
