@@ -18,7 +18,8 @@ from tests.remote.server import serving
 
 
 def same_samples(one, other):
-    return all(torch.equal(one[i][0], other[i][0]) and one[i][1] == other[i][1] for i in range(len(other)))
+    pairs = [(one[index], other[index]) for index in range(len(other))]
+    return all(torch.equal(a[0], b[0]) and a[1] == b[1] for a, b in pairs)
 
 
 def labels_and_sums(batches):
