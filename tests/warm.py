@@ -32,6 +32,7 @@ _MODULES = [
     "lmdb",
     "rich.progress",
     "torch",
+    "torch._dynamo",  # with the first optimizer
     "fastload.cli.main",
     "fastload.loader.dataloader",
 ]
