@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,18 @@ if sys.platform == "linux":
     multiprocessing.set_start_method("fork")
     # The server that starts these imports torch once; spawned processes, which do so each, are for the soak.
     multiprocessing.set_forkserver_preload(["torch", "cv2", "fastload.loader.dataloader"])
+
+
+# There is a pytest process for each CPU; with more threads, operators on small tensors take twice as long.
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Lets torch use two threads here, as in other programs."""
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,12 +2,12 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+from tests.commands import run_python
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -43,7 +43,7 @@ def test_all_that_needs_a_gpu_is_spoken_of():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_without_a_gpu_nothing_is_recorded(tmp_path):
-    done = subprocess.run([sys.executable, PROGRAM, "--out", tmp_path], capture_output=True, text=True)
+    done = run_python(PROGRAM, "--out", tmp_path)
     assert done.returncode == 1
     assert "there is no CUDA device here" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -39,6 +39,7 @@ def test_short_work_is_repeated():
     assert _try_out(lambda value: value, [1], 1.0)[1] > 100
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_threads_are_as_before_afterwards():
     before = cv2.getNumThreads(), torch.get_num_threads()
     with one_core():

@@ -69,6 +69,13 @@ def test_a_few_images_do_not_matter():
     assert (diagnosis.verdict, diagnosis.fixes) == ("little", ())
 
 
+@pytest.fixture
+def _hasty(monkeypatch):
+    """Watches each loader for a moment."""
+    monkeypatch.setattr("fastload.doctor.folder._WATCHED_S", 0.2)
+
+
+@pytest.mark.usefixtures("_hasty")
 def test_images_under_other_names_are_examined_and_what_is_left_out_is_noted(tmp_path):
     for number in range(4):
         (tmp_path / f"{number}").write_bytes(encoded(pixels(number), ".webp"))
@@ -78,6 +85,7 @@ def test_images_under_other_names_are_examined_and_what_is_left_out_is_noted(tmp
     assert found.diagnosis.evidence[-1] == "left out, not an image: 1 file (1 .txt)"
 
 
+@pytest.mark.usefixtures("_hasty")
 def test_images_that_cannot_be_decoded_are_the_first_finding(tmp_path):
     photos = make_photos(tmp_path / "photos", 6, 64, 64)
     for name in ("0003.jpg", "0004.jpg"):
@@ -90,6 +98,7 @@ def test_images_that_cannot_be_decoded_are_the_first_finding(tmp_path):
     assert str(photos / "0003.jpg") in fix.why
 
 
+@pytest.mark.usefixtures("_hasty")
 def test_files_that_a_table_names_and_that_are_missing_are_a_finding(tmp_path):
     make_photos(tmp_path, 1, 64, 64)
     (tmp_path / "t.csv").write_text("image,label\n0000.jpg,a\nmissing.jpg,b\n")
@@ -99,6 +108,7 @@ def test_files_that_a_table_names_and_that_are_missing_are_a_finding(tmp_path):
     assert "missing.jpg" in fix.why
 
 
+@pytest.mark.usefixtures("_hasty")
 def test_splits_are_packed_alike_as_packing_chooses(tmp_path):
     make_photos(tmp_path / "train" / "a", 8, 240, 320)
     for number in range(4):
@@ -111,6 +121,7 @@ def test_splits_are_packed_alike_as_packing_chooses(tmp_path):
         assert found.measured.folder == str(tmp_path / split)  # which packing and FolderDataset take
 
 
+@pytest.mark.usefixtures("_hasty")
 def test_images_with_annotations_are_examined(tmp_path):
     make_photos(tmp_path / "images" / "train", 3, 64, 64)
     (tmp_path / "labels" / "train").mkdir(parents=True)
@@ -127,6 +138,7 @@ def test_if_no_image_can_be_read_the_first_error_is_named(tmp_path):
         examine_data(tmp_path)
 
 
+@pytest.mark.usefixtures("_hasty")
 def test_nothing_is_tried_on_data_that_load_at_once(tmp_path):
     [found] = examine_data(make_photos(tmp_path, 3, 64, 64))
     assert found.diagnosis.verdict == "little"

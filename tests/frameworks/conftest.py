@@ -5,12 +5,21 @@ import importlib
 import importlib.util
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 
 import pytest
 
 from tests.frameworks import programs
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_environment() -> Iterator[None]:
+    """Takes back the variables that packages set: with some of them, no later program would be a fork."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture(scope="session")

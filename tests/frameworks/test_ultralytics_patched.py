@@ -17,7 +17,7 @@ INTERPOLATED = {"resized": (24, 0.6)}
 HALF_COLOURS = {"in memory": (48, 5), "in memory, warped": (48, 5), "packed in memory": (48, 5)}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")  # a module whose tests are stolen piecemeal would run it again and again
 def found(require_installed, run_programs, tmp_path_factory) -> dict[str, Any]:
     for package in ("torchvision", "ultralytics"):
         require_installed(package)

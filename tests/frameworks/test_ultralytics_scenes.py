@@ -65,7 +65,7 @@ class Samples:
         )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def theirs(require_installed, run_programs, tmp_path_factory) -> dict[str, np.ndarray]:
     """Returns what the program wrote."""
     for package in ("torchvision", "ultralytics"):

@@ -76,6 +76,7 @@ def test_a_third_of_the_time_is_worth_a_line(photos, pipeline, saving):
         _advice.advise_compiling(fastload.FolderDataset(photos, pipeline), clock())
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_random_numbers_and_threads_are_as_without_the_measurement(photos, pipeline, monkeypatch):
     monkeypatch.setattr(_advice, "_LEAST_SAVED", -1e9)
     torch.manual_seed(3)

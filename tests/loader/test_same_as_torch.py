@@ -225,6 +225,7 @@ class Inspecting(Rows):
         return NotImplemented
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_a_worker_knows_its_own_dataset_and_uses_one_thread():
     for batch in fastload.DataLoader(Inspecting(4), num_workers=2):
         assert batch[1].item() == 2

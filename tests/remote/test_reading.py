@@ -1,8 +1,6 @@
 """Reading a packed dataset from a URL: the same samples, no byte more than the rule allows."""
 
 import pickle
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -13,12 +11,14 @@ import fastload
 from fastload.cli.main import main
 from fastload.shards import remote
 from fastload.shards.manifest import read_manifest
+from tests.commands import start_python
 from tests.remote.conftest import make_dataset
 from tests.remote.server import serving
 
 
 def same_samples(one, other):
-    return all(torch.equal(one[i][0], other[i][0]) and one[i][1] == other[i][1] for i in range(len(other)))
+    pairs = [(one[index], other[index]) for index in range(len(other))]
+    return all(torch.equal(a[0], b[0]) and a[1] == b[1] for a, b in pairs)
 
 
 def labels_and_sums(batches):
@@ -153,8 +153,7 @@ def test_two_processes_fetch_each_shard_once(server, url, packed, tmp_path):
         "dataset = fastload.PackedDataset(sys.argv[1], cache=cache);"
         "dataset._records.remote._asked.fill(1 << 20); [dataset[index] for index in range(len(dataset))]"
     )
-    command = [sys.executable, "-c", program, url, str(tmp_path)]
-    processes = [subprocess.Popen(command) for _ in range(2)]
+    processes = [start_python("-c", program, url, tmp_path) for _ in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
     assert server.sent(".h5") == read_manifest(packed).size_bytes
 

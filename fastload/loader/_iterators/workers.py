@@ -28,6 +28,9 @@ from fastload.loader._transport.stateful import BatchWithState
 from fastload.loader._transport.worker_stats import load_times
 from fastload.loader.clock import LoadTimes, StepClock
 
+# While workers are waited for, deaths among them are looked for this often; torch does so every 5 s.
+_CHECK_S = 1.0
+
 
 class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
     """Loads batches in worker processes, and receives them through slots.
@@ -140,7 +143,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
         self._try_put_index()
 
     def notice_deaths_while_waiting(self) -> None:
-        """Raise an error for a dead worker only while waiting for a batch; torch then checks every 5 s.
+        """Raise an error for a dead worker only while waiting for a batch, once a second.
 
         torch's SIGCHLD handler would raise it anywhere in the training, a surprise for users who asked for no
         workers.
@@ -200,8 +203,8 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
             return super()._get_data()
         end_s = time.perf_counter() + self.patience_s
         while time.perf_counter() < end_s:
-            # Waits for a few seconds, and raises if a worker has died.
-            is_here, data = self._try_get_data()
+            # Raises if a worker has died.
+            is_here, data = self._try_get_data(_CHECK_S)
             if is_here:
                 return data
         for process in self._workers:
