@@ -105,10 +105,11 @@ def run_feed(options: argparse.Namespace) -> int:
     # Importing torch takes seconds on a slow machine: only when it is needed.
     import torch
 
-    if options.device.startswith("cuda") and not torch.cuda.is_available():
+    found = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    if options.device not in ("cpu", *["cuda"][: len(found)], *found):
         raise OptionError(
-            "--device cuda must be a CUDA device that torch can use, got none here: '--device cpu' tries the "
-            "code, and 'fastload bench load' measures the loaders alone"
+            f"--device must be a CUDA device that torch can use ({', '.join(found) or 'none here'}), got "
+            f"{options.device}: '--device cpu' tries the code, and 'fastload bench load' measures the loaders alone"
         )
     options.images, options.image_size, options.cache = [options.images], [None], ["warm"]
     options.workers = options.workers and [options.workers]
