@@ -109,7 +109,7 @@ def run_feed(options: argparse.Namespace) -> int:
     if options.device not in ("cpu", *["cuda"][: len(found)], *found):
         raise OptionError(
             f"--device must be a CUDA device that torch can use ({', '.join(found) or 'none here'}), got "
-            f"{options.device}: '--device cpu' tries the code, and 'fastload bench load' measures the loaders alone"
+            f"{options.device}: '--device cpu' tries the code, 'fastload bench load' the loaders alone"
         )
     options.images, options.image_size, options.cache = [options.images], [None], ["warm"]
     options.workers = options.workers and [options.workers]
