@@ -1,4 +1,4 @@
-"""Event-based model of a training on many ranks: downloads, disks, workers, steps and gradients.
+"""Event-based model of a training run on many ranks: downloads, disks, workers, steps and gradients.
 
 Each rank downloads its batches in order, at most `ahead` before they are trained with, and keeps them on its
 node's disk. A worker reads a batch from there and decodes it. A step begins on a rank when its batch is there

@@ -48,7 +48,7 @@ def _table(content: Mapping[str, Any], table: Mapping[str, Any]) -> str:
         "median, s": [figure(row["median_s"]) for row in rows],
         "range, s": [f"{figure(row['min_s'])}–{figure(row['max_s'])}" for row in rows],
         f"{unit}/s": [figure(count / row["median_s"]) for row in rows],
-        "time": [f"{row['median_s'] / rows[0]['median_s']:.2f} ×" for row in rows],
+        "relative time": [f"{row['median_s'] / rows[0]['median_s']:.2f} ×" for row in rows],
         "CPU, s": [_or_dash(row["cpu_s"]) for row in rows],
         "stored, MB": [_or_dash(row["stored_bytes"], 1e6) for row in rows],
         # Files of earlier releases of these programs have none of these.

@@ -48,7 +48,14 @@ _SUMMARY = (
         "FFCV, raw, at most 400 pixels",
         _FFCV,
     ),
-    ("thumbnails of 32 × 32, no workers", "load", "Thumbnails, uint8", "fastload, no workers", _FFCV, _FFCV),
+    (
+        "thumbnails of 32 × 32, fastload without workers",
+        "load",
+        "Thumbnails, uint8",
+        "fastload, no workers",
+        _FFCV,
+        _FFCV,
+    ),
     (
         f"any dataset: batches of {_FLOATS}, transport only",
         "transport",

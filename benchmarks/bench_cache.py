@@ -12,8 +12,8 @@ sides take turns:
 The second table is a hit without copying its bytes: finding one record at a time, or a batch of 256 at once,
 as packed datasets do.
 
-How to read it. `time` is the median, as a multiple of the page cache's: below 1 is faster. A cache pays if
-the disk's time is many times the others, and more than that of decoding a sample.
+How to read it. `relative time` is the median, as a multiple of the page cache's: below 1 is faster. A cache
+pays off if the disk's time is many times the others, and more than that of decoding a sample.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from fastload.datasets.cache.opening import Opening, store_folder
 from fastload.sources.files import FileList
 from fastload.sources.folder import list_folder
 
-READ, FOUND = "Read in random order", "Found in the store"
+READ, FOUND = "Read in random order", "Lookup in the cache"
 _SIZE = (400, 500)
 _DISTINCT = 50
 _BATCH = 256
@@ -87,7 +87,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
         question=str(__doc__).partition("\n")[0],
         setting={
             "bytes a record": size // count,
-            "page cache": "warm, but where the row says cold",
+            "page cache": "warm, except for the row disk",
             "runs": options.runs,
             "processes": 1,
         },

@@ -10,8 +10,8 @@ The first row is torch's DataLoader. Each of the others is one change more of th
 `compile=True`; `cache="disk"`, which is complete before the turns begin; the same photos, packed with
 `--encode tiled`, in place of the folder.
 
-How to read it. `time` is the median, as a multiple of torch's. Random parameters are the same in all rows but
-for the order of the photos, so all of them do the same work.
+How to read it. `relative time` is the median, as a multiple of torch's. Random parameters are the same in all
+rows but for the order of the photos, so all of them do the same work.
 """
 
 from __future__ import annotations

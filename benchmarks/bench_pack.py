@@ -18,9 +18,9 @@ waits for its output to reach the disk. Three questions:
   Both the writer alone, without the seconds of FFCV's import, and the whole process. fastload's files have
   optimised Huffman codes, restart markers and checksums; FFCV's have none of them.
 
-Reading it. `time` is the median as a multiple of the first row's: below 1 is faster. `CPU` is the time of
-all processes of a side: on a shared machine it is the steadier measure. `stored` is the size on the disk
-afterwards. Peers that are not installed are listed (`make peers` installs them).
+Reading it. `relative time` is the median as a multiple of the first row's: below 1 is faster. `CPU` is the
+time of all processes of a side: on a shared machine it is the steadier measure. `stored` is the size on the
+disk afterwards. Peers that are not installed are listed (`make peers` installs them).
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ its files every time, so a first pass includes the mapping of pages.
 - *PackedDataset.read*: fastload's, with `verify` never, once (the default) and always. `once` checks the
   CRC-32C of every record in the first pass and of none in the second.
 
-Reading it. `time` is the median as a multiple of the mapping's: below 1 is faster. To see how much it
-matters, compare the time of a record with that of decoding it: about 50 µs for such an image, a millisecond
-for a photo.
+Reading it. `relative time` is the median as a multiple of the mapping's: below 1 is faster. To see how much
+it matters, compare the time of a record with that of decoding it: about 50 µs for such an image, a
+millisecond for a photo.
 """
 
 from __future__ import annotations

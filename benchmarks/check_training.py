@@ -140,7 +140,7 @@ def grids(accuracies: dict[str, list[float]]) -> list[dict[str, Any]]:
     return [
         {"heads": ["Accuracy on the test", "mean", "standard deviation", "lowest–highest"], "rows": rows},
         {
-            "heads": ["Side", "its mean less torchvision's", "standard error", "ranges overlap"],
+            "heads": ["Side", "its mean minus torchvision's", "standard error", "ranges overlap"],
             "rows": differences,
         },
     ]

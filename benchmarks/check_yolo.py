@@ -3,7 +3,7 @@
 Method. An unmodified Ultralytics trains yolov8n from random weights, with its own mosaics, scales, shifts,
 colours and flips: once plain, once after `fastload.ultralytics.patch()`, and once more so with
 `cache="ram"`, in which fastload keeps colours at half the resolution. Each side has the same seeds, and a
-seed the same weights and random numbers on all sides. One worker loads the images of a training, one thread
+seed the same weights and random numbers on all sides. One worker loads the images of a run, one thread
 calculates. All objects are of one class: few epochs of few images do not teach a network more. It is tested
 with the images that it learned from, if the data has no others. Ultralytics' own function removes boxes that
 overlap, because torchvision's needs its compiled library.

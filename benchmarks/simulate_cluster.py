@@ -1,8 +1,8 @@
-"""How does a training scale to many ranks that download from one remote?
+"""How does a training run scale to many ranks that download from one remote?
 
 Question: samples per second, start-up, bytes moved and waiting, from one rank to a thousand.
 
-Method. An event-based model (_cluster.py) of a training: every rank downloads batches ahead, its workers read
+Method. An event-based model (_cluster.py) of training: every rank downloads batches ahead, its workers read
 and decode them, and each step ends with a ring all-reduce. Step times are drawn from a distribution, and a
 step is as long as its slowest rank. The epoch is simulated with all data in the remote, and with all of it on
 the nodes' disks. Before that, the model is checked: 1, 2 and 4 processes with fastload's loader (sleeps are

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A training on two nodes of four GPUs each; submit it with 'sbatch slurm.sh'.
+# A training run on two nodes of four GPUs each; submit it with 'sbatch slurm.sh'.
 #SBATCH --job-name=train
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4

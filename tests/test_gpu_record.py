@@ -17,7 +17,7 @@ PROGRAM = ROOT / "benchmarks" / "check_gpu.py"
 UNTRIED = "not yet run on a GPU"
 NEEDS_ONE = re.compile(r'device="cuda"|cache="device"|^\| `"device"`|of a GPU: a utilisation', re.MULTILINE)
 
-pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="a source distribution has no benchmarks")
+pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="needs benchmarks/, of a checkout")
 
 
 def passages(page: Path) -> list[str]:

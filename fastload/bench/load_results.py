@@ -9,6 +9,9 @@ from typing import Any
 
 from fastload.bench._driver import LoadingTurn
 
+PAGE_CACHE = "page cache"
+"""The condition whose values are states, not numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class SideResult:
@@ -73,7 +76,7 @@ class LoadSetting:
             "images": self.images,
             "workers": self.workers,
             "shorter side in pixels": self.shorter_side,
-            "page cache": self.cache,
+            PAGE_CACHE: self.cache,
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -132,18 +133,14 @@ def synthetic_side() -> Side:
 
 
 def choose_sides(sides: Sequence[Side], words: Sequence[str], is_smoke: bool = False) -> list[Side]:
-    """Return the sides whose names have one of the words, or all; for a smoke run, the few that it takes.
+    """Return the sides whose names have one of the words, in any case, or all; for a smoke run, a few.
 
     Raises:
         OptionError: There are none.
     """
-    chosen = [
-        side
-        for side in sides
-        if (side.in_smoke or not is_smoke or words)
-        and (not words or any(word.lower() in side.name.lower() for word in words))
-    ]
+    named = re.compile("|".join(rf"(?<!\w){re.escape(word)}(?!\w)" for word in words), re.IGNORECASE)
+    chosen = [side for side in sides if (side.in_smoke or not is_smoke or words) and named.search(side.name)]
     if not chosen:
         names = "; ".join(side.name for side in sides)
-        raise OptionError(f"--only must name a part of a loader's name, got {' '.join(words)}: {names}")
+        raise OptionError(f"--only must be words of a loader's name, got {' '.join(words)}: {names}")
     return chosen

@@ -1,4 +1,4 @@
-"""`fastload doctor PATH`: find what limits a training, or the loading of data before there is one."""
+"""`fastload doctor PATH`: find what limits a training run, or the loading of data before there is one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fastload.doctor.try_fix import Attempt
     from fastload.system.script import Ending
 
-HELP = "find what limits a training, and what would help: 'doctor train.py', 'doctor photos/'"
+HELP = "find what limits a training run, and what would help: 'doctor train.py', 'doctor photos/'"
 
 EXIT_INTERRUPTED = 130
 

@@ -40,11 +40,11 @@ class Parser(argparse.ArgumentParser):
         return parsed, rest
 
     def error(self, message: str) -> NoReturn:
-        """End the program; if an argument is missing, an unknown option is the likelier mistake."""
+        """End the program with one sentence; if an argument is missing, an unknown option is likelier."""
         if message.startswith("the following arguments are required"):
             words, self._words = self._words, []
             self._refuse_unknown(words)
-        super().error(message)
+        self.exit(2, f"{self.prog}: {message} ('{self.prog} --help' shows the usage)\n")
 
     def _refuse_unknown(self, words: Sequence[str]) -> None:
         known = [option for action in self._actions for option in action.option_strings]

@@ -1,4 +1,4 @@
-"""`fastload preview DATASET`: a sheet of samples as training gets them, with boxes, masks and key points."""
+"""`fastload preview DATASET`: a sheet of samples as training gets them, with boxes, masks and keypoints."""
 
 from __future__ import annotations
 

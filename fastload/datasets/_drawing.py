@@ -1,4 +1,4 @@
-"""Annotations drawn onto an image: boxes with class names, polygons, masks, key points, oriented boxes."""
+"""Annotations drawn onto an image: boxes with class names, polygons, masks, keypoints, oriented boxes."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def _owned(value: Any) -> Any:
 def _tv_target(objects: Annotations) -> dict[str, Any]:
     """Return annotations as torchvision's tv_tensors, without those that its transforms cannot move.
 
-    Polygons become one mask for each object; the visibility of key points becomes a separate entry.
+    Polygons become one mask for each object; the visibility of keypoints becomes a separate entry.
     """
     try:
         from torchvision import tv_tensors

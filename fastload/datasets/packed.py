@@ -79,7 +79,7 @@ class PackedDataset(ImageDataset):
             "Caching".
         transforms: A function of (image, target), as for torchvision's datasets: it gets a PIL image and the
             target, and returns the sample. Samples are then made one by one.
-        tv_tensors: Boxes, key points and masks are torchvision's tv_tensors, which the transforms of
+        tv_tensors: Boxes, keypoints and masks are torchvision's tv_tensors, which the transforms of
             torchvision.transforms.v2 move; polygons become `masks`, one for each object.
         storage_options: For a URL: arguments of fsspec's file system, such as `key` and `endpoint_url`.
 

@@ -1,4 +1,4 @@
-"""Contact sheets: a few samples of a dataset in one picture, with classes, boxes, masks and key points."""
+"""Contact sheets: a few samples of a dataset in one picture, with classes, boxes, masks and keypoints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LETTERS = 1 / 7.5
 def write_sheet(dataset: Any, file: Path, most: int | None = None) -> int:
     """Write a PNG with evenly spaced samples of a dataset, each above the name of its class.
 
-    Boxes, masks, polygons, key points and oriented boxes are drawn, in a colour for each class.
+    Boxes, masks, polygons, keypoints and oriented boxes are drawn, in a colour for each class.
 
     Args:
         dataset: A map-style dataset of (image, target), or of dicts with an `image`.

@@ -1,1 +1,1 @@
-"""Diagnosis of slow trainings: watch a script, measure its loader and its step, judge, and try fixes."""
+"""Diagnosis of slow training runs: watch a script, measure its loader and its step, judge, and try fixes."""

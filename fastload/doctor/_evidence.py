@@ -19,7 +19,7 @@ SMALL_SHARED_MEMORY = 64 << 20
 """Docker's default for /dev/shm."""
 
 FEW_OPEN_FILES = 4096
-"""With fewer, a training may run out of descriptors: torch's file_descriptor strategy takes one per tensor,
+"""With fewer, training may run out of descriptors: torch's file_descriptor strategy takes one per tensor,
 h5py and LMDB one per shard and worker (pytorch 973). Distributions set 1024."""
 
 STORAGE_SHARE = 0.15

@@ -1,4 +1,4 @@
-"""The verdict on a training: the slower of two rates is the side, its largest part is the cause."""
+"""The verdict on a training run: the slower of two rates is the side, its largest part is the cause."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BALANCED = 0.9
 work, stack samples and clocks cannot resolve a smaller difference."""
 
 LEAST_S = 0.25
-"""A training that takes less than this in all has nothing to gain."""
+"""A training run that takes less than this in all has nothing to gain."""
 
 MOST_STARTING, LITTLE_WORK_S = 0.4, 1.0
 """Workers have too little to do if starting them takes more than 40 % of the epoch, and the rest of the epoch
@@ -37,7 +37,7 @@ GPU_BUSY = 0.9
 
 
 def diagnose(measured: TrainingMeasurements) -> Diagnosis:
-    """Return the verdict, its evidence and the fixes for a training that was measured."""
+    """Return the verdict, its evidence and the fixes for a training run that was measured."""
     rates, loading, step = rates_of(measured), loading_work(measured), step_work(measured)
     side = side_of(measured, rates)
     verdict = verdict_of(measured, rates, loading, step)

@@ -74,7 +74,7 @@ def per_s(seconds: float, count: float = 1.0) -> float:
 
 
 def rates_of(measured: TrainingMeasurements) -> Rates:
-    """Return the rates of a training."""
+    """Return the rates of a training run."""
     size, same = measured.samples_a_batch, measured.trial("same")
     steps = max(1, measured.steps)
     return Rates(

@@ -32,14 +32,14 @@ from fastload.doctor._workers import WorkerLog, noting_fetches, watched_loop
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.system.patching import patched
 
-# `seconds` does not end a training before this many batches: fewer cannot be told from warm-up.
+# `seconds` does not end a training run before this many batches: fewer cannot be told from warm-up.
 _LEAST_HANDED = 4
 
 _OWN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 
 
 class Enough(KeyboardInterrupt):
-    """Ends a training that has been watched for the requested time."""
+    """Ends a training run that has been watched for the requested time."""
 
 
 class Watcher:

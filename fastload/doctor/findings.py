@@ -1,4 +1,4 @@
-"""Measurements of a training, and the diagnosis that is based on them."""
+"""Measurements of a training run, and the diagnosis that is based on them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Role = Literal["training", "evaluation", "unknown"]
 
 MOST_GAIN = 10.0
 """The largest gain that is stated. A larger one means that less than a tenth of the time is left, and two
-runs of one training differ by as much."""
+runs of the same script differ by as much."""
 
 _NO_WORK = LoadTimes(batches=0, samples=0, busy_s=0.0, cpu_s=0.0, delayed_s=0.0, collate_s=0.0)
 

@@ -1,4 +1,4 @@
-"""Examination of data without a training: a folder of images, a table, a packed dataset."""
+"""Examination of data without a training run: a folder of images, a table, a packed dataset."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _RANGES, _RANGE_BYTES = 4, 2 << 20
 
 
 class _Images(Dataset[Any]):
-    """Image files as most trainings read them: with PIL, or with OpenCV if PIL is not installed."""
+    """Image files as most training scripts read them: with PIL, or with OpenCV if PIL is not installed."""
 
     transform = None
 
@@ -87,7 +87,7 @@ class _Split(ExaminedLoader):
             return found
         count = f"{len(self.damage)} of {self.readable + len(self.damage)}"
         action = f"replace the damaged or missing samples: {count} cannot be read"
-        fix = Fix("damage", action, f"a training ends at the first: {self.damage[0]}")
+        fix = Fix("damage", action, f"training ends at the first: {self.damage[0]}")
         return replace(found, fixes=(fix, *found.fixes))
 
 
@@ -262,6 +262,6 @@ def diagnose_data(
     when = " after the first epoch" if is_warm else ""
     gives = rate_text(rate, measured.unit)
     headline = f"{CAUSES[found.verdict][0]}: a loader with {workers} gives {gives}{when}."
-    # A training, which is not there yet, would overlap with workers.
+    # A training run, which is not there yet, would overlap with workers.
     fixes = tuple(fix for fix in found.fixes if fix.kind != "no workers")
     return replace(found, headline=headline, evidence=(about, *found.evidence[1:], *notes), fixes=fixes)

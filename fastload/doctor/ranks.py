@@ -74,7 +74,7 @@ class RankShare:
 
 @dataclass(frozen=True, slots=True)
 class RankComparison:
-    """The ranks of a training; `slowest` and `reason` are None if no rank holds up the others.
+    """The ranks of a training run; `slowest` and `reason` are None if no rank holds up the others.
 
     `network_s` is the part of a mean step in which every rank waits for gradients, and `bytes_per_s` the
     size of the gradients divided by the time that exchanging them takes; 0 if unknown. `missing` are ranks
@@ -148,7 +148,7 @@ _PARTS: dict[Reason, str] = {"its loader": "wait_s", "its model": "model_s", "it
 def compare(
     times: Sequence[RankTimes], gradient_bytes: int = 0, missing: Sequence[int] = ()
 ) -> RankComparison:
-    """Compare the ranks of a training whose ranks are in lockstep.
+    """Compare the ranks of a training run whose ranks are in lockstep.
 
     The last rank to finish its backward pass waits for the network alone, so in each step the shortest wait
     is the network's, and what a rank waits longer is waiting for slower ranks.

@@ -1,6 +1,6 @@
-"""Run lengths of masks, as COCO has them: column by column, beginning with the pixels outside.
+"""Run-length encoding (RLE) of COCO's masks: column by column, beginning with the pixels outside.
 
-COCO also writes run lengths as a text, of which each character holds five bits of a number, lowest first, and
+COCO also writes the lengths as a text, of which each character holds five bits of a number, lowest first, and
 a bit that says if more follow; from the third run on, the difference to the run before the last one is
 written (pycocotools, maskApi.c). Fractions of a percent of all objects have such masks: crowds.
 """

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fastload.errors import DestinationError, OptionError, PackError
+from fastload.errors import DestinationError, FormatError, OptionError, PackError
 from fastload.packing._destination import check_remote_replaceable, check_replaceable, exists_already
 from fastload.packing._journal import JOB, Journal, folder_of
 from fastload.packing._locks import locked
@@ -75,10 +75,10 @@ class Staging(contextlib.AbstractContextManager["Staging"]):
         return None if data is None else Partition.from_json(data, str(self.destination))
 
     def resume(self) -> tuple[Journal, Partition]:
-        """Return journal and partition of the job that was begun here; raise PackError if there is none."""
+        """Return journal and partition of the job that was begun here; raise FormatError if there is none."""
         job, partition = self.place.read(JOB), self.kept_partition()
         if job is None or partition is None:
-            raise PackError(
+            raise FormatError(
                 f"{self.destination}: no part of it has been packed: "
                 f"'fastload pack SOURCE {self.destination} --part 1/2' packs the first half"
             )

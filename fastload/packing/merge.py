@@ -35,7 +35,8 @@ def merge(
 
     Raises:
         DestinationError: `dest` exists, or a part is still being packed.
-        PackError: No part has been packed, or parts are missing or damaged; the message names them.
+        FormatError: No part has been packed.
+        PackError: Parts are missing or damaged; the message names them.
         RemoteError: The server of a URL does not answer, or refuses.
     """
     began = time.perf_counter()

@@ -204,7 +204,7 @@ def read_manifest(folder: str | os.PathLike[str] | RemoteFolder) -> Manifest:
         except RemoteMissingError as error:
             raise FormatError(
                 f"{folder}: is not a packed dataset, it has no {MANIFEST_NAME}: check the URL; "
-                f"'fastload pack SOURCE {folder}' makes one"
+                "'fastload pack SOURCE URL' makes one in a bucket"
             ) from error
     path = Path(folder) / MANIFEST_NAME
     try:

@@ -1,4 +1,4 @@
-"""One image of a COCO json: boxes, polygons or run lengths, keypoints and captions, checked and converted.
+"""One image of a COCO json: boxes, polygons or RLE, keypoints and captions, checked and converted.
 
 A record keeps what the fields cannot hold, such as the ids, as JSON in the internal fields `extra` (a text
 for each annotation) and `image_extra`; run lengths stay as they are in `rle`, their outlines are polygons.
@@ -139,16 +139,16 @@ def _caption(annotation: Annotation, where: str) -> str:
 
 
 def _segments(annotation: Annotation, where: str, size: Size) -> tuple[list[NDArray[np.float64]], str]:
-    """Return the polygons of a segmentation, and its JSON if it holds run lengths."""
+    """Return the polygons of a segmentation, and its JSON if it is RLE."""
     segmentation = annotation.get("segmentation")
     if isinstance(segmentation, dict):
-        with explaining((TypeError, ValueError), where, "have valid run lengths"):
+        with explaining((TypeError, ValueError), where, "have valid RLE"):
             mask = mask_of_counts(_counts(segmentation), *_size(segmentation, size))
         return outlines(mask), json.dumps(segmentation)
     if segmentation is None:
         return [], ""
     if not isinstance(segmentation, list):
-        raise malformed(where, "have a segmentation of polygons or run lengths", segmentation)
+        raise malformed(where, "have a segmentation of polygons or RLE", segmentation)
     polygons = []
     for polygon in segmentation:
         numbers = finite_numbers(polygon, where, "segmentation")

@@ -24,7 +24,7 @@ def keep_freed_memory() -> None:
     """Let glibc keep freed memory for the next image; other C libraries are not affected.
 
     Called by what loads images, and not when fastload is imported: the doctor, which imports it too, must
-    leave a training as fast as it is.
+    leave a training run as fast as it is.
     """
     np.empty(_LARGEST_KEPT_BYTES, np.uint8)  # never touched, and freed at once
 

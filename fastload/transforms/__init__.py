@@ -80,5 +80,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     raise AttributeError(
         f"module 'fastload.transforms' has no attribute {name!r}: torchvision's functions, and its "
-        "transforms of box formats, separate key points and videos, are in torchvision.transforms.v2"
+        "transforms of box formats, separate keypoints and videos, are in torchvision.transforms.v2"
     )

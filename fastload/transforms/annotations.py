@@ -1,8 +1,8 @@
-"""Annotations of one image: boxes, labels, polygons, key points, oriented boxes and a mask, in its pixels.
+"""Annotations of one image: boxes, labels, polygons, keypoints, oriented boxes and a mask, in its pixels.
 
 Coordinates are continuous: the image's upper left corner is (0, 0), the centre of its first pixel (0.5, 0.5).
 Objects stay when they leave the image, their boxes clipped to it, as in torchvision v2: SanitizeBoundingBoxes
-removes them. Polygons, key points and oriented boxes are never clipped.
+removes them. Polygons, keypoints and oriented boxes are never clipped.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class RandomHorizontalFlip(_RandomFlip):
     """Flips images left to right, each with probability `p`.
 
     `flip_idx` has, for each key point of an object, the index of the one that it becomes in a mirror: the
-    left eye becomes the right one. Without it, key points only move.
+    left eye becomes the right one. Without it, keypoints only move.
     """
 
     _axis = 1

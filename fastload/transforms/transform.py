@@ -3,7 +3,7 @@
     parameters = transform.draw(draws, sizes)           # for a batch: float64 (images, transform.width)
     image = transform.apply(image, parameters[i])       # one image (height, width, channels)
     images = transform.apply_batch(images, parameters)  # images of one size (images, height, width, channels)
-    annotations = transform.apply_to(annotations, parameters[i])  # boxes, masks, key points of one image
+    annotations = transform.apply_to(annotations, parameters[i])  # boxes, masks, keypoints of one image
 
 Called like a function, a transform accepts the images that torchvision's transforms accept, and returns an
 image of the same type.
@@ -33,7 +33,7 @@ class Transform(Described):
     """Base class of all transforms; derive from it to write your own.
 
     A subclass defines `apply`, `draw` if it is random, `sizes_after` if it changes an image's size, and
-    `apply_to` if images have boxes, masks or key points.
+    `apply_to` if images have boxes, masks or keypoints.
     Making a transform with a parameter outside the documented range raises `OptionError`.
 
     Attributes:

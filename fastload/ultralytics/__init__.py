@@ -1,4 +1,4 @@
-"""Ultralytics (YOLO) trained through fastload: `fastload.ultralytics.patch()` before a training."""
+"""Ultralytics (YOLO) trained through fastload: `fastload.ultralytics.patch()` before a training run."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class PackedImages:
         field = self._fields.get("keypoints")
         if field is None:
             raise OptionError(
-                f"{self._reader.folder}: a training of poses needs the field keypoints, got "
+                f"{self._reader.folder}: training for poses needs the field keypoints, got "
                 f"{', '.join(self._fields)}: pack a dataset with keypoints (kpt_shape in its yaml file)"
             )
         points = np.array(record["keypoints"], np.float32)

@@ -174,6 +174,18 @@ def test_unknown_loader_is_refused_with_the_names():
         choose_sides(photo_sides(), ["nothing like it"])
 
 
+def test_a_loader_is_named_by_whole_words_in_any_case():
+    assert [side.name for side in choose_sides(photo_sides(), ["pil"])] == [
+        "torch DataLoader + torchvision/PIL"
+    ]
+
+
+def test_a_device_that_is_not_there_is_refused():
+    done = run("bench", "gpu-feed", "--device", "cuda:99")
+    assert done.returncode == 2
+    assert "got cuda:99" in done.stderr
+
+
 def test_cold_turns_are_not_warmed_up(tmp_path):
     setting = LoadSetting(10, 1, None, "cold")
     assert shared_job(tmp_path, tmp_path, setting, 5, 1.0)["is_warm"] is False

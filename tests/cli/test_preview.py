@@ -1,4 +1,4 @@
-"""`fastload preview`: sheets of augmented samples, with their boxes, masks and key points."""
+"""`fastload preview`: sheets of augmented samples, with their boxes, masks and keypoints."""
 
 import cv2
 import numpy as np

@@ -1,4 +1,4 @@
-"""Restricted machines for trainings: a slow disk, a small quota, a small /dev/shm."""
+"""Restricted machines for training runs: a slow disk, a small quota, a small /dev/shm."""
 
 import contextlib
 import os

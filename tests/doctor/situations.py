@@ -1,4 +1,4 @@
-"""Constructed trainings whose true cause is known, and the arguments that apply the doctor's fixes."""
+"""Constructed training runs whose true cause is known, and the arguments that apply the doctor's fixes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ TRAIN = Path(__file__).parent / "train.py"
 
 @dataclass(frozen=True)
 class Situation:
-    """A training and the true limit of its speed.
+    """A training run and the true limit of its speed.
 
     Attributes:
         verdict: The true verdict.

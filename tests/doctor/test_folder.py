@@ -1,4 +1,4 @@
-"""Examining data without a training."""
+"""Examining data without a training run."""
 
 import json
 import os

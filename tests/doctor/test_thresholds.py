@@ -12,12 +12,12 @@ from fastload.doctor.findings import DataStorage, Sampled
 from tests.doctor.test_judge import MACHINE, seen, training, trial
 
 
-def verdicts(*trainings):
-    return [diagnose(measured).verdict for measured in trainings]
+def verdicts(*runs):
+    return [diagnose(measured).verdict for measured in runs]
 
 
 def lasting(seconds):
-    """A training of this many seconds in all."""
+    """A training run of this many seconds in all."""
     return training(wait_s=0.009 * seconds, step_s=0.001 * seconds)
 
 
@@ -37,7 +37,7 @@ def on_machine(**changes):
 
 
 def reading(share):
-    """A training that reads for this share of its loading, from a disk that is slow enough to matter."""
+    """A training run that reads for this share of its loading, from a disk that is slow enough to matter."""
     store = DataStorage(3200, 1 << 40, "fuse")
     return training(loading=seen(read=share, decode=1 - share), store=store)
 
@@ -59,8 +59,8 @@ def in_places(*seconds):
     return diagnose(training(step=lines)).evidence
 
 
-def doubts(*trainings):
-    return [diagnose(measured).doubts for measured in trainings]
+def doubts(*runs):
+    return [diagnose(measured).doubts for measured in runs]
 
 
 SITUATIONS = {

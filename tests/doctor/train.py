@@ -206,7 +206,7 @@ class Model(torch.nn.Module):
 
 
 class Journal:
-    """Writes the log of a training."""
+    """Writes the log of a training run."""
 
     def __init__(self, kind, folder):
         self.kind = kind

@@ -22,7 +22,7 @@ def image(number: int) -> np.ndarray:
 
 
 def shares(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels, polygons (objects, 4 corners, 2) and key points of an image, as shares of its sides."""
+    """Labels, polygons (objects, 4 corners, 2) and keypoints of an image, as shares of its sides."""
     rng = np.random.default_rng(100 + number)
     count = int(rng.integers(1, 5)) if number != 5 else 0
     labels = rng.integers(0, 7, count)

@@ -36,7 +36,7 @@ def data(require_installed, tmp_path_factory) -> Path:
 
 
 def training(folder: Path, data: Path, *command: str) -> subprocess.Popen[str]:
-    """A training that has begun in a folder, where its result will be."""
+    """A training run that has begun in a folder, where its result will be."""
     folder.mkdir()
     environment = {
         **os.environ,

@@ -16,7 +16,7 @@ HEIGHT, WIDTH = 96, 128
 
 
 def objects(rng, count):
-    """Random quadrangles, some beyond the edge of the image; their boxes, and key points."""
+    """Random quadrangles, some beyond the edge of the image; their boxes, and keypoints."""
     middles = rng.uniform((0, 0), (WIDTH, HEIGHT), (count, 1, 2))
     angles = np.sort(rng.uniform(0, 2 * np.pi, (count, 4)), axis=1)[..., None]
     offsets = np.concatenate((np.cos(angles), np.sin(angles)), axis=2) * rng.uniform(3, 40, (count, 1, 1))

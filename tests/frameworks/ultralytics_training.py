@@ -76,7 +76,7 @@ def use_a_worker(trainer: Any) -> None:
 
 
 def interrupt(trainer: Any) -> None:
-    """Ends a training as an error would."""
+    """Ends a training run as an error would."""
     trainer.train_loader.close()
     trainer.test_loader.close()
     raise Interrupted

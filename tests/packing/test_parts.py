@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from fastload import DestinationError, OptionError, PackedDataset, PackError, merge, pack
+from fastload import DestinationError, FormatError, OptionError, PackedDataset, PackError, merge, pack
 from tests.commands import run
 from tests.folders import SMALL_SHARDS, class_folders, tree
 
@@ -78,8 +78,9 @@ def test_a_part_of_another_packing_is_refused(tmp_path, sixty_photos):
 
 
 def test_merge_without_parts_says_how_to_pack_them(tmp_path):
-    with pytest.raises(PackError, match="--part"):
+    with pytest.raises(FormatError, match="--part"):
         merge(tmp_path / "photos.fl")
+    assert run("merge", tmp_path / "photos.fl").returncode == 2
 
 
 def test_a_python_dataset_has_no_parts(tmp_path):

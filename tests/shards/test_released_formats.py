@@ -5,7 +5,6 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +13,7 @@ import pytest
 
 import fastload
 from fastload.shards.manifest import FORMAT_VERSION
+from fastload.shards.schema import Field
 from tests.folders import encoded
 
 DATA = Path(__file__).resolve().parent.parent / "data"
@@ -41,6 +41,50 @@ def make(container: str) -> None:
         dest = DATA / f"format{FORMAT_VERSION}-{container}.fl"
         os.chdir(folder)
         fastload.pack("tiny", dest, format=container, encode="jpeg", overwrite=True)
+
+
+FIELDS = (
+    Field.keypoints((2, 3)),
+    Field.corners(),
+    Field("names", "texts", per_object=True),
+    Field("masks", "image", encoding="keep", format="masks"),
+)
+
+
+def image_of(index: int) -> np.ndarray:
+    """Return a grey gradient of 24x32, the brighter the larger the index."""
+    rows, columns = np.mgrid[:24, :32]
+    return np.stack([20 * index + 6 * rows + 2 * columns] * 3, axis=-1).astype(np.uint8)
+
+
+def objects_of(index: int) -> dict[str, object]:
+    """Return one object more than `index`, each with all that FIELDS name."""
+    places = range(index + 1)
+    return {
+        "keypoints": [[[at, 2.5, 2], [0, index, 1]] for at in places],
+        "corners": [[[at, 1], [5, 1.25], [5, 4], [at, 4]] for at in places],
+        "names": [f"bird {at} \N{BIRD}" for at in places],
+        "masks": np.stack([np.eye(24, 32, at, np.uint8) for at in places]),
+    }
+
+
+def make_encoded(encode: str) -> None:
+    """Pack three JPEG files with objects in one encoding."""
+    samples = [{"image": encoded(image_of(index)), **objects_of(index)} for index in range(3)]
+    dest = DATA / f"format{FORMAT_VERSION}-{encode}.fl"
+    fastload.pack(samples, dest, encode=encode, fields=FIELDS, overwrite=True)
+
+
+@pytest.mark.parametrize("encode", ["tiled", "yuv420", "raw"])
+def test_encodings_and_fields_of_version_3_are_read(encode):
+    path = DATA / f"format3-{encode}.fl"
+    dataset = fastload.PackedDataset(path, verify="always")
+    for index in range(3):
+        image, target = dataset[index]
+        assert abs(image.numpy().astype(int).transpose(1, 2, 0) - image_of(index)).mean() < 3
+        for name, value in objects_of(index).items():
+            np.testing.assert_array_equal(target[name], value, name)
+    assert fastload.verify(path, check="pixels").damages == ()
 
 
 @pytest.mark.parametrize("container", ["hdf5", "lmdb"])
@@ -76,5 +120,7 @@ def test_labels_of_version_2_are_read(container):
 
 
 if __name__ == "__main__":
-    for container in sys.argv[1:] or ("hdf5", "lmdb"):
+    for container in ("hdf5", "lmdb"):
         make(container)
+    for encode in ("tiled", "yuv420", "raw"):
+        make_encoded(encode)

@@ -1,4 +1,4 @@
-"""Boxes, key points, polygons and masks move with the pixels, as torchvision v2's do."""
+"""Boxes, keypoints, polygons and masks move with the pixels, as torchvision v2's do."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ SIZE = HEIGHT, WIDTH = 60, 90
 NEAR = 0.5
 
 # Of an expanded rotation, torchvision moves pixels with the middle of the canvas, boxes with its corner, and
-# rounds the canvas up by at most two pixels. Of an elastic one, it rounds key points down to whole pixels.
+# rounds the canvas up by at most two pixels. Of an elastic one, it rounds keypoints down to whole pixels.
 FAR = {"RandomRotation that expands": 1.0}
 FAR_POINTS = {"ElasticTransform": 1.0, **FAR}
 
@@ -130,7 +130,7 @@ def test_annotations_move_as_torchvisions(name):
         boxes, points, mask = map(move, torchvisions(annotations))
         assert moved.size == tuple(mask.shape)  # torchvision rounds the canvas of its boxes otherwise
         np.testing.assert_allclose(moved.boxes, boxes.numpy(), atol=FAR.get(name, NEAR), rtol=0)
-        # torchvision mirrors the indices of pixels, so key points lie a pixel beside the corners of boxes.
+        # torchvision mirrors the indices of pixels, so keypoints lie a pixel beside the corners of boxes.
         shift = (bool(row[0]), 0) if "Horizontal" in name else (0, "Vertical" in name and row[0])
         found = moved.keypoints[..., :2] - np.array(shift, np.float32)
         np.testing.assert_allclose(found, points.numpy(), atol=FAR_POINTS.get(name, NEAR), rtol=0)
@@ -208,7 +208,7 @@ def test_functions_of_images_alone_are_refused_with_a_target():
         T.Compose([T.Lambda(abs)])(np.zeros((*SIZE, 3), np.uint8), {"boxes": [], "labels": []})
 
 
-def test_key_points_change_sides_only_if_told_so():
+def test_keypoints_change_sides_only_if_told_so():
     annotations = sample()
     plain = T.RandomHorizontalFlip(1).apply_to(annotations, [1])
     paired = T.RandomHorizontalFlip(1, flip_idx=[1, 0, 3, 2]).apply_to(annotations, [1])

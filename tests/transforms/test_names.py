@@ -28,7 +28,7 @@ THEIRS = sorted(
 )
 
 
-# They need formats of boxes, key points of their own, or videos.
+# They need formats of boxes, keypoints of their own, or videos.
 MISSING = [
     "ClampKeyPoints",
     "ConvertBoundingBoxFormat",

@@ -71,9 +71,9 @@ def _rank_section(ranks: RankComparison) -> Section:
 
 def _fix_table(diagnosis: Diagnosis) -> Table:
     columns = (
-        ReportColumn("", "number"),
+        ReportColumn(""),
         ReportColumn("what to do"),
-        ReportColumn("gain", "number"),
+        ReportColumn("gain"),
         ReportColumn("why"),
     )
     rows = tuple(

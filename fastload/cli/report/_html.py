@@ -74,7 +74,7 @@ def _table(table: Table) -> Iterator[str]:
                 )
             else:
                 text = escape(cell)
-            yield f'<td class="{column.kind}">{text}</td>'
+            yield f'<td class="{column.kind}" data-column="{escape(column.name)}">{text}</td>'
         yield "</tr>"
     yield "</tbody></table>"
     if table.notes:

@@ -38,7 +38,7 @@ def line_plot(plot: LinePlot) -> Iterator[str]:
         yield svg_text(_LEFT - 8, y_of(tick) + 5, "end", figure(tick))
     for place, (x, text) in enumerate(zip(places, plot.x_values, strict=True)):
         yield svg_text(x, bottom + 20 + _LINE * (place % rows), "middle", text)
-    yield svg_text(0, 16, "start", plot.y_name)
+    yield svg_text(0, 16, "start", f"{plot.y_name}, logarithmic axis")
     yield svg_text(right, height - 6, "end", plot.x_name)
     keys = []
     spread = _spread(plot.series, [y_of(one.values[-1]) for one in plot.series], bottom)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from fastload.bench.load_results import LoadBench, SettingResult, SideResult
+from fastload.bench.load_results import PAGE_CACHE, LoadBench, SettingResult, SideResult
 from fastload.bench.sides import FILES, PIL, SYNTHETIC
 from fastload.cli.report._conditions import conditions_line, warning
 from fastload.cli.report.document import (
@@ -45,7 +45,9 @@ def loading_document(bench: LoadBench) -> Document:
     feeds = bench.device is not None
     title = "How long does the device wait?" if feeds else "How many images a second reach the training loop?"
     plots = tuple(_plots(bench))
-    sections = [Section("Scaling", tables=tuple(map(_plot_table, plots)), plots=plots)] if plots else []
+    # States of the page cache are not numbers: a line between them would mean nothing.
+    drawn = tuple(plot for plot in plots if plot.x_name != PAGE_CACHE)
+    sections = [Section("Scaling", tables=tuple(map(_plot_table, plots)), plots=drawn)] if plots else []
     sections += [
         Section(_setting_title(bench, result), tables=(_table(bench, result),)) for result in bench.settings
     ]

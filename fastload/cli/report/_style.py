@@ -36,6 +36,14 @@ td.text { min-width: 8rem; }
 th.number { white-space: normal; }
 .bars { width: 30%; min-width: 7rem; }
 .bars div { height: 10px; margin-top: .35rem; border-radius: 2px; background: var(--tone, var(--other)); }
+/* On a narrow screen, the cells of a table of texts stand below each other. */
+@media (max-width: 40em) {
+  table:not(:has(.number, .bars)) :is(tbody, tr, td) { display: block; }
+  table:not(:has(.number, .bars)) :is(thead, td:empty) { display: none; }
+  table:not(:has(.number, .bars)) td:not(:first-child) { border-top: 0; }
+  table:not(:has(.number, .bars)) td:not(:first-child, [data-column=""])::before {
+    content: attr(data-column) ": "; color: var(--soft); }
+}
 tr.reference td:first-child, tr.own td:first-child { font-weight: 600; }
 .reference { --tone: var(--reference); }
 .contender { --tone: var(--contender); }

@@ -59,7 +59,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class LinePlot:
-    """A line for each series, with a value at each of `x_values`; left out of plain text."""
+    """A line for each series, with a value at each of the numbers `x_values`; left out of plain text."""
 
     title: str
     x_name: str

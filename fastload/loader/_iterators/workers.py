@@ -75,7 +75,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
                 raise
             raise AccessError(
                 f"num_workers={options.num_workers} needs more open files than this process may have "
-                f"({os.strerror(error.errno)}): raise the limit ('ulimit -n 4096'), or use fewer workers"
+                f"({os.strerror(error.errno)}): raise the limit ('ulimit -n 65536'), or use fewer workers"
             ) from error
         finally:
             if arena is not None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fastload.loader._transport.memory import Arena
 
-# Slots per section, more than a training holds at once; further tensors are sent in torch's own way.
+# Slots per section, more than a training run holds at once; further tensors are sent in torch's own way.
 _FLAG_BYTES = 65_536
 _FREE, _TAKEN = b"\0", 1
 

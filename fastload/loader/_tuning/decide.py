@@ -27,8 +27,8 @@ _EARLY_GAIN = 0.2
 # Otherwise, the medians of this many windows of each candidate decide: one window in ten is off by 10 %.
 _ROUNDS = 3
 
-# Trials may cost this share of a training, which is assumed to last ten epochs or, later, twice as long as so
-# far.
+# Trials may cost this share of a training run, which is assumed at first to last ten epochs, later twice as
+# long as it has run.
 _BUDGET_SHARE = 0.015
 _EPOCHS_AHEAD = 10
 
