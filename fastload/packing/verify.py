@@ -251,7 +251,8 @@ def _contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | 
     if len({*counts.values()}) > 1:
         got = ", ".join(f"{count} in {name}" for name, count in counts.items())
         return f"its fields must have one row for each object, got {got}"
-    labels = record["labels"] if counts.get("labels") else np.zeros(0)
+    # Labels of a dataset without names of classes may be any numbers.
+    labels = record["labels"] if manifest.classes and counts.get("labels") else np.zeros(0)
     if ((labels < 0) | (labels >= len(manifest.classes))).any():
         return f"its labels must be from 0 to {len(manifest.classes) - 1}, got {labels.tolist()}"
     for field in manifest.fields:

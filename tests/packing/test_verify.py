@@ -276,6 +276,22 @@ def test_a_second_image_is_decoded_too(tmp_path):
     assert "mask cannot be decoded" in damage.message
 
 
+class Objects:
+    """Images with an object each, whose labels have no names."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return {"image": photo(8, 9), "boxes": [[0, 1, 2, 3]], "labels": [7]}
+
+
+def test_labels_without_names_of_classes_may_be_any_numbers(tmp_path):
+    fields = [fastload.Field.boxes("xyxy"), fastload.Field.labels()]
+    fastload.pack(Objects(), tmp_path / "out.fl", fields=fields, workers=1)
+    assert not verify(tmp_path / "out.fl").damages
+
+
 def test_a_check_of_another_kind_is_an_option_error(packed):
     with pytest.raises(fastload.OptionError, match="checksums, pixels"):
         verify(packed, check="everything")
