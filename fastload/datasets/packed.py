@@ -174,7 +174,7 @@ class PackedDataset(ImageDataset):
         return self._records.read(int(self.positions_of([operator.index(index)])[0]))
 
     def read_ahead(self, position: Callable[[], int], in_flight: int) -> ReadingAhead | None:
-        """Return what fetches a remote dataset's shards in an epoch's order; called by fastload's DataLoader.
+        """Return the prefetcher of a remote dataset's shards in an epoch's order; for fastload's DataLoader.
 
         Args:
             position: Returns the number of batches that have been handed out.

@@ -42,10 +42,10 @@ class ReplacedLoader:
 
     Attributes:
         place: The file and line, `train.py:31`.
-        is_direct: Whether that line itself creates the loader, instead of a library that it calls.
+        is_direct: True if that line itself creates the loader, instead of a library that it calls.
         given: The class name of the script's dataset.
         samples: The number of its samples; None if it has no length.
-        changes: How each step of its transform is done; "" without PIL.
+        changes: The way in which each step of its transform is carried out; "" without PIL.
         clock: The times of the latest epoch; None before the first.
         sample_s: CPU seconds for a sample of the script's dataset, and compiled; None if unknown.
     """
@@ -77,7 +77,7 @@ def loaders_replaced(
     Args:
         cache: Set on datasets that are not in memory, unless the script sets one itself.
         say: Called once with each reason why a cache cannot be used; the script runs without it.
-        is_tuned: Whether the number of workers is decided if the script leaves it unset; otherwise it is 0,
+        is_tuned: True if the number of workers is decided if the script leaves it unset; otherwise it is 0,
             as in torch, and random numbers are drawn as without fastload.
     """
     replaced: list[ReplacedLoader] = []

@@ -79,7 +79,7 @@ class CocoReader(AnnotationReader):
         return values, ()
 
     def _rest_of(self, annotation: Annotation) -> str:
-        """Return what no field holds, as JSON, with the names of the members that the fields add."""
+        """Return the members that no field holds, as JSON, with the names of those that the fields add."""
         stored = ["image_id", *(["caption"] if self.has_captions else ["bbox", "category_id"])]
         if not self.has_captions:
             stored += ["area", "iscrowd"] + ["segmentation"] * self.has_polygons

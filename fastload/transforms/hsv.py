@@ -34,7 +34,7 @@ class HsvChange:
 
     Attributes:
         tables: The new levels, (3, 256), uint8.
-        shift: What is added to hues, modulo 180, from -76 to 76; None if a lookup is needed.
+        shift: The number added to hues, modulo 180, from -76 to 76; None if a lookup is needed.
         factors: Those of saturation and value; None if a lookup is needed.
     """
 

@@ -60,7 +60,7 @@ def _not_kept(places: NDArray[np.int64]) -> Any:
 
 
 def disk_replacements() -> list[tuple[Any, str, Any]]:
-    """Return what replaces functions and methods: (owner, name, function)."""
+    """Return the replacements of functions and methods: (owner, name, function)."""
     return [(BaseDataset, "check_cache_disk", _check_cache_disk), (base, "imread", _read)]
 
 

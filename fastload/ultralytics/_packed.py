@@ -47,7 +47,7 @@ Floats = NDArray[np.float32]
 
 
 def packed_replacements() -> list[tuple[Any, str, Any]]:
-    """Return what replaces functions and methods: (owner, name, function)."""
+    """Return the replacements of functions and methods: (owner, name, function)."""
     return [
         *((module, "check_det_dataset", _check) for module in (utils, trainer, validator)),
         (base.BaseDataset, "get_img_files", _files),

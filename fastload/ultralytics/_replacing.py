@@ -26,7 +26,7 @@ from fastload.ultralytics._stored import cache_replacements
 _plain_init = InfiniteDataLoader.__init__
 _plain_ddp_file = dist.generate_ddp_file
 
-# What stands before Ultralytics' own program of a rank.
+# Prefix of Ultralytics' own program of a rank.
 _RANK = """if __name__ == "__main__":
     import sys
     sys.path = {path!r}
@@ -36,7 +36,7 @@ _RANK = """if __name__ == "__main__":
 
 
 def replacements(rank_programs: list[str]) -> list[tuple[Any, str, Any]]:
-    """Return what replaces attributes: (owner, name, value).
+    """Return the replacements of attributes: (owner, name, value).
 
     Args:
         rank_programs: Gets the files with the programs of ranks that Ultralytics starts.

@@ -42,7 +42,7 @@ _here = _Situation()
 
 
 def sample_replacements() -> list[tuple[Any, str, Any]]:
-    """Return what replaces methods of datasets and transforms: (class, name, function)."""
+    """Return the replacements of methods of datasets and transforms: (class, name, function)."""
     return [
         (base.BaseDataset, "__getitem__", _item),
         (base.BaseDataset, "get_image_and_label", _image_and_label),

@@ -50,7 +50,7 @@ def unknown_steps(transform: Any) -> list[str]:
 
 
 def replacements(ends_in_batch: Callable[[], bool]) -> list[tuple[Any, str, Any]]:
-    """Return what replaces methods: (class, name, function).
+    """Return the replacements of methods: (class, name, function).
 
     Args:
         ends_in_batch: Returns True where a batch is made of the samples: then a picture is left to that.

@@ -110,7 +110,7 @@ class StoredSizes:
 
 
 def cache_replacements() -> list[tuple[Any, str, Any]]:
-    """Return what replaces methods of datasets: (class, name, function)."""
+    """Return the replacements of methods of datasets: (class, name, function)."""
     return [(BaseDataset, "cache_images", _cache_images), (BaseDataset, "check_cache_ram", _check_cache_ram)]
 
 

@@ -25,7 +25,7 @@ class KnownSteps:
     """Steps that are all known; see `known_first`.
 
     Attributes:
-        makes_tensors: Whether finished images are tensors.
+        makes_tensors: True if finished images are tensors.
         rescale: The arithmetic on levels.
         grey_channels: The number of channels of a grey image after Normalize.
         wrap: Gives a finished tensor the class that torchvision's conversions would.

@@ -45,7 +45,7 @@ class Step(NamedTuple):
     Attributes:
         theirs: The original transform.
         name: The name of the torchvision transform that it is or equals; else "".
-        kind: How it is done.
+        kind: The way in which it is carried out.
         call: Applies it to a LazyImage; for `unknown`, to the result of the previous step.
         rescaling: For `rescale`, the same transform of fastload.
     """

@@ -33,7 +33,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
     """Loads batches in worker processes, and receives them through slots.
 
     Attributes:
-        draws_each_epoch: Whether persistent workers draw a seed for each epoch, not only for the first.
+        draws_each_epoch: True if persistent workers draw a seed for each epoch, not only for the first.
         patience_s: Seconds without a batch after which workers are taken to be stuck; None: never.
     """
 
