@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.images.arrays import Size
 from fastload.images.rle import decode_counts, mask_of_counts, outlines
 from fastload.shards.schema import Field
-from fastload.sources._annotated import AnnotationReader, ImageValues, Size, require_size
+from fastload.sources._annotated import AnnotationReader, ImageValues, require_size
 from fastload.sources._malformed import explaining, finite_numbers, is_text, malformed
 
 _LEAST_POLYGON = 6

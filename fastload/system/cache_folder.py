@@ -37,7 +37,7 @@ _FREE_SHARE = 0.1
 
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
-State = Literal["complete", "filling", "unfinished"]
+CacheState = Literal["complete", "filling", "unfinished"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class CacheEntry:
     size_bytes: int
     reserved_bytes: int
     used_s: float
-    state: State
+    state: CacheState
     stopped: str
 
 
@@ -153,7 +153,7 @@ class CacheFolder:
             os.close(lock)
             is_locked = False
         size_bytes = self.size_bytes(name)
-        state: State = "complete" if is_complete else "filling" if is_locked else "unfinished"
+        state: CacheState = "complete" if is_complete else "filling" if is_locked else "unfinished"
         samples = int(found.get("samples", 0))
         return CacheEntry(
             name=name,

@@ -13,14 +13,15 @@ from typing import Literal
 import numpy as np
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels, Size
 from fastload.transforms import options
 from fastload.transforms._layouts import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
 from fastload.transforms._moved_objects import masks_placed, on_canvas, through_matrix
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneTransform
-from fastload.transforms.sheets import GREY, UNLABELLED, Placement, Sheet, Size
-from fastload.transforms.transform import Parameters, Pixels, Row
+from fastload.transforms.sheets import GREY, UNLABELLED, Placement, Sheet
+from fastload.transforms.transform import Parameters, Row
 
 
 class Mosaic(SceneTransform):

@@ -12,9 +12,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.images.arrays import Size
 from fastload.images.opencv import cv2
 from fastload.transforms.annotations import Annotations, Floats, Mask, MoveMask, joined
-from fastload.transforms.sheets import UNLABELLED, Matrix, Placement, Sheet, Size, warped
+from fastload.transforms.sheets import UNLABELLED, Matrix, Placement, Sheet, warped
 
 # The points of a polygon that is cut off at an edge: as many as Ultralytics gives to every polygon.
 _POINTS = 1000

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
-from fastload.transforms._pixels import Pixels
 
 # Beginnings that are tried, of which the first that will do is taken: 17 pixels on average. Of Ultralytics'
 # default matrices, 1.4 % find none (with 96, 4.8 %).

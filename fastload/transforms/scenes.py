@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels, Size
 from fastload.images.region import Box
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.hsv import shift_hsv
 from fastload.transforms.options import require
-from fastload.transforms.sheets import Sheet, Size, render
-from fastload.transforms.transform import Parameters, Pixels, Row, Transform
+from fastload.transforms.sheets import Sheet, render
+from fastload.transforms.transform import Parameters, Row, Transform
 
 Indices = NDArray[np.int64]
 

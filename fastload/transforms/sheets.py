@@ -22,14 +22,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.images.arrays import Pixels, Size
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.system.buffers import reusable_array
-from fastload.transforms._pixels import Pixels
 from fastload.transforms._stretching import Stretch, is_mostly_empty, stretch, stretched
 
 Matrix = NDArray[np.floating]  # (3, 3)
-Size = tuple[int, int]  # height, width
 Rectangle = tuple[int, int, int, int]  # x1, y1, x2, y2
 Region = Callable[[int, Box, Size], Pixels]  # of an image, by number: a box, which will be resized to a size
 

@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.images.arrays import Pixels, Size
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.system.buffers import reusable_array
 from fastload.transforms.hsv import BAND_PIXELS, HsvChange
-from fastload.transforms.sheets import GREY, Sheet, Size, render
-
-Pixels = NDArray[np.uint8]
+from fastload.transforms.sheets import GREY, Sheet, render
 
 
 class PixelSource(Protocol):
