@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.datasets.batch import BatchSource
+from fastload.datasets.cache._cached_samples import exif_orientation
 from fastload.datasets.cache._records import CachedRecord, CachedRecords
-from fastload.datasets.cache._samples import exif_orientation
 from fastload.datasets.cache.files import CachedFiles
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.datasets._batch_source import RecordImages, StoredImages, StoredImagesAt
+from fastload.datasets.cache._cached_samples import ReadCounts
 from fastload.datasets.cache._choose import CacheReport, Form
-from fastload.datasets.cache._filling import start_filling, why_ended
-from fastload.datasets.cache._samples import ReadCounts
+from fastload.datasets.cache._filler import start_filling, why_ended
 from fastload.datasets.cache.options import Cache
 from fastload.errors import AccessError, DamageError, DecodeError, FormatError, OptionError
 from fastload.images.arrays import Pixels
@@ -42,7 +42,7 @@ _VERSION = 1
 _CHECK_INTERVAL_S = 1.0
 
 # In the process that packs.
-_FILLING_MODULE = "fastload.packing._filling"
+_FILLING_MODULE = "fastload.packing._cache_filling"
 
 _PER_PROCESS = ("_source", "_process", "_reader", "_is_stored", "_counts", "_is_given_up")
 

@@ -12,15 +12,15 @@ from ultralytics.data.build import InfiniteDataLoader
 from ultralytics.utils import dist
 
 from fastload.loader.dataloader import DataLoader
-from fastload.ultralytics._disk import disk_replacements
-from fastload.ultralytics._packed import packed_replacements
-from fastload.ultralytics._samples import (
+from fastload.ultralytics._deferred_samples import (
     Batches,
     BatchesInWorker,
     is_plain_collation,
     sample_replacements,
-    why_plain,
+    unsupported_reason,
 )
+from fastload.ultralytics._disk import disk_replacements
+from fastload.ultralytics._packed import packed_replacements
 from fastload.ultralytics._stored import cache_replacements
 
 _plain_init = InfiniteDataLoader.__init__
@@ -66,7 +66,7 @@ def _init(self: Any, *args: Any, **options: Any) -> None:
     if is_plain_collation(options.get("collate_fn")):
         dataset = options.get("dataset")
         # Asked here, so that the reason is logged once and not by each worker.
-        reason = why_plain(dataset) if isinstance(dataset, BaseDataset) else ""
+        reason = unsupported_reason(dataset) if isinstance(dataset, BaseDataset) else ""
         options["collate_fn"] = Batches(reason)
         options["worker_init_fn"] = BatchesInWorker(options.get("worker_init_fn"))
         options["compile"] = False

@@ -26,8 +26,8 @@ from fastload.images.encodings import Yuv420
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.system.units import format_size
+from fastload.ultralytics._deferred_images import DeferredImage
 from fastload.ultralytics._packed import packed_of
-from fastload.ultralytics._pictures import Picture
 
 _PLANES = Yuv420()
 
@@ -50,7 +50,7 @@ class ImagesInMemory:
 
     def __getitem__(self, index: int) -> Pixels | None:
         found = self.image(index)
-        return None if found is None else Picture.of(found[0]).pixels()
+        return None if found is None else DeferredImage.of(found[0]).pixels()
 
     @property
     def used_bytes(self) -> int:

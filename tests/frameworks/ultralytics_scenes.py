@@ -1,4 +1,4 @@
-"""Pictures that Ultralytics' own transforms make, with the parameters that they drew.
+"""Images that Ultralytics' own transforms make, with the parameters that they drew.
 
     python -m tests.frameworks.ultralytics_scenes RESULT
 
