@@ -8,7 +8,7 @@ A cache NAME, which ends with twelve hexadecimal digits, has in this folder
                        is that of the last use
 
 Nothing else in the folder is read, changed or removed. The locks are those of flock(2), which the kernel
-drops with their process.
+drops with their process; filelock has shared ones only as transactions of a SQLite database.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ class CacheEntry:
 
 
 def user_cache_folder() -> str:
-    """Return the folder in which this user's programs keep caches: XDG_CACHE_HOME or the system's default."""
+    """Return the folder in which this user's programs keep caches: XDG_CACHE_HOME or the system's default.
+
+    Not platformdirs, which would be a dependency for this folder alone.
+    """
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):  # the specification ignores relative ones
         return named
@@ -207,7 +210,7 @@ class CacheFolder:
             (self.path / f"{name}.{suffix}").unlink(missing_ok=True)
 
     def room_for(self, name: str, most_bytes: int | None) -> int:
-        """Return how many bytes a cache may take in all: what the bound and the disk leave, in bytes."""
+        """Return the bytes that a cache may take in all, within the bound and the free space of the disk."""
         own = reserved = to_come = 0
         for each in self._names():
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile

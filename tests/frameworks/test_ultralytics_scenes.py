@@ -67,7 +67,7 @@ class Samples:
 
 @pytest.fixture(scope="module")
 def theirs(require_installed, run_programs, tmp_path_factory) -> dict[str, np.ndarray]:
-    """Returns what the program wrote."""
+    """Return the arrays that the program wrote."""
     for package in ("torchvision", "ultralytics"):
         require_installed(package)
     result = Path(tmp_path_factory.mktemp("scenes"), "theirs.npz")

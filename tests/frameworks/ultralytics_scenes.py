@@ -29,7 +29,7 @@ SEEDS = 4
 
 
 class Dataset:
-    """What its transforms ask of a dataset."""
+    """The members of a dataset that its transforms use."""
 
     cache = "ram"
 

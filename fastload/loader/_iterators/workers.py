@@ -29,7 +29,7 @@ from fastload.loader._transport.worker_stats import load_times
 from fastload.loader.clock import LoadTimes, StepClock
 
 
-class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
+class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
     """Loads batches in worker processes, and receives them through slots.
 
     Attributes:
@@ -81,7 +81,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
         self._dataset = view.dataset
         # For later epochs, if this iterator is persistent: none of their batches has been handed out.
         self._index_sampler = torch_view.order
-        self._profile_name = _torch.profile_name(_torch.MultiProcessIterator)
+        self._profile_name = _torch.profile_name(_torch.MultiProcessBase)
         self._replay(view.is_iterable, super()._next_data)
         self._is_ordered = self._in_order and not view.is_iterable
         self._copies: CopiesAhead | None = None

@@ -119,7 +119,8 @@ class TestProcess:
         assert process.returncode == 0
 
     def test_its_priority_is_low(self):
-        code = "import os; from fastload.packing import _cache_filling as f; f._lower_priority(); print(os.nice(0))"
+        code = "import os; from fastload.packing import _cache_filling; _cache_filling._lower_priority(); "
+        code += "print(os.nice(0))"
         done = run_python("-c", code, cwd=ROOT)
         assert int(done.stdout) > os.nice(0)
 
