@@ -3,9 +3,9 @@
     images ──place──▶ canvas ──matrix──▶ output         canvas = Canvas(size, placements, matrix, output)
                                                         render(canvas, region)
 
-`render` makes only the part of the canvas that the output shows, of regions of the images. A matrix that
+`render` makes only the visible part of the canvas, of regions of the images. A matrix that
 does not rotate is carried out by a resize; see `_axis_resize`. One warp for each image straight into the
-output was slower than one canvas of what is seen (1.8 ms against 1.7 ms), and leaves seams. A region is
+output was slower than one canvas of the visible part (1.8 ms against 1.7 ms), and leaves seams. A region is
 resized with its neighbours, until it begins and ends where the whole image would be sampled, within
 `_MOST_SHIFT`.
 
@@ -87,7 +87,7 @@ class Canvas:
 
     @classmethod
     def of(cls, size: Size) -> Canvas:
-        """Return an image as it is."""
+        """Return the canvas of one image as it is."""
         return cls(size, (Placement(0, size, size),), None, size)
 
     @property

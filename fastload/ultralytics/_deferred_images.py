@@ -82,7 +82,7 @@ class DeferredImage:
 
     @classmethod
     def of(cls, source: PixelSource) -> DeferredImage:
-        """Return an image as it is."""
+        """Return the deferred image of one source as it is."""
         return cls(Canvas.of(source.size), (source,))
 
     @property
