@@ -81,7 +81,7 @@ def loaders_replaced(
             as in torch, and random numbers are drawn as without fastload.
     """
     replaced: list[ReplacedLoader] = []
-    said: set[str] = set()
+    warned: set[str] = set()
     # Weakly, because the script may drop a dataset.
     loaded: list[tuple[weakref.ref[Any], ReplacedLoader]] = []
     plain_init, plain_begin = DataLoader.__init__, DataLoader._begin
@@ -99,8 +99,8 @@ def loaders_replaced(
             if cache is not None:
                 _use_cache(self.dataset, cache, is_compiled=self.dataset is not dataset)
         except OptionError as error:
-            if str(error) not in said:
-                said.add(str(error))
+            if str(error) not in warned:
+                warned.add(str(error))
                 say(str(error))
         if is_scripts:
             return
