@@ -28,7 +28,7 @@ class TunedIterator(SwitchingIterator):
         self._has_begun = False
         # Batches handed out before the candidate began, and when time was last recorded.
         self._candidate_first = self._accounted = 0
-        # True if the next batch is checked for changes to the dataset; the dataset's state after that batch.
+        # Whether the next batch is checked for changes to the dataset; the dataset's state after that batch.
         self._is_checking = False
         self._handed_state: DatasetState | None = None
         super().__init__(view, start)
