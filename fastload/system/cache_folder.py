@@ -8,7 +8,7 @@ A cache NAME, which ends with twelve hexadecimal digits, has in this folder
                        is that of the last use
 
 Nothing else in the folder is read, changed or removed. The locks are those of flock(2), which the kernel
-drops with their process; filelock has shared ones only as transactions of a SQLite database.
+drops with their process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, Literal
 from fastload.errors import OptionError
 
 if sys.platform != "win32":
-    import fcntl
+    import fcntl  # filelock has shared locks only as transactions of a SQLite database
 
 _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 
