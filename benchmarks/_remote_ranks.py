@@ -29,8 +29,8 @@ class RemoteEpoch:
             slowest rank.
         waited_s: Waiting for batches after the first one, of the slowest rank.
         cpu_s: CPU time of all processes, without the server's.
-        fetched_bytes: What the server sent.
-        cache_bytes: What was in the cache folder at the end.
+        fetched_bytes: The bytes that the server sent.
+        cache_bytes: The size of the cache folder at the end.
     """
 
     samples: int

@@ -1,4 +1,4 @@
-"""What all tests share: tools that may be missing, torchvision beside CPU-only torch, profiles."""
+"""Fixtures of all tests: tools that may be missing, torchvision beside CPU-only torch, profiles."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""What needs a GPU is said to be untried until a run on one is recorded, and no longer."""
+"""Features that need a GPU are said to be untried until a run on one is recorded, and no longer."""
 
 import json
 import re

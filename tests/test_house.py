@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -88,9 +89,12 @@ OUR_CODE = [
     for folder in ("fastload", "tests", "benchmarks")
     for path in sorted((ROOT.parent / folder).rglob("*.py"))
 ]
-# Docstrings name the thing or say what it does, rather than ask about it.
+# Docstrings and the lines of attributes name the thing or say what it does, rather than ask about it.
+ODD_BEGINNINGS = re.compile(r"(What|Whether|That|Which|Who|How|As|Where|Says)\b|(Return|Yield)s? what\b")
+ODD_ATTRIBUTES = re.compile(r"\s*(\w+:|#:) (What|Whether|That|Which|Who|How)\b")
 
-ODD_BEGINNINGS = re.compile(r"(What|Whether|That|Which|Who|How|As|Where|Says)\b")
+# Names of types: CapWords, unlike constants and type variables.
+TYPE_NAME = re.compile(r"[A-Z]\w*[a-z]\w*")
 
 
 def test_the_architecture_is_one_line_of_folders():
@@ -112,13 +116,35 @@ def test_docstrings_begin_with_a_noun_or_a_verb():
     assert not [place for place, node in documented if ODD_BEGINNINGS.match(ast.get_docstring(node) or "")]
 
 
-def test_a_class_name_has_one_meaning():
-    """A private class is its module's own; any other name stands for one class in the whole package."""
+def test_descriptions_of_attributes_begin_with_a_noun_or_a_verb():
+    found = []
+    for path in OUR_CODE:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        found += [f"{path}:{at}" for at, line in enumerate(lines, 1) if ODD_ATTRIBUTES.match(line)]
+    assert not found
+
+
+def types_defined(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield the names of a module's classes and type aliases, also of those for type checkers alone."""
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (
+                each.id for each in targets if isinstance(each, ast.Name) and TYPE_NAME.fullmatch(each.id)
+            )
+        elif isinstance(node, ast.If):
+            yield from types_defined(node.body)
+
+
+def test_the_name_of_a_type_has_one_meaning():
+    """A private class is its module's own; any other name is one class or alias in the whole package."""
     found = collections.defaultdict(list)
     for module in MODULES:
-        for node in parsed(module).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].append(named(module))
+        for name in set(types_defined(parsed(module).body)):
+            if not name.startswith("_"):
+                found[name].append(named(module))
     assert not {name: modules for name, modules in found.items() if len(modules) > 1}
 
 

@@ -30,7 +30,7 @@ _MOST_DISTINCT, _CLASSES = 400, 100
 # A turn ends within a long epoch after this many of its least durations.
 _LONGEST_TURN = 10
 
-Progress = Callable[[str, int, int], None]
+OnProgress = Callable[[str, int, int], None]
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class SideComparison:
     missing: list[MissingSide] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
 
-    def run(self, progress: Progress) -> None:
+    def run(self, progress: OnProgress) -> None:
         """Start every loader that can run here, and let them take turns.
 
         One that fails is listed with its message, in whichever turn it does.
@@ -136,7 +136,7 @@ def compare_loading(
     device: str | None = None,
     peers: Path = CHECKOUT / ".peers",
     workdir: str | None = None,
-    progress: Progress = lambda stage, done, total: None,
+    progress: OnProgress = lambda stage, done, total: None,
 ) -> LoadBench:
     """Measure loaders in each setting.
 

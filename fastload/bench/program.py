@@ -77,8 +77,8 @@ class Program:
             code = self._process.wait()
             self._errors.seek(0)
             lines = self._errors.read().decode(errors="replace").split("\n")
-            said = next((text.strip() for text in reversed(lines) if text.strip()), "it wrote nothing")
-            raise LoaderFailedError(f"ended with {code}: {said[:500]}")
+            last_line = next((text.strip() for text in reversed(lines) if text.strip()), "it wrote nothing")
+            raise LoaderFailedError(f"ended with {code}: {last_line[:500]}")
         return json.loads(line)
 
     def tree(self) -> list[psutil.Process]:

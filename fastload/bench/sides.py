@@ -46,7 +46,7 @@ class Side:
 
     Attributes:
         name: Its row.
-        environment: That of a peer; empty for this one.
+        environment: The folder of a peer's environment; "" for the running Python.
         program: It serves the protocol of loaders/epochs.py.
         job: The part of its instructions that differs from other sides.
         in_smoke: Include it in a run that only checks that everything works.
@@ -66,7 +66,7 @@ class Side:
         return peers.absolute() / self.environment / "bin" / "python"
 
     def lacks(self, peers: Path) -> str | None:
-        """Return what it needs and does not have here, or None."""
+        """Return a message about a missing requirement; None if all are met."""
         if self.environment and not PEERS.exists():
             return "needs a checkout of fastload, and 'make peers' there"
         if not self.python(peers).exists():

@@ -1,4 +1,4 @@
-"""Options of `fastload bench …` that say where the result goes, and its way there."""
+"""Output of `fastload bench …`, and the options for it: a page, tables, JSON."""
 
 from __future__ import annotations
 

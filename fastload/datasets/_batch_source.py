@@ -10,11 +10,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.batch import BatchSource, Pixels
+from fastload.datasets.batch import BatchSource
+from fastload.datasets.cache._cached_samples import exif_orientation
 from fastload.datasets.cache._records import CachedRecord, CachedRecords
-from fastload.datasets.cache._samples import exif_orientation
 from fastload.datasets.cache.files import CachedFiles
 from fastload.errors import DecodeError
+from fastload.images.arrays import Pixels
 from fastload.images.decode import decode, is_reducible
 from fastload.images.encodings import Encoding, Raw, Yuv420
 from fastload.images.header import parsed_header
@@ -39,6 +40,10 @@ class StoredImages(BatchSource):
     @abstractmethod
     def orientations(self) -> list[int]:
         """Return the EXIF orientation of each image, 1 if it has none."""
+
+
+StoredImagesAt = Callable[[NDArray[np.int64]], StoredImages]
+"""Returns the images at some positions."""
 
 
 class RecordImages(StoredImages):

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms.annotations import Annotations
 
-Picture = NDArray[np.uint8]  # (height, width, 3), RGB, contiguous
 Colour = tuple[int, int, int]
 
 _FONT, _FONT_SCALE, _MOST_LETTERS = cv2.FONT_HERSHEY_SIMPLEX, 0.38, 20
@@ -22,7 +22,7 @@ _OPACITY = 0.4
 _HUE_STEP = 0.618034
 
 
-def draw_objects(picture: Picture, target: Mapping[str, Any], size: tuple[int, int], names: Any) -> None:
+def draw_objects(picture: Pixels, target: Mapping[str, Any], size: tuple[int, int], names: Any) -> None:
     """Draw the objects and mask of a dict like PackedDataset's onto a picture, in place.
 
     `size` is the (height, width) of the image to which the coordinates belong, `names` are those of classes.
@@ -55,7 +55,7 @@ def colour_of(label: int) -> Colour:
     return int(red * 255), int(green * 255), int(blue * 255)
 
 
-def write_text(picture: Picture, text: str, left: int, baseline: int, colour: Colour) -> None:
+def write_text(picture: Pixels, text: str, left: int, baseline: int, colour: Colour) -> None:
     """Write one line of text; OpenCV's fonts have only ASCII."""
     printable = text.encode("ascii", "replace").decode()
     cv2.putText(picture, printable, (left, baseline), _FONT, _FONT_SCALE, colour, 1, cv2.LINE_AA)
@@ -72,14 +72,14 @@ def fill_rings(mask: NDArray[np.uint8], rings: Sequence[NDArray[np.float32]]) ->
     return points
 
 
-def _draw_rings(picture: Picture, rings: Sequence[NDArray[np.float32]], colour: Colour) -> None:
+def _draw_rings(picture: Pixels, rings: Sequence[NDArray[np.float32]], colour: Colour) -> None:
     inside = np.zeros(picture.shape[:2], np.uint8)
     if points := fill_rings(inside, rings):
         _blend(picture, inside > 0, np.broadcast_to(np.array(colour, np.uint8), picture.shape))
         cv2.polylines(picture, points, True, colour, 1, cv2.LINE_AA, _BITS)
 
 
-def _draw_tag(picture: Picture, name: str, left: int, top: int, colour: Colour) -> None:
+def _draw_tag(picture: Pixels, name: str, left: int, top: int, colour: Colour) -> None:
     """Write a class name on its colour above the box's corner, or within the box where there is no room."""
     name = name[:_MOST_LETTERS]
     (width, height), _ = cv2.getTextSize(name, _FONT, _FONT_SCALE, 1)
@@ -92,7 +92,7 @@ def _draw_tag(picture: Picture, name: str, left: int, top: int, colour: Colour) 
     write_text(picture, name, left + 2, top + height + 2, (0, 0, 0) if is_light else (255, 255, 255))
 
 
-def _blend(picture: Picture, where: NDArray[np.bool_], colours: Picture) -> None:
+def _blend(picture: Pixels, where: NDArray[np.bool_], colours: Pixels) -> None:
     mixed = picture[where] * (1 - _OPACITY) + colours[where] * _OPACITY
     picture[where] = mixed.astype(np.uint8)
 

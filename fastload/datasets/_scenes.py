@@ -6,18 +6,16 @@ from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fastload.datasets.batch import BatchSource, Pixels
+from fastload.datasets.batch import BatchSource
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels, Size
 from fastload.images.region import Box
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, draws_for
 from fastload.transforms.pipeline import Drawn, Pipeline
-from fastload.transforms.scenes import Scene, SceneSteps
+from fastload.transforms.scenes import Indices, Scene, SceneSteps
 
-Indices = NDArray[np.int64]
-Size = tuple[int, int]
 Opened = Callable[[Indices], tuple[BatchSource, "list[Annotations] | None"]]
 
 # Images that a batch uses this often are decoded whole, and once.

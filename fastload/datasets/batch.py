@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.images.resize import Resampling, resize, resize_into
@@ -25,8 +25,6 @@ from fastload.transforms.flipping import flip_batch
 from fastload.transforms.geometry import Geometry, Sizes, View
 from fastload.transforms.pipeline import Drawn, Pipeline
 from fastload.transforms.windows import Gathered, windows_into
-
-Pixels = NDArray[np.uint8]
 
 
 class Regions(ABC):

@@ -16,19 +16,18 @@ import sys
 import time
 import warnings
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import RecordImages, StoredImages
-from fastload.datasets.batch import Pixels
+from fastload.datasets._batch_source import RecordImages, StoredImages, StoredImagesAt
+from fastload.datasets.cache._cached_samples import ReadCounts
 from fastload.datasets.cache._choose import CacheReport, Form
-from fastload.datasets.cache._filling import start_filling, why_ended
-from fastload.datasets.cache._samples import ReadCounts
+from fastload.datasets.cache._filler import start_filling, why_ended
 from fastload.datasets.cache.options import Cache
 from fastload.errors import AccessError, DamageError, DecodeError, FormatError, OptionError
+from fastload.images.arrays import Pixels
 from fastload.images.encodings import Encoding, Keep, encoding_named
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
@@ -43,14 +42,12 @@ _VERSION = 1
 _CHECK_INTERVAL_S = 1.0
 
 # In the process that packs.
-_FILLING_MODULE = "fastload.packing._filling"
+_FILLING_MODULE = "fastload.packing._cache_filling"
 
 _PER_PROCESS = ("_source", "_process", "_reader", "_is_stored", "_counts", "_is_given_up")
 
 # The caches of this process: two datasets of the same files share one.
 _opened: weakref.WeakValueDictionary[str, DiskCache] = weakref.WeakValueDictionary()
-
-Files = Callable[[NDArray[np.int64]], StoredImages]
 
 
 def open_disk_cache(source: CacheableFiles, cache: Cache, form: Form | None) -> DiskCache:
@@ -132,7 +129,9 @@ class DiskCache:
         elif self._source is not None and os.getpid() == self._owner:
             self._fill(self._source)
 
-    def images(self, positions: NDArray[np.int64], files: Files, reducing_gap: float | None) -> StoredImages:
+    def images(
+        self, positions: NDArray[np.int64], files: StoredImagesAt, reducing_gap: float | None
+    ) -> StoredImages:
         """Return the images at some positions: from the copy if it has them, else from `files`."""
         reader = self._reader
         if reader is not None:
@@ -269,7 +268,11 @@ class _PartlyStored(StoredImages):
     """
 
     def __init__(
-        self, positions: NDArray[np.int64], is_stored: NDArray[np.bool_], records: Files, files: Files
+        self,
+        positions: NDArray[np.int64],
+        is_stored: NDArray[np.bool_],
+        records: StoredImagesAt,
+        files: StoredImagesAt,
     ) -> None:
         self._positions = positions
         self._open_files = files

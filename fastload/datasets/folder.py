@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from fastload.datasets._batch_source import FileImages
 from fastload.datasets._image_files import FilesDataset
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.images import Transform
 from fastload.errors import SourceError
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList
 from fastload.sources.folder import list_folder
+from fastload.transforms.compose import AnyTransform
 
 
 class FolderDataset(FilesDataset):
@@ -49,8 +49,8 @@ class FolderDataset(FilesDataset):
     def __init__(
         self,
         path: str | os.PathLike[str],
-        transform: Transform | None = None,
-        target_transform: Transform | None = None,
+        transform: AnyTransform | None = None,
+        target_transform: AnyTransform | None = None,
         *,
         memory_format: torch.memory_format = torch.channels_last,
         reducing_gap: float | None = None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -34,12 +34,10 @@ from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexEr
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.transforms.annotations import Annotations
-from fastload.transforms.compose import flattened
+from fastload.transforms.compose import AnyTransform, flattened
 from fastload.transforms.draws import draws_for
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.pipeline import Pipeline
-
-Transform = Callable[[Any], Any]
 
 _NO_CACHE = OpenCache(no_cache("not requested"))
 
@@ -57,8 +55,8 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
 
     def __init__(
         self,
-        transform: Transform | None,
-        target_transform: Transform | None,
+        transform: AnyTransform | None,
+        target_transform: AnyTransform | None,
         memory_format: torch.memory_format,
         reducing_gap: float | None,
         apply_orientation: bool,

@@ -21,7 +21,7 @@ from fastload.datasets.cache._attaching import Extent
 from fastload.datasets.cache._records import CachedRecords
 from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.images import ImageDataset, Transform, whole_image
+from fastload.datasets.images import ImageDataset, whole_image
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import encoding_named
 from fastload.shards.reading_ahead import ReadingAhead
@@ -30,6 +30,7 @@ from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Field
 from fastload.sources.cacheable import CacheableFiles
 from fastload.transforms.annotations import Annotations
+from fastload.transforms.compose import AnyTransform
 from fastload.transforms.converting import ToPILImage
 from fastload.transforms.draws import current_seed
 from fastload.transforms.geometry import Sizes
@@ -95,8 +96,8 @@ class PackedDataset(ImageDataset):
     def __init__(
         self,
         path: str | os.PathLike[str] | RemoteFolder,
-        transform: Transform | None = None,
-        target_transform: Transform | None = None,
+        transform: AnyTransform | None = None,
+        target_transform: AnyTransform | None = None,
         *,
         verify: Verify = "once",
         on_error: str | Callable[[int, Exception], tuple[Any, Any]] = "raise",
@@ -174,7 +175,7 @@ class PackedDataset(ImageDataset):
         return self._records.read(int(self.positions_of([operator.index(index)])[0]))
 
     def read_ahead(self, position: Callable[[], int], in_flight: int) -> ReadingAhead | None:
-        """Return what fetches a remote dataset's shards in an epoch's order; called by fastload's DataLoader.
+        """Return the prefetcher of a remote dataset's shards in an epoch's order; for fastload's DataLoader.
 
         Args:
             position: Returns the number of batches that have been handed out.

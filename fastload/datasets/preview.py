@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fastload.datasets._drawing import Picture, draw_objects, write_text
+from fastload.datasets._drawing import draw_objects, write_text
 from fastload.errors import DamageError, DecodeError, OptionError, PackError
+from fastload.images.arrays import Pixels
 from fastload.images.decode import encode
 from fastload.images.resize import SizeLimit, resize
 from fastload.shards.manifest import looks_packed
@@ -72,7 +73,7 @@ def require_png(file: Path) -> None:
         raise OptionError(f"{file}: a preview must be a .png file outside of any packed dataset")
 
 
-def _tile(dataset: Any, index: int, side: int) -> tuple[Picture, str]:
+def _tile(dataset: Any, index: int, side: int) -> tuple[Pixels, str]:
     """Return a sample's picture, not larger than a tile, and its caption."""
     try:
         image, target = _sample(dataset, index)
@@ -115,9 +116,9 @@ def _has_objects(target: Any) -> bool:
     return isinstance(target, Mapping) and ("boxes" in target or "mask" in target)
 
 
-def _to_levels(image: Any) -> Picture:
+def _to_levels(image: Any) -> Pixels:
     """Return an image of any type as RGB; fractions beyond 0…1, such as normalised ones, are stretched."""
-    pixels: Picture = PILToTensor()(image).permute(1, 2, 0).numpy()
+    pixels: Pixels = PILToTensor()(image).permute(1, 2, 0).numpy()
     if pixels.dtype != np.uint8:
         low, high = float(pixels.min()), float(pixels.max())
         low, high = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from fastload.doctor._rates import CauseSeconds, Rates, attributed, is_colder, share
-from fastload.doctor.findings import DataStorage, Sampled, Side, TrainingMeasurements, Verdict
+from fastload.doctor.findings import DataStorage, Sampled, SlowerSide, TrainingMeasurements, Verdict
 from fastload.loader.report import batch_text, loading_text
 from fastload.system.units import format_count, format_duration, format_size
 
@@ -165,7 +165,7 @@ def fits_page_cache(store: DataStorage, available_bytes: int | None) -> bool:
     return 2 * store.size_bytes < (available_bytes or 0) and not store.kind.startswith(("network", "fuse"))
 
 
-def doubts_of(measured: TrainingMeasurements, rates: Rates, side: Side) -> Iterator[str]:
+def doubts_of(measured: TrainingMeasurements, rates: Rates, side: SlowerSide) -> Iterator[str]:
     """Yield the reasons why the figures may be wrong."""
     machine = measured.machine
     if machine.other_cpus > MOST_OF_OTHERS * machine.cpus:

@@ -15,7 +15,7 @@ from fastload.doctor._rates import (
     seen_loading_per_s,
     step_work,
 )
-from fastload.doctor.findings import Diagnosis, Side, TrainingMeasurements, Verdict
+from fastload.doctor.findings import Diagnosis, SlowerSide, TrainingMeasurements, Verdict
 
 BALANCED = 0.9
 """Two rates are balanced if the slower is more than this share of the faster: on a machine that does other
@@ -55,7 +55,7 @@ def diagnose(measured: TrainingMeasurements) -> Diagnosis:
     )
 
 
-def side_of(measured: TrainingMeasurements, rates: Rates) -> Side:
+def side_of(measured: TrainingMeasurements, rates: Rates) -> SlowerSide:
     """Return the slower side."""
     if measured.gpu_share > GPU_BUSY:
         return "training step"

@@ -140,7 +140,7 @@ class LoaderRecord:
         return getattr(iterator, "clock", None) if self.settings.is_fastload else None
 
     def follow(self, clock: Any) -> None:
-        """Begin anew if fastload's loader has changed its number of workers, as its clock says."""
+        """Reset the record if fastload's loader has changed its number of workers."""
         if clock is not None and clock.num_workers != self.num_workers:
             self._clear(clock.num_workers, clock.prefetch_factor)
             self.epochs = 1

@@ -26,7 +26,7 @@ Verdict = Literal[
 """The main cause. `transport` is collating and moving batches, `copy` goes to the device, `network`
 synchronises gradients, `main thread` is logging and the like."""
 
-Side = Literal["loading", "training step", "balanced"]
+SlowerSide = Literal["loading", "training step", "balanced"]
 Role = Literal["training", "evaluation", "unknown"]
 
 MOST_GAIN = 10.0
@@ -241,7 +241,7 @@ class Diagnosis:
     fixes: tuple[Fix, ...]
     limits: tuple[str, ...]
     samples_per_s: float
-    side: Side = "balanced"
+    side: SlowerSide = "balanced"
     loading_per_s: float = 0.0
     step_per_s: float = 0.0
     doubts: tuple[str, ...] = ()

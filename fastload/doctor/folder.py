@@ -81,7 +81,7 @@ class _Split(ExaminedLoader):
     notes: tuple[str, ...] = ()
 
     def diagnosis(self) -> Diagnosis:
-        """Return what limits loading it, by the trials so far."""
+        """Return the diagnosis by the trials so far."""
         found = diagnose_data(self.measured, self.samples, self.is_warm, self.notes)
         if not self.damage:
             return found
@@ -250,7 +250,7 @@ def _readable(dataset: Any, indices: range) -> tuple[list[int], int, list[str]]:
 def diagnose_data(
     measured: TrainingMeasurements, samples: int, is_warm: bool, notes: Sequence[str] = ()
 ) -> Diagnosis:
-    """Return what limits loading a dataset of `samples` samples without training, and the fixes for it."""
+    """Return the bottleneck of loading a dataset of `samples` samples without training, and its fixes."""
     found = diagnose(measured)
     workers, rate = format_count(measured.num_workers, "worker"), found.loading_per_s
     all_s = samples / rate if rate else 0.0

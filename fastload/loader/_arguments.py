@@ -82,7 +82,7 @@ class EpochStart:
         clock: The epoch's clock.
         worker_seeds: Source of the workers' seeds; None: the loader's generator.
         order: The rest of the epoch's order, if another iterator has begun it.
-        seeds_batches: Whether random numbers are seeded per batch, so that all processes draw the same.
+        seeds_batches: True if random numbers are seeded per batch, so that all processes draw the same.
         after_first: Called once by a WorkersIterator, with itself, after its first batch.
     """
 

@@ -99,7 +99,7 @@ class TuningMeasurements:
         why_no_workers: Why workers must not be used, as a sentence; "" if they may.
         seen_batches: Batches handed out so far, in all epochs.
         lost_s: Seconds that trials and failed plans took longer than loading without workers.
-        has_cuda: Whether this process uses a CUDA device.
+        has_cuda: True if this process uses a CUDA device.
     """
 
     explicit: dict[str, Any]

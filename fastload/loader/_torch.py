@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader
 if TYPE_CHECKING:
     from torch.utils.data import dataloader as _dataloader
 
-    MultiProcessIterator = _dataloader._MultiProcessingDataLoaderIter
-    SingleProcessIterator = _dataloader._SingleProcessDataLoaderIter
+    MultiProcessBase = _dataloader._MultiProcessingDataLoaderIter
+    SingleProcessBase = _dataloader._SingleProcessDataLoaderIter
 
 _DATALOADER = "torch.utils.data.dataloader"
 
@@ -74,8 +74,8 @@ class _StandIn:
 
 
 if not TYPE_CHECKING:
-    SingleProcessIterator = _found(_DATALOADER, "_SingleProcessDataLoaderIter", _StandIn)
-    MultiProcessIterator = _found(_DATALOADER, "_MultiProcessingDataLoaderIter", _StandIn)
+    SingleProcessBase = _found(_DATALOADER, "_SingleProcessDataLoaderIter", _StandIn)
+    MultiProcessBase = _found(_DATALOADER, "_MultiProcessingDataLoaderIter", _StandIn)
 
 # Collation in a worker, and pinning of a batch.
 collate_tensor_fn: Any = _found("torch.utils.data._utils.collate", "collate_tensor_fn")
@@ -100,7 +100,7 @@ for _owner, _member in ((torch.Tensor, "_version"), (torch.UntypedStorage, "_cda
 _utils: Any = _found("torch.utils.data", "_utils")
 _found("torch.utils.data._utils", "python_exit_status")
 
-for _kind in (SingleProcessIterator, MultiProcessIterator, DataLoader):
+for _kind in (SingleProcessBase, MultiProcessBase, DataLoader):
     if not issubclass(_kind, _StandIn):
         _named = names_in(_kind)
         _absent = [_name for _name in _MEMBERS[_kind.__name__] if _name not in _named]

@@ -98,7 +98,7 @@ class StepClock:
 
     Args:
         on_long_waits: Called with the clock, once, after a second of waits; no step includes this time.
-        hands_samples: Whether each "batch" is one sample.
+        hands_samples: True if each "batch" is one sample.
     """
 
     def __init__(

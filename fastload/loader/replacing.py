@@ -42,10 +42,10 @@ class ReplacedLoader:
 
     Attributes:
         place: The file and line, `train.py:31`.
-        is_direct: Whether that line itself creates the loader, instead of a library that it calls.
+        is_direct: True if that line itself creates the loader, instead of a library that it calls.
         given: The class name of the script's dataset.
         samples: The number of its samples; None if it has no length.
-        changes: How each step of its transform is done; "" without PIL.
+        changes: The way in which each step of its transform is carried out; "" without PIL.
         clock: The times of the latest epoch; None before the first.
         sample_s: CPU seconds for a sample of the script's dataset, and compiled; None if unknown.
     """
@@ -77,11 +77,11 @@ def loaders_replaced(
     Args:
         cache: Set on datasets that are not in memory, unless the script sets one itself.
         say: Called once with each reason why a cache cannot be used; the script runs without it.
-        is_tuned: Whether the number of workers is decided if the script leaves it unset; otherwise it is 0,
+        is_tuned: True if the number of workers is decided if the script leaves it unset; otherwise it is 0,
             as in torch, and random numbers are drawn as without fastload.
     """
     replaced: list[ReplacedLoader] = []
-    said: set[str] = set()
+    warned: set[str] = set()
     # Weakly, because the script may drop a dataset.
     loaded: list[tuple[weakref.ref[Any], ReplacedLoader]] = []
     plain_init, plain_begin = DataLoader.__init__, DataLoader._begin
@@ -99,8 +99,8 @@ def loaders_replaced(
             if cache is not None:
                 _use_cache(self.dataset, cache, is_compiled=self.dataset is not dataset)
         except OptionError as error:
-            if str(error) not in said:
-                said.add(str(error))
+            if str(error) not in warned:
+                warned.add(str(error))
                 say(str(error))
         if is_scripts:
             return

@@ -36,7 +36,7 @@ class ShardedSampler(DistributedSampler[int]):
         dataset: A map-style dataset.
         num_replicas, rank: The number of ranks that get different samples, and which of them this is. None:
             those of torch.distributed, which may be initialised later; one rank if it never is.
-        shuffle: Whether the order is random.
+        shuffle: Use a random order.
         seed: Determines the order together with the epoch; the same on all ranks.
         drop_last: If `ends` is unset: `"drop"` instead of `"pad"`.
         ends: Treatment of samples that cannot be dealt out evenly: `"pad"`, some are repeated; `"drop"`,

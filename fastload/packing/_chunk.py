@@ -19,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import AccessError, DecodeError, FastloadError, SourceError
+from fastload.images.arrays import Size
 from fastload.images.decode import decode
 from fastload.images.encodings import Encoding, StoredImage, encoding_named
 from fastload.images.header import read_header
 from fastload.images.orientation import swaps_sides, upright
 from fastload.images.resize import SizeLimit
 from fastload.packing._options import OnError
-from fastload.packing._scaling import Size, scaled
+from fastload.packing._scaling import scaled
 from fastload.shards.checksum import record_crc32c
 from fastload.shards.manifest import Skipped
 from fastload.shards.schema import Field, record_columns

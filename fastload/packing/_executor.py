@@ -1,4 +1,4 @@
-"""Protocol of what carries out a job: the processes of this machine, or a cluster."""
+"""Protocol of the processes that carry out a job, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Report = Callable[[int, int, int], None]
 
 
 class Executor(Protocol):
-    """Encodes records and packs shards, of which each depends on nothing but the recipe."""
+    """Encodes records and packs shards, each of which depends on nothing but the recipe."""
 
     def measure(self, recipe: Recipe, indices: Sequence[int], journal: Journal) -> dict[int, int]:
         """Return the stored size of records by their index, without those that cannot be packed."""

@@ -10,7 +10,9 @@ from typing import Any
 from fastload.shards.manifest import Manifest
 from fastload.shards.records import Record
 
-Files = Iterator[tuple[str, bytes]]  # paths relative to the folder of the whole dataset, and their content
+WrittenFiles = Iterator[
+    tuple[str, bytes]
+]  # paths relative to the folder of the whole dataset, and their content
 
 
 class LayoutWriter(ABC):
@@ -28,10 +30,10 @@ class LayoutWriter(ABC):
         self.names = frozenset(field.name for field in manifest.fields)
 
     @abstractmethod
-    def files(self, record: Record, image: PurePosixPath) -> Files:
+    def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         """Yield the files that belong to a record, whose image has been written to a path."""
 
-    def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
+    def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
         """Yield the files of the split; those of the whole dataset for the first of all splits' writers."""
         yield from ()
 

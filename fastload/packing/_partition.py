@@ -65,7 +65,7 @@ class SplitPartition:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The partitions of all splits; `parts` is the number of parts of which the first run packed one."""
+    """The partitions of all splits, packed in `parts` separate runs."""
 
     splits: tuple[SplitPartition, ...]
     parts: int = 1

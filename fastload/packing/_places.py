@@ -47,7 +47,7 @@ class LocalPlace:
         os.replace(path, target)
 
     def flaw(self, name: str, entry: ShardEntry) -> str | None:
-        """Return what is wrong with a shard's file, None for nothing."""
+        """Return the defect of a shard's file; None if there is none."""
         path = self.root / name
         try:
             size_bytes, crc32c = path.stat().st_size, file_crc32c(path)
@@ -96,7 +96,7 @@ class RemotePlace:
         path.unlink()
 
     def flaw(self, name: str, entry: ShardEntry) -> str | None:
-        """Return what is wrong with a shard's file by its size alone, None for nothing."""
+        """Return the defect of a shard's file, judged by its size alone; None if there is none."""
         folder, file = self._at(name)
         try:
             size_bytes = folder.stat(file).size_bytes

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.images.arrays import Size
 from fastload.images.masks import resize_mask
 from fastload.images.resize import Resampling, resize
 from fastload.images.rle import counts_of_mask, decode_counts, encode_counts, mask_of_counts
 from fastload.shards.schema import Field
-
-Size = tuple[int, int]  # height, width
 
 
 def scaled(fields: Sequence[Field], values: Mapping[str, Any], before: Size, after: Size) -> dict[str, Any]:

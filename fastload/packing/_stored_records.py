@@ -26,7 +26,7 @@ _SUFFIXES = {
     "TIFF": ".tif", "JPEG 2000": ".jp2", "PNM": ".ppm", "AVIF": ".avif",
 }  # fmt: skip
 
-Files = Mapping[str, tuple[bytes, str]]
+ImageFiles = Mapping[str, tuple[bytes, str]]
 """For each image field its file's bytes, and the suffix that its name must end in ("" for any)."""
 
 
@@ -59,7 +59,7 @@ class StoredRecords:
     def __len__(self) -> int:
         return len(self._reader)
 
-    def __iter__(self) -> Iterator[tuple[Record, Files]]:
+    def __iter__(self) -> Iterator[tuple[Record, ImageFiles]]:
         end = 0
         for number, shard in enumerate(self.manifest.shards):
             begin, end = end, end + shard.records
@@ -81,11 +81,11 @@ class StoredRecords:
                     self._progress(index + 1, len(self))
             self._reader.close_shard(number)  # its copy, if it is remote, makes room for others
 
-    def _files_of(self, record: Record) -> Files:
+    def _files_of(self, record: Record) -> ImageFiles:
         first = self._images[0]
         return {each.name: stored_file(record, each, is_first=each is first) for each in self._images}
 
-    def by_file(self) -> Iterator[tuple[str, Iterator[tuple[Record, Files]]]]:
+    def by_file(self) -> Iterator[tuple[str, Iterator[tuple[Record, ImageFiles]]]]:
         """Yield the name of each of the source's files, and its records, which must be taken at once."""
         names = self.details["files"]
         for number, records in itertools.groupby(self, lambda each: each[0]["shard"]):

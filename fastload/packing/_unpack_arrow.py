@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastload.packing._stored_records import Files, StoredRecords, drafted, safe_path
+from fastload.packing._stored_records import ImageFiles, StoredRecords, drafted, safe_path
 from fastload.shards.records import Record
 from fastload.sources.arrow import import_arrow
 
@@ -49,7 +49,11 @@ def _writer(arrow: Any, path: Path, suffix: str, schema: Any) -> Any:
 
 
 def _row(
-    schema: Any, roles: Mapping[tuple[str, ...], str], paths: Mapping[str, str], record: Record, files: Files
+    schema: Any,
+    roles: Mapping[tuple[str, ...], str],
+    paths: Mapping[str, str],
+    record: Record,
+    files: ImageFiles,
 ) -> dict[str, Any]:
     """Return the row of a record, its structs put together again."""
     values: dict[tuple[str, ...], Any] = {}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from fastload.packing._layout_writers import Files, LayoutWriter
+from fastload.packing._layout_writers import LayoutWriter, WrittenFiles
 from fastload.shards.manifest import Manifest
 from fastload.shards.records import Record
 
@@ -20,7 +20,7 @@ class CocoWriter(LayoutWriter):
         self._entries: list[dict[str, Any]] = []
         self._annotations: list[dict[str, Any]] = []
 
-    def files(self, record: Record, image: PurePosixPath) -> Files:
+    def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         height, width, _ = record.image_shape()
         folder = PurePosixPath(self.details["images"])
         name = image.relative_to(folder) if image.is_relative_to(folder) else image
@@ -30,7 +30,7 @@ class CocoWriter(LayoutWriter):
         self._annotations += self._annotations_of(record)
         yield from ()
 
-    def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
+    def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
         content = {
             **self.details["others"],
             "images": self._entries,

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import lmdb
 
-from fastload.packing._stored_records import Files, StoredRecords, drafted, safe_path
+from fastload.packing._stored_records import ImageFiles, StoredRecords, drafted, safe_path
 from fastload.shards.records import Record
 
 _META = "meta_info.txt"
 # Room for the tree, and a page of slack for each large value.
 _BYTES_PER_RECORD, _LEAST_BYTES = 1 << 14, 1 << 24
 
-Entry = tuple[bytes, bytes]
+KeyValue = tuple[bytes, bytes]
 
 
 def write_lmdb(records: StoredRecords, root: Path) -> list[Path]:
@@ -41,7 +41,9 @@ def write_lmdb(records: StoredRecords, root: Path) -> list[Path]:
     return written
 
 
-def _entries(layout: str, records: Iterator[tuple[Record, Files]], lines: list[str]) -> Iterator[Entry]:
+def _entries(
+    layout: str, records: Iterator[tuple[Record, ImageFiles]], lines: list[str]
+) -> Iterator[KeyValue]:
     """Yield the entries of a database; counted keys are counted anew, in case some records are left out."""
     keys: list[bytes] = []
     for record, files in records:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from fastload.packing._layout_writers import Files, LayoutWriter, number_text
+from fastload.packing._layout_writers import LayoutWriter, WrittenFiles, number_text
 from fastload.packing._stored_records import safe_path
 from fastload.shards.manifest import Manifest
 from fastload.shards.records import Record
@@ -24,7 +24,7 @@ class TableWriter(LayoutWriter):
         super().__init__(manifest, split)
         self._rows: list[tuple[int, list[str]]] = []
 
-    def files(self, record: Record, image: PurePosixPath) -> Files:
+    def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         if "objects" in self.details:
             self._add_objects(record, image)
             return
@@ -37,7 +37,7 @@ class TableWriter(LayoutWriter):
                 cells[name] = self._cell(name, record)
         self._rows.append((len(self._rows), [cells[name] for name in self.details["columns"]]))
 
-    def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
+    def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
         name, header = self.details["table"], self.details["header"]
         rows = [*([header] if any(header) else []), *(cells for _, cells in sorted(self._rows))]
         # Spaces at the beginning of cells without quotes may be dropped in reading.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fastload.packing._stored_records import Files, StoredRecords, drafted, safe_path
+from fastload.packing._stored_records import ImageFiles, StoredRecords, drafted, safe_path
 from fastload.shards.records import Record
 
 # The compression that Python's tarfile writes, by the end of a shard's name.
@@ -37,7 +37,7 @@ def write_tar(records: StoredRecords, root: Path) -> list[Path]:
 
 
 def _members(
-    record: Record, files: Files, extensions: dict[str, str], classes: tuple[str, ...], ending: str
+    record: Record, files: ImageFiles, extensions: dict[str, str], classes: tuple[str, ...], ending: str
 ) -> Iterator[tuple[str, bytes]]:
     image, suffix = files["image"]
     key = _EXTENSION.sub("", record.key)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from xml.etree import ElementTree
 
-from fastload.packing._layout_writers import Files, LayoutWriter, number_text
+from fastload.packing._layout_writers import LayoutWriter, WrittenFiles, number_text
 from fastload.shards.records import Record
 
 _MASKS = {"mask": "SegmentationClass", "instances": "SegmentationObject"}
@@ -19,7 +19,7 @@ class VocWriter(LayoutWriter):
     def _is_beside(self) -> bool:
         return self.details.get("is_beside") is True
 
-    def files(self, record: Record, image: PurePosixPath) -> Files:
+    def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         if "xml" in self.names:
             xml = image.with_suffix(".xml")
             yield xml.as_posix() if self._is_beside else f"Annotations/{xml.name}", self._xml(record)
@@ -27,7 +27,7 @@ class VocWriter(LayoutWriter):
             if len(mask := record.stored(name)):
                 yield f"{_MASKS[name]}/{image.stem}.png", bytes(mask)
 
-    def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
+    def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
         if self.split and not self._is_beside:
             kind = "Main" if "xml" in self.names else "Segmentation"
             content = "".join(f"{image.stem}\n" for image in self.images)
@@ -53,6 +53,6 @@ class VocWriter(LayoutWriter):
 class MaskWriter(LayoutWriter):
     """Writer of images with a mask each, under the source's names."""
 
-    def files(self, record: Record, image: PurePosixPath) -> Files:
+    def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         if len(mask := record.stored("mask")):
             yield record["mask_path"], bytes(mask)

@@ -9,20 +9,20 @@ from pathlib import PurePosixPath
 import numpy as np
 import yaml
 
-from fastload.packing._layout_writers import Files, LayoutWriter, number_text, parallel
+from fastload.packing._layout_writers import LayoutWriter, WrittenFiles, number_text, parallel
 from fastload.shards.records import Record
 
 
 class YoloWriter(LayoutWriter):
     """Writer of a split's label files; an image without objects gets none, unless it had an empty one."""
 
-    def files(self, record: Record, image: PurePosixPath) -> Files:
+    def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         if (rows := self._rows(record)) or ("has_file" in self.names and record["has_file"]):
             yield self._label_path(image).as_posix(), "".join(f"{row}\n" for row in rows).encode()
         if "mask" in self.names and len(mask := record.stored("mask")):
             yield parallel(image, "masks", ".png").as_posix(), bytes(mask)
 
-    def last_files(self, writers: Sequence[LayoutWriter]) -> Files:
+    def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
         if self is not writers[0]:
             return
         entries: dict[str, object] = {}

@@ -84,7 +84,7 @@ def pack(
         quality: The quality of `jpeg`, 1 to 100.
         workers: The number of processes; None for one per usable CPU.
         shard_size: The size that shards aim at, in bytes or as `256MB`.
-        on_error: What to do with a file that is not a readable image: `fail`, `skip` or `keep`.
+        on_error: The treatment of a file that is not a readable image: `fail`, `skip` or `keep`.
         overwrite: Replace a packed dataset at `dest`, in one step at the end; at a URL, when packing begins.
         max_side: Shrink images whose longer side is larger, to this many pixels.
         shorter_side: Shrink images whose shorter side is larger, to this many pixels.

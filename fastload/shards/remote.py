@@ -77,7 +77,7 @@ class RemoteFolder:
         url: Its URL, without a slash at the end.
         storage_options: Arguments of fsspec's file system, such as `key`, `secret` and `endpoint_url`.
         timeout_s: The longest time without progress, retries included, that a request may take.
-        ignores_ranges: Whether the server was seen to send whole files in place of ranges.
+        ignores_ranges: True if the server was seen to send whole files in place of ranges.
 
     Raises:
         LibraryMissingError: fsspec, or the package for the protocol, is not installed.
@@ -236,7 +236,7 @@ class RemoteFolder:
         return found
 
     def _retried(self, name: str, attempt: Callable[[int], T]) -> T:
-        """Return what `attempt(number)` returns once it succeeds; raise the error that ends the attempts."""
+        """Return the result of `attempt(number)`, retried until it succeeds; raise the error that ends it."""
         begun = time.monotonic()
         number, pause_s = 0, _FIRST_PAUSE_S
         while True:

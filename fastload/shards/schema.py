@@ -24,7 +24,7 @@ import numpy as np
 from fastload.errors import FormatError, OptionError
 from fastload.shards._json_values import JsonValue
 
-Kind = Literal[
+FieldKind = Literal[
     "image", "scalar", "vector", "ragged", "text", "bytes", "texts",
     "boxes", "polygons", "keypoints", "corners",
 ]  # fmt: skip
@@ -98,7 +98,7 @@ class Field:
     """
 
     name: str
-    kind: Kind
+    kind: FieldKind
     dtype: str = "uint8"
     shape: tuple[int, ...] = ()
     encoding: str | None = None
@@ -113,8 +113,10 @@ class Field:
                 f"a field's name must be an identifier of at most 64 characters, other than "
                 f"{', '.join(sorted(_RESERVED))}, got {self.name!r}: rename the column or key"
             )
-        if self.kind not in get_args(Kind):
-            raise OptionError(f"field {self.name!r}: kind must be one of {get_args(Kind)}, got {self.kind!r}")
+        if self.kind not in get_args(FieldKind):
+            raise OptionError(
+                f"field {self.name!r}: kind must be one of {get_args(FieldKind)}, got {self.kind!r}"
+            )
         if self.dtype not in DTYPES:
             raise OptionError(
                 f"field {self.name!r}: dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}"

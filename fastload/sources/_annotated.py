@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastload.errors import FastloadError, SourceError
+from fastload.images.arrays import Size
 from fastload.images.header import read_header
 from fastload.images.orientation import swaps_sides
 from fastload.shards.schema import Field
@@ -17,7 +18,6 @@ from fastload.sources._malformed import malformed
 from fastload.sources.files import NOT_FOUND, FileList, ListedSource, NameTable, digest_of, safe_key, value_at
 from fastload.sources.protocol import SourceRecord
 
-Size = tuple[int, int]  # height, width
 ImageValues = dict[str, object]
 
 HAS_FILE = Field("has_file", "scalar", "bool", internal=True)

@@ -55,17 +55,17 @@ _SAMPLED_SIDE = 64
 _MAIN_SHARE = 0.95
 
 # The kind of dataset, the paths in a folder that are signs of it, and the content that would be lost.
-Annotations = tuple[str, list[str], str]
+FoundAnnotations = tuple[str, list[str], str]
 
 
-def find_annotations(folder: FolderEntries) -> Annotations | None:
+def find_annotations(folder: FolderEntries) -> FoundAnnotations | None:
     """Return the boxes, masks or other annotations of the images in a folder, or None."""
     if len(folder.folders) > _MOST_BESIDE:
         return None
     return _boxes_beside(folder) or _annotation_folders(folder) or _masks_beside(folder)
 
 
-def _boxes_beside(folder: FolderEntries) -> Annotations | None:
+def _boxes_beside(folder: FolderEntries) -> FoundAnnotations | None:
     stems = {stem_of(name) for name in folder.files if is_image(name)}
     paired = [
         name for name in folder.files if name.lower().endswith(_BOX_SUFFIXES) and stem_of(name) in stems
@@ -76,7 +76,7 @@ def _boxes_beside(folder: FolderEntries) -> Annotations | None:
     return ("a detection dataset", [boxes], "boxes") if boxes else None
 
 
-def _annotation_folders(folder: FolderEntries) -> Annotations | None:
+def _annotation_folders(folder: FolderEntries) -> FoundAnnotations | None:
     """Return the annotations or masks in a folder beside the images, or beside a folder of images."""
     candidates: dict[str, tuple[list[str], list[str]]] = {}
     for name in folder.folders:
@@ -112,7 +112,7 @@ def _annotation_folders(folder: FolderEntries) -> Annotations | None:
     return None
 
 
-def _masks_beside(folder: FolderEntries) -> Annotations | None:
+def _masks_beside(folder: FolderEntries) -> FoundAnnotations | None:
     """Return the masks beside at least half of the images in the folder or in one of its folders."""
     for name in ("", *folder.folders):
         path = folder.join(name)

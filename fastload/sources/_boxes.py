@@ -12,14 +12,14 @@ from fastload.images.header import read_header
 from fastload.images.orientation import swaps_sides
 from fastload.sources._malformed import CORRECT, malformed
 
-Floats = npt.NDArray[np.float64]
+Coordinates = npt.NDArray[np.float64]
 Sides = tuple[int, int]  # width, height
 
 # Boxes end up to this share of a side beyond their image in CPPE-5 and others; corners much further.
 _MARGIN = 0.1
 
 
-def to_xywh(boxes: Floats, box_format: str | None) -> Floats:
+def to_xywh(boxes: Coordinates, box_format: str | None) -> Coordinates:
     """Return boxes of a format, (objects, 4), as x, y, width, height."""
     first, second = boxes[:, :2], boxes[:, 2:]
     if box_format == "xyxy":
@@ -43,7 +43,7 @@ def upright_sides(image: bytes) -> Sides | None:
 
 
 def require_pixels(
-    where: str, must: str, step: str, boxes: Sequence[Floats], sides_of: Callable[[int], Sides | None]
+    where: str, must: str, step: str, boxes: Sequence[Coordinates], sides_of: Callable[[int], Sides | None]
 ) -> None:
     """Raise SourceError if boxes given as x, y, width, height can only be fractions, or corners.
 
@@ -67,7 +67,7 @@ def require_pixels(
             raise malformed(where, must, "x1 y1 x2 y2 in all", step)
 
 
-def require_inside(boxes: Floats, sides: Sides, where: str, must: str, step: str = CORRECT) -> None:
+def require_inside(boxes: Coordinates, sides: Sides, where: str, must: str, step: str = CORRECT) -> None:
     """Raise SourceError unless boxes x, y, width, height are finite, and lie in an image of these sides.
 
     They may end somewhat beyond it, but not be fractions of an image in pixels.

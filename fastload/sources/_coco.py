@@ -18,7 +18,7 @@ import numpy as np
 
 from fastload.shards.manifest import LeftOut
 from fastload.sources._annotated import AnnotatedFiles
-from fastload.sources._boxes import Floats, Sides, require_pixels
+from fastload.sources._boxes import Coordinates, Sides, require_pixels
 from fastload.sources._coco_rows import CocoReader
 from fastload.sources._malformed import explaining, is_finite, is_text, malformed
 from fastload.sources._walking import in_order, is_image, list_entries, read_part
@@ -186,7 +186,7 @@ def _is_shallow(value: Any, levels: int = _MOST_LEVELS) -> bool:
     return all(levels and _is_shallow(each, levels - 1) for each in inner)
 
 
-def _well_formed(annotations: Sequence[Entry]) -> Floats:
+def _well_formed(annotations: Sequence[Entry]) -> Coordinates:
     """Return the boxes of some annotations without those that reading the record reports."""
     boxes = (each.get("bbox") for each in annotations)
     right = [box for box in boxes if isinstance(box, list) and len(box) == 4 and all(map(is_finite, box))]

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.images.arrays import Size
 from fastload.images.rle import decode_counts, mask_of_counts, outlines
 from fastload.shards.schema import Field
-from fastload.sources._annotated import AnnotationReader, ImageValues, Size, require_size
+from fastload.sources._annotated import AnnotationReader, ImageValues, require_size
 from fastload.sources._malformed import explaining, finite_numbers, is_text, malformed
 
 _LEAST_POLYGON = 6
@@ -79,7 +80,7 @@ class CocoReader(AnnotationReader):
         return values, ()
 
     def _rest_of(self, annotation: Annotation) -> str:
-        """Return what no field holds, as JSON, with the names of the members that the fields add."""
+        """Return the members that no field holds, as JSON, with the names of those that the fields add."""
         stored = ["image_id", *(["caption"] if self.has_captions else ["bbox", "category_id"])]
         if not self.has_captions:
             stored += ["area", "iscrowd"] + ["segmentation"] * self.has_polygons

@@ -28,7 +28,7 @@ import numpy as np
 from fastload.errors import FastloadError
 from fastload.shards.schema import Field
 from fastload.sources._arrow_columns import ArrowColumns, dig
-from fastload.sources._boxes import Floats, Sides, require_inside, require_pixels, upright_sides
+from fastload.sources._boxes import Coordinates, Sides, require_inside, require_pixels, upright_sides
 from fastload.sources._containers import SHARD, ContainerSource, files_by_split, holds_only, list_data_files
 from fastload.sources._malformed import explaining, malformed
 from fastload.sources._samples import fit
@@ -203,7 +203,7 @@ def _fitted(described: Field, value: Any) -> object:
     return fitted.item() if described.kind == "scalar" else fitted
 
 
-def _boxes_of(row: Any) -> Floats:
+def _boxes_of(row: Any) -> Coordinates:
     """Return the boxes of a row, none if it is malformed, which reading it reports."""
     with contextlib.suppress(TypeError, ValueError):
         return np.array(row, np.float64).reshape(-1, 4)

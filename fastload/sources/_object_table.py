@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 
 from fastload.errors import SourceError
+from fastload.images.arrays import Size
 from fastload.shards.schema import BoxFormat, Field
-from fastload.sources._annotated import AnnotatedFiles, AnnotationReader, ImageValues, Size, require_size
+from fastload.sources._annotated import AnnotatedFiles, AnnotationReader, ImageValues, require_size
 from fastload.sources._boxes import Sides, require_inside, require_pixels, to_xywh, upright_sides
 from fastload.sources._columns import ColumnKind, TableColumn, free_field_name, value_of
 from fastload.sources._malformed import malformed, numbers_of

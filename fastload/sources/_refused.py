@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
-from fastload.sources._annotations import Annotations, find_annotations
+from fastload.sources._annotations import FoundAnnotations, find_annotations
 from fastload.sources._layouts import annotated_kind
 from fastload.sources._malformed import FROM_PYTHON
 from fastload.sources._walking import IMAGE_SUFFIXES, FolderEntries, list_entries, read_part
@@ -113,7 +113,7 @@ def _unread_layout(folder: FolderEntries) -> str | None:
     )
 
 
-def _known_folders(folder: FolderEntries) -> Annotations | None:
+def _known_folders(folder: FolderEntries) -> FoundAnnotations | None:
     for kind, images, beside, lost in _FOLDERS:
         others = sorted({*beside} & {*folder.folders})
         if images in folder.folders and others:

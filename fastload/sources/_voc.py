@@ -39,7 +39,7 @@ IN_NO_SPLIT = "an image in no split"
 SECOND_OF_NAME = "another image has its name and its annotations"
 NO_IMAGE_OF_XML = "annotations without an image of their name"
 
-Annotations = Mapping[str, str]
+AnnotationPaths = Mapping[str, str]
 """The annotation file of each image, by paths relative to the dataset's folder; "" for none."""
 
 
@@ -91,7 +91,7 @@ def _open_devkit(path: str, root: str) -> dict[str, AnnotatedFiles]:
 def _list_splits(
     path: str,
     root: str,
-    splits: Mapping[str, Annotations],
+    splits: Mapping[str, AnnotationPaths],
     left_out: Sequence[LeftOut] = (),
     *,
     has_boxes: bool = True,

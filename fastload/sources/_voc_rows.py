@@ -13,8 +13,9 @@ from xml.etree import ElementTree
 import numpy as np
 
 from fastload.errors import SourceError
+from fastload.images.arrays import Size
 from fastload.shards.schema import Field
-from fastload.sources._annotated import AnnotationReader, ImageValues, Size, require_size
+from fastload.sources._annotated import AnnotationReader, ImageValues, require_size
 from fastload.sources._malformed import explaining, malformed, numbers_of
 
 _FLAGS = ("difficult", "truncated")

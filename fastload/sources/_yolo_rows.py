@@ -17,8 +17,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.images.arrays import Size
 from fastload.shards.schema import Field
-from fastload.sources._annotated import AnnotationReader, ImageValues, Size
+from fastload.sources._annotated import AnnotationReader, ImageValues
 from fastload.sources._malformed import malformed, numbers_of
 from fastload.sources._yolo_yaml import MOST_CLASSES
 

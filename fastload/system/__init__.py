@@ -1,1 +1,1 @@
-"""Readings of this machine (CPUs, memory, disks, limits of containers), its signals, and running a script."""
+"""Interface to the operating system and the Python process, without knowledge of images or training."""

@@ -27,7 +27,7 @@ from typing import Any, Literal
 from fastload.errors import OptionError
 
 if sys.platform != "win32":
-    import fcntl
+    import fcntl  # filelock has shared locks only as transactions of a SQLite database
 
 _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 
@@ -37,7 +37,7 @@ _FREE_SHARE = 0.1
 
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
-State = Literal["complete", "filling", "unfinished"]
+CacheState = Literal["complete", "filling", "unfinished"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,15 @@ class CacheEntry:
     size_bytes: int
     reserved_bytes: int
     used_s: float
-    state: State
+    state: CacheState
     stopped: str
 
 
 def user_cache_folder() -> str:
-    """Return the folder in which this user's programs keep caches: XDG_CACHE_HOME or the system's default."""
+    """Return the folder in which this user's programs keep caches: XDG_CACHE_HOME or the system's default.
+
+    Not platformdirs, which would be a dependency for this folder alone.
+    """
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):  # the specification ignores relative ones
         return named
@@ -153,7 +156,7 @@ class CacheFolder:
             os.close(lock)
             is_locked = False
         size_bytes = self.size_bytes(name)
-        state: State = "complete" if is_complete else "filling" if is_locked else "unfinished"
+        state: CacheState = "complete" if is_complete else "filling" if is_locked else "unfinished"
         samples = int(found.get("samples", 0))
         return CacheEntry(
             name=name,
@@ -207,7 +210,7 @@ class CacheFolder:
             (self.path / f"{name}.{suffix}").unlink(missing_ok=True)
 
     def room_for(self, name: str, most_bytes: int | None) -> int:
-        """Return how many bytes a cache may take in all: what the bound and the disk leave, in bytes."""
+        """Return the bytes that a cache may take in all, within the bound and the free space of the disk."""
         own = reserved = to_come = 0
         for each in self._names():
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile

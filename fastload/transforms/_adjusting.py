@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
-from fastload.transforms._pixels import Pixels, contiguous, with_last_axis
+from fastload.transforms._pixels import contiguous, with_last_axis
 
 _Table = NDArray[np.uint8]  # the new value of each level: (256,), or (1, 256, channels)
 

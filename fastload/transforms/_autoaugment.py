@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.transforms import options
 from fastload.transforms._policies import Policy, Strengths, space
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Fill
-from fastload.transforms.transform import Parameters, Pixels, Row
+from fastload.transforms.transform import Parameters, Row
 
 _STRENGTHS = 10  # of each operation, in both papers
 _DEEPEST = 3  # of AugMix: longest chain if the depth is random

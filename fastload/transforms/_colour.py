@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms import _adjusting, options
-from fastload.transforms._pixels import Pixels, with_last_axis
+from fastload.transforms._pixels import with_last_axis
 from fastload.transforms.draws import Draws, between
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount

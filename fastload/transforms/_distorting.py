@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms import _warping, options
 from fastload.transforms.annotations import Annotations, Mask, MoveMask
 from fastload.transforms.draws import Draws, between, integers, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, Fill
-from fastload.transforms.transform import Parameters, Pixels, Row, Transform
+from fastload.transforms.transform import Parameters, Row, Transform
 
 # The fraction of a pixel, torchvision's, below which a rotated corner does not enlarge the result.
 _CORNER_TOLERANCE = np.float32(1e-4)

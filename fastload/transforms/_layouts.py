@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fastload.images.arrays import Size
 from fastload.images.opencv import cv2
-from fastload.transforms.sheets import Matrix, Placement, Size
+from fastload.transforms.canvas import Matrix, Placement
 
 
 def loaded_size(size: Size, imgsz: int) -> Size:

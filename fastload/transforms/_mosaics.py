@@ -1,4 +1,4 @@
-"""Mosaic, ObjectPerspective, LetterBox and RandomHSV: Ultralytics' augmentation of one picture.
+"""Mosaic, ObjectPerspective, LetterBox and RandomHSV: Ultralytics' augmentation of one image.
 
 Parameters and results are those of Ultralytics 8.4's Mosaic, RandomPerspective, LetterBox and RandomHSV;
 the page "Transforms" of the documentation describes the differences.
@@ -13,14 +13,15 @@ from typing import Literal
 import numpy as np
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels, Size
 from fastload.transforms import options
 from fastload.transforms._layouts import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
 from fastload.transforms._moved_objects import masks_placed, on_canvas, through_matrix
+from fastload.transforms.canvas import GREY, UNLABELLED, Canvas, Placement
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneTransform
-from fastload.transforms.sheets import GREY, UNLABELLED, Placement, Sheet, Size
-from fastload.transforms.transform import Parameters, Pixels, Row
+from fastload.transforms.transform import Parameters, Row
 
 
 class Mosaic(SceneTransform):
@@ -76,8 +77,8 @@ class Mosaic(SceneTransform):
         if parameters[0] >= self.p:
             loaded = loaded_size(scene.size, size)
             alone = (Placement(0, scene.size, loaded),)
-            sheet = Sheet(loaded, alone, None, loaded, is_exact=self.exact)
-            return scene.drawn_as(sheet, on_canvas(sheet, [scene.objects]))
+            canvas = Canvas(loaded, alone, None, loaded, is_exact=self.exact)
+            return scene.drawn_as(canvas, on_canvas(canvas, [scene.objects]))
         stored = [scene.size, *map(images.size, others)]
         if self.n == 4:
             border = -(-size // 2)
@@ -85,10 +86,10 @@ class Mosaic(SceneTransform):
             placements = mosaic_of_4(stored, size, (x, y))
         else:
             placements = mosaic_of_9(stored, size)
-        canvas = (2 * size, 2 * size)
-        sheet = Sheet(canvas, placements, None, canvas, is_exact=self.exact)
-        objects = on_canvas(sheet, [scene.objects, *map(images.annotations, others)])
-        return Scene(sheet, (own, *others), objects)
+        shape = (2 * size, 2 * size)
+        canvas = Canvas(shape, placements, None, shape, is_exact=self.exact)
+        objects = on_canvas(canvas, [scene.objects, *map(images.annotations, others)])
+        return Scene(canvas, (own, *others), objects)
 
 
 class ObjectPerspective(SceneTransform):
@@ -135,14 +136,14 @@ class ObjectPerspective(SceneTransform):
         return sizes if self.size is None else np.tile(np.array(self.size[::-1]), (len(sizes), 1))
 
     def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
-        scene = scene.settled(images)
+        scene = scene.flattened(images)
         output = scene.size if self.size is None else (self.size[1], self.size[0])
         tilt0, tilt1, angle, scale, shear0, shear1, x, y = parameters
         matrix = perspective_matrix(
             scene.size, output, angle, scale, (shear0, shear1), (x, y), (tilt0, tilt1)
         )
-        sheet = replace(scene.sheet, matrix=matrix, output=output)
-        return scene.drawn_as(sheet, through_matrix(scene.objects, matrix, output, scale))
+        canvas = replace(scene.canvas, matrix=matrix, output=output)
+        return scene.drawn_as(canvas, through_matrix(scene.objects, matrix, output, scale))
 
 
 class LetterBox(SceneTransform):
@@ -177,24 +178,24 @@ class LetterBox(SceneTransform):
         self.padding_value = options.to_whole(padding_value, "padding_value", 0, 255)
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        return np.array([self._sheet((height, width)).output for height, width in sizes.tolist()])
+        return np.array([self._canvas((height, width)).output for height, width in sizes.tolist()])
 
     def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
         if not scene.is_original:
-            scene = Scene.of_pixels(scene.pixels(images), scene.objects, scene.sheet.is_exact)
-        sheet = replace(self._sheet(scene.size), is_exact=scene.sheet.is_exact)
-        (height, width), place = scene.size, sheet.placements[0]
+            scene = Scene.of_pixels(scene.pixels(images), scene.objects, scene.canvas.is_exact)
+        canvas = replace(self._canvas(scene.size), is_exact=scene.canvas.is_exact)
+        (height, width), place = scene.size, canvas.placements[0]
         ratio = min(self.new_shape[0] / height, self.new_shape[1] / width)
         # Theirs, before the sides are rounded to whole pixels.
         factors = (ratio, ratio) if self.scaleup else (min(ratio, 1.0),) * 2
         if self.scale_fill and not self.auto:
             factors = place.size[1] / width, place.size[0] / height
-        move_mask = masks_placed(place, sheet.canvas)
+        move_mask = masks_placed(place, canvas.size)
         shifts = place.left, place.top
-        objects = scene.objects.rescaled(factors, shifts, sheet.canvas, move_mask, UNLABELLED)
-        return scene.drawn_as(sheet, objects)
+        objects = scene.objects.rescaled(factors, shifts, canvas.size, move_mask, UNLABELLED)
+        return scene.drawn_as(canvas, objects)
 
-    def _sheet(self, size: Size) -> Sheet:
+    def _canvas(self, size: Size) -> Canvas:
         height, width = self.new_shape
         ratio = min(height / size[0], width / size[1])
         ratio = ratio if self.scaleup else min(ratio, 1.0)
@@ -207,8 +208,8 @@ class LetterBox(SceneTransform):
         half = [each / 2 if self.center else each for each in rest]
         top, left = (round(each - 0.1) if self.center else 0 for each in half)
         bottom, right = (round(each + 0.1) for each in half)
-        canvas = inner[0] + top + bottom, inner[1] + left + right
-        return Sheet(canvas, (Placement(0, size, inner, left, top),), None, canvas, fill=self.padding_value)
+        outer = inner[0] + top + bottom, inner[1] + left + right
+        return Canvas(outer, (Placement(0, size, inner, left, top),), None, outer, fill=self.padding_value)
 
 
 class RandomHSV(SceneTransform):
@@ -227,7 +228,7 @@ class RandomHSV(SceneTransform):
     def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
         if not any(parameters):
             return scene
-        scene = scene if scene.gains is None else scene.settled(images)
+        scene = scene if scene.gains is None else scene.flattened(images)
         hue, saturation, value = parameters
         return replace(scene, gains=(hue, saturation, value), is_original=False)
 

@@ -1,4 +1,4 @@
-"""Objects of pictures made of several images: moved with their pixels, cut and filtered as Ultralytics does.
+"""Objects of images made of several others: moved with their pixels, cut and filtered as Ultralytics does.
 
 Coordinates of objects go through the same numbers as those of pixels, as in Ultralytics; a matrix that scales
 by s therefore moves them by (s - 1) / 2 of a pixel relative to the pixels.
@@ -12,9 +12,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.images.arrays import Size
 from fastload.images.opencv import cv2
 from fastload.transforms.annotations import Annotations, Floats, Mask, MoveMask, joined
-from fastload.transforms.sheets import UNLABELLED, Matrix, Placement, Sheet, Size, warped
+from fastload.transforms.canvas import UNLABELLED, Canvas, Matrix, Placement, warped
 
 # The points of a polygon that is cut off at an edge: as many as Ultralytics gives to every polygon.
 _POINTS = 1000
@@ -25,12 +26,12 @@ _LEAST_SIDE, _MOST_RATIO = 2, 100
 _LEAST_AREA, _LEAST_AREA_OF_OUTLINE = 0.1, 0.01
 
 
-def on_canvas(sheet: Sheet, objects: Sequence[Annotations]) -> Annotations:
-    """Return the objects of all images of a sheet, in pixels of its canvas, cut off at its edges."""
-    parts = [_placed(objects[each.image], each, sheet.canvas) for each in sheet.placements]
+def on_canvas(canvas: Canvas, objects: Sequence[Annotations]) -> Annotations:
+    """Return the objects of all images on a canvas, in its pixels, cut off at its edges."""
+    parts = [_placed(objects[each.image], each, canvas.size) for each in canvas.placements]
     if len(parts) == 1:
         return parts[0]
-    cut = cut_to_image(joined(parts, sheet.canvas, _joined_mask(sheet, parts)))
+    cut = cut_to_image(joined(parts, canvas.size, _joined_mask(canvas, parts)))
     return cut.chosen(np.asarray((cut.boxes[:, 2:] > cut.boxes[:, :2]).all(axis=1)))
 
 
@@ -147,16 +148,16 @@ def cut_to_image(objects: Annotations) -> Annotations:
     return cut
 
 
-def _joined_mask(sheet: Sheet, parts: Sequence[Annotations]) -> Mask | None:
+def _joined_mask(canvas: Canvas, parts: Sequence[Annotations]) -> Mask | None:
     """Return the classes of the canvas's pixels; None if no image has any."""
     if all(part.mask is None for part in parts):
         return None
-    canvas = np.full(sheet.canvas, UNLABELLED, np.uint8)
-    for place, part in zip(sheet.placements, parts, strict=True):
+    classes = np.full(canvas.size, UNLABELLED, np.uint8)
+    for place, part in zip(canvas.placements, parts, strict=True):
         if part.mask is not None:
-            x1, y1, x2, y2 = place.within(sheet.whole)
-            canvas[y1:y2, x1:x2] = part.mask[y1:y2, x1:x2]
-    return canvas
+            x1, y1, x2, y2 = place.within(canvas.whole)
+            classes[y1:y2, x1:x2] = part.mask[y1:y2, x1:x2]
+    return classes
 
 
 def _cut_outline(ring: Floats, edges: Sequence[float]) -> Floats:

@@ -1,4 +1,4 @@
-"""ObjectMixUp, ObjectCutMix and CopyPaste: a second picture mixed into one with objects, as Ultralytics does.
+"""ObjectMixUp, ObjectCutMix and CopyPaste: a second image mixed into one with objects, as Ultralytics does.
 
 MixUp and CutMix of `fastload.transforms` are torchvision's, of batches with class labels; hence other names.
 """
@@ -32,7 +32,7 @@ _LEAST_OF_OUTLINE, _LEAST_OF_BOX, _MOST_HIDDEN = 0.01, 0.1, 0.3
 PreTransform = Callable[[Any], Any] | None
 
 
-class _SecondPicture(SceneTransform):
+class _SecondImage(SceneTransform):
     """Base class of transforms that draw, for a share `p` of images, a second one from the dataset.
 
     The parameters are a number in [0, 1) that decides whether, one for the index, a seed, and those of
@@ -81,7 +81,7 @@ class _SecondPicture(SceneTransform):
         raise NotImplementedError
 
 
-class ObjectMixUp(_SecondPicture):
+class ObjectMixUp(_SecondImage):
     """Blends an image with another of the dataset, and takes the objects of both: Ultralytics' MixUp.
 
     Args:
@@ -93,7 +93,7 @@ class ObjectMixUp(_SecondPicture):
         return blended(scene, second, float(rng.beta(_ALPHA, _ALPHA)), images)
 
 
-class ObjectCutMix(_SecondPicture):
+class ObjectCutMix(_SecondImage):
     """Replaces a rectangle without objects by that of another image of the dataset: Ultralytics' CutMix.
 
     Args:
@@ -122,7 +122,7 @@ class ObjectCutMix(_SecondPicture):
         return pasted(scene, second, free[rng.integers(len(free))], images) if len(free) else scene
 
 
-class CopyPaste(_SecondPicture):
+class CopyPaste(_SecondImage):
     """Copies objects with polygons to where they hide little of others, as Ultralytics does.
 
     Args:
@@ -175,7 +175,7 @@ def blended(scene: Scene, second: Scene, share: float, images: ObjectImages) -> 
     # Classes cannot be blended: those of the image that is seen more.
     mask = scene.objects.mask if share >= 0.5 or second.objects.mask is None else second.objects.mask
     objects = joined((scene.objects, second.objects), scene.size, mask)
-    return Scene.of_pixels(pixels, objects, scene.sheet.is_exact)
+    return Scene.of_pixels(pixels, objects, scene.canvas.is_exact)
 
 
 def pasted(scene: Scene, second: Scene, area: NDArray[np.float32], images: ObjectImages) -> Scene:
@@ -195,7 +195,7 @@ def pasted(scene: Scene, second: Scene, area: NDArray[np.float32], images: Objec
     pixels = scene.pixels(images)
     pixels[y1:y2, x1:x2] = second.pixels(images)[y1:y2, x1:x2]
     objects = joined((scene.objects, objects), scene.size, mask)
-    return Scene.of_pixels(pixels, objects, scene.sheet.is_exact)
+    return Scene.of_pixels(pixels, objects, scene.canvas.is_exact)
 
 
 def _with_copies(
@@ -211,4 +211,4 @@ def _with_copies(
     if mask is not None and others.mask is not None:
         mask = np.where(covered, others.mask, mask)
     objects = joined((scene.objects, others.chosen(chosen)), scene.size, mask)
-    return Scene.of_pixels(pixels, objects, scene.sheet.is_exact)
+    return Scene.of_pixels(pixels, objects, scene.canvas.is_exact)

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
-
-Pixels = NDArray[Any]  # (height, width, channels), or (images, height, width, channels) for a batch
 
 
 def to_pixels(image: Any) -> Pixels:

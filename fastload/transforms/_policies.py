@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.transforms import _adjusting, options
 from fastload.transforms._distorting import Distortion
 from fastload.transforms._warping import inverse_matrix, rotated, warped
@@ -26,7 +27,7 @@ from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Fill
-from fastload.transforms.transform import Parameters, Pixels, Row
+from fastload.transforms.transform import Parameters, Row
 
 
 class Strengths(NamedTuple):

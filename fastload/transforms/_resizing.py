@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.images.resize import resize
 from fastload.transforms import options
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers, random_sides
 from fastload.transforms.geometry import Geometry, Sizes, same_sizes
-from fastload.transforms.options import Size
-from fastload.transforms.transform import Parameters, Pixels, Row, Transform
+from fastload.transforms.options import SizeOption
+from fastload.transforms.transform import Parameters, Row, Transform
 
 _ATTEMPTS = 10  # of RandomResizedCrop, as in torchvision
 
@@ -65,7 +66,7 @@ class Resize(Resizing):
 
     def __init__(
         self,
-        size: Size | None,
+        size: SizeOption | None,
         interpolation: Any = "bilinear",
         max_size: int | None = None,
         antialias: bool | None = True,
@@ -100,7 +101,7 @@ class RandomResizedCrop(Resizing):
 
     def __init__(
         self,
-        size: Size,
+        size: SizeOption,
         scale: Sequence[float] = (0.08, 1.0),
         ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
         interpolation: Any = "bilinear",

@@ -13,15 +13,16 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.transforms._mixing import Mix
 from fastload.transforms._pixels import to_pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Described, require, to_probability
-from fastload.transforms.transform import Parameters, Pixels, Row, Transform
+from fastload.transforms.transform import Parameters, Row, Transform
 
-Step = Callable[[Any], Any]
+AnyTransform = Callable[[Any], Any]
 
 
 class Compose:
@@ -36,7 +37,7 @@ class Compose:
         transforms: The transforms, in order.
     """
 
-    def __init__(self, transforms: Sequence[Step]) -> None:
+    def __init__(self, transforms: Sequence[AnyTransform]) -> None:
         self.transforms = _to_steps(transforms)
         self._warned = mmap.mmap(-1, 1)
 
@@ -80,15 +81,15 @@ class TakesPILImages(Described):
     """Base class of callables that get PIL images in a Compose while pixels are uint8, like torchvision's."""
 
 
-def flattened(transforms: Sequence[Step]) -> list[Step]:
+def flattened(transforms: Sequence[AnyTransform]) -> list[AnyTransform]:
     """Return transforms with each Compose replaced by the transforms that it holds."""
-    steps: list[Step] = []
+    steps: list[AnyTransform] = []
     for transform in _to_steps(transforms):
         steps += flattened(transform.transforms) if type(transform) is Compose else [transform]
     return steps
 
 
-def call_foreign(step: Step, image: Any) -> Any:
+def call_foreign(step: AnyTransform, image: Any) -> Any:
     """Call any library's transform with an image; albumentations' by keyword and with an array."""
     if package_of(step) != "albumentations":
         return step(image)
@@ -112,7 +113,7 @@ def package_of(step: Any) -> str:
     return known[0] if known else packages[0]
 
 
-def _to_steps(transforms: Any) -> list[Step]:
+def _to_steps(transforms: Any) -> list[AnyTransform]:
     if not hasattr(transforms, "__iter__"):
         raise OptionError(f"transforms must be a list of callables, got {transforms!r}")
     steps = list(transforms)
@@ -258,7 +259,7 @@ def _each_as_list(transforms: Sequence[Transform] | Sequence[Mix], owner: str) -
     return [_fastload_steps([transform], owner) for transform in transforms]
 
 
-def _fastload_steps(transforms: Sequence[Step], owner: str) -> list[Transform]:
+def _fastload_steps(transforms: Sequence[AnyTransform], owner: str) -> list[Transform]:
     """Return transforms, flattened; raise OptionError unless all are fastload's."""
     steps: list[Transform] = []
     for step in flattened(transforms):

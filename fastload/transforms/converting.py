@@ -14,11 +14,12 @@ import numpy as np
 import torch
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.transforms._pixels import is_pil, to_pixels, to_tensor, with_last_axis
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.options import Described, require
 from fastload.transforms.rescaling import ToDtype, rescaled
-from fastload.transforms.transform import PixelKeeping, Pixels, TargetKeeping
+from fastload.transforms.transform import PixelKeeping, TargetKeeping
 
 
 class Conversion(PixelKeeping, TargetKeeping):

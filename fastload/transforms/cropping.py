@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.system.buffers import reusable_array
 from fastload.transforms import options
-from fastload.transforms._pixels import Pixels, like, to_pixels
+from fastload.transforms._pixels import like, to_pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, between, integers
 from fastload.transforms.geometry import Geometry, Sizes, same_sizes
-from fastload.transforms.options import Fill, Size
+from fastload.transforms.options import Fill, SizeOption
 from fastload.transforms.transform import Parameters, Row, Transform
 from fastload.transforms.windows import BORDERS, Gathered, crop_padded, windows_over_black_into
 
@@ -59,7 +60,7 @@ class BoxCrop(Transform):
 class Pad(BoxCrop):
     """Pads images; parameters as in torchvision, none of the sides negative."""
 
-    def __init__(self, padding: Size, fill: Fill = 0, padding_mode: str = "constant") -> None:
+    def __init__(self, padding: SizeOption, fill: Fill = 0, padding_mode: str = "constant") -> None:
         options.require(
             padding_mode in BORDERS, f"padding_mode must be one of {', '.join(BORDERS)}", padding_mode
         )
@@ -82,7 +83,7 @@ class Pad(BoxCrop):
 class CenterCrop(BoxCrop):
     """Crops the middle of images, padding small ones with black; parameters as in torchvision."""
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: SizeOption) -> None:
         self.size = options.to_size(size)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
@@ -98,8 +99,8 @@ class RandomCrop(BoxCrop):
 
     def __init__(
         self,
-        size: Size,
-        padding: Size | None = None,
+        size: SizeOption,
+        padding: SizeOption | None = None,
         pad_if_needed: bool = False,
         fill: Fill = 0,
         padding_mode: str = "constant",
@@ -176,7 +177,7 @@ class FiveCrop(TakesPILImages):
     raises `OptionError` if an image is too small.
     """
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: SizeOption) -> None:
         self.size = options.to_size(size)
 
     def __call__(self, image: Any) -> tuple[Any, ...]:
@@ -199,7 +200,7 @@ class FiveCrop(TakesPILImages):
 class TenCrop(FiveCrop):
     """Crops as FiveCrop does, from the image and from the image flipped; parameters as in torchvision."""
 
-    def __init__(self, size: Size, vertical_flip: bool = False) -> None:
+    def __init__(self, size: SizeOption, vertical_flip: bool = False) -> None:
         super().__init__(size)
         self.vertical_flip = vertical_flip
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.images.decode import decode, encode
 from fastload.images.opencv import cv2
 from fastload.transforms import options
@@ -19,8 +20,8 @@ from fastload.transforms._adjusting import require_channels
 from fastload.transforms._pixels import contiguous, with_last_axis, writable_copy
 from fastload.transforms.draws import Draws, integers, random_sides, seeds
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.options import Amount, Size
-from fastload.transforms.transform import ColourTransform, Parameters, Pixels, Row
+from fastload.transforms.options import Amount, SizeOption
+from fastload.transforms.transform import ColourTransform, Parameters, Row
 
 _ATTEMPTS = 10  # to find a rectangle that fits, as in torchvision
 
@@ -34,7 +35,7 @@ class GaussianBlur(ColourTransform):
 
     width = 1
 
-    def __init__(self, kernel_size: Size, sigma: Amount = (0.1, 2.0)) -> None:
+    def __init__(self, kernel_size: SizeOption, sigma: Amount = (0.1, 2.0)) -> None:
         self.kernel_size = options.to_size(kernel_size, "kernel_size")
         is_odd = all(side % 2 for side in self.kernel_size)
         options.require(is_odd, "kernel_size must be an odd number of pixels", kernel_size)
@@ -88,7 +89,7 @@ class JPEG(ColourTransform):
 
     width = 1
 
-    def __init__(self, quality: Size) -> None:
+    def __init__(self, quality: int | Sequence[int]) -> None:
         rule = "quality must be a whole number from 1 to 100, or a range (low, high)"
         bounds = options.to_two(quality, rule, 1, 100, kind=options.is_whole, is_ordered=True)
         self.quality: tuple[int, int] = bounds

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
-from fastload.transforms._pixels import Pixels
 
 # OpenCV's hues of uint8 images are 0 to 179. A shift of up to 76 is added without an overflow.
 _HUES = 180
@@ -34,7 +34,7 @@ class HsvChange:
 
     Attributes:
         tables: The new levels, (3, 256), uint8.
-        shift: What is added to hues, modulo 180, from -76 to 76; None if a lookup is needed.
+        shift: The number added to hues, modulo 180, from -76 to 76; None if a lookup is needed.
         factors: Those of saturation and value; None if a lookup is needed.
     """
 

@@ -12,7 +12,7 @@ from typing import Any
 from fastload.errors import OptionError
 from fastload.images.resize import Resampling
 
-Size = int | Sequence[int]  # pixels, or (height, width)
+SizeOption = int | Sequence[int]  # pixels, or (height, width)
 Amount = float | Sequence[float]  # one number, or several
 Fill = float | Sequence[float] | None  # a colour: one number, or one for each channel
 

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from fastload.errors import SlowTransformWarning
+from fastload.images.arrays import Pixels
 from fastload.transforms._objects import ObjectTransform
 from fastload.transforms._pixels import to_pil, to_pixels, to_tensor
 from fastload.transforms.annotations import Annotations
@@ -29,7 +30,7 @@ from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Geometry, Sizes, common_size
 from fastload.transforms.rescaling import Normalize, Rescale, ToDtype, rescaled
 from fastload.transforms.scenes import SceneSteps, SceneTransform
-from fastload.transforms.transform import Parameters, Pixels, Transform
+from fastload.transforms.transform import Parameters, Transform
 
 # After this many images, a warning states the cost of foreign transforms.
 _IMAGES_TO_MEASURE = 32

@@ -16,10 +16,11 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import to_pixels
 from fastload.transforms.options import require
-from fastload.transforms.transform import Pixels, Row, TargetKeeping, Transform
+from fastload.transforms.transform import Row, TargetKeeping, Transform
 
 _Numbers = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
 

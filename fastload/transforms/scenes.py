@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels, Size
 from fastload.images.region import Box
 from fastload.transforms.annotations import Annotations
+from fastload.transforms.canvas import Canvas, render
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.hsv import shift_hsv
 from fastload.transforms.options import require
-from fastload.transforms.sheets import Sheet, Size, render
-from fastload.transforms.transform import Parameters, Pixels, Row, Transform
+from fastload.transforms.transform import Parameters, Row, Transform
 
 Indices = NDArray[np.int64]
 
@@ -49,17 +50,17 @@ class ObjectImages(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """An image in the making.
+    """Image rendered on demand.
 
     Attributes:
-        sheet: The parts of which it is made.
+        canvas: The placed parts of which it is made.
         sources: The images of these parts: indices of the dataset, or pixels.
         objects: Its objects, in its pixels.
         gains: The change of its colours; see `shift_hsv`.
         is_original: True for an image of the dataset to which nothing was done.
     """
 
-    sheet: Sheet
+    canvas: Canvas
     sources: tuple[int | Pixels, ...]
     objects: Annotations
     gains: tuple[float, float, float] | None = None
@@ -68,18 +69,18 @@ class Scene:
     @classmethod
     def of(cls, index: int, images: ObjectImages) -> Scene:
         """Return an image of the dataset as it is."""
-        return cls(Sheet.of(images.size(index)), (index,), images.annotations(index), None, True)
+        return cls(Canvas.of(images.size(index)), (index,), images.annotations(index), None, True)
 
     @classmethod
     def of_pixels(cls, pixels: Pixels, objects: Annotations, is_exact: bool = False) -> Scene:
         """Return pixels as a scene to which more can be done."""
-        sheet = Sheet.of((pixels.shape[0], pixels.shape[1]))
-        return cls(replace(sheet, is_exact=is_exact), (pixels,), objects)
+        canvas = Canvas.of((pixels.shape[0], pixels.shape[1]))
+        return cls(replace(canvas, is_exact=is_exact), (pixels,), objects)
 
     @property
     def size(self) -> Size:
         """Height and width."""
-        return self.sheet.output
+        return self.canvas.output
 
     def pixels(self, images: ObjectImages) -> Pixels:
         """Return the pixels, (height, width, 3), in memory that may be written to."""
@@ -90,24 +91,24 @@ class Scene:
                 return images.region(source, box, size)
             return box.of(source)
 
-        pixels = render(self.sheet, region)
+        pixels = render(self.canvas, region)
         if self.gains is not None:
             shift_hsv(pixels, self.gains)
         return pixels
 
-    def drawn_as(self, sheet: Sheet, objects: Annotations) -> Scene:
-        """Return the scene made by another sheet of the same images."""
-        return replace(self, sheet=sheet, objects=objects, is_original=False)
+    def drawn_as(self, canvas: Canvas, objects: Annotations) -> Scene:
+        """Return the scene with its images on another canvas."""
+        return replace(self, canvas=canvas, objects=objects, is_original=False)
 
-    def settled(self, images: ObjectImages) -> Scene:
-        """Return a scene of one image and no matrix, which can be placed or warped."""
-        if self.sheet.matrix is None and self.gains is None:
+    def flattened(self, images: ObjectImages) -> Scene:
+        """Render the changes so far if there are any, so that the scene can be placed or warped again."""
+        if self.canvas.matrix is None and self.gains is None:
             return self
-        return Scene.of_pixels(self.pixels(images), self.objects, self.sheet.is_exact)
+        return Scene.of_pixels(self.pixels(images), self.objects, self.canvas.is_exact)
 
 
 class SceneTransform(Transform):
-    """Base class of transforms of scenes: `compose` is also what is done to an image that is not one yet."""
+    """Base class of transforms of scenes; a plain image is composed as a scene of that image alone."""
 
     #: The number of other images that it takes.
     needed = 0
@@ -143,7 +144,7 @@ class SceneTransform(Transform):
                 f"{type(self).__name__} must be given other images too: make it a transform of a dataset, at "
                 "the beginning of a fastload.transforms.Compose of fastload's transforms alone"
             )
-        scene = Scene(Sheet.of(objects.size), (source,), objects, is_original=True)
+        scene = Scene(Canvas.of(objects.size), (source,), objects, is_original=True)
         return self.compose(scene, parameters, (), _NO_IMAGES)
 
 

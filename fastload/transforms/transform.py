@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.transforms._pixels import Pixels as Pixels
+from fastload.images.arrays import Pixels
 from fastload.transforms._pixels import like, to_pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, fresh_draws

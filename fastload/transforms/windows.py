@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
-from fastload.transforms._pixels import Pixels, with_last_axis
+from fastload.transforms._pixels import with_last_axis
 from fastload.transforms.options import to_colour
 
 # torchvision's padding modes and OpenCV's; `reflect` does not repeat the last row, `symmetric` does.

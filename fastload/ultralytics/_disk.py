@@ -60,7 +60,7 @@ def _not_kept(places: NDArray[np.int64]) -> Any:
 
 
 def disk_replacements() -> list[tuple[Any, str, Any]]:
-    """Return what replaces functions and methods: (owner, name, function)."""
+    """Return the replacements of functions and methods: (owner, name, function)."""
     return [(BaseDataset, "check_cache_disk", _check_cache_disk), (base, "imread", _read)]
 
 
@@ -68,19 +68,19 @@ def disk_replacements() -> list[tuple[Any, str, Any]]:
 def _check_cache_disk(self: Any, *args: Any, **options: Any) -> bool:
     """Give a dataset's files a copy, and return False, so that Ultralytics makes none."""
     if packed_of(self.im_files[0]) is not None:
-        said = "is not needed, because the dataset is packed"
+        outcome = "is not needed, because the dataset is packed"
     else:
         try:
             self.im_files = _kept(self)
         except OptionError as error:
             LOGGER.info(f"{self.prefix}fastload: cache='disk' is Ultralytics' own: {error}")
             return bool(_plain_check(self, *args, **options))
-        said = "keeps a packed copy, which is made beside the training: 'fastload cache list' shows it"
+        outcome = "keeps a packed copy, which is made beside the training: 'fastload cache list' shows it"
     # The draws with which Ultralytics chooses those images: what is drawn later is the same.
     for _ in range(min(self.ni, _SIZED_FILES)):
         random.choice(self.im_files)
     self.cache = None
-    LOGGER.info(f"{self.prefix}fastload: cache='disk' {said}")
+    LOGGER.info(f"{self.prefix}fastload: cache='disk' {outcome}")
     return False
 
 

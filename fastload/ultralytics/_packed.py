@@ -29,6 +29,7 @@ from fastload.images.opencv import cv2
 from fastload.images.orientation import swaps_sides
 from fastload.shards.manifest import looks_packed, packed_datasets
 from fastload.shards.records import Record, RecordReader
+from fastload.transforms.annotations import Floats
 
 _plain_check = utils.check_det_dataset
 _plain_files = base.BaseDataset.get_img_files
@@ -43,11 +44,9 @@ _TIMED_FILES = 5
 # A header with EXIF and a colour profile fits, mostly; else the whole file is read.
 _HEADER_BYTES = 1 << 17
 
-Floats = NDArray[np.float32]
-
 
 def packed_replacements() -> list[tuple[Any, str, Any]]:
-    """Return what replaces functions and methods: (owner, name, function)."""
+    """Return the replacements of functions and methods: (owner, name, function)."""
     return [
         *((module, "check_det_dataset", _check) for module in (utils, trainer, validator)),
         (base.BaseDataset, "get_img_files", _files),

@@ -12,21 +12,21 @@ from ultralytics.data.build import InfiniteDataLoader
 from ultralytics.utils import dist
 
 from fastload.loader.dataloader import DataLoader
-from fastload.ultralytics._disk import disk_replacements
-from fastload.ultralytics._packed import packed_replacements
-from fastload.ultralytics._samples import (
+from fastload.ultralytics._deferred_samples import (
     Batches,
     BatchesInWorker,
     is_plain_collation,
     sample_replacements,
-    why_plain,
+    unsupported_reason,
 )
+from fastload.ultralytics._disk import disk_replacements
+from fastload.ultralytics._packed import packed_replacements
 from fastload.ultralytics._stored import cache_replacements
 
 _plain_init = InfiniteDataLoader.__init__
 _plain_ddp_file = dist.generate_ddp_file
 
-# What stands before Ultralytics' own program of a rank.
+# Prefix of Ultralytics' own program of a rank.
 _RANK = """if __name__ == "__main__":
     import sys
     sys.path = {path!r}
@@ -36,7 +36,7 @@ _RANK = """if __name__ == "__main__":
 
 
 def replacements(rank_programs: list[str]) -> list[tuple[Any, str, Any]]:
-    """Return what replaces attributes: (owner, name, value).
+    """Return the replacements of attributes: (owner, name, value).
 
     Args:
         rank_programs: Gets the files with the programs of ranks that Ultralytics starts.
@@ -66,7 +66,7 @@ def _init(self: Any, *args: Any, **options: Any) -> None:
     if is_plain_collation(options.get("collate_fn")):
         dataset = options.get("dataset")
         # Asked here, so that the reason is logged once and not by each worker.
-        reason = why_plain(dataset) if isinstance(dataset, BaseDataset) else ""
+        reason = unsupported_reason(dataset) if isinstance(dataset, BaseDataset) else ""
         options["collate_fn"] = Batches(reason)
         options["worker_init_fn"] = BatchesInWorker(options.get("worker_init_fn"))
         options["compile"] = False

@@ -1,7 +1,7 @@
-"""Ultralytics' transforms on pictures: parameters and labels are its own, pixels are made at the end.
+"""Ultralytics' transforms on deferred images: parameters and labels are its own, pixels are made at the end.
 
-Each function stands in for one method, which it calls for anything but a picture. So random numbers are drawn
-by Ultralytics itself, in its order, and labels come from its own code.
+Each function stands in for one method, which it calls for anything but a deferred image. So Ultralytics
+itself draws random numbers, in its order, and labels come from its own code.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ultralytics.data import augment
 
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
+from fastload.transforms.canvas import Canvas, Placement
 from fastload.transforms.hsv import HsvChange
-from fastload.transforms.sheets import Placement, Sheet
-from fastload.ultralytics._pictures import Image, Picture
+from fastload.ultralytics._deferred_images import DeferredImage, Image
 
 Labels = dict[str, Any]
 
-# Steps that change no picture, or those below; a transform with any other is left to itself.
+# Steps that change no pixels, or are replaced below; a transform with any other is left to itself.
 _KNOWN = (
     augment.Compose,
     augment.Mosaic,
@@ -50,16 +50,16 @@ def unknown_steps(transform: Any) -> list[str]:
 
 
 def replacements(ends_in_batch: Callable[[], bool]) -> list[tuple[Any, str, Any]]:
-    """Return what replaces methods: (class, name, function).
+    """Return the replacements of methods: (class, name, function).
 
     Args:
-        ends_in_batch: Returns True where a batch is made of the samples: then a picture is left to that.
+        ends_in_batch: Returns True where samples are collated later, which renders deferred images.
     """
     plain_format = augment.Format._format_img
 
     @functools.wraps(plain_format)
     def format_image(self: Any, img: Any) -> Any:
-        if not isinstance(img, Picture):
+        if not isinstance(img, DeferredImage):
             return plain_format(self, img)
         is_rgb = random.uniform(0, 1) > self.bgr
         return (img, is_rgb) if ends_in_batch() else img.tensor(is_rgb)
@@ -82,35 +82,35 @@ def replacements(ends_in_batch: Callable[[], bool]) -> list[tuple[Any, str, Any]
     ]
 
 
-def _otherwise(plain: Callable[..., Any], of_picture: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that calls `of_picture` for pictures, and the original for arrays."""
+def _otherwise(plain: Callable[..., Any], of_deferred: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that calls `of_deferred` for deferred images, and the original for arrays."""
 
     @functools.wraps(plain)
     def method(self: Any, labels: Labels, params: Any = None) -> Any:
-        if not isinstance(labels["img"], Picture):
+        if not isinstance(labels["img"], DeferredImage):
             return plain(self, labels, params)
-        of_picture(self, labels, params)
+        of_deferred(self, labels, params)
         return labels
 
     return method
 
 
 def _with_pixels(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method that gives pixels to the original, and makes a picture of its result."""
+    """Return a method that gives pixels to the original, and defers its result."""
 
     @functools.wraps(plain)
     def method(self: Any, labels: Labels, params: Any = None) -> Any:
-        picture = labels.get("img")
+        image = labels.get("img")
         arguments = (labels,) if params is None else (labels, params)
         is_idle = (params or {}).get("skip") or getattr(self, "transform", self) is None
-        if not isinstance(picture, Picture) or is_idle:
+        if not isinstance(image, DeferredImage) or is_idle:
             return plain(self, *arguments)
         for each in (labels, *labels.get("mix_labels", ())):
             each["img"] = np.asarray(each["img"])
-        if params is not None and isinstance(params.get("labels2_img"), Picture):
+        if params is not None and isinstance(params.get("labels2_img"), DeferredImage):
             params["labels2_img"] = np.asarray(params["labels2_img"])
         labels = plain(self, *arguments)
-        labels["img"] = Picture.of(Image(labels["img"]))
+        labels["img"] = DeferredImage.of(Image(labels["img"]))
         return labels
 
     return method
@@ -124,17 +124,17 @@ def _mosaic(self: Any, labels: Labels, params: Labels) -> None:
         Placement(number, source.size, source.size, item["padw"] + moved, item["padh"] + moved)
         for number, (source, item) in enumerate(zip(sources, params["layout"], strict=True))
     )
-    labels["img"] = Picture(Sheet((side, side), placements, None, (side, side)), sources)
+    labels["img"] = DeferredImage(Canvas((side, side), placements, None, (side, side)), sources)
 
 
 def _perspective(self: Any, labels: Labels, params: Labels) -> None:
     width, height = params["size"]
-    picture = labels["img"].settled()
-    sheet = replace(picture.sheet, matrix=params["M"], output=(height, width))
-    if sheet.stretches is None:
+    image = labels["img"].flattened()
+    canvas = replace(image.canvas, matrix=params["M"], output=(height, width))
+    if canvas.axis_resizes is None:
         # A warp of a part of the canvas would round positions otherwise.
-        sheet = replace(sheet, is_exact=True)
-    labels["img"] = Picture(sheet, picture.sources)
+        canvas = replace(canvas, is_exact=True)
+    labels["img"] = DeferredImage(canvas, image.sources)
     labels["resized_shape"] = (height, width)
 
 
@@ -159,7 +159,7 @@ def _letterbox(self: Any, labels: Labels, params: Labels) -> None:
         resized = cv2.resize(pixels, (width, height), interpolation=self.interpolation)
         source = Image(np.asarray(resized), source.is_rgb)
     left, top = params["left"], params["top"]
-    canvas = height + top + params["bottom"], width + left + params["right"]
+    size = height + top + params["bottom"], width + left + params["right"]
     placements = (Placement(0, source.size, source.size, left, top),)
-    labels["img"] = Picture(Sheet(canvas, placements, None, canvas, fill=self.padding_value), (source,))
+    labels["img"] = DeferredImage(Canvas(size, placements, None, size, fill=self.padding_value), (source,))
     labels["resized_shape"] = params["new_shape"]

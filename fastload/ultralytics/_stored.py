@@ -21,12 +21,13 @@ from ultralytics.utils import LOCAL_RANK, LOGGER, NUM_THREADS, TQDM
 
 from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.opening import Opening, can_cache, open_store, store_folder
+from fastload.images.arrays import Pixels, Size
 from fastload.images.encodings import Yuv420
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.system.units import format_size
+from fastload.ultralytics._deferred_images import DeferredImage
 from fastload.ultralytics._packed import packed_of
-from fastload.ultralytics._pictures import Picture, Pixels
 
 _PLANES = Yuv420()
 
@@ -35,8 +36,6 @@ _SIZES = struct.Struct("<4I")
 
 _plain_cache = BaseDataset.cache_images
 _plain_check = BaseDataset.check_cache_ram
-
-Sizes = tuple[int, int]
 
 
 class ImagesInMemory:
@@ -51,7 +50,7 @@ class ImagesInMemory:
 
     def __getitem__(self, index: int) -> Pixels | None:
         found = self.image(index)
-        return None if found is None else Picture.of(found[0]).pixels()
+        return None if found is None else DeferredImage.of(found[0]).pixels()
 
     @property
     def used_bytes(self) -> int:
@@ -62,7 +61,7 @@ class ImagesInMemory:
         """Return True if an image is stored."""
         return self._store.has(index)
 
-    def image(self, index: int) -> tuple[Planes, Sizes, Sizes] | None:
+    def image(self, index: int) -> tuple[Planes, Size, Size] | None:
         """Return an image, its file's height and width and its own; None if it is not stored."""
         if not self._store.has(index):
             return None
@@ -70,7 +69,7 @@ class ImagesInMemory:
         image = Planes(self._store.data(index), (own[0], own[1]))
         return image, (height, width), image.size
 
-    def put(self, index: int, pixels: Pixels, original: Sizes) -> None:
+    def put(self, index: int, pixels: Pixels, original: Size) -> None:
         """Store an image, BGR; without room nothing happens."""
         height, width = pixels.shape[:2]
         rgb: Pixels = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)
@@ -83,7 +82,7 @@ class Planes:
     """A stored image; see `PixelSource`."""
 
     data: Pixels
-    size: Sizes
+    size: Size
 
     @property
     def is_rgb(self) -> bool:
@@ -102,7 +101,7 @@ class StoredSizes:
         self._images = images
         self._is_own = is_own
 
-    def __getitem__(self, index: int) -> Sizes | None:
+    def __getitem__(self, index: int) -> Size | None:
         found = self._images.image(index)
         if found is None:
             return None
@@ -110,7 +109,7 @@ class StoredSizes:
 
 
 def cache_replacements() -> list[tuple[Any, str, Any]]:
-    """Return what replaces methods of datasets: (class, name, function)."""
+    """Return the replacements of methods of datasets: (class, name, function)."""
     return [(BaseDataset, "cache_images", _cache_images), (BaseDataset, "check_cache_ram", _check_cache_ram)]
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def replacements(module: ModuleType) -> list[tuple[Any, str, Any]]:
-    """Return what replaces attributes: (owner, name, value); nothing if it is another `utils.dataloaders`."""
+    """Return the replacements of attributes: (owner, name, value); none for another `utils.dataloaders`."""
     names = ("InfiniteDataLoader", "LoadImagesAndLabels", "create_dataloader")
     if not all(hasattr(module, name) for name in names):
         return []

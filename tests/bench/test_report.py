@@ -11,7 +11,16 @@ from fastload.bench.results import Library
 from fastload.cli.report._html import to_html
 from fastload.cli.report._markdown import to_markdown
 from fastload.cli.report.decoding import decoding_document, decoding_json
-from fastload.cli.report.document import Document, LinePlot, ReportColumn, Row, Section, Series, Table, figure
+from fastload.cli.report.document import (
+    Document,
+    LinePlot,
+    ReportColumn,
+    Section,
+    Series,
+    Table,
+    TableRow,
+    figure,
+)
 from tests.bench.results import CLOSE, EQUAL, OTHER, bench_of, comparison, row
 
 NASTY = "<script>alert('x')</script> | \"& `code` [link](http://a.b)"
@@ -84,7 +93,7 @@ def test_html_has_a_bar_in_its_colour_for_each_row(bench):
 
 
 def test_bars_are_as_long_as_their_values():
-    bars = Table("", (ReportColumn("c", "bars"),), (Row((50.0,)), Row((25.0,))))
+    bars = Table("", (ReportColumn("c", "bars"),), (TableRow((50.0,)), TableRow((25.0,))))
     seen = parsed(to_html(Document("t", (), (Section("s", (), (bars,)),)))).seen
     styles = [attributes["style"] for _, attributes in seen if attributes.get("role") == "img"]
     assert styles == ["width:100.0%", "width:50.0%"]

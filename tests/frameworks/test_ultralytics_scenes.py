@@ -1,4 +1,4 @@
-"""Pictures of several images and their objects, beside those of Ultralytics' own transforms."""
+"""Images made of several others and their objects, beside those of Ultralytics' own transforms."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fastload.transforms._layouts import loaded_size, mosaic_of_4, mosaic_of_9, 
 from fastload.transforms._moved_objects import on_canvas, resampled, through_matrix
 from fastload.transforms._object_mixing import blended, pasted
 from fastload.transforms.annotations import Annotations
+from fastload.transforms.canvas import Canvas, Placement, render
 from fastload.transforms.hsv import shift_hsv
 from fastload.transforms.scenes import Scene
-from fastload.transforms.sheets import Placement, Sheet, render
 from tests.frameworks import scene_samples as samples
 from tests.frameworks.ultralytics_scenes import CASES, LETTERBOXES, SEEDS
 
@@ -67,7 +67,7 @@ class Samples:
 
 @pytest.fixture(scope="session")
 def theirs(require_installed, run_programs, tmp_path_factory) -> dict[str, np.ndarray]:
-    """Returns what the program wrote."""
+    """Return the arrays that the program wrote."""
     for package in ("torchvision", "ultralytics"):
         require_installed(package)
     result = Path(tmp_path_factory.mktemp("scenes"), "theirs.npz")
@@ -99,28 +99,28 @@ def assert_same_objects(
         np.testing.assert_allclose(rings, expected["segments"], atol=CORNERS)
 
 
-def mosaic(expected: dict[str, np.ndarray], case: str, **options: Any) -> tuple[Sheet, list[int]]:
+def mosaic(expected: dict[str, np.ndarray], case: str, **options: Any) -> tuple[Canvas, list[int]]:
     indices = expected["indices"].tolist()
     stored = [samples.image(index).shape[:2] for index in indices]
     if case[0] == "4":
         placements = mosaic_of_4(stored, samples.IMGSZ, tuple(expected["centre"].tolist()))
     else:
         placements = mosaic_of_9(stored, samples.IMGSZ)
-    canvas = (2 * samples.IMGSZ, 2 * samples.IMGSZ)
-    return Sheet(canvas, placements, None, canvas, **options), indices
+    size = (2 * samples.IMGSZ, 2 * samples.IMGSZ)
+    return Canvas(size, placements, None, size, **options), indices
 
 
-def drawn(sheet: Sheet, indices: list[int]) -> np.ndarray:
+def drawn(canvas: Canvas, indices: list[int]) -> np.ndarray:
     images = Samples("boxes")
-    return render(sheet, lambda image, box, size: images.region(indices[image], box, size))
+    return render(canvas, lambda image, box, size: images.region(indices[image], box, size))
 
 
 @pytest.mark.parametrize(("case", "kind", "seed"), WARPS)
 def test_objects_move_as_theirs(theirs, case, kind, seed):
     expected = of(theirs, f"{case}/{kind}/{seed}")
-    sheet, indices = mosaic(expected, case)
+    canvas, indices = mosaic(expected, case)
     images = Samples(kind)
-    objects = on_canvas(sheet, [images.annotations(index) for index in indices])
+    objects = on_canvas(canvas, [images.annotations(index) for index in indices])
     assert_same_objects(objects, of(expected, "mosaic"))
     size = (samples.IMGSZ, samples.IMGSZ)
     moved = through_matrix(objects, expected["matrix"], size, float(expected["scale"]))
@@ -132,7 +132,7 @@ def test_objects_move_as_theirs(theirs, case, kind, seed):
 def test_masks_of_objects_are_parts_of_their_mask_of_classes(theirs, case, seed):
     """Each class of an image is one object here."""
     expected = of(theirs, f"{case}/masks/{seed}")
-    sheet, indices = mosaic(expected, case)
+    canvas, indices = mosaic(expected, case)
     parts = []
     for index in indices:
         mask = samples.mask(index)
@@ -140,8 +140,8 @@ def test_masks_of_objects_are_parts_of_their_mask_of_classes(theirs, case, seed)
         boxes = np.tile(np.float32((0, 0, *size[::-1])), (len(levels), 1))
         masks = (mask == levels[:, None, None]).astype(np.uint8)
         parts.append(Annotations(size, boxes, levels.astype(np.int64), masks=masks))
-    placed = on_canvas(sheet, parts)
-    classes = np.full(sheet.canvas, 255)
+    placed = on_canvas(canvas, parts)
+    classes = np.full(canvas.size, 255)
     for mask, level in zip(placed.masks, placed.labels, strict=True):
         classes[mask == 1] = level
     assert np.array_equal(classes, expected["mosaic/mask"])
@@ -155,20 +155,20 @@ def test_masks_of_objects_are_parts_of_their_mask_of_classes(theirs, case, seed)
 @pytest.mark.parametrize(("case", "seed"), PICTURES)
 def test_exact_pixels_are_theirs(theirs, case, seed):
     expected = of(theirs, f"{case}/boxes/{seed}")
-    sheet, indices = mosaic(expected, case, is_exact=True)
-    assert np.array_equal(drawn(sheet, indices), expected["mosaic/image"])
-    sheet = dataclasses.replace(sheet, matrix=expected["matrix"], output=(samples.IMGSZ,) * 2)
-    assert np.array_equal(drawn(sheet, indices), expected["warped/image"])
+    canvas, indices = mosaic(expected, case, is_exact=True)
+    assert np.array_equal(drawn(canvas, indices), expected["mosaic/image"])
+    canvas = dataclasses.replace(canvas, matrix=expected["matrix"], output=(samples.IMGSZ,) * 2)
+    assert np.array_equal(drawn(canvas, indices), expected["warped/image"])
 
 
 @pytest.mark.parametrize(("case", "seed"), PICTURES)
 def test_fast_pixels_are_close_to_theirs(theirs, case, seed):
     expected = of(theirs, f"{case}/boxes/{seed}")
-    sheet, indices = mosaic(expected, case)
+    canvas, indices = mosaic(expected, case)
     for matrix, name in ((None, "mosaic"), (expected["matrix"], "warped")):
         image = expected[f"{name}/image"]
-        sheet = dataclasses.replace(sheet, matrix=matrix, output=image.shape[:2])
-        off = np.abs(drawn(sheet, indices).astype(int) - image)
+        canvas = dataclasses.replace(canvas, matrix=matrix, output=image.shape[:2])
+        off = np.abs(drawn(canvas, indices).astype(int) - image)
         assert off.mean() < FAST_MEAN
         assert np.percentile(off, 99.9) < FAST_MOST
 
@@ -195,8 +195,8 @@ def letterboxed(kind: str, index: int, size: int = samples.IMGSZ) -> tuple[Scene
     images = Samples(kind)
     stored = images.size(index)
     loaded = loaded_size(stored, size)
-    sheet = Sheet(loaded, (Placement(0, stored, loaded),), None, loaded, is_exact=True)
-    scene = Scene(sheet, (index,), on_canvas(sheet, [images.annotations(index)]))
+    canvas = Canvas(loaded, (Placement(0, stored, loaded),), None, loaded, is_exact=True)
+    scene = Scene(canvas, (index,), on_canvas(canvas, [images.annotations(index)]))
     return T.LetterBox(size).compose(scene, (), (), images), images
 
 

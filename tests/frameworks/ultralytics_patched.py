@@ -156,7 +156,7 @@ class Brighten:
 
 
 def differences(theirs: list[Any], ours: list[Any]) -> dict[str, Any]:
-    """What differs: the names of entries, and how far pixels are apart."""
+    """Return the differences: names of entries, and distances of pixels."""
     names = [list(batch) for batch in theirs] == [list(batch) for batch in ours]
     different = {
         name
@@ -183,7 +183,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 class Said(logging.Handler):
-    """What Ultralytics' logger says of fastload."""
+    """Collects the messages of Ultralytics' logger about fastload."""
 
     def __init__(self) -> None:
         super().__init__()

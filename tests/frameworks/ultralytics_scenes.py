@@ -1,4 +1,4 @@
-"""Pictures that Ultralytics' own transforms make, with the parameters that they drew.
+"""Images that Ultralytics' own transforms make, with the parameters that they drew.
 
     python -m tests.frameworks.ultralytics_scenes RESULT
 
@@ -29,7 +29,7 @@ SEEDS = 4
 
 
 class Dataset:
-    """What its transforms ask of a dataset."""
+    """The members of a dataset that its transforms use."""
 
     cache = "ram"
 

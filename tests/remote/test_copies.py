@@ -51,7 +51,7 @@ def output_of(process):
 
 
 def digest_of(packed, step=1):
-    """Return what `digest` returns for a dataset."""
+    """Return the result of `digest` for a dataset."""
     dataset = fastload.PackedDataset(packed)
     found = hashlib.sha256()
     for image, label in map(dataset.__getitem__, range(0, len(dataset), step)):

@@ -85,7 +85,7 @@ class _NoWork:
 
 
 def _work(job: Mapping[str, Any]) -> Any:
-    """Return what is done with each batch: nothing, or a training step on the job's device."""
+    """Return the work done with each batch: nothing, or a training step on the job's device."""
     if job["device"] is None:
         return _NoWork()
     return importlib.import_module("_training").Training(job["device"])  # needs torch

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fastload.cli.report.document import Document, Plot, ReportColumn, Row, Section, Series, Table
+from fastload.cli.report.document import Document, Plot, ReportColumn, Section, Series, Table, TableRow
 from fastload.doctor.examine import Examination
 from fastload.doctor.findings import Diagnosis, TrainingMeasurements
 from fastload.doctor.ranks import RankComparison, rank_rows
@@ -63,7 +63,7 @@ def _rank_section(ranks: RankComparison) -> Section:
     table = Table(
         "",
         columns,
-        tuple(Row(cells, "own" if cells[0] == str(ranks.slowest) else None) for cells in rows),
+        tuple(TableRow(cells, "own" if cells[0] == str(ranks.slowest) else None) for cells in rows),
         ranks.evidence,
     )
     return Section("Mean step of each rank", tables=(table,))
@@ -77,7 +77,7 @@ def _fix_table(diagnosis: Diagnosis) -> Table:
         ReportColumn("why"),
     )
     rows = tuple(
-        Row((str(place), fix.action, fix.gain_text, fix.why), "own" if place == 1 else None)
+        TableRow((str(place), fix.action, fix.gain_text, fix.why), "own" if place == 1 else None)
         for place, fix in enumerate(diagnosis.fixes, 1)
     )
     return Table("", columns, rows, () if rows else ("No fix would gain 5%.",))

@@ -15,10 +15,10 @@ from fastload.cli.report.document import (
     Document,
     LinePlot,
     ReportColumn,
-    Row,
     Section,
     Series,
     Table,
+    TableRow,
     Tone,
     figure,
 )
@@ -94,7 +94,7 @@ def _ratio(side: SideResult, other: SideResult | None) -> str:
 
 
 def _table(bench: LoadBench, result: SettingResult) -> Table:
-    rows = tuple(Row(tuple(_cells(bench, result, side)), _tone(side.name)) for side in result.sides)
+    rows = tuple(TableRow(tuple(_cells(bench, result, side)), _tone(side.name)) for side in result.sides)
     columns = _COLUMNS if bench.device is None else (*_COLUMNS[:3], _WAIT, *_COLUMNS[3:])
     notes = [f"missing: {missing.name}: {missing.reason}" for missing in result.missing]
     cached = {
@@ -170,7 +170,7 @@ def _plots(bench: LoadBench) -> Iterator[LinePlot]:
 def _plot_table(plot: LinePlot) -> Table:
     """Return the figures of a plot."""
     columns = ReportColumn("loader"), *(ReportColumn(value, "number") for value in plot.x_values)
-    rows = (Row((one.name, *map(figure, one.values)), one.tone) for one in plot.series)
+    rows = (TableRow((one.name, *map(figure, one.values)), one.tone) for one in plot.series)
     return Table(plot.title, columns, tuple(rows))
 
 

@@ -24,7 +24,7 @@ from fastload.bench.results import (
     verdict,
 )
 from fastload.cli.report._conditions import conditions_line, warning
-from fastload.cli.report.document import Document, ReportColumn, Row, Section, Table, Tone, figure
+from fastload.cli.report.document import Document, ReportColumn, Section, Table, TableRow, Tone, figure
 from fastload.system.units import format_count, format_size
 
 _SIGNS: dict[Likeness, str] = {"equal": "=", "close": "≈", "other": "≠"}
@@ -59,7 +59,7 @@ def decoding_document(bench: DecodeBench) -> Document:
     """Return the complete result for reading."""
     groups = itertools.groupby(bench.comparisons, key=lambda comparison: comparison.group)
     overview = Table("", _OVERVIEW_COLUMNS, tuple(map(_overview_row, standings(bench))), (_LEGEND,))
-    libraries = (Row((each.name, each.version or each.reason, each.jpeg)) for each in bench.libraries)
+    libraries = (TableRow((each.name, each.version or each.reason, each.jpeg)) for each in bench.libraries)
     conditions = (images_line(bench.images), *bench.images.notes, conditions_line(bench.conditions))
     return Document(
         title="PIL or OpenCV?",
@@ -77,8 +77,8 @@ def decoding_document(bench: DecodeBench) -> Document:
     )
 
 
-def _overview_row(standing: Standing) -> Row:
-    return Row(
+def _overview_row(standing: Standing) -> TableRow:
+    return TableRow(
         (
             standing.comparison.title,
             figure(standing.pil.images_per_s),
@@ -93,7 +93,7 @@ def _overview_row(standing: Standing) -> Row:
 def _comparison_table(comparison: Comparison) -> Table:
     reference = comparison.row_of(REFERENCE)
     rows = (
-        Row(
+        TableRow(
             (
                 row.library,
                 row.call,

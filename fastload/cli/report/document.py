@@ -20,7 +20,7 @@ class ReportColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """A row of a table with one cell for each column."""
 
     cells: tuple[Cell, ...]
@@ -33,7 +33,7 @@ class Table:
 
     title: str
     columns: tuple[ReportColumn, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
 
 

@@ -8,10 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fastload.datasets.cache._choose import CacheReport, Form, Kind, no_cache
+from fastload.datasets.cache._choose import CacheKind, CacheReport, Form, no_cache
 from fastload.datasets.cache._limits import Room, memory_margin, memory_room, tmpfs_room
 from fastload.datasets.cache._registry import StoreFolder
 from fastload.datasets.cache.layout import Layout
@@ -22,12 +19,10 @@ from fastload.images.opencv import cv2
 from fastload.system.units import format_size
 
 if TYPE_CHECKING:
-    from fastload.datasets._batch_source import StoredImages
+    from fastload.datasets._batch_source import StoredImages, StoredImagesAt
     from fastload.datasets.cache._records import CachedRecords
     from fastload.datasets.cache.files import CachedFiles
-
-    Ints = NDArray[np.int64]
-    Stored = Callable[[Ints], StoredImages]
+    from fastload.transforms.geometry import Ints
 
 # The version of the store format: increased when the layout or the meaning of a key changes.
 _STORE_VERSION = 4
@@ -73,7 +68,7 @@ class OpenCache:
         if self.samples is not None:
             self.samples.filler.ensure_running(self.samples)
 
-    def images(self, positions: Ints, stored: Stored, reducing_gap: float | None) -> StoredImages:
+    def images(self, positions: Ints, stored: StoredImagesAt, reducing_gap: float | None) -> StoredImages:
         """Return the images at some positions, which read the store themselves."""
         return stored(positions)
 
@@ -138,7 +133,7 @@ def find_shared(cache: Cache, extent: Extent) -> CacheReport | None:
 
     If each rank measured by itself, ranks could choose differently, and would measure a busy disk.
     """
-    kinds: tuple[Kind, ...] = ("tmpfs",) if cache.folder is not None else ("ram", "tmpfs")
+    kinds: tuple[CacheKind, ...] = ("tmpfs",) if cache.folder is not None else ("ram", "tmpfs")
     forms: tuple[Form, ...] = ("encoded", "decoded") if cache.form is None else (cache.form,)
     for kind in kinds if can_cache() else ():
         if cache.folder is None and kind == "tmpfs" and not tmpfs_room(DEFAULT_PARENT):

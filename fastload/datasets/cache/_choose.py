@@ -20,7 +20,7 @@ from typing import Literal
 
 from fastload.system.units import format_ratio, format_size
 
-Kind = Literal["ram", "tmpfs", "disk", "device"]
+CacheKind = Literal["ram", "tmpfs", "disk", "device"]
 Form = Literal["encoded", "decoded"]
 
 # A smaller gain is within the difference between two measurements of one disk.
@@ -92,7 +92,7 @@ class CacheReport:
         misses: Samples that they have read from the disk.
     """
 
-    kind: Kind | None
+    kind: CacheKind | None
     form: Form | None
     share: float
     reason: str
@@ -127,7 +127,7 @@ def choose_cache(readings: CacheReadings) -> CacheReport:
         return no_cache("the disk could not be measured")
     if (on_device := _on_device(readings)) is not None:
         return on_device
-    kind: Kind = "ram" if readings.room_bytes else "tmpfs"
+    kind: CacheKind = "ram" if readings.room_bytes else "tmpfs"
     room = readings.room_bytes or readings.tmpfs_room_bytes
     shares: dict[Form, float] = {"encoded": min(1.0, room / readings.size_bytes("encoded"))}
     # As long as the model's rate is unknown, so is the time that it loses to decoding.

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.cache._samples import CachedSamples, exif_orientation
+from fastload.datasets.cache._cached_samples import CachedSamples, exif_orientation
 from fastload.datasets.cache._store import Bytes
 from fastload.datasets.cache.opening import Opening
 from fastload.errors import DecodeError

@@ -14,8 +14,8 @@ The kernel drops a lock when its process ends, however that happens. So if a pro
 exclusively, nobody uses the store, and it is removed: by the last user when it leaves or, if that was ended
 by a signal or os._exit, by the next one to come, and for a `tmpfs`, whose data would stay in memory, by a
 small process that checks once a second. Only files with these names are removed, and only if the folder is
-owned by this user and not a link; the folder is removed with the last store. The locks are those of flock(2),
-because filelock has no shared ones.
+owned by this user and not a link; the folder is removed with the last store. The locks are those of flock(2):
+filelock has shared ones only as transactions of a SQLite database.
 """
 
 from __future__ import annotations

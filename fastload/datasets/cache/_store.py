@@ -27,7 +27,15 @@ from google_crc32c import extend
 from numpy.typing import NDArray
 
 from fastload.datasets.cache._limits import Room, tmpfs_room
-from fastload.datasets.cache.layout import ENTRY, HEADER, HEADER_BYTES, REASONS, Closed, State, layout_of
+from fastload.datasets.cache.layout import (
+    ENTRY,
+    HEADER,
+    HEADER_BYTES,
+    REASONS,
+    Closed,
+    RecordState,
+    layout_of,
+)
 from fastload.shards.checksum import identity_crc, row_mask
 
 if sys.platform != "win32":
@@ -75,7 +83,7 @@ class Store:
 
     def found(self, positions: NDArray[np.int64], always_check: bool = False) -> NDArray[np.bool_]:
         """Return a mask of the records that can be read; those new to this process are checked first."""
-        is_ready: NDArray[np.bool_] = self._states[positions] == State.READY
+        is_ready: NDArray[np.bool_] = self._states[positions] == RecordState.READY
         wanted = is_ready if always_check else is_ready & (self._seen[positions] == 0)
         if wanted.any():
             places = np.flatnonzero(wanted)
@@ -84,7 +92,7 @@ class Store:
 
     def has(self, index: int) -> bool:
         """Return True if one record can be read from here; see `found`."""
-        if self._states[index] != State.READY:
+        if self._states[index] != RecordState.READY:
             return False
         return bool(self._seen[index]) or self._is_intact(index)
 
@@ -119,7 +127,7 @@ class Store:
 
     def put(self, index: int, data: bytes | Bytes, fixed: bytes = b"", tail: bytes = b"") -> bool:
         """Store a record; return False if it is stored already, or if there is no room."""
-        if self._states[index] != State.EMPTY or not self.is_open:
+        if self._states[index] != RecordState.EMPTY or not self.is_open:
             return False
         size, tail_size = len(data), len(tail)
         with self._locked():
@@ -131,10 +139,10 @@ class Store:
         self._writable[tail_offset : tail_offset + tail_size] = np.frombuffer(tail, np.uint8)
         self._writable_fixed[index] = np.frombuffer(fixed, np.uint8)
         crc = extend(extend(extend(row_mask(self._bound, index), data), fixed), tail)
-        self._index[index] = (State.CLAIMED, crc, offset, tail_offset, size, tail_size)
+        self._index[index] = (RecordState.CLAIMED, crc, offset, tail_offset, size, tail_size)
         # Last, because it makes the rest visible. On a processor that reorders writes, other processes may
         # see it sooner: then their check of the checksum fails.
-        self._states[index] = State.READY
+        self._states[index] = RecordState.READY
         return True
 
     def note_filled(self) -> None:
@@ -159,7 +167,7 @@ class Store:
 
     @property
     def ready(self) -> int:
-        return int(np.count_nonzero(self._states == State.READY))
+        return int(np.count_nonzero(self._states == RecordState.READY))
 
     @property
     def used_bytes(self) -> int:
@@ -167,7 +175,7 @@ class Store:
 
     def missing(self) -> NDArray[np.int64]:
         """Return the records that nobody has begun to store."""
-        return np.flatnonzero(self._states == State.EMPTY)
+        return np.flatnonzero(self._states == RecordState.EMPTY)
 
     def _is_intact(self, index: int) -> bool:
         """Check a record that is ready; no process uses a damaged one again."""
@@ -180,7 +188,7 @@ class Store:
         if is_intact:
             self._seen[index] = 1
         else:
-            self._states[index] = State.BAD
+            self._states[index] = RecordState.BAD
         return is_intact
 
     def _forget_checks(self) -> None:
@@ -189,7 +197,7 @@ class Store:
 
     def _claim(self, index: int, size: int, tail_size: int) -> tuple[int, int] | None:
         """Allocate memory for a record, under the lock; return the offsets of image and tail."""
-        if self._states[index] != State.EMPTY or not self.is_open:
+        if self._states[index] != RecordState.EMPTY or not self.is_open:
             return None
         header, capacity = self._header, self.layout.capacity_bytes
         offset = int(header["front"])
@@ -208,7 +216,7 @@ class Store:
         if not (self.is_open and self._allocate(offset, size) and self._allocate(capacity - back, tail_size)):
             return None
         header["front"], header["back"] = front, back
-        self._states[index] = State.CLAIMED
+        self._states[index] = RecordState.CLAIMED
         return offset, capacity - back
 
     def _allocate(self, offset: int, size: int) -> bool:

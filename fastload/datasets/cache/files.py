@@ -7,7 +7,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.cache._samples import CachedSamples, exif_orientation
+from fastload.datasets.cache._cached_samples import CachedSamples, exif_orientation
 from fastload.datasets.cache.opening import Opening
 from fastload.images.decode import decode
 from fastload.sources.files import FileList

@@ -20,7 +20,7 @@ _PLACES = ("offset", "tail_offset", "size", "tail_size")
 ENTRY = np.dtype([("state", "<u4"), ("crc", "<u4"), *((name, "<u8") for name in _PLACES)])
 
 
-class State:
+class RecordState:
     """The states of a record."""
 
     EMPTY, CLAIMED, READY, BAD = range(4)

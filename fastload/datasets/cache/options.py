@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from typing import get_args
 
-from fastload.datasets.cache._choose import Form, Kind
+from fastload.datasets.cache._choose import CacheKind, Form
 from fastload.errors import OptionError
 from fastload.system.units import parse_size
 
-_KINDS = ("auto", *get_args(Kind))
+_KINDS = ("auto", *get_args(CacheKind))
 
 
 @dataclass(frozen=True, slots=True)

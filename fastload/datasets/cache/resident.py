@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils.data import Dataset
 
 from fastload.datasets.batch import BatchMemory, HostMemory
@@ -36,14 +35,13 @@ from fastload.transforms.cropping import CenterCrop, Pad, RandomCrop
 from fastload.transforms.degradation import RandomErasing
 from fastload.transforms.draws import current_seed, draws_for, epoch_seed
 from fastload.transforms.flipping import RandomHorizontalFlip, RandomVerticalFlip
+from fastload.transforms.geometry import Ints
 from fastload.transforms.options import to_colour
 from fastload.transforms.rescaling import Normalize, Rescale, ToDtype
 from fastload.transforms.transform import Parameters, Transform
 
 if TYPE_CHECKING:
     from fastload.datasets.images import ImageDataset
-
-Ints = NDArray[np.int64]
 
 # Device memory that stays free for the model, at least.
 _LEAST_MARGIN_BYTES = 2 << 30

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
-from fastload.datasets.batch import Pixels, Regions
+from fastload.datasets.batch import Regions
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.errors import DecodeError
+from fastload.images.arrays import Pixels
 from fastload.images.header import parsed_header
 from fastload.images.region import Box, decode_region
 

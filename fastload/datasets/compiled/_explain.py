@@ -14,8 +14,9 @@ from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import compiled_function, is_huggingface, why_left
 from fastload.system.units import aligned
 
-# How each kind of step is done, and how close its pixels are to those of the original transform, in levels of
-# 255: the bounds that tests/datasets/compiled/pipelines.py asserts for noise. Photos are closer.
+# The way in which each kind of step is carried out, and the greatest difference to the original transform's
+# pixels, in levels of 255: the bounds that tests/datasets/compiled/pipelines.py asserts for noise. Photos are
+# closer.
 _HOW = {
     "region": "while decoding, of the region that is needed",
     "pixels": "by OpenCV",

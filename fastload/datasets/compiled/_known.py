@@ -15,7 +15,7 @@ import torch
 
 from fastload.datasets.batch import BatchMemory, HostMemory
 from fastload.datasets.compiled._lazy import LazyImage
-from fastload.datasets.compiled._steps import Step, is_timms, is_v2, steps_of
+from fastload.datasets.compiled._steps import CompiledStep, is_timms, is_v2, steps_of
 from fastload.errors import OptionError
 from fastload.system.buffers import reusable_array
 from fastload.transforms.rescaling import Rescale, ToDtype
@@ -25,13 +25,13 @@ class KnownSteps:
     """Steps that are all known; see `known_first`.
 
     Attributes:
-        makes_tensors: Whether finished images are tensors.
+        makes_tensors: True if finished images are tensors.
         rescale: The arithmetic on levels.
         grey_channels: The number of channels of a grey image after Normalize.
         wrap: Gives a finished tensor the class that torchvision's conversions would.
     """
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[CompiledStep]) -> None:
         # Conversions before the last crop or adjustment wait until all of those are done.
         conversions = [step for step in steps if step.kind in ("conversion", "rescale")]
         self._recorded = [step for step in steps if step.kind in ("region", "pixels")]
@@ -102,7 +102,7 @@ class KnownSteps:
         return batch
 
 
-def known_first(steps: Sequence[Step]) -> int:
+def known_first(steps: Sequence[CompiledStep]) -> int:
     """Return how many of the first steps can be made faster for a PIL image."""
     # The form of the pixels by now: a PIL image, a tensor's bytes, levels of 0...1, or any other numbers.
     form = "image"
@@ -131,7 +131,7 @@ def known_first(steps: Sequence[Step]) -> int:
     return len(steps)
 
 
-def _is_same_for_tensors(step: Step, form: str) -> bool:
+def _is_same_for_tensors(step: CompiledStep, form: str) -> bool:
     """Return True if transforming bytes before their conversion changes pixels by at most a level."""
     theirs = step.theirs
     if form == "numbers" or is_timms(theirs) or not getattr(theirs, "antialias", True):
@@ -146,7 +146,7 @@ def _is_same_for_tensors(step: Step, form: str) -> bool:
     return kernel == "bilinear" or (kernel == "bicubic" and form == "bytes")
 
 
-def tail_of(steps: Sequence[Step], first: int) -> int:
+def tail_of(steps: Sequence[CompiledStep], first: int) -> int:
     """Return the place of the first step, after an unknown one at `first`, from which batches can be made."""
     for place in range(first + 1, len(steps)):
         rest = steps[place:]
@@ -164,7 +164,7 @@ def _rescale_of(rescalings: Sequence[Any]) -> Rescale | None:
         return None
 
 
-def _wrapper_of(conversions: Sequence[Step]) -> Callable[[torch.Tensor], Any]:
+def _wrapper_of(conversions: Sequence[CompiledStep]) -> Callable[[torch.Tensor], Any]:
     """Return a function that gives a finished tensor the class that torchvision's conversions would."""
     names = {step.name for step in conversions}
     # Arithmetic of version 1 returns plain tensors.
@@ -176,7 +176,7 @@ def _wrapper_of(conversions: Sequence[Step]) -> Callable[[torch.Tensor], Any]:
     return lambda tensor: tv_tensors.Image(tensor)
 
 
-def _grey_channels(conversions: Sequence[Step]) -> int:
+def _grey_channels(conversions: Sequence[CompiledStep]) -> int:
     """Return how many channels Normalize makes of one: only that of version 2 makes several."""
     for step in conversions:
         if step.name == "Normalize" and len(step.theirs.mean) > 1:

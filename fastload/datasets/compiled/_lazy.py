@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import PIL.Image
 
-from fastload.datasets.batch import Pixels, Regions, render_view
+from fastload.datasets.batch import Regions, render_view
+from fastload.images.arrays import Pixels
 from fastload.images.region import Box
 from fastload.images.resize import Resampling
 from fastload.transforms.geometry import View

@@ -18,7 +18,7 @@ import PIL.Image
 
 from fastload.datasets.compiled._known import KnownSteps, known_first, tail_of
 from fastload.datasets.compiled._lazy import LazyImage
-from fastload.datasets.compiled._steps import Kind, Step, steps_of
+from fastload.datasets.compiled._steps import CompiledStep, StepKind, steps_of
 from fastload.datasets.compiled._vector import vectorized
 
 # A transform's parameters are not compared at greater depth, or in larger containers.
@@ -38,7 +38,7 @@ class CompiledTransform:
         vector: The pipeline that makes whole batches of one image size; None if a step does not allow it.
     """
 
-    def __init__(self, transform: Any, steps: Sequence[Step] | None = None) -> None:
+    def __init__(self, transform: Any, steps: Sequence[CompiledStep] | None = None) -> None:
         self.theirs = transform
         self._watched = list(_watched(transform))
         self.steps = steps_of(transform) if steps is None else steps
@@ -61,7 +61,7 @@ class CompiledTransform:
             return CompiledTransform(None, self.steps[1:])
         return self if name in ("ToImage", "ToTensor") else None
 
-    def kinds(self) -> Iterator[tuple[Step, Kind]]:
+    def kinds(self) -> Iterator[tuple[CompiledStep, StepKind]]:
         """Yield each step and how it is done; from the first unknown one to the tail, all are `unknown`."""
         if self._of_arrays not in (None, self):
             yield self.steps[0], "conversion"

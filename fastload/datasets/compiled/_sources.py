@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from fastload.datasets._batch_source import FileImages, StoredImages
 from fastload.datasets._image_files import FilesDataset
-from fastload.datasets.batch import Pixels
 from fastload.datasets.compiled._encoded import info_of
 from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError
+from fastload.images.arrays import Pixels
 from fastload.images.header import parsed_header
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles

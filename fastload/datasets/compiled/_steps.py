@@ -36,23 +36,23 @@ from fastload.transforms.transform import Transform
 
 # Region: a crop, resize or flip, done while decoding. Pixels: an adjustment by OpenCV. Conversion: between
 # kinds of images. Rescale: arithmetic on levels, once for a batch. Erase: the filling of boxes after that.
-Kind = Literal["region", "pixels", "conversion", "rescale", "erase", "unknown"]
+StepKind = Literal["region", "pixels", "conversion", "rescale", "erase", "unknown"]
 
 
-class Step(NamedTuple):
+class CompiledStep(NamedTuple):
     """One transform of a pipeline.
 
     Attributes:
         theirs: The original transform.
         name: The name of the torchvision transform that it is or equals; else "".
-        kind: How it is done.
+        kind: The way in which it is carried out.
         call: Applies it to a LazyImage; for `unknown`, to the result of the previous step.
         rescaling: For `rescale`, the same transform of fastload.
     """
 
     theirs: Any
     name: str
-    kind: Kind
+    kind: StepKind
     call: Callable[[Any], Any]
     rescaling: Rescaling | None = None
 
@@ -70,7 +70,7 @@ _TIMM_CONVERSIONS = {"MaybePILToTensor": "PILToTensor", "MaybeToTensor": "ToTens
 _CONTAINERS = {"RandomApply", "RandomChoice", "RandomOrder"}
 
 
-def steps_of(transform: Any) -> list[Step]:
+def steps_of(transform: Any) -> list[CompiledStep]:
     """Return the steps of a transform, with those of each Compose and Sequential in its place."""
     return [_step_of(each) for each in _flattened(transform)]
 
@@ -104,27 +104,27 @@ def _preset_steps(preset: Any) -> list[Any]:
     ]
 
 
-def _step_of(theirs: Any) -> Step:
+def _step_of(theirs: Any) -> CompiledStep:
     name = _torchvision_name(theirs)
     if is_timms(theirs):
         name = type(theirs).__name__
         name = _TIMM_CONVERSIONS.get(name, name if name in _TIMM_REGIONS else "")
     if name in _REGIONS or name in _TIMM_REGIONS:
-        return Step(theirs, name, "region", theirs)
+        return CompiledStep(theirs, name, "region", theirs)
     if name in _CONVERSIONS:
-        return Step(theirs, name, "conversion", theirs)
+        return CompiledStep(theirs, name, "conversion", theirs)
     if name in _CONTAINERS:
         return _container(theirs, name)
     if name == "RandomErasing":
-        return Step(theirs, name, "erase", _Erasing(theirs))
+        return CompiledStep(theirs, name, "erase", _Erasing(theirs))
     try:
         if name in _RESCALINGS and (rescaling := _RESCALINGS[name](theirs)) is not None:
-            return Step(theirs, name, "rescale", theirs, rescaling)
+            return CompiledStep(theirs, name, "rescale", theirs, rescaling)
         if name in _ADJUSTMENTS:
-            return Step(theirs, name, "pixels", _ADJUSTMENTS[name](theirs))
+            return CompiledStep(theirs, name, "pixels", _ADJUSTMENTS[name](theirs))
     except OptionError:
         pass  # fastload's transform does not have these parameters
-    return Step(theirs, name, "unknown", theirs)
+    return CompiledStep(theirs, name, "unknown", theirs)
 
 
 def _torchvision_name(step: Any) -> str:
@@ -149,19 +149,19 @@ def is_timms(step: Any) -> bool:
     return type(step).__module__ == "timm.data.transforms"
 
 
-def _container(theirs: Any, name: str) -> Step:
+def _container(theirs: Any, name: str) -> CompiledStep:
     """Return the step of a RandomApply, RandomChoice or RandomOrder, with its transforms compiled."""
     inner = [steps_of(each) for each in theirs.transforms]
     kinds = {step.kind for steps in inner for step in steps}
     if not kinds <= {"region", "pixels"}:
-        return Step(theirs, name, "unknown", theirs)
+        return CompiledStep(theirs, name, "unknown", theirs)
     ours = copy.copy(theirs)
     vars(ours)["_modules"] = {}
     vars(ours)["transforms"] = [_in_order(steps) for steps in inner]
-    return Step(theirs, name, "pixels" if "pixels" in kinds else "region", ours)
+    return CompiledStep(theirs, name, "pixels" if "pixels" in kinds else "region", ours)
 
 
-def _in_order(steps: Sequence[Step]) -> Callable[[Any], Any]:
+def _in_order(steps: Sequence[CompiledStep]) -> Callable[[Any], Any]:
     return lambda image: functools.reduce(lambda result, step: step.call(result), steps, image)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fastload.datasets.compiled._steps import Step, is_v2
+from fastload.datasets.compiled._steps import CompiledStep, is_v2
 from fastload.datasets.compiled._words import WordColumns, WordReader, are_words_as_expected, next_words
 from fastload.errors import OptionError
 from fastload.transforms import (
@@ -38,7 +38,7 @@ _WORDS_AN_IMAGE = 6
 
 _NONE: Parameters = np.empty((0, 0))
 
-Numbers = WordReader | WordColumns
+WordSource = WordReader | WordColumns
 
 
 class _Drawer(ABC):
@@ -51,7 +51,7 @@ class _Drawer(ABC):
         return None
 
     @abstractmethod
-    def row(self, numbers: Numbers, size: tuple[int, int]) -> Sequence[Any]:
+    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[Any]:
         """Return the parameters of the next image; if there is a count, also those of several, as arrays."""
 
 
@@ -64,7 +64,7 @@ class _Flip(_Drawer):
     def count(self, size: tuple[int, int]) -> int:
         return 1
 
-    def row(self, numbers: Numbers, size: tuple[int, int]) -> Sequence[Any]:
+    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[Any]:
         # torch compares in single precision.
         return (numbers.uniform(0.0, 1.0) < np.float32(self._theirs.p),)
 
@@ -87,7 +87,7 @@ class _Crop(_Drawer):
     def count(self, size: tuple[int, int]) -> int:
         return sum(self._is_drawn(self._ranges(size)))
 
-    def row(self, numbers: Numbers, size: tuple[int, int]) -> Sequence[Any]:
+    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[Any]:
         left, top, _, _ = self._sides
         ranges = self._ranges(size)
         is_drawn = self._is_drawn(ranges)
@@ -120,7 +120,7 @@ class _ResizedCrop(_Drawer):
         self.ours = RandomResizedCrop(theirs.size, theirs.scale, theirs.ratio, theirs.interpolation)
         self._log_ratio = torch.log(torch.tensor(theirs.ratio)).tolist()
 
-    def row(self, numbers: Numbers, size: tuple[int, int]) -> Sequence[Any]:
+    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[Any]:
         assert isinstance(numbers, WordReader)
         height, width = size
         for _ in range(10):
@@ -209,7 +209,7 @@ def _draw_at_once(
     return drawn
 
 
-def vectorized(steps: Sequence[Step]) -> VectorPipeline | None:
+def vectorized(steps: Sequence[CompiledStep]) -> VectorPipeline | None:
     """Return known steps as a pipeline that draws for whole batches; None if a step does not allow it.
 
     Arithmetic on levels comes last: its order with crops, resizes and flips does not matter.

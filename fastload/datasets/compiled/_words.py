@@ -42,11 +42,11 @@ class WordColumns:
         self._columns = iter(words.T)
 
     def below(self, end: int) -> NDArray[np.int64]:
-        """Return what `torch.randint(0, end, (1,))` would for each image."""
+        """Return the numbers of `torch.randint(0, end, (1,))`, one for each image."""
         return np.asarray(next(self._columns) % np.uint32(end), np.int64)
 
     def uniform(self, low: float, high: float) -> NDArray[np.float32]:
-        """Return what `torch.empty(1).uniform_(low, high)` would for each image."""
+        """Return the numbers of `torch.empty(1).uniform_(low, high)`, one for each image."""
         return np.float32(low) + np.float32(high - low) * units(next(self._columns))
 
 
@@ -63,15 +63,15 @@ class WordReader:
         self._read: dict[tuple[str, float, float], list[float]] = {}
 
     def below(self, end: int) -> int:
-        """Return what `torch.randint(0, end, (1,))` would."""
+        """Return the number of `torch.randint(0, end, (1,))`."""
         return int(self._next("word", 0.0, 1.0)) % end
 
     def uniform(self, low: float, high: float) -> float:
-        """Return what `torch.empty(1).uniform_(low, high)` would."""
+        """Return the number of `torch.empty(1).uniform_(low, high)`."""
         return self._next("uniform", low, high)
 
     def exp_uniform(self, low: float, high: float) -> float:
-        """Return what `torch.empty(1).uniform_(low, high).exp()` would."""
+        """Return the number of `torch.empty(1).uniform_(low, high).exp()`."""
         return self._next("exp", low, high)
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ class BatchOrder:
     proxy, knows the progress and the seed of its latest epoch.
 
     Attributes:
-        draws_at_once: Whether the sampler made its draws in `__iter__`; most samplers draw later.
+        draws_at_once: True if the sampler made its draws in `__iter__`; most samplers draw later.
     """
 
     def __init__(self, view: LoaderView, start: EpochStart, is_seeded: bool, iterator: EpochIterator) -> None:
@@ -159,7 +159,7 @@ class TorchView:
         stateful: The wrapper of an iterable dataset; None for other datasets.
         finish: The dataset's last step for a batch that is on its device, if any.
         order: Order of the epoch's remaining batches, and of all batches of later epochs.
-        draws_nothing: Whether making a batch is known not to use the global generators.
+        draws_nothing: True if making a batch is known not to use the global generators.
     """
 
     def __init__(self, view: LoaderView, start: EpochStart, iterator: EpochIterator) -> None:

@@ -37,7 +37,7 @@ class ReadsAhead(Protocol):
 
 
 def reads_ahead(view: LoaderView, position: Callable[[], int], in_flight: int) -> ReadsAhead | None:
-    """Return what the dataset's `read_ahead` returns; None if it has none, or the order is not known."""
+    """Return the result of the dataset's `read_ahead`; None if it has none, or the order is not known."""
     dataset, _ = innermost(view.dataset)
     read_ahead: Callable[..., ReadsAhead | None] | None = getattr(dataset, "read_ahead", None)
     return read_ahead(position, in_flight) if read_ahead is not None and _is_known(view) else None

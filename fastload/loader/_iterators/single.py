@@ -19,7 +19,7 @@ from fastload.loader._transport.seeding import SeedingFetcher
 from fastload.loader._transport.worker_stats import STAT_COUNT, StatsRecorder, count_samples, load_times
 
 
-class SingleProcessIterator(EpochIterator, _torch.SingleProcessIterator):
+class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
     """Loads batches in the training process."""
 
     _dataset_fetcher: Any
@@ -45,7 +45,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessIterator):
         # None once the order has been drawn.
         self._undrawn: LoaderView | None = None if torch_view.order.draws_at_once else view
         start.progress.is_drawn = self._undrawn is None
-        self._profile_name = _torch.profile_name(_torch.SingleProcessIterator)
+        self._profile_name = _torch.profile_name(_torch.SingleProcessBase)
         self._replay(view.is_iterable, super()._next_data)
         start.progress.done = 0
 

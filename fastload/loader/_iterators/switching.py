@@ -1,7 +1,7 @@
 """Iterator of an epoch that can switch between the training process and workers after any batch.
 
 Both share one order, so no batch is loaded twice, lost or moved. If workers fail, the training process loads
-the batches that they still owe.
+their outstanding batches.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class SwitchingIterator(SingleProcessIterator):
     def __init__(self, view: LoaderView, start: EpochStart) -> None:
         self._view = view
         self._start = start
-        # Workers that load or are idle. They are replaced by others, or none, once they owe no batch.
+        # Workers that load or are idle. They are replaced by others, or none, once they have no outstanding
+        # batches.
         self._workers: WorkersIterator | None = None
         self._started = 0
         self._replacement: tuple[int, int] | None = None
@@ -125,7 +126,7 @@ class SwitchingIterator(SingleProcessIterator):
         return batch
 
     def _give_up(self, error: Exception) -> None:
-        """Continue without workers; the training process loads the batches that they still owe."""
+        """Continue without workers; the training process loads their outstanding batches."""
         self._end_workers()
         self._order.take_back()
         self._workers_failed(f"workers failed where the training process does not: {last_line(error)}")
@@ -144,7 +145,7 @@ class SwitchingIterator(SingleProcessIterator):
         self._workers.steer(workers, prefetch)
 
     def _dismiss_workers(self) -> None:
-        """End the workers once all batches that they owe have been handed out."""
+        """End the workers once their outstanding batches have been handed out."""
         if self._workers is not None:
             self._workers.steer(self._started, 0)
             self._replacement = 0, 0
@@ -186,12 +187,12 @@ class SwitchingIterator(SingleProcessIterator):
 
 
 class SharedOrder:
-    """Rest of an epoch's order; when workers iterate it, `sent` keeps the indices that they still owe."""
+    """Rest of an epoch's order; when workers iterate it, `sent` keeps the indices of outstanding batches."""
 
     def __init__(self, rest: Iterator[Any]) -> None:
         self.rest = rest
         self.sent: deque[Any] = deque()
-        #: Whether workers have drawn all of the order.
+        #: True once workers have drawn all of the order.
         self.is_drawn = False
 
     def __iter__(self) -> Iterator[Any]:
@@ -211,11 +212,11 @@ class SharedOrder:
         self.rest = itertools.chain(list(itertools.islice(self.rest, 1)), self.rest)
 
     def take_back_first(self) -> None:
-        """Put back the first owed indices, to be drawn next."""
+        """Put back the indices of the first outstanding batch, to be drawn next."""
         self.rest = itertools.chain([self.sent.popleft()], self.rest)
 
     def take_back(self) -> None:
-        """Put back all owed indices, to be drawn next."""
+        """Put back the indices of all outstanding batches, to be drawn next."""
         if self.sent:
             self.is_drawn = False
         self.rest = itertools.chain(list(self.sent), self.rest)

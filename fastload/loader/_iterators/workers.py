@@ -32,11 +32,11 @@ from fastload.loader.clock import LoadTimes, StepClock
 _CHECK_S = 1.0
 
 
-class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
+class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
     """Loads batches in worker processes, and receives them through slots.
 
     Attributes:
-        draws_each_epoch: Whether persistent workers draw a seed for each epoch, not only for the first.
+        draws_each_epoch: True if persistent workers draw a seed for each epoch, not only for the first.
         patience_s: Seconds without a batch after which workers are taken to be stuck; None: never.
     """
 
@@ -84,7 +84,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessIterator):
         self._dataset = view.dataset
         # For later epochs, if this iterator is persistent: none of their batches has been handed out.
         self._index_sampler = torch_view.order
-        self._profile_name = _torch.profile_name(_torch.MultiProcessIterator)
+        self._profile_name = _torch.profile_name(_torch.MultiProcessBase)
         self._replay(view.is_iterable, super()._next_data)
         self._is_ordered = self._in_order and not view.is_iterable
         self._copies: CopiesAhead | None = None

@@ -42,10 +42,10 @@ class Progress:
         done: See `Position`, also for `beyond` and `worker`.
         workers: The state of each worker's copy of a stateful iterable dataset.
         next_worker: The worker that has the first turn.
-        is_begun: Whether the epoch continues; otherwise it starts.
-        is_drawn: Whether the order has been drawn; without workers, it is drawn with the first batch.
-        is_finished: Whether the epoch has reached its end.
-        draws_seeds: Whether the workers' seeds are drawn before the order.
+        is_begun: True if the epoch continues; otherwise it starts.
+        is_drawn: True if the order has been drawn; without workers, it is drawn with the first batch.
+        is_finished: True if the epoch has reached its end.
+        draws_seeds: True if the workers' seeds are drawn before the order.
         users_state: In a loaded state, the `fingerprint()` at the time of saving.
         base_seed: torch's base seed of the epoch or, for persistent workers, of their first one.
         epoch_seed: The seed of the epoch's batches and transforms, once known.

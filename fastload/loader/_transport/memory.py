@@ -47,7 +47,7 @@ class Arena:
     Attributes:
         memory: The mapping. The section of worker `i` begins at `i * section_bytes`; the worker stats follow
             the last section.
-        keeps_pages: Whether pages stay allocated after use, because they are page-locked for a device.
+        keeps_pages: True if pages stay allocated after use, because they are page-locked for a device.
         token: The number by which workers refer to it.
     """
 

@@ -60,7 +60,7 @@ class Decision(NamedTuple):
     Attributes:
         best: The best way of loading so far.
         next: The candidate to measure next; None: none, or not yet.
-        is_deferred: Whether workers are tried as soon as the budget allows it.
+        is_deferred: True if workers are tried as soon as the budget allows it.
     """
 
     best: Candidate

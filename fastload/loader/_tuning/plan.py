@@ -32,12 +32,12 @@ class Plan:
     Attributes:
         num_workers: Worker processes; 0: the training process loads.
         prefetch_factor: Batches prefetched by each worker; None without workers.
-        pin_memory: Whether batches are copied to page-locked memory.
-        persistent_workers: Whether workers are kept between epochs.
-        cache: Where the dataset's bytes are cached; None without a cache.
+        pin_memory: True if batches are copied to page-locked memory.
+        persistent_workers: True if workers are kept between epochs.
+        cache: The place of the cached bytes; None without a cache.
         measured: The measurements behind the decisions.
-        is_settled: Whether nothing is left to be tried.
-        origin: Where the measurements come from, as a sentence.
+        is_settled: True if nothing is left to be tried.
+        origin: The source of the measurements, as a sentence.
     """
 
     num_workers: PlannedValue

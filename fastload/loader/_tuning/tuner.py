@@ -70,9 +70,9 @@ class Tuner:
         self._behind_s = 0.0
         self._starts_s: list[float] = []
         self._measuring: weakref.ref[Any] | None = None
-        #: Whether nothing is left to be measured.
+        #: True once nothing is left to be measured.
         self.is_settled = False
-        #: Whether it is known if loading changes the dataset.
+        #: True once it is known if loading changes the dataset.
         self.is_dataset_checked = False
         self.is_off = is_switched_off()
         if view.is_iterable:

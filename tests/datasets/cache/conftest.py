@@ -7,7 +7,7 @@ import pytest
 
 from fastload import Cache
 from fastload.datasets.disk_cache import DiskCache
-from fastload.packing._filling import fill
+from fastload.packing._cache_filling import fill
 from tests.datasets.conftest import packed, photos, thumbnails  # noqa: F401
 
 

@@ -11,7 +11,7 @@ import torch
 import fastload
 import fastload.transforms as T
 from fastload import Cache, DataLoader, FolderDataset
-from fastload.packing._filling import fill
+from fastload.packing._cache_filling import fill
 from fastload.sources.cacheable import CacheableFiles
 from fastload.system.cache_folder import CacheFolder
 from tests.commands import run_python, start_python
@@ -119,7 +119,8 @@ class TestProcess:
         assert process.returncode == 0
 
     def test_its_priority_is_low(self):
-        code = "import os; from fastload.packing import _filling as f; f._lower_priority(); print(os.nice(0))"
+        code = "import os; from fastload.packing import _cache_filling; _cache_filling._lower_priority(); "
+        code += "print(os.nice(0))"
         done = run_python("-c", code, cwd=ROOT)
         assert int(done.stdout) > os.nice(0)
 

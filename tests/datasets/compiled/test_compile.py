@@ -1,4 +1,4 @@
-"""What fastload.compile does to datasets of all kinds."""
+"""Datasets of all kinds, compiled."""
 
 import pickle
 import re

@@ -68,7 +68,7 @@ def test_any_number_of_ranks_continues_where_others_stopped(before):
 
 
 def _steps(ranks: list[ShardedSampler], steps: int) -> tuple[list[int], dict[str, Any]]:
-    """Return what all ranks get in some steps of one sample each, and the state after them."""
+    """Return the samples of all ranks in some steps of one sample each, and the state after them."""
     state = ranks[0].state_dict()
     done = [sample for rank in ranks for sample in list(rank)[:steps]]
     return done, {**state, "position": min(steps * ranks[0].step_size(1), len(ranks[0].dataset))}

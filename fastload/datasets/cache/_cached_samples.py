@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.cache._filling import Filler
+from fastload.datasets.cache._filler import Filler
 from fastload.datasets.cache.opening import Opening, open_store
 from fastload.errors import DamageError, DecodeError, SourceError
 from fastload.images.header import parsed_header

@@ -1,7 +1,7 @@
-"""Pictures: images that are drawn as a whole, after all steps of a transform are known.
+"""Images rendered only when their pixels are needed, after all steps of a transform are known.
 
-Ultralytics pastes a mosaic, warps it, changes its colours and flips it, each into a new array. A picture
-stands in for the array: it has its shape, keeps what is to be done, and makes only the pixels that are seen.
+Ultralytics pastes a mosaic, warps it, changes its colours and flips it, each into a new array. A deferred
+image stands in for the array: it has its shape, records the steps, and renders only the visible pixels.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fastload.images.arrays import Pixels, Size
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.system.buffers import reusable_array
+from fastload.transforms.canvas import GREY, Canvas, render
 from fastload.transforms.hsv import BAND_PIXELS, HsvChange
-from fastload.transforms.sheets import GREY, Sheet, Size, render
-
-Pixels = NDArray[np.uint8]
 
 
 class PixelSource(Protocol):
-    """Pixels of which pictures are made, in the order of colours that they are stored in."""
+    """Pixels of which deferred images are made, in the order of colours that they are stored in."""
 
     @property
     def is_rgb(self) -> bool:
@@ -55,41 +54,41 @@ class Image:
         return box.of(self.pixels)
 
 
-class Picture:
-    """An image to be made, in place of an array of shape (height, width, 3), BGR, uint8.
+class DeferredImage:
+    """Image rendered on demand, in place of an array of shape (height, width, 3), BGR, uint8.
 
     Attributes:
-        sheet: The parts of which it is made, before colours are changed and the image is flipped.
+        canvas: The placed parts of which it is made, before colours are changed and the image is flipped.
         sources: The images of these parts.
-        change: What is done to the colours; None leaves them.
+        change: The change of colours; None leaves them.
         flip: OpenCV's code of a flip; None does not flip.
     """
 
-    __slots__ = ("change", "flip", "sheet", "sources")
+    __slots__ = ("canvas", "change", "flip", "sources")
     ndim = 3
     dtype = np.dtype(np.uint8)
 
     def __init__(
         self,
-        sheet: Sheet,
+        canvas: Canvas,
         sources: Sequence[PixelSource],
         change: HsvChange | None = None,
         flip: int | None = None,
     ) -> None:
-        self.sheet = sheet
+        self.canvas = canvas
         self.sources = sources
         self.change = change
         self.flip = flip
 
     @classmethod
-    def of(cls, source: PixelSource) -> Picture:
-        """Return an image as it is."""
-        return cls(Sheet.of(source.size), (source,))
+    def of(cls, source: PixelSource) -> DeferredImage:
+        """Return the deferred image of one source as it is."""
+        return cls(Canvas.of(source.size), (source,))
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels."""
-        return (*self.sheet.output, 3)
+        return (*self.canvas.output, 3)
 
     @property
     def is_rgb(self) -> bool:
@@ -100,44 +99,44 @@ class Picture:
         return self.pixels() if dtype is None else self.pixels().astype(dtype)
 
     def source(self) -> PixelSource:
-        """Return the image with all that was done so far, as part of another one."""
-        if self._is_flat and self.sheet == Sheet.of(self.sheet.output):
+        """Return the image, rendered unless it is unchanged, as a part of another one."""
+        if self._is_flat and self.canvas == Canvas.of(self.canvas.output):
             return self.sources[0]
-        return Image(self._changed(render(self.sheet, self._region)), self.is_rgb)
+        return Image(self._changed(render(self.canvas, self._region)), self.is_rgb)
 
-    def settled(self) -> Picture:
-        """Return the same picture, with nothing left to be done but to put parts beside each other."""
-        return self if self._is_flat else Picture.of(self.source())
+    def flattened(self) -> DeferredImage:
+        """Return the same image without a matrix, changed colours or a flip: they are rendered."""
+        return self if self._is_flat else DeferredImage.of(self.source())
 
-    def coloured(self, change: HsvChange) -> Picture:
-        """Return the picture with other hues, saturations and values."""
-        settled = self if self.change is None and self.flip is None else self.settled()
-        return Picture(settled.sheet, settled.sources, change)
+    def coloured(self, change: HsvChange) -> DeferredImage:
+        """Return the image with other hues, saturations and values."""
+        base = self if self.change is None and self.flip is None else self.flattened()
+        return DeferredImage(base.canvas, base.sources, change)
 
-    def flipped(self, is_vertical: bool) -> Picture:
-        """Return the picture upside down, or mirrored."""
+    def flipped(self, is_vertical: bool) -> DeferredImage:
+        """Return the image upside down, or mirrored."""
         code = 0 if is_vertical else 1
-        settled = self if self.flip is None else self.settled()
-        return Picture(settled.sheet, settled.sources, settled.change, code)
+        base = self if self.flip is None else self.flattened()
+        return DeferredImage(base.canvas, base.sources, base.change, code)
 
     def pixels(self) -> Pixels:
         """Return the pixels in an array of their own, BGR."""
-        pixels = self._changed(render(self.sheet, self._region))
+        pixels = self._changed(render(self.canvas, self._region))
         return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)) if self.is_rgb else pixels
 
     def write(self, out: Pixels, is_rgb: bool) -> None:
         """Write the pixels into an array (3, height, width), in RGB or BGR."""
         planes = out if self.is_rgb == is_rgb else out[::-1]
-        sheet = self.sheet
+        canvas = self.canvas
         height, width, _ = self.shape
-        first, end = sheet.shown_rows
+        first, end = canvas.shown_rows
         if end - first < height:
-            sheet = sheet.of_rows(first, end)
+            canvas = canvas.of_rows(first, end)
             first, end = (height - end, height - first) if self.flip == 0 else (first, end)
             grey = self._changed(np.full((1, 1, 3), GREY, np.uint8))
             for plane, level in zip(planes, grey[0, 0], strict=True):
                 plane[:first] = plane[end:] = level
-        pixels = render(sheet, self._region)
+        pixels = render(canvas, self._region)
         rows = max(1, BAND_PIXELS // width)
         memory = reusable_array((rows, width, 3))
         for top in range(0, len(pixels), rows):
@@ -155,8 +154,8 @@ class Picture:
 
     @property
     def _is_flat(self) -> bool:
-        """True if parts beside each other are all that is to be made."""
-        return self.sheet.matrix is None and self.change is None and self.flip is None
+        """True if there is no matrix, no change of colours and no flip."""
+        return self.canvas.matrix is None and self.change is None and self.flip is None
 
     def _region(self, number: int, box: Box, size: Size) -> Pixels:
         source = self.sources[number]
@@ -164,7 +163,7 @@ class Picture:
         return pixels if source.is_rgb == self.is_rgb else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
 
     def _changed(self, pixels: Pixels, out: Pixels | None = None) -> Pixels:
-        """Return some of the rows changed, in `out` if there is anything to change."""
+        """Return rows with changed colours and flipped, in `out` if there is anything to do."""
         if self.change is None and self.flip is None:
             return pixels
         out = reusable_array(pixels.shape) if out is None else out[: len(pixels)]

@@ -1,4 +1,4 @@
-"""Resizes of a part of an image in place of warps that only scale and move.
+"""Resizes along an axis of an image, in place of warps that only scale and move.
 
 A matrix that does not rotate is carried out by `cv2.resize`, which takes a quarter of the time of
 `cv2.warpAffine` (0.4 ms against 1.5 ms for 640x640). It samples at positions that depend on where its source
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastload.images.arrays import Pixels, Size
 from fastload.images.opencv import cv2
-from fastload.transforms._pixels import Pixels
 
-# Beginnings that are tried, of which the first that will do is taken: 17 pixels on average. Of Ultralytics'
-# default matrices, 1.4 % find none (with 96, 4.8 %).
-_BEGINNINGS = 384
+# The greatest number of starts to try. The first one that is close enough is taken, the 17th on average. Of
+# Ultralytics' default matrices, 1.4 % have none (with 96, 4.8 %).
+_MOST_STARTS = 384
 
 # The greatest distance, in pixels of the source, between the positions wanted and those sampled: the step of
 # `cv2.warpAffine`'s own table of weights (INTER_TAB_SIZE in OpenCV's imgproc.hpp).
@@ -26,8 +26,8 @@ _NEAR = 1 / 32
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A stretch of the source along one axis, whose resize begins `skipped` pixels before the output.
+class AxisResize:
+    """Range of the source along one axis, whose resize begins `skipped` pixels before the output.
 
     At a scale of 1 nothing is skipped; `fraction` is then the part of a pixel by which to move.
     """
@@ -39,38 +39,38 @@ class Stretch:
 
 
 @functools.lru_cache(16)
-def stretch(scale: float, offset: float, size: int) -> Stretch | None:
-    """Return the stretch from which `size` pixels come at (pixel - offset) / scale; None if none is near."""
+def axis_resize(scale: float, offset: float, size: int) -> AxisResize | None:
+    """Return the resize that samples `size` pixels at (pixel - offset) / scale; None if none comes near."""
     if scale == 1:
         start = math.floor(-offset + _NEAR)
         fraction = -offset - start
         fraction = 0.0 if fraction <= _NEAR else fraction
-        return Stretch(start, size + (fraction > 0), 0, fraction)
+        return AxisResize(start, size + (fraction > 0), 0, fraction)
     # Resizing from `start`, pixel p is sampled at start + (p + 0.5) / scale - 0.5. The first ones of a
-    # magnified stretch would be sampled before its beginning.
+    # magnified range would be sampled before its start.
     first = max(0, math.ceil((scale - 1) / 2))
-    for skipped in range(first, first + _BEGINNINGS):
+    for skipped in range(first, first + _MOST_STARTS):
         start_exactly = 0.5 - (skipped + 0.5 + offset) / scale
         start = round(start_exactly)
         if abs(start_exactly - start) <= _NEAR:
-            return Stretch(start, math.ceil((skipped + size) / scale) + 2, skipped, 0.0)
+            return AxisResize(start, math.ceil((skipped + size) / scale) + 2, skipped, 0.0)
     return None
 
 
-def is_mostly_empty(stretches: tuple[Stretch, Stretch], size: tuple[int, int]) -> bool:
-    """Return True if stretches go so far beyond an image of `size` (height, width) that a warp is faster."""
-    across, down = stretches
+def is_mostly_empty(resizes: tuple[AxisResize, AxisResize], size: Size) -> bool:
+    """Return True if ranges extend so far beyond an image of `size` that a warp is faster."""
+    across, down = resizes
     return across.length * down.length > 4 * size[0] * size[1]
 
 
-def stretched(
-    pixels: Pixels, scales: tuple[float, float], stretches: tuple[Stretch, Stretch], size: tuple[int, int]
+def resize_axes(
+    pixels: Pixels, scales: tuple[float, float], resizes: tuple[AxisResize, AxisResize], size: tuple[int, int]
 ) -> Pixels:
-    """Return the `size` (width, height) pixels of stretches' pixels, perhaps as a view.
+    """Resize the pixels of two ranges to `size` (width, height), perhaps as a view.
 
-    Scales and stretches are those along x and y; both scales are 1, or none is.
+    Scales and resizes are those along x and y; both scales are 1, or none is.
     """
-    across, down = stretches
+    across, down = resizes
     if scales == (1, 1):
         return _shifted(pixels, across.fraction, down.fraction)
     resized = cv2.resize(pixels, None, fx=scales[0], fy=scales[1], interpolation=cv2.INTER_LINEAR)

@@ -27,7 +27,7 @@ from fastload.datasets.cache.opening import Opening, open_inherited
 from fastload.system.signals import set_worker_signals
 
 if TYPE_CHECKING:
-    from fastload.datasets.cache._samples import CachedSamples
+    from fastload.datasets.cache._cached_samples import CachedSamples
 
 _NICENESS = 10
 

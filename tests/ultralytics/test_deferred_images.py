@@ -1,4 +1,4 @@
-"""Pictures against the steps that they replace: paste, warp, change colours, flip, letterbox."""
+"""Deferred images against the steps that they replace: paste, warp, change colours, flip, letterbox."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastload.transforms._stretching import stretch
+from fastload.transforms._axis_resize import axis_resize
+from fastload.transforms.canvas import GREY, Canvas, Placement
 from fastload.transforms.hsv import HsvChange
-from fastload.transforms.sheets import GREY, Placement, Sheet
-from fastload.ultralytics._pictures import Image, Picture
+from fastload.ultralytics._deferred_images import DeferredImage, Image
 
 SIDE = 120
 
@@ -27,8 +27,8 @@ def smooth(height: int, width: int, colour: float = 1.0) -> np.ndarray:
 
 def warped(image: np.ndarray, matrix: np.ndarray, height: int, is_exact: bool = False) -> np.ndarray:
     size = image.shape[:2]
-    sheet = Sheet(size, (Placement(0, size, size),), matrix, (height, SIDE), is_exact)
-    return np.asarray(Picture(sheet, [Image(image)]))
+    canvas = Canvas(size, (Placement(0, size, size),), matrix, (height, SIDE), is_exact)
+    return np.asarray(DeferredImage(canvas, [Image(image)]))
 
 
 def matrix_of(scale: float, left: float, top: float) -> np.ndarray:
@@ -54,8 +54,8 @@ def test_resize_shows_what_a_warp_shows(scale, left, top, height, width):
 
 
 @given(st.floats(0.3, 3), st.floats(-500, 500))
-def test_stretch_of_a_resize_begins_where_the_warp_does(scale, offset):
-    found = stretch(scale, offset, SIDE)
+def test_resize_begins_where_the_warp_does(scale, offset):
+    found = axis_resize(scale, offset, SIDE)
     if found is None:
         return
     if scale == 1:
@@ -76,7 +76,7 @@ def test_rotation_is_opencvs(is_perspective):
     assert np.array_equal(warped(image, matrix, 80, is_exact=True), expected)
 
 
-def mosaic() -> tuple[Picture, np.ndarray]:
+def mosaic() -> tuple[DeferredImage, np.ndarray]:
     """Four images that overlap and end outside, in both orders of colours, and what they show."""
     shape, placements, sources = (150, 170), [], []
     expected = np.full((*shape, 3), GREY, np.uint8)
@@ -88,27 +88,27 @@ def mosaic() -> tuple[Picture, np.ndarray]:
         is_rgb = number == 2
         sources.append(Image(image[..., ::-1].copy() if is_rgb else image, is_rgb))
         placements.append(Placement(number, (70, 100), (70, 100), left, top))
-    return Picture(Sheet(shape, tuple(placements), None, shape), sources), expected
+    return DeferredImage(Canvas(shape, tuple(placements), None, shape), sources), expected
 
 
 @pytest.mark.parametrize("flip", [None, 0, 1], ids=["as it is", "upside down", "mirrored"])
 @pytest.mark.parametrize("is_coloured", [False, True], ids=["plain", "coloured"])
 @pytest.mark.parametrize("is_rgb", [False, True], ids=["BGR", "RGB"])
-def test_picture_writes_what_the_steps_make(flip, is_coloured, is_rgb):
-    picture, expected = mosaic()
+def test_deferred_image_writes_what_the_steps_make(flip, is_coloured, is_rgb):
+    deferred, expected = mosaic()
     if is_coloured:
         rng = np.random.default_rng(0)
         tables = [rng.integers(0, end, 256).astype(np.uint8) for end in (180, 256, 256)]
-        picture = picture.coloured(HsvChange(np.stack(tables), None, (None, None)))
+        deferred = deferred.coloured(HsvChange(np.stack(tables), None, (None, None)))
         hsv = cv2.cvtColor(expected, cv2.COLOR_BGR2HSV)
         changed = cv2.merge([cv2.LUT(hsv[..., at], tables[at]) for at in range(3)])
         expected = cv2.cvtColor(changed, cv2.COLOR_HSV2BGR)
     if flip is not None:
-        picture = picture.flipped(is_vertical=flip == 0)
+        deferred = deferred.flipped(is_vertical=flip == 0)
         expected = cv2.flip(expected, flip)
-    assert np.array_equal(np.asarray(picture), expected)
+    assert np.array_equal(np.asarray(deferred), expected)
     wanted = (expected[..., ::-1] if is_rgb else expected).transpose(2, 0, 1)
-    assert np.array_equal(picture.tensor(is_rgb).numpy(), wanted)
+    assert np.array_equal(deferred.tensor(is_rgb).numpy(), wanted)
 
 
 @given(
@@ -118,37 +118,37 @@ def test_picture_writes_what_the_steps_make(flip, is_coloured, is_rgb):
     flip=st.sampled_from([None, 0, 1]),
 )
 def test_grey_around_the_images_of_a_warp_is_not_made_pixel_by_pixel(scale, left, top, flip):
-    sheet = dataclasses.replace(mosaic()[0].sheet, matrix=matrix_of(scale, left, top), output=(SIDE, SIDE))
+    canvas = dataclasses.replace(mosaic()[0].canvas, matrix=matrix_of(scale, left, top), output=(SIDE, SIDE))
     tables = [np.arange(256, dtype=np.uint8), np.arange(256, dtype=np.uint8), np.full(256, 9, np.uint8)]
     change = HsvChange(np.stack(tables), 0, (None, None))
-    picture = Picture(sheet, mosaic()[0].sources, change, flip)
-    expected = np.asarray(picture).transpose(2, 0, 1).astype(int)
+    deferred = DeferredImage(canvas, mosaic()[0].sources, change, flip)
+    expected = np.asarray(deferred).transpose(2, 0, 1).astype(int)
     # Parts begin elsewhere, so they are sampled up to 1/32 of a pixel beside the whole.
-    assert np.abs(picture.tensor(False).numpy() - expected).max() <= 2
+    assert np.abs(deferred.tensor(False).numpy() - expected).max() <= 2
 
 
-def test_large_picture_is_changed_in_bands():
+def test_large_image_is_changed_in_bands():
     image = smooth(700, 300)
-    picture = Picture.of(Image(image)).flipped(is_vertical=True)
-    assert np.array_equal(picture.tensor(False).numpy(), image[::-1].transpose(2, 0, 1))
+    deferred = DeferredImage.of(Image(image)).flipped(is_vertical=True)
+    assert np.array_equal(deferred.tensor(False).numpy(), image[::-1].transpose(2, 0, 1))
 
 
-def test_picture_flipped_twice_is_the_image():
+def test_image_flipped_twice_is_itself():
     image = smooth(40, 50)
-    twice = Picture.of(Image(image)).flipped(is_vertical=True).flipped(is_vertical=False)
+    twice = DeferredImage.of(Image(image)).flipped(is_vertical=True).flipped(is_vertical=False)
     assert np.array_equal(np.asarray(twice), image[::-1, ::-1])
 
 
 def test_canvas_has_its_own_colour_beside_an_image():
-    sheet = Sheet((40, 40), (Placement(0, (20, 30), (20, 30), 5, 7),), None, (40, 40), fill=3)
+    canvas = Canvas((40, 40), (Placement(0, (20, 30), (20, 30), 5, 7),), None, (40, 40), fill=3)
     expected = np.full((40, 40, 3), 3, np.uint8)
     expected[7:27, 5:35] = smooth(20, 30)
     assert np.array_equal(
-        Picture(sheet, [Image(smooth(20, 30))]).tensor(False).numpy(), expected.transpose(2, 0, 1)
+        DeferredImage(canvas, [Image(smooth(20, 30))]).tensor(False).numpy(), expected.transpose(2, 0, 1)
     )
 
 
-def test_pixels_of_a_picture_are_an_array_of_their_own():
+def test_pixels_of_a_deferred_image_are_an_array_of_their_own():
     image = smooth(20, 30)
-    np.asarray(Picture.of(Image(image)))[:] = 0
+    np.asarray(DeferredImage.of(Image(image)))[:] = 0
     assert image.any()

@@ -1,13 +1,12 @@
-"""Pictures made of several images, as detectors are trained: decoded only where they are seen.
+"""Canvases on which several images are placed, as detectors are trained: decoded only where they are seen.
 
-    images ──place──▶ canvas ──matrix──▶ output         sheet = Sheet(canvas, placements, matrix, output)
-                                                        render(sheet, region, out)
+    images ──place──▶ canvas ──matrix──▶ output         canvas = Canvas(size, placements, matrix, output)
+                                                        render(canvas, region)
 
-`render` makes only the part of the canvas that the output shows, of regions of the images. A matrix that
-does not rotate is carried out by a resize; see `_stretching`. One warp for each image straight into the
-output was slower than one canvas of what is seen (1.8 ms against 1.7 ms), and leaves seams. A region is
-resized with its neighbours, until it begins and ends where the whole image would be sampled, within
-`_MOST_SHIFT`.
+`render` makes only the visible part of the canvas, of regions of the images. A matrix that does not rotate is
+carried out by a resize; see `_axis_resize`. One warp for each image straight into the output was slower than
+one canvas of the visible part (1.8 ms against 1.7 ms), and leaves seams. A region is resized with its
+neighbours, until it begins and ends where the whole image would be sampled, within `_MOST_SHIFT`.
 
 Coordinates of pixels are OpenCV's: (0, 0) is the centre of the first pixel.
 """
@@ -22,14 +21,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.images.arrays import Pixels, Size
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.system.buffers import reusable_array
-from fastload.transforms._pixels import Pixels
-from fastload.transforms._stretching import Stretch, is_mostly_empty, stretch, stretched
+from fastload.transforms._axis_resize import AxisResize, axis_resize, is_mostly_empty, resize_axes
 
 Matrix = NDArray[np.floating]  # (3, 3)
-Size = tuple[int, int]  # height, width
 Rectangle = tuple[int, int, int, int]  # x1, y1, x2, y2
 Region = Callable[[int, Box, Size], Pixels]  # of an image, by number: a box, which will be resized to a size
 
@@ -61,15 +59,17 @@ class Placement(NamedTuple):
 
     def within(self, rectangle: Rectangle) -> Rectangle:
         """Return the part of a rectangle of the canvas that it covers; see `has_area`."""
-        return common(rectangle, (self.left, self.top, self.left + self.size[1], self.top + self.size[0]))
+        return intersection(
+            rectangle, (self.left, self.top, self.left + self.size[1], self.top + self.size[0])
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
-    """Images on a canvas, later ones over earlier ones, and the canvas's way to the output.
+class Canvas:
+    """Images on a canvas, later ones over earlier ones, and the matrix from it to the output.
 
     Attributes:
-        canvas: Its size.
+        size: Its height and width.
         placements: The images; the rest is grey.
         matrix: From the canvas to the output; None if they are the same.
         output: The size of the output.
@@ -77,7 +77,7 @@ class Sheet:
         fill: The level of the canvas where there is no image; beyond the canvas, it is 114.
     """
 
-    canvas: Size
+    size: Size
     placements: tuple[Placement, ...]
     matrix: Matrix | None
     output: Size
@@ -85,35 +85,35 @@ class Sheet:
     fill: int = GREY
 
     @classmethod
-    def of(cls, size: Size) -> Sheet:
-        """Return an image as it is."""
+    def of(cls, size: Size) -> Canvas:
+        """Return the canvas of one image as it is."""
         return cls(size, (Placement(0, size, size),), None, size)
 
     @property
     def whole(self) -> Rectangle:
         """The whole canvas."""
-        return 0, 0, self.canvas[1], self.canvas[0]
+        return 0, 0, self.size[1], self.size[0]
 
     @property
-    def stretches(self) -> tuple[Stretch, Stretch] | None:
-        """The resize that does the matrix's work, along x and y; None if none does."""
+    def axis_resizes(self) -> tuple[AxisResize, AxisResize] | None:
+        """Equivalent resizes along x and y; None if the matrix has none."""
         if self.matrix is None or self.is_exact or self.fill != GREY:
             return None
         (a, b, x), (d, e, y), bottom = self.matrix.tolist()
         if b or d or bottom != [0, 0, 1] or a <= 0 or e <= 0 or (a == 1) != (e == 1):
             return None
         height, width = self.output
-        across, down = stretch(a, x, width), stretch(e, y, height)
-        if across is None or down is None or is_mostly_empty((across, down), self.canvas):
+        across, down = axis_resize(a, x, width), axis_resize(e, y, height)
+        if across is None or down is None or is_mostly_empty((across, down), self.size):
             return None
         return across, down
 
     @property
     def shown_rows(self) -> tuple[int, int]:
-        """The first and the end of the output's rows above and below which a resize makes only grey."""
+        """The (first, end) of the output's rows; a resize makes those before and after it grey."""
         height = self.output[0]
         covers = [cover for cover in (each.within(self.whole) for each in self.placements) if has_area(cover)]
-        if self.stretches is None or self.matrix is None or not covers:
+        if self.axis_resizes is None or self.matrix is None or not covers:
             return 0, height
         scale, offset = self.matrix[1, 1:].tolist()
         # Each row is made of two neighbours on the canvas, at most 1/32 of a row off.
@@ -121,34 +121,34 @@ class Sheet:
         end = math.ceil(scale * (max(bottom for _, _, _, bottom in covers) + 1) + offset)
         return (max(first, 0), min(end, height)) if first < height and end > 0 else (0, height)
 
-    def of_rows(self, first: int, end: int) -> Sheet:
-        """Return some rows of the output, made by themselves."""
+    def of_rows(self, first: int, end: int) -> Canvas:
+        """Return the canvas that renders only some rows of the output."""
         assert self.matrix is not None
         moved = self.matrix - np.array(((0, 0, 0), (0, 0, first), (0, 0, 0)))
         return replace(self, matrix=moved, output=(end - first, self.output[1]))
 
 
-def render(sheet: Sheet, region: Region) -> Pixels:
-    """Return a sheet's pixels, (height, width, 3), uint8, in new memory, of which they may be a part.
+def render(canvas: Canvas, region: Region) -> Pixels:
+    """Return the output's pixels, (height, width, 3), uint8, in new memory, perhaps as a view.
 
-    `region` is called once for each image of which something is seen.
+    `region` is called once for each visible image.
     """
-    matrix, stretches = sheet.matrix, sheet.stretches
+    matrix, resizes = canvas.matrix, canvas.axis_resizes
     if matrix is None:
-        return _placed(sheet, region, sheet.whole)
-    if stretches is not None:
-        across, down = stretches
+        return _placed(canvas, region, canvas.whole)
+    if resizes is not None:
+        across, down = resizes
         box = across.start, down.start, across.start + across.length, down.start + down.length
         scales = float(matrix[0, 0]), float(matrix[1, 1])
-        return stretched(_placed(sheet, region, box), scales, stretches, sheet.output[::-1])
-    box = sheet.whole if sheet.is_exact else _seen(matrix, sheet.output, sheet.canvas)
+        return resize_axes(_placed(canvas, region, box), scales, resizes, canvas.output[::-1])
+    box = canvas.whole if canvas.is_exact else _seen(matrix, canvas.output, canvas.size)
     if box[:2] != (0, 0):
         matrix = matrix @ np.array(((1, 0, box[0]), (0, 1, box[1]), (0, 0, 1.0)))
-    return warped(_placed(sheet, region, box), matrix, sheet.output, cv2.INTER_LINEAR, GREY)
+    return warped(_placed(canvas, region, box), matrix, canvas.output, cv2.INTER_LINEAR, GREY)
 
 
 def warped(pixels: Pixels, matrix: Matrix, size: Size, interpolation: int, level: int) -> Pixels:
-    """Return what an image of a (height, width) shows of pixels through a matrix, `level` where they end."""
+    """Warp pixels by a matrix to `size` (height, width); fill with `level`."""
     options: dict[str, Any] = {
         "dst": reusable_array((*size, *pixels.shape[2:])),
         "flags": interpolation,
@@ -159,16 +159,16 @@ def warped(pixels: Pixels, matrix: Matrix, size: Size, interpolation: int, level
     return np.asarray(cv2.warpAffine(pixels, matrix[:2], size[::-1], **options))
 
 
-def common(first: Rectangle, second: Rectangle) -> Rectangle:
-    """Return what two rectangles have in common; see `has_area`."""
+def intersection(first: Rectangle, second: Rectangle) -> Rectangle:
+    """Return the common part of two rectangles; see `has_area`."""
     (left, top, right, bottom), (x1, y1, x2, y2) = first, second
     return max(left, x1), max(top, y1), min(right, x2), min(bottom, y2)
 
 
-def around(rectangle: Rectangle, hole: Rectangle) -> list[Rectangle]:
-    """Return what a hole leaves of a rectangle, as rectangles beside each other."""
+def subtract(rectangle: Rectangle, hole: Rectangle) -> list[Rectangle]:
+    """Return the rest of a rectangle without a hole, as rectangles beside each other."""
     x1, y1, x2, y2 = rectangle
-    left, top, right, bottom = within = common(rectangle, hole)
+    left, top, right, bottom = within = intersection(rectangle, hole)
     if not has_area(within):
         return [rectangle]
     parts = [(x1, y1, x2, top), (x1, top, left, bottom), (right, top, x2, bottom), (x1, bottom, x2, y2)]
@@ -198,23 +198,23 @@ def _seen(matrix: Matrix, output: Size, canvas: Size) -> Rectangle:
     return left, top, right, min(max(int(y.max()) + 3, top + 1), canvas_height)
 
 
-def _placed(sheet: Sheet, region: Region, box: Rectangle) -> Pixels:
-    """Return a part of the canvas, perhaps with some of what is beyond it."""
-    canvas = reusable_array((box[3] - box[1], box[2] - box[0], 3))
+def _placed(canvas: Canvas, region: Region, box: Rectangle) -> Pixels:
+    """Return the pixels of a box, which may extend beyond the canvas."""
+    out = reusable_array((box[3] - box[1], box[2] - box[0], 3))
     bare = [box]
-    for each in sheet.placements:
-        x1, y1, x2, y2 = cover = each.within(common(box, sheet.whole))
+    for each in canvas.placements:
+        x1, y1, x2, y2 = cover = each.within(intersection(box, canvas.whole))
         if not has_area(cover):
             continue
-        bare = [part for one in bare for part in around(one, cover)]
-        cell = canvas[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]]
+        bare = [part for one in bare for part in subtract(one, cover)]
+        cell = out[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]]
         image, stored, size, left, top = each
         x1, x2, y1, y2 = x1 - left, x2 - left, y1 - top, y2 - top
         if stored == size:
             np.copyto(cell, region(image, Box(y1, x1, y2 - y1, x2 - x1), (y2 - y1, x2 - x1)))
             continue
-        rows = (0, stored[0], 0, size[0]) if sheet.is_exact else _span(y1, y2, stored[0], size[0])
-        columns = (0, stored[1], 0, size[1]) if sheet.is_exact else _span(x1, x2, stored[1], size[1])
+        rows = (0, stored[0], 0, size[0]) if canvas.is_exact else _span(y1, y2, stored[0], size[0])
+        columns = (0, stored[1], 0, size[1]) if canvas.is_exact else _span(x1, x2, stored[1], size[1])
         resized = rows[3] - rows[2], columns[3] - columns[2]
         part = Box(rows[0], columns[0], rows[1] - rows[0], columns[1] - columns[0])
         pixels = region(image, part, resized)
@@ -224,8 +224,8 @@ def _placed(sheet: Sheet, region: Region, box: Rectangle) -> Pixels:
         pixels = cv2.resize(pixels, resized[::-1], dst=reusable_array((*resized, 3)))
         np.copyto(cell, pixels[y1 - rows[2] : y2 - rows[2], x1 - columns[2] : x2 - columns[2]])
     for x1, y1, x2, y2 in bare:
-        canvas[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]] = sheet.fill
-    return canvas
+        out[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]] = canvas.fill
+    return out
 
 
 def _span(first: int, end: int, stored: int, size: int) -> tuple[int, int, int, int]:

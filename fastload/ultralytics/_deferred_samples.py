@@ -1,4 +1,4 @@
-"""Samples and batches of Ultralytics' datasets, with pictures in place of arrays until a batch is made."""
+"""Samples and batches of Ultralytics' datasets, whose images are deferred until a batch is made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ultralytics.data import base
 from ultralytics.data.dataset import YOLOConcatDataset, YOLODataset
 from ultralytics.utils import LOGGER
 
-from fastload.ultralytics._pictures import Image, Picture
+from fastload.ultralytics._deferred_images import DeferredImage, Image
 from fastload.ultralytics._steps import replacements, unknown_steps
 from fastload.ultralytics._stored import ImagesInMemory
 
@@ -28,50 +28,52 @@ _plain_label = base.BaseDataset.get_image_and_label
 _plain_collate = YOLODataset.collate_fn
 
 
-class _Situation(threading.local):
-    """Attributes of the calling thread.
+class _ThreadState(threading.local):
+    """State of a thread.
 
-    `dataset` is the one whose sample is being made; `is_worker` is True in a worker that makes batches.
+    Attributes:
+        dataset: The dataset whose sample it makes.
+        is_worker: True in a worker that makes batches.
     """
 
     dataset: Any = None
     is_worker = False
 
 
-_here = _Situation()
+_thread = _ThreadState()
 
 
 def sample_replacements() -> list[tuple[Any, str, Any]]:
-    """Return what replaces methods of datasets and transforms: (class, name, function)."""
+    """Return the replacements of methods of datasets and transforms: (class, name, function)."""
     return [
         (base.BaseDataset, "__getitem__", _item),
         (base.BaseDataset, "get_image_and_label", _image_and_label),
-        *replacements(lambda: _here.is_worker),
+        *replacements(lambda: _thread.is_worker),
     ]
 
 
 @functools.wraps(_plain_item)
 def _item(self: Any, index: int) -> Any:
-    if why_plain(self):
+    if unsupported_reason(self):
         return _plain_item(self, index)
-    before, _here.dataset = _here.dataset, self
+    before, _thread.dataset = _thread.dataset, self
     try:
         return self.transforms(self.get_image_and_label(index))
     finally:
-        _here.dataset = before
+        _thread.dataset = before
 
 
 @functools.wraps(_plain_label)
 def _image_and_label(self: Any, index: int) -> Any:
-    if _here.dataset is not self:
+    if _thread.dataset is not self:
         return _plain_label(self, index)
     label = {name: _copied(value) for name, value in self.labels[index].items() if name != "shape"}
     stored = self.ims.image(index) if isinstance(self.ims, ImagesInMemory) else None
     if stored is None:
         pixels, original, resized = self.load_image(index)
-        label["img"] = Picture.of(Image(pixels))
+        label["img"] = DeferredImage.of(Image(pixels))
     else:
-        label["img"], original, resized = Picture.of(stored[0]), *stored[1:]
+        label["img"], original, resized = DeferredImage.of(stored[0]), *stored[1:]
     label["ori_shape"], label["resized_shape"] = original, resized
     label["ratio_pad"] = resized[0] / original[0], resized[1] / original[1]
     if self.rect:
@@ -88,20 +90,20 @@ def _copied(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, tuple)) else copy.deepcopy(value)
 
 
-def why_plain(dataset: Any) -> str:
-    """Return why Ultralytics itself makes a dataset's samples, and say it once; "" if fastload does."""
+def unsupported_reason(dataset: Any) -> str:
+    """Return why fastload cannot make a dataset's samples, and log it once; "" if it can."""
     steps = getattr(dataset.transforms, "transforms", ())
     known_steps, reason = dataset.__dict__.get("_fastload_plain", ((), None))
     # A callback may have added a step since then.
     if reason is None or len(known_steps) != len(steps) or not all(map(operator.is_, known_steps, steps)):
-        before, reason = reason, _why_not(dataset)
+        before, reason = reason, _find_reason(dataset)
         if reason and reason != before:
             LOGGER.info(f"{dataset.prefix}fastload: {reason}, so each sample is made by Ultralytics itself")
         dataset.__dict__["_fastload_plain"] = list(steps), reason
     return str(reason)
 
 
-def _why_not(dataset: Any) -> str:
+def _find_reason(dataset: Any) -> str:
     kind = type(dataset)
     if kind.__getitem__ is not _item or kind.get_image_and_label is not _image_and_label:
         return f"{kind.__name__} makes samples in a way of its own"
@@ -113,10 +115,10 @@ def _why_not(dataset: Any) -> str:
 
 
 class Batches:
-    """A collate function that makes pictures in the batch's final memory.
+    """A collate function that renders deferred images in the batch's final memory.
 
     Args:
-        reason: Why samples have no pictures, or "".
+        reason: Why samples have no deferred images, or "".
     """
 
     def __init__(self, reason: str = "") -> None:
@@ -141,8 +143,8 @@ class Batches:
         images = memory.empty((len(samples), channels, height, width), torch.uint8)
         arrays = images.numpy()
         for sample, out in zip(samples, arrays, strict=True):
-            picture, is_rgb = sample["img"]
-            picture.write(out, is_rgb)
+            image, is_rgb = sample["img"]
+            image.write(out, is_rgb)
         # Their own collation of everything else; an empty image keeps the batch's order of keys.
         batch: dict[str, Any] = _plain_collate([{**sample, "img": _NOTHING} for sample in samples])
         batch["img"] = images
@@ -167,7 +169,7 @@ def is_plain_collation(function: Any) -> bool:
 
 
 class BatchesInWorker:
-    """A worker's beginning: pictures may wait for the batch, then what the loader was given is called."""
+    """A worker's initialization, which defers images until the batch is made, then calls the loader's own."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
@@ -176,6 +178,6 @@ class BatchesInWorker:
         """Prepare the worker."""
         # A worker that was not forked has plain classes. (By name: that module imports this one.)
         importlib.import_module("fastload.ultralytics").patch()
-        _here.is_worker = True
+        _thread.is_worker = True
         if self._function is not None:
             self._function(worker_id)
