@@ -263,13 +263,19 @@ class LoaderRecord:
 
 
 def warmup_steps(steps_s: Sequence[float]) -> int:
-    """Return how many of the first steps are warm-up, given all steps in order."""
+    """Return how many of the first steps are warm-up, given all steps in order.
+
+    After a normal step, one is warm-up only if it is much longer than all later ones, too: for example, the
+    optimizer is compiled after the gradients of several batches.
+    """
     # After this many steps the first ones are no longer known, and do not matter.
     if not 1 < len(steps_s) < _MOST_NOTED:
         return 0
+    early = min(_EARLY_STEPS, len(steps_s) // 2)
     most_s = WARMUP_RATIO * statistics.median_low(steps_s)
-    steps = list(steps_s)[: min(_EARLY_STEPS, len(steps_s) // 2)]
-    return next((place for place, step_s in enumerate(steps) if step_s <= most_s), len(steps))
+    later_s = WARMUP_RATIO * max(steps_s[early:])
+    warm = next((place for place, step_s in enumerate(steps_s[:early]) if step_s <= most_s), early)
+    return max([warm, *(place for place, step_s in enumerate(steps_s[:early], 1) if step_s > later_s)])
 
 
 def _size_of_batches(work: LoadTimes) -> int | None:
