@@ -34,10 +34,8 @@ MOST_OF_MEMORY = 0.7
 
 LOADING: tuple[Verdict, ...] = ("storage", "decoding", "transforms", "transport")
 
-_FASTLOAD = {"class": "fastload.DataLoader"}
 _CREATE_ONCE = "create the loader once, before the first epoch: "
 _IMPORT = "import fastload; from fastload import DataLoader"
-_USE_FASTLOAD = "from fastload import DataLoader instead of torch.utils.data"
 
 _MORE_FILES = Fix(
     "open files",
@@ -45,7 +43,6 @@ _MORE_FILES = Fix(
     "torch.multiprocessing.set_sharing_strategy('file_system')",
     "torch's workers pass one descriptor per tensor",
 )
-_OTHER_LOADER = Fix("loader", _USE_FASTLOAD, "its batches do not go through /dev/shm", arguments=_FASTLOAD)
 _PINNED = Fix(
     "pin",
     "DataLoader(…, pin_memory=True) with batch.to(device, non_blocking=True), or fastload's "
@@ -80,7 +77,9 @@ def _candidates(
 ) -> Iterator[Fix]:
     ended = ran_out_of(measured.error)
     if ended:
-        yield _MORE_FILES if ended == "open files" else _OTHER_LOADER
+        action, arguments = _use_fastload(measured)
+        why = "its batches do not go through /dev/shm"
+        yield _MORE_FILES if ended == "open files" else Fix("loader", action, why, arguments=arguments)
         return
     if verdict in ("model", "main thread", "copy", "network"):
         yield from _log_fix(measured, rates)
@@ -171,15 +170,25 @@ def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseS
         )
 
 
+def _use_fastload(measured: TrainingMeasurements) -> tuple[str, dict[str, Any]]:
+    """Return how to use fastload's loader: in words, and as arguments if the script need not change."""
+    action = "from fastload import DataLoader instead of torch.utils.data"
+    if measured.own_class:
+        return f"{action} as the base class of {measured.own_class}", {}
+    return action, {"class": "fastload.DataLoader"}
+
+
 def _change(measured: TrainingMeasurements, trial: LoaderTrial) -> tuple[str, dict[str, Any]]:
     """Return the change behind a trial: in words, and as arguments if these are all of it."""
+    use, arguments = _use_fastload(measured)
     if trial.kind == "loader":
-        return _USE_FASTLOAD, _FASTLOAD
+        return use, arguments
     if trial.kind == "compile":
         if measured.is_fastload:
             return "DataLoader(…, compile=True)", {"compile": True}
         unedited = f"; or, without editing: fastload run {measured.command}" if measured.command else ""
-        return f"{_USE_FASTLOAD}, and DataLoader(…, compile=True){unedited}", {**_FASTLOAD, "compile": True}
+        options = {**arguments, "compile": True} if arguments else {}
+        return f"{use}, and {measured.own_class or 'DataLoader'}(…, compile=True){unedited}", options
     compiled = f"{_IMPORT}; DataLoader(fastload.{{}}({{!r}}, transform=…), …, compile=True)"
     if trial.kind == "decoder":
         return compiled.format("FolderDataset", measured.folder), {}

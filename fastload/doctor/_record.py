@@ -229,7 +229,7 @@ class LoaderRecord:
         warm = warmup_steps(steps_s)
         # The busiest worker may be another process in each epoch.
         lives = max(1, round(len(logs) / max(1, self.num_workers)))
-        steps = list(self._steps)[warm:]
+        steps, kind = list(self._steps)[warm:], self.settings.kind
         return TrainingMeasurements(
             machine=machine,
             **{name: getattr(self, name) for name in _COUNTED},
@@ -259,6 +259,7 @@ class LoaderRecord:
             persistent_workers=bool(self.settings.options["persistent_workers"]) and not self.is_recreated,
             is_iterable=isinstance(self.settings.dataset, IterableDataset),
             is_recreated=self.is_recreated,
+            own_class="" if kind in (DataLoader, FastloadDataLoader) else kind.__name__,
         )
 
 

@@ -92,8 +92,7 @@ def changed_loaders(changes: dict[str, Any], dataset: str) -> contextlib.Abstrac
                 original(self, *given, **options)
                 return
             del named["self"]
-            is_replaced = "class" in changes and type(self) is DataLoader
-            if is_replaced:
+            if "class" in changes and type(self) is DataLoader:
                 self.__class__ = FastloadDataLoader
                 FastloadDataLoader.__init__(self, **named)
                 return
