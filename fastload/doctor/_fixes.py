@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fastload.doctor._evidence import STORAGE_SHARE, fits_page_cache, ran_out_of, rate_text
-from fastload.doctor._rates import CauseSeconds, Rates, attributed, share, step_work
+from fastload.doctor._evidence import LEAST_SHARE, STORAGE_SHARE, fits_page_cache, ran_out_of, rate_text
+from fastload.doctor._rates import MAJORITY, CauseSeconds, Rates, attributed, per_s, share, step_work
 from fastload.doctor.findings import MOST_GAIN, Fix, LoaderTrial, TrainingMeasurements, Verdict
 from fastload.system.units import format_duration, format_size
 
@@ -106,8 +105,8 @@ def _tried(
         why.append(f"the training step alone could use {text(rates.step)}")
     if after.num_workers and after.by_cpus < min(after.loading, rates.step):
         why.append(f"the CPUs suffice for {text(after.by_cpus)}")
-    saved_s = rates.start_s - after.start_s if math.isfinite(rates.epoch_samples) else 0.0
-    if abs(saved_s) > 0.05:
+    saved_s = rates.start_s - after.start_s
+    if abs(saved_s) > LEAST_SHARE * per_s(rates.combined(), rates.epoch_samples):
         start = f"{'saves' if saved_s > 0 else 'adds'} {format_duration(abs(saved_s))}"
         why.append(f"it {start} of starting workers in each epoch")
     warm_up = ", with warm-up" if rates.warmup_s else ""
@@ -238,7 +237,7 @@ def trials_to_make(measured: TrainingMeasurements, loading: CauseSeconds, verdic
     """Return the kinds of trials that can change the advice."""
     if verdict == "little":
         return ["workers"] if measured.num_workers else []
-    kinds = ["workers"] if measured.wait_s > 0.1 * (measured.wait_s + measured.step_s) else []
+    kinds = ["workers"] if measured.wait_s > (LEAST_GAIN - 1) * measured.step_s else []
     if verdict in LOADING:
         kinds.append("one line")
         if share(loading, "storage") >= STORAGE_SHARE:
@@ -254,7 +253,7 @@ def workers_to_try(measured: TrainingMeasurements) -> list[int]:
     if measured.is_iterable:
         return []  # Unless the dataset splits itself, each worker repeats all samples.
     numbers = {cpus, cpus // 2 if cpus >= 4 else cpus}
-    if measured.work.blocked_s > 0.5 * measured.work.busy_s:
+    if measured.work.blocked_s > MAJORITY * measured.work.busy_s:
         numbers.add(min(32, 4 * cpus))
     if measured.num_workers:
         numbers.add(0)

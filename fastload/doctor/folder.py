@@ -19,7 +19,7 @@ from fastload.doctor._dataset_files import drop_pages, files_of, storage_of
 from fastload.doctor._evidence import CAUSES, fits_page_cache, rate_text
 from fastload.doctor._judge import LEAST_S, diagnose
 from fastload.doctor._machine import BusyWatch
-from fastload.doctor._trials import Trials
+from fastload.doctor._trials import WITHOUT_END, Trials
 from fastload.doctor._watch import Enough, Watcher
 from fastload.doctor.examine import Examination, ExaminedLoader, try_changes
 from fastload.doctor.findings import Diagnosis, Fix, TrainingMeasurements
@@ -40,7 +40,6 @@ Step = Callable[[str, int, int], None]
 """Called with the name of a step, its number, and the number of all steps."""
 
 _MOST_SAMPLES = 4096
-_MOST_BATCHES = 100_000
 _LARGEST_BATCH = 256
 _BATCH_S = 0.05
 _WATCHED_S = 1.5
@@ -196,7 +195,7 @@ def _watched(
     batches = [readable[begin : begin + size] for begin in range(0, len(readable), size)]
     if is_warm:
         # The samples were just read, as in the epochs after the first.
-        batches *= -(-_MOST_BATCHES // len(batches))
+        batches *= -(-WITHOUT_END // len(batches))
     else:
         drop_pages(files)
     loader: DataLoader[Any] = DataLoader(
