@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from fastload.doctor._evidence import LEAST_SHARE, STORAGE_SHARE, fits_page_cache, ran_out_of, rate_text
-from fastload.doctor._rates import MAJORITY, CauseSeconds, Rates, attributed, per_s, share, step_work
+from fastload.doctor._rates import MAJORITY, CauseSeconds, Rates, attributed, loading_work, share, step_work
 from fastload.doctor.findings import MOST_GAIN, Fix, LoaderTrial, TrainingMeasurements, Verdict
 from fastload.system.units import format_duration, format_size
 
@@ -106,7 +106,7 @@ def _tried(
     if after.num_workers and after.by_cpus < min(after.loading, rates.step):
         why.append(f"the CPUs suffice for {text(after.by_cpus)}")
     saved_s = rates.start_s - after.start_s
-    if abs(saved_s) > LEAST_SHARE * per_s(rates.combined(), rates.epoch_samples):
+    if abs(saved_s) > LEAST_SHARE * rates.epoch_samples / rates.combined():
         start = f"{'saves' if saved_s > 0 else 'adds'} {format_duration(abs(saved_s))}"
         why.append(f"it {start} of starting workers in each epoch")
     warm_up = ", with warm-up" if rates.warmup_s else ""
@@ -233,12 +233,13 @@ def _network_fixes(measured: TrainingMeasurements) -> Iterator[Fix]:
         yield Fix("one machine", action, f"gradients cross the network between {measured.machines} machines")
 
 
-def trials_to_make(measured: TrainingMeasurements, loading: CauseSeconds, verdict: Verdict) -> Sequence[str]:
+def trials_to_make(measured: TrainingMeasurements, verdict: Verdict) -> Sequence[str]:
     """Return the kinds of trials that can change the advice."""
     if verdict == "little":
         return ["workers"] if measured.num_workers else []
     kinds = ["workers"] if measured.wait_s > (LEAST_GAIN - 1) * measured.step_s else []
     if verdict in LOADING:
+        loading = loading_work(measured)
         kinds.append("one line")
         if share(loading, "storage") >= STORAGE_SHARE:
             kinds.append("cache")

@@ -12,7 +12,6 @@ from fastload.doctor._evidence import ran_out_of
 from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
 from fastload.doctor._machine import BusyWatch, gpu_share, reading_gpu
-from fastload.doctor._rates import loading_work
 from fastload.doctor._record import LoaderRecord
 from fastload.doctor._sync import SyncWatch
 from fastload.doctor._trials import Trials
@@ -23,7 +22,8 @@ from fastload.system.cpus import local_rank
 from fastload.system.script import Ending, Script
 from fastload.system.units import format_count
 
-# Changes are tried on the main loader, and on others whose waits take more than this share of the time.
+# Changes are tried on the main loader, and on others whose waits take more than this share of the time:
+# without them, the script would be a quarter faster.
 _LONG_WAITS = 0.2
 
 # The longest wait, after the training, for the times of the other ranks, and for the trials of the slowest.
@@ -81,8 +81,7 @@ def _notes(ending: Ending, was_cut: bool, batches: int) -> Iterator[str]:
     if was_cut:
         yield "The script was ended early, as requested."
     elif ending.is_hard:
-        after = format_count(batches, "batch", "batches")
-        yield f"The script ended by os._exit({ending.error}) after {after}."
+        yield f"The script ended by os._exit({ending.error}) after {format_count(batches, 'batch', 'batches')}."
     elif ending.text:
         yield f"The script ended with {ending.text}."
     if not batches:
@@ -214,21 +213,17 @@ def try_changes(loaders: Sequence[ExaminedLoader]) -> None:
     for each, trials in tried:
         if each.measured.num_workers:
             each.add(trials.tried("same"))
-        kinds = _kinds(each.measured)
+        kinds = trials_to_make(each.measured, diagnose(each.measured).verdict)
         if "cache" in kinds:
             each.add(trials.cached())
         for number in workers_to_try(each.measured) if "workers" in kinds else ():
             each.add(trials.with_workers(number, is_cold="cache" in kinds))
     for each, trials in tried:
-        kinds = _kinds(each.measured)
+        kinds = trials_to_make(each.measured, diagnose(each.measured).verdict)
         if "one line" in kinds:
             each.add(trials.one_line())
         if "files" in kinds:
             each.add(trials.from_files())
-
-
-def _kinds(measured: TrainingMeasurements) -> Sequence[str]:
-    return trials_to_make(measured, loading_work(measured), diagnose(measured).verdict)
 
 
 def _name(record: LoaderRecord) -> str:

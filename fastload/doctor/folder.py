@@ -39,11 +39,9 @@ from fastload.system.units import format_count, format_duration, format_size
 Step = Callable[[str, int, int], None]
 """Called with the name of a step, its number, and the number of all steps."""
 
-_MOST_SAMPLES = 4096
-_LARGEST_BATCH = 256
-_BATCH_S = 0.05
-_WATCHED_S = 1.5
-_CHECKED_S = 1.5
+# A batch takes 50 ms, so that 1.5 s, the time for reading samples and again for watching, give thirty.
+_BATCH_S, _CHECKED_S, _WATCHED_S = 0.05, 1.5, 1.5
+_MOST_SAMPLES, _LARGEST_BATCH = 4096, 256
 # As many ranges at once as a shard is fetched by. At 10 Mbit/s, they take six seconds.
 _RANGES, _RANGE_BYTES = 4, 2 << 20
 

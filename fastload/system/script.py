@@ -142,8 +142,9 @@ def run_script(caller: Generator[Script, Ending, int]) -> int:
             patches.close()
             try:
                 code = _finished(caller, Ending(SystemExit(code), tuple(children), is_hard=True))
-            except Exception:
+            except BaseException:  # the script must neither see it nor go on
                 traceback.print_exc()
+                code = 1
             finally:
                 for stream in (sys.stdout, sys.stderr):
                     with contextlib.suppress(Exception):  # the script may have closed it

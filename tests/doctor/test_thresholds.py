@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from fastload.doctor import _evidence, _fixes, _judge, _rates, _record, _trials, examine, folder
 from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
-from fastload.doctor._rates import loading_work, rates_of
+from fastload.doctor._rates import rates_of
 from fastload.doctor.findings import DataStorage, MachineState, Sampled
 from tests.doctor.test_judge import MACHINE, seen, training, trial
 
@@ -165,8 +165,7 @@ SITUATIONS = {
     ],
     "FEW_OPEN_FILES": lambda: [diagnose(on_machine(open_files=each)).limits for each in (3000, 5000)],
     "STORAGE_SHARE": lambda: [
-        (trials_to_make(each, loading_work(each), "decoding"), diagnose(each).evidence)
-        for each in (reading(0.1), reading(0.2))
+        (trials_to_make(each, "decoding"), diagnose(each).evidence) for each in (reading(0.1), reading(0.2))
     ],
     "_MOST_PLACES": lambda: in_places(5, 4, 3, 2),
     "LEAST_SHARE, lines": lambda: [in_places(96, 4), in_places(94, 6)],
