@@ -81,7 +81,8 @@ def _notes(ending: Ending, was_cut: bool, batches: int) -> Iterator[str]:
     if was_cut:
         yield "The script was ended early, as requested."
     elif ending.is_hard:
-        yield f"The script ended by os._exit({ending.error}) after {format_count(batches, 'batch', 'batches')}."
+        after = format_count(batches, "batch", "batches")
+        yield f"The script ended by os._exit({ending.error}) after {after}."
     elif ending.text:
         yield f"The script ended with {ending.text}."
     if not batches:
