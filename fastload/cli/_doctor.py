@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import traceback
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from fastload.cli.report._diagnosis import Parts
     from fastload.doctor.ranks import RankComparison
     from fastload.doctor.try_fix import Attempt
-    from fastload.system.script import Ending
+    from fastload.system.script import Ending, Script
 
 HELP = "find what limits a training run, and what would help: 'doctor train.py', 'doctor photos/'"
 
@@ -82,6 +83,7 @@ def _seconds(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Examine, print the findings, and return the script's own exit code."""
+    from fastload.bench.conditions import identified
     from fastload.shards.remote import is_url
 
     if is_url(options.path):
@@ -95,6 +97,7 @@ def run(options: argparse.Namespace) -> int:
         check_writable("--html", options.html)
         # The script may change the working directory.
         options.html = os.path.abspath(options.html)
+    options.conditions = identified({}) if options.json else {}
     with unwinding():
         if is_script:
             return _run_script(options.path if options.is_module else path, options)
@@ -114,6 +117,13 @@ def _parse_rest(path: str, options: argparse.Namespace) -> None:
 
 
 def _run_script(path: str, options: argparse.Namespace) -> int:
+    from fastload.system.script import run_script
+
+    return run_script(_around_script(path, options))
+
+
+def _around_script(path: str, options: argparse.Namespace) -> Generator[Script, Ending, int]:
+    """Yield the script, to be run while it is watched; return its exit code after the report."""
     # Importing torch may take seconds.
     from fastload.doctor.examine import examine_script
     from fastload.doctor.try_fix import try_first_fix
@@ -131,7 +141,7 @@ def _run_script(path: str, options: argparse.Namespace) -> int:
             print("trying changes on your data, for about ten seconds", file=sys.stderr)
 
     with output_to_stderr(options.json):
-        found = examine_script(script, options.steps, options.seconds, announce)
+        found = yield from examine_script(script, options.steps, options.seconds, announce)
         if found.ending.error is not None and not found.was_cut:
             print_error(found.ending.error, script.code.co_filename)
         if options.tries:
@@ -139,7 +149,8 @@ def _run_script(path: str, options: argparse.Namespace) -> int:
             tried = try_first_fix(found, path, options.is_module, options.arguments)
     if found.rank == 0:
         title = f"What limits {Path(path).name}?"
-        _print_result(title, found.examinations, options, found.notes, tried, found.ranks)
+        error = None if found.was_cut else found.ending.error
+        _print_result(title, found.examinations, options, found.notes, tried, found.ranks, error)
     return 0 if found.was_cut else exit_code(found.ending)
 
 
@@ -159,6 +170,7 @@ def _print_result(
     notes: tuple[str, ...],
     tried: Attempt | str | None = None,
     ranks: RankComparison | None = None,
+    error: BaseException | None = None,
 ) -> None:
     from fastload.cli.report._diagnosis import diagnosis_document, diagnosis_json
     from fastload.cli.report._html import to_html
@@ -169,7 +181,7 @@ def _print_result(
         document = diagnosis_document(title, parts, footer, ranks)
         Path(options.html).write_text(to_html(document), encoding="utf-8")
     if options.json:
-        print(diagnosis_json(title, parts, notes, tried, ranks), end="")
+        print(diagnosis_json(title, parts, notes, tried, ranks, error, options.conditions), end="")
     else:
         print(f"\n{title}")
         if ranks is not None:
@@ -190,9 +202,7 @@ def print_error(error: BaseException, file: str) -> None:
 
     The frames that led to the script are left out.
     """
-    from fastload.system.script import HardExit
-
-    if isinstance(error, (SystemExit, HardExit)):
+    if isinstance(error, SystemExit):
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
         return
@@ -212,11 +222,9 @@ def print_error(error: BaseException, file: str) -> None:
 
 
 def exit_code(ending: Ending) -> int:
-    from fastload.system.script import HardExit
-
     error = ending.error
     if error is None:
         return 0
-    if isinstance(error, (SystemExit, HardExit)):
+    if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     return EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fastload.system.cpus import local_rank
@@ -14,6 +14,7 @@ from fastload.system.units import format_count, format_duration
 
 if TYPE_CHECKING:
     from fastload.loader.replacing import ReplacedLoader
+    from fastload.system.script import Ending, Script
 
 HELP = "run a script with torch's DataLoader replaced and its datasets compiled: 'run train.py --lr 0.1'"
 
@@ -41,10 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the script, print what was replaced, and return the script's own exit code."""
+    from fastload.system.script import run_script
+
+    return run_script(_around_script(options))
+
+
+def _around_script(options: argparse.Namespace) -> Generator[Script, Ending, int]:
+    """Yield the script, to be run with its loaders replaced; return its exit code after the summary."""
     # Importing torch may take seconds.
     from fastload.cli._doctor import exit_code, print_error
     from fastload.loader.replacing import loaders_replaced
-    from fastload.system.script import find, run_script
+    from fastload.system.script import find
     from fastload.ultralytics.patching import patched_on_import
 
     def say(reason: str) -> None:
@@ -54,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     process = os.getpid()
     with loaders_replaced(options.cache, say, options.tune) as replaced, patched_on_import() as ranks:
         script = find(options.path, options.is_module, options.arguments)
-        ending = run_script(script)
+        ending = yield script
     if ending.error is not None:
         print_error(ending.error, script.code.co_filename)
     is_forked = os.getpid() != process  # by the script

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from fastload.doctor._rates import CauseSeconds, Rates, attributed, is_colder, share
+from fastload.doctor._rates import MAJORITY, CauseSeconds, Rates, attributed, is_colder, share
 from fastload.doctor.findings import DataStorage, Sampled, SlowerSide, TrainingMeasurements, Verdict
 from fastload.loader.report import batch_text, loading_text
 from fastload.system.units import format_count, format_duration, format_size
@@ -25,8 +25,11 @@ h5py and LMDB one per shard and worker (pytorch 973). Distributions set 1024."""
 STORAGE_SHARE = 0.15
 """Reading that takes less than this share of loading is not mentioned, and nothing is advised against it."""
 
+LEAST_SHARE = 0.05
+"""A part that takes less than this share of a time is not mentioned: without it, the gain would be below
+what measuring resolves (LEAST_GAIN)."""
+
 _MOST_PLACES = 3
-_LEAST_SHARE = 0.05
 _FEW_STEPS = 5
 
 _NO_DESCRIPTORS = re.compile(r"too many open files|received 0 items of ancdata", re.IGNORECASE)
@@ -70,7 +73,7 @@ def headline_of(measured: TrainingMeasurements, rates: Rates, seconds: CauseSeco
     part = share(
         {cause: taken for cause, taken in seconds.items() if (cause in step) == (verdict in step)}, verdict
     )
-    if verdict not in ("model", "copy") and part >= _LEAST_SHARE:
+    if verdict not in ("model", "copy") and part >= LEAST_SHARE:
         limit += f", with {part:.0%} of {'each step' if verdict in step else 'loading'}"
     loading, training = (rate_text(rate, measured.unit) for rate in (rates.loading, rates.step))
     return f"{limit}: the loader alone gives {loading}, the training step alone could use {training}."
@@ -101,7 +104,7 @@ def evidence_of(measured: TrainingMeasurements, rates: Rates, loading: CauseSeco
     making = [one for one in attributed(measured.loading) if one.category != "collate"]
     yield from _places(making, "making samples")
     yield from _places(measured.training, "the training step")
-    if rates.start_s * measured.epochs > 0.05:
+    if rates.start_s * measured.epochs > LEAST_SHARE * (measured.waited_s + measured.stepping_s):
         yield f"Starting and stopping the workers takes {format_duration(rates.start_s)} in each epoch."
     if measured.store is not None and share(loading, "storage") >= STORAGE_SHARE:
         yield f"The data take {format_size(measured.store.size_bytes)} (file system: {measured.store.kind})."
@@ -116,7 +119,7 @@ def _step_evidence(measured: TrainingMeasurements) -> Iterator[str]:
     if measured.waits and measured.steps:
         rate = f"{rate_text(measured.samples_per_s, measured.unit)} in {batches}"
         text = batch_text(rate, measured.wait_s, measured.step_s)
-        if measured.step_delayed_s > _LEAST_SHARE * measured.stepping_s:
+        if measured.step_delayed_s > LEAST_SHARE * measured.stepping_s:
             delayed = format_duration(measured.step_delayed_s / measured.steps)
             text += f" For {delayed} of a step no CPU was free, which the two rates leave out."
         yield text
@@ -154,7 +157,7 @@ def _places(sampled: Sequence[Sampled], where: str) -> Iterator[str]:
     shown = [
         f"{seconds / all_s:.0%} {place}"
         for place, seconds in sorted(by_place.items(), key=lambda item: -item[1])
-        if place and seconds > _LEAST_SHARE * all_s
+        if place and seconds > LEAST_SHARE * all_s
     ]
     if shown:
         yield f"Slowest lines of {where}: {'; '.join(shown[:_MOST_PLACES])}."
@@ -200,7 +203,7 @@ def limits_of(measured: TrainingMeasurements) -> Iterator[str]:
             "passes, and each worker one per shard: run 'ulimit -n 65536' before the training."
         )
     shared = machine.shared_memory_bytes
-    if shared is not None and (waiting_bytes > 0.5 * shared or shared <= SMALL_SHARED_MEMORY):
+    if shared is not None and (waiting_bytes > MAJORITY * shared or shared <= SMALL_SHARED_MEMORY):
         remedy = (
             "fastload's loader does not use it."
             if measured.is_fastload

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fastload.doctor._evidence import STORAGE_SHARE, fits_page_cache, ran_out_of, rate_text
-from fastload.doctor._rates import CauseSeconds, Rates, attributed, share, step_work
+from fastload.doctor._evidence import LEAST_SHARE, STORAGE_SHARE, fits_page_cache, ran_out_of, rate_text
+from fastload.doctor._rates import MAJORITY, CauseSeconds, Rates, attributed, loading_work, share, step_work
 from fastload.doctor.findings import MOST_GAIN, Fix, LoaderTrial, TrainingMeasurements, Verdict
 from fastload.system.units import format_duration, format_size
 
@@ -34,10 +33,8 @@ MOST_OF_MEMORY = 0.7
 
 LOADING: tuple[Verdict, ...] = ("storage", "decoding", "transforms", "transport")
 
-_FASTLOAD = {"class": "fastload.DataLoader"}
 _CREATE_ONCE = "create the loader once, before the first epoch: "
 _IMPORT = "import fastload; from fastload import DataLoader"
-_USE_FASTLOAD = "from fastload import DataLoader instead of torch.utils.data"
 
 _MORE_FILES = Fix(
     "open files",
@@ -45,7 +42,6 @@ _MORE_FILES = Fix(
     "torch.multiprocessing.set_sharing_strategy('file_system')",
     "torch's workers pass one descriptor per tensor",
 )
-_OTHER_LOADER = Fix("loader", _USE_FASTLOAD, "its batches do not go through /dev/shm", arguments=_FASTLOAD)
 _PINNED = Fix(
     "pin",
     "DataLoader(…, pin_memory=True) with batch.to(device, non_blocking=True), or fastload's "
@@ -80,7 +76,9 @@ def _candidates(
 ) -> Iterator[Fix]:
     ended = ran_out_of(measured.error)
     if ended:
-        yield _MORE_FILES if ended == "open files" else _OTHER_LOADER
+        action, arguments = _use_fastload(measured)
+        why = "its batches do not go through /dev/shm"
+        yield _MORE_FILES if ended == "open files" else Fix("loader", action, why, arguments=arguments)
         return
     if verdict in ("model", "main thread", "copy", "network"):
         yield from _log_fix(measured, rates)
@@ -107,8 +105,8 @@ def _tried(
         why.append(f"the training step alone could use {text(rates.step)}")
     if after.num_workers and after.by_cpus < min(after.loading, rates.step):
         why.append(f"the CPUs suffice for {text(after.by_cpus)}")
-    saved_s = rates.start_s - after.start_s if math.isfinite(rates.epoch_samples) else 0.0
-    if abs(saved_s) > 0.05:
+    saved_s = rates.start_s - after.start_s
+    if abs(saved_s) > LEAST_SHARE * rates.epoch_samples / rates.combined():
         start = f"{'saves' if saved_s > 0 else 'adds'} {format_duration(abs(saved_s))}"
         why.append(f"it {start} of starting workers in each epoch")
     warm_up = ", with warm-up" if rates.warmup_s else ""
@@ -171,15 +169,25 @@ def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseS
         )
 
 
+def _use_fastload(measured: TrainingMeasurements) -> tuple[str, dict[str, Any]]:
+    """Return how to use fastload's loader: in words, and as arguments if the script need not change."""
+    action = "from fastload import DataLoader instead of torch.utils.data"
+    if measured.own_class:
+        return f"{action} as the base class of {measured.own_class}", {}
+    return action, {"class": "fastload.DataLoader"}
+
+
 def _change(measured: TrainingMeasurements, trial: LoaderTrial) -> tuple[str, dict[str, Any]]:
     """Return the change behind a trial: in words, and as arguments if these are all of it."""
+    use, arguments = _use_fastload(measured)
     if trial.kind == "loader":
-        return _USE_FASTLOAD, _FASTLOAD
+        return use, arguments
     if trial.kind == "compile":
         if measured.is_fastload:
             return "DataLoader(…, compile=True)", {"compile": True}
         unedited = f"; or, without editing: fastload run {measured.command}" if measured.command else ""
-        return f"{_USE_FASTLOAD}, and DataLoader(…, compile=True){unedited}", {**_FASTLOAD, "compile": True}
+        options = {**arguments, "compile": True} if arguments else {}
+        return f"{use}, and {measured.own_class or 'DataLoader'}(…, compile=True){unedited}", options
     compiled = f"{_IMPORT}; DataLoader(fastload.{{}}({{!r}}, transform=…), …, compile=True)"
     if trial.kind == "decoder":
         return compiled.format("FolderDataset", measured.folder), {}
@@ -225,12 +233,13 @@ def _network_fixes(measured: TrainingMeasurements) -> Iterator[Fix]:
         yield Fix("one machine", action, f"gradients cross the network between {measured.machines} machines")
 
 
-def trials_to_make(measured: TrainingMeasurements, loading: CauseSeconds, verdict: Verdict) -> Sequence[str]:
+def trials_to_make(measured: TrainingMeasurements, verdict: Verdict) -> Sequence[str]:
     """Return the kinds of trials that can change the advice."""
     if verdict == "little":
         return ["workers"] if measured.num_workers else []
-    kinds = ["workers"] if measured.wait_s > 0.1 * (measured.wait_s + measured.step_s) else []
+    kinds = ["workers"] if measured.wait_s > (LEAST_GAIN - 1) * measured.step_s else []
     if verdict in LOADING:
+        loading = loading_work(measured)
         kinds.append("one line")
         if share(loading, "storage") >= STORAGE_SHARE:
             kinds.append("cache")
@@ -245,7 +254,7 @@ def workers_to_try(measured: TrainingMeasurements) -> list[int]:
     if measured.is_iterable:
         return []  # Unless the dataset splits itself, each worker repeats all samples.
     numbers = {cpus, cpus // 2 if cpus >= 4 else cpus}
-    if measured.work.blocked_s > 0.5 * measured.work.busy_s:
+    if measured.work.blocked_s > MAJORITY * measured.work.busy_s:
         numbers.add(min(32, 4 * cpus))
     if measured.num_workers:
         numbers.add(0)

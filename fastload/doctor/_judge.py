@@ -7,6 +7,7 @@ import math
 from fastload.doctor._evidence import doubts_of, evidence_of, headline_of, limits_of, ran_out_of
 from fastload.doctor._fixes import fixes_of
 from fastload.doctor._rates import (
+    MAJORITY,
     CauseSeconds,
     Rates,
     loading_work,
@@ -78,7 +79,7 @@ def verdict_of(
         return "network" if step["network"] > step["model"] else "model"
     if rates.step <= rates.loading:
         return max(step, key=lambda cause: step[cause])
-    if measured.copying_s > 0.5 * measured.waiting_s > 0:
+    if measured.copying_s > MAJORITY * measured.waiting_s > 0:
         return "copy"
     if _are_workers_idle(measured):
         return "transport"

@@ -12,6 +12,9 @@ COLDER = 0.75
 """If the training's workers were slower than this share of a later trial's rate, the trial found files in
 memory that they had to read from the disk; then the training's own rate counts."""
 
+MAJORITY = 0.5
+"""More than this share of a time or of a space is most of it."""
+
 CauseSeconds = dict[Verdict, float]
 
 
@@ -161,5 +164,5 @@ def attributed(loading: Sequence[Sampled]) -> Sequence[Sampled]:
     The loop frees the memory of earlier samples: that time belongs to all parts alike.
     """
     known = [one for one in loading if one.place or one.category != "transform"]
-    is_most = sum(one.seconds for one in known) > 0.5 * sum(one.seconds for one in loading)
+    is_most = sum(one.seconds for one in known) > MAJORITY * sum(one.seconds for one in loading)
     return known if is_most else loading

@@ -41,9 +41,6 @@ _COUNTED = (
     *("first_wait_s", "waits", "waiting_s", "copying_s"),
 )
 
-Seen = Iterable[tuple[tuple[str, str], float]]
-"""Seconds by (category, place)."""
-
 Readings = Callable[[], tuple[float, float, int, float, float]]
 """Returns the process's CPU seconds, those of waiting for a CPU, the optimizer steps, and the two sums of
 `SyncWatch.seconds`."""
@@ -227,13 +224,15 @@ class LoaderRecord:
         work = LoadTimes(**{name: sum(log.sums[name] for log in logs) for name in WorkerLog().sums})
         steps_s = [step.seconds for step in self._steps]
         warm = warmup_steps(steps_s)
+        # The mean number of indices; a single one may stand for a whole batch.
+        size = round(work.samples / max(1, work.batches))
         # The busiest worker may be another process in each epoch.
         lives = max(1, round(len(logs) / max(1, self.num_workers)))
-        steps = list(self._steps)[warm:]
+        steps, kind = list(self._steps)[warm:], self.settings.kind
         return TrainingMeasurements(
             machine=machine,
             **{name: getattr(self, name) for name in _COUNTED},
-            batch_size=self.settings.batch_size or _size_of_batches(work),
+            batch_size=self.settings.batch_size or (size if size > 1 else None),
             epochs=max(1, self.epochs),
             epoch_batches=self.settings.epoch_batches,
             steps=len(steps),
@@ -259,6 +258,7 @@ class LoaderRecord:
             persistent_workers=bool(self.settings.options["persistent_workers"]) and not self.is_recreated,
             is_iterable=isinstance(self.settings.dataset, IterableDataset),
             is_recreated=self.is_recreated,
+            own_class="" if kind in (DataLoader, FastloadDataLoader) else kind.__name__,
         )
 
 
@@ -267,19 +267,16 @@ def warmup_steps(steps_s: Sequence[float]) -> int:
     # After this many steps the first ones are no longer known, and do not matter.
     if not 1 < len(steps_s) < _MOST_NOTED:
         return 0
+    # An optimizer may be compiled after some normal steps; then no later one is nearly as long.
+    early = min(_EARLY_STEPS, len(steps_s) // 2)
     most_s = WARMUP_RATIO * statistics.median_low(steps_s)
-    steps = list(steps_s)[: min(_EARLY_STEPS, len(steps_s) // 2)]
-    return next((place for place, step_s in enumerate(steps) if step_s <= most_s), len(steps))
+    later_s = WARMUP_RATIO * max(steps_s[early:])
+    warm = next((place for place, step_s in enumerate(steps_s[:early]) if step_s <= most_s), early)
+    return max([warm, *(place for place, step_s in enumerate(steps_s[:early], 1) if step_s > later_s)])
 
 
-def _size_of_batches(work: LoadTimes) -> int | None:
-    """Return the mean number of indices per batch; None for one, which may stand for a whole batch."""
-    size = round(work.samples / work.batches) if work.batches else 0
-    return size if size > 1 else None
-
-
-def _as_sampled(parts: Iterable[Seen]) -> tuple[Sampled, ...]:
-    """Return the sums by (category, place), the longest first."""
+def _as_sampled(parts: Iterable[Iterable[tuple[tuple[str, str], float]]]) -> tuple[Sampled, ...]:
+    """Return the sums of the seconds by (category, place), the longest first."""
     total: dict[tuple[str, str], float] = defaultdict(float)
     for key, seconds in itertools.chain.from_iterable(parts):
         total[key] += seconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from fastload.doctor._evidence import ran_out_of
 from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
 from fastload.doctor._machine import BusyWatch, gpu_share, reading_gpu
-from fastload.doctor._rates import loading_work
 from fastload.doctor._record import LoaderRecord
 from fastload.doctor._sync import SyncWatch
 from fastload.doctor._trials import Trials
@@ -20,10 +19,11 @@ from fastload.doctor._watch import Watcher
 from fastload.doctor.findings import Diagnosis, LoaderTrial, MachineState, TrainingMeasurements
 from fastload.doctor.ranks import RankComparison, RankTimes, compare
 from fastload.system.cpus import local_rank
-from fastload.system.script import Ending, HardExit, Script, run_script
+from fastload.system.script import Ending, Script
 from fastload.system.units import format_count
 
-# Changes are tried on the main loader, and on others whose waits take more than this share of the time.
+# Changes are tried on the main loader, and on others whose waits take more than this share of the time:
+# without them, the script would be a quarter faster.
 _LONG_WAITS = 0.2
 
 # The longest wait, after the training, for the times of the other ranks, and for the trials of the slowest.
@@ -80,15 +80,15 @@ class ScriptReport:
 def _notes(ending: Ending, was_cut: bool, batches: int) -> Iterator[str]:
     if was_cut:
         yield "The script was ended early, as requested."
-    elif isinstance(ending.error, HardExit):
+    elif ending.is_hard:
         after = format_count(batches, "batch", "batches")
-        yield f"The script ended by os._exit({ending.error.code}) after {after}."
+        yield f"The script ended by os._exit({ending.error}) after {after}."
     elif ending.text:
         yield f"The script ended with {ending.text}."
     if not batches:
         yield (
-            "There is nothing to judge: no batch was loaded in this process by torch's DataLoader or a "
-            "subclass of it."
+            "There is nothing to judge: no batch was loaded in the main thread of this process by torch's "
+            "DataLoader or a subclass of it."
         )
     if not batches and ending.children:
         more = f" and {len(ending.children) - 3} more" if len(ending.children) > 3 else ""
@@ -105,8 +105,8 @@ def examine_script(
     steps: int | None = None,
     seconds: float | None = None,
     on_trials: Callable[[], None] = lambda: None,
-) -> ScriptReport:
-    """Run a script and find the limit of its training.
+) -> Generator[Script, Ending, ScriptReport]:
+    """Yield a script, to be run by `run_script`, and find the limit of its training.
 
     `steps` ends it after this many batches, `seconds` this long after its first step; by default, it runs to
     its end. `on_trials` is called before changes are tried.
@@ -117,7 +117,7 @@ def examine_script(
         folder = Path(root)
         watcher = Watcher(folder, steps, seconds, script.code.co_filename)
         with watcher.watching(), reading_gpu() as readings:
-            ending = run_script(script)
+            ending = yield script
         # Not judged by the exception, which a framework may have replaced.
         was_cut = watcher.was_cut
         error = "" if was_cut else ending.text
@@ -214,21 +214,17 @@ def try_changes(loaders: Sequence[ExaminedLoader]) -> None:
     for each, trials in tried:
         if each.measured.num_workers:
             each.add(trials.tried("same"))
-        kinds = _kinds(each.measured)
+        kinds = trials_to_make(each.measured, diagnose(each.measured).verdict)
         if "cache" in kinds:
             each.add(trials.cached())
         for number in workers_to_try(each.measured) if "workers" in kinds else ():
             each.add(trials.with_workers(number, is_cold="cache" in kinds))
     for each, trials in tried:
-        kinds = _kinds(each.measured)
+        kinds = trials_to_make(each.measured, diagnose(each.measured).verdict)
         if "one line" in kinds:
             each.add(trials.one_line())
         if "files" in kinds:
             each.add(trials.from_files())
-
-
-def _kinds(measured: TrainingMeasurements) -> Sequence[str]:
-    return trials_to_make(measured, loading_work(measured), diagnose(measured).verdict)
 
 
 def _name(record: LoaderRecord) -> str:

@@ -101,7 +101,8 @@ class TrainingMeasurements:
     which the main thread waited for a free CPU. `work` is the sum over the processes that make batches, and
     `busiest_s` the sum of each epoch's largest `busy_s` of a process. `loading` and `training` are the stack
     samples of these processes, and of the main thread in the steps. `is_recreated` is True if the script
-    creates the loader for each epoch. `gpu_share` is the GPU's mean utilisation, from 0 to 1.
+    creates the loader for each epoch, `own_class` the name of its class unless it is torch's or fastload's
+    DataLoader itself. `gpu_share` is the GPU's mean utilisation, from 0 to 1.
     `error` is the exception that ended the training. `folder` names the files, and `command` the script and
     its arguments, in the actions of fixes.
     """
@@ -141,6 +142,7 @@ class TrainingMeasurements:
     persistent_workers: bool = False
     is_iterable: bool = False
     is_recreated: bool = False
+    own_class: str = ""
     device: str = "cpu"
     encoding: str | None = None
     folder: str = "FOLDER"

@@ -19,7 +19,7 @@ from fastload.doctor._dataset_files import drop_pages, files_of, storage_of
 from fastload.doctor._evidence import CAUSES, fits_page_cache, rate_text
 from fastload.doctor._judge import LEAST_S, diagnose
 from fastload.doctor._machine import BusyWatch
-from fastload.doctor._trials import Trials
+from fastload.doctor._trials import WITHOUT_END, Trials
 from fastload.doctor._watch import Enough, Watcher
 from fastload.doctor.examine import Examination, ExaminedLoader, try_changes
 from fastload.doctor.findings import Diagnosis, Fix, TrainingMeasurements
@@ -39,12 +39,9 @@ from fastload.system.units import format_count, format_duration, format_size
 Step = Callable[[str, int, int], None]
 """Called with the name of a step, its number, and the number of all steps."""
 
-_MOST_SAMPLES = 4096
-_MOST_BATCHES = 100_000
-_LARGEST_BATCH = 256
-_BATCH_S = 0.05
-_WATCHED_S = 1.5
-_CHECKED_S = 1.5
+# A batch takes 50 ms, so that 1.5 s, the time for reading samples and again for watching, give thirty.
+_BATCH_S, _CHECKED_S, _WATCHED_S = 0.05, 1.5, 1.5
+_MOST_SAMPLES, _LARGEST_BATCH = 4096, 256
 # As many ranges at once as a shard is fetched by. At 10 Mbit/s, they take six seconds.
 _RANGES, _RANGE_BYTES = 4, 2 << 20
 
@@ -196,7 +193,7 @@ def _watched(
     batches = [readable[begin : begin + size] for begin in range(0, len(readable), size)]
     if is_warm:
         # The samples were just read, as in the epochs after the first.
-        batches *= -(-_MOST_BATCHES // len(batches))
+        batches *= -(-WITHOUT_END // len(batches))
     else:
         drop_pages(files)
     loader: DataLoader[Any] = DataLoader(

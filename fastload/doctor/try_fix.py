@@ -7,7 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -22,7 +22,7 @@ from fastload.doctor.examine import ScriptReport
 from fastload.doctor.findings import Fix
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.system.patching import patched
-from fastload.system.script import find, run_script
+from fastload.system.script import Ending, Script, find, run_script
 
 # torch refuses these arguments if there are no workers.
 _OF_WORKERS = ("prefetch_factor", "multiprocessing_context", "persistent_workers", "timeout")
@@ -108,19 +108,20 @@ def changed_loaders(changes: dict[str, Any], dataset: str) -> contextlib.Abstrac
     return patched(*((kind, "__init__", changed_init(kind, kind.__init__)) for kind in kinds))
 
 
-def _run_changed(content: dict[str, Any]) -> None:
-    """Run a script with changed loaders, and write its throughput to a file."""
+def _around_script(content: dict[str, Any]) -> Generator[Script, Ending, int]:
+    """Yield the script, to be run with changed loaders, and write its throughput to a file."""
     folder, dataset = Path(content["folder"]), content["dataset"]
     script, busy = find(*content["script"]), BusyWatch()
     watcher = Watcher(folder, steps=content["batches"])
     with changed_loaders(content["changes"], dataset), watcher.watching():
-        ending = run_script(script)
+        ending = yield script
     rate = 0.0
     for record in watcher.records[content["number"] :][:1]:
         rate = record.measured(watcher.logs_of(record), busy.state()).overall_per_s
     result = {"samples_per_s": rate, "error": "" if watcher.was_cut else ending.text}
     (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":
-    _run_changed(json.loads(sys.argv[1]))
+    run_script(_around_script(json.loads(sys.argv[1])))

@@ -7,6 +7,7 @@ import contextlib
 import importlib.machinery
 import importlib.util
 import io
+import operator
 import os
 import re
 import shlex
@@ -14,8 +15,9 @@ import shutil
 import subprocess
 import sys
 import threading
+import traceback
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -27,29 +29,23 @@ from fastload.system.signals import Terminated
 _PYTHON = re.compile(r"python[\d.]*")
 
 
-class HardExit(BaseException):
-    """Replaces `os._exit` in the watched process, so that a report can be printed first."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The exception that ended a script, if any, and the programs and processes that it started."""
+    """The exception that ended a script, if any, and the programs and processes that it started.
+
+    A call of `os._exit` counts as a SystemExit, with `is_hard`.
+    """
 
     error: BaseException | None
     children: tuple[str, ...] = ()
+    is_hard: bool = False
 
     @property
     def text(self) -> str:
         """The exception in one line; "" for none, and for an exit with status 0."""
-        if isinstance(self.error, HardExit):
-            return f"os._exit({self.error.code})" if self.error.code else ""
         if self.error is None or isinstance(self.error, SystemExit):
             code = getattr(self.error, "code", None)
-            return "" if code in (None, 0) else f"exit code {code}"
+            return "" if code in (None, 0) else f"os._exit({code})" if self.is_hard else f"exit code {code}"
         name, lines = type(self.error).__name__, str(self.error).strip().splitlines() or [""]
         # torch passes on the whole traceback of a worker's exception, whose last line is name and message.
         text = lines[-1] if lines[0].startswith("Caught ") else f"{name}: {lines[0]}".rstrip(": ")
@@ -120,33 +116,59 @@ def _find_module(name: str, arguments: Sequence[str]) -> Script:
     return Script(code, [str(spec.origin), *arguments], os.getcwd(), names)
 
 
-def run_script(script: Script) -> Ending:
-    """Run a script in this process; it stays `__main__`, so that its classes can be pickled."""
-    main = types.ModuleType("__main__")
-    main.__dict__.update({"__builtins__": builtins, "__spec__": None, "__package__": None, **script.names})
-    sys.modules["__main__"] = main
-    sys.argv = script.argv
-    sys.path[0] = script.folder
-    with _noting_children() as children, _hard_exits_raised():
+def run_script(caller: Generator[Script, Ending, int]) -> int:
+    """Run the script that a generator yields, send it the ending, and return its exit code.
+
+    The script stays `__main__`, so that its classes can be pickled. If it calls `os._exit` in this thread,
+    the generator is finished within that call, which then ends the process: no `except` or `finally` of the
+    script is reached, and no thread is waited for. Child processes and other threads exit at once.
+    """
+    with contextlib.closing(caller), contextlib.ExitStack() as patches:
+        script = next(caller)
+        main = types.ModuleType("__main__")
+        main.__dict__.update(
+            {"__builtins__": builtins, "__spec__": None, "__package__": None, **script.names}
+        )
+        sys.modules["__main__"] = main
+        sys.argv = script.argv
+        sys.path[0] = script.folder
+        children = patches.enter_context(_noting_children())
+        exit_now, process, thread = os._exit, os.getpid(), threading.get_ident()
+
+        def hard_exit(status: int) -> None:
+            code = operator.index(status)
+            if os.getpid() != process or threading.get_ident() != thread:
+                exit_now(code)
+            patches.close()
+            try:
+                code = _finished(caller, Ending(SystemExit(code), tuple(children), is_hard=True))
+            except BaseException:  # the script must neither see it nor go on
+                traceback.print_exc()
+                code = 1
+            finally:
+                for stream in (sys.stdout, sys.stderr):
+                    with contextlib.suppress(Exception):  # the script may have closed it
+                        stream.flush()
+                exit_now(code)
+
+        patches.enter_context(patched((os, "_exit", hard_exit)))
+        error: BaseException | None = None
         try:
             exec(script.code, main.__dict__)
         except Terminated:
             raise
-        except BaseException as error:
-            return Ending(error, tuple(children))
-    return Ending(None, tuple(children))
+        except BaseException as raised:
+            error = raised
+        patches.close()
+        return _finished(caller, Ending(error, tuple(children)))
 
 
-def _hard_exits_raised() -> contextlib.AbstractContextManager[None]:
-    """Raise `HardExit` for `os._exit` in this thread; children and other threads exit as usual."""
-    original, process, thread = os._exit, os.getpid(), threading.get_ident()
-
-    def hard_exit(status: int) -> None:
-        if os.getpid() != process or threading.get_ident() != thread:
-            original(status)
-        raise HardExit(status)
-
-    return patched((os, "_exit", hard_exit))
+def _finished(caller: Generator[Script, Ending, int], ending: Ending) -> int:
+    try:
+        caller.send(ending)
+    except StopIteration as finished:
+        return int(finished.value)
+    raise RuntimeError("run_script must get a generator that yields one script")
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import pytest
 
 from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
-from fastload.doctor._rates import Rates, loading_work, rates_of
+from fastload.doctor._rates import Rates, rates_of
 from fastload.doctor.findings import LoaderTrial, MachineState, Sampled
 from fastload.doctor.findings import TrainingMeasurements as Training
 from fastload.loader.clock import LoadTimes
@@ -200,15 +200,15 @@ class TestTrials:
     @pytest.mark.parametrize(("workers", "kinds"), [(0, []), (2, ["workers"])])
     def test_too_little_work_may_only_have_too_many_workers(self, workers, kinds):
         measured = training(workers)
-        assert trials_to_make(measured, loading_work(measured), "little") == kinds
+        assert trials_to_make(measured, "little") == kinds
 
     def test_a_training_that_hardly_waits_needs_none(self):
         measured = training(wait_s=0.001, step_s=0.1)
-        assert trials_to_make(measured, loading_work(measured), "model") == []
+        assert trials_to_make(measured, "model") == []
 
     def test_slow_decoding_is_tried_with_workers_compiled_and_packed(self):
         measured, kinds = training(), ["workers", "one line", "files"]
-        assert trials_to_make(measured, loading_work(measured), "decoding") == kinds
+        assert trials_to_make(measured, "decoding") == kinds
 
     @pytest.mark.parametrize(
         ("workers", "cpu_s", "numbers"), [(0, 8.0, [4, 8]), (0, 1.0, [4, 8, 32]), (8, 8.0, [0, 4])]

@@ -242,13 +242,44 @@ def test_a_relative_script_has_an_absolute_file_and_its_own_name(script):
     assert done.stdout.startswith(run_python(path.name, "-x", cwd=path.parent).stdout)
 
 
-@pytest.mark.parametrize("code", [0, 3])
-def test_a_hard_exit_is_reported_with_the_batches_before_it(script, code):
-    done = run("doctor", script(f"batches(); import os; os._exit({code})"))
+@pytest.mark.parametrize("command", ["doctor", "run"])
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("import threading; threading.Thread(target=threading.Event().wait).start(); os._exit(0)", 0),
+        ("try: os._exit(3)\nexcept BaseException: pass\nfinally: print('went on')", 3),
+    ],
+    ids=["beside a thread that never ends", "in a block that catches everything"],
+)
+def test_a_hard_exit_is_final_and_reported_with_the_batches_before_it(script, command, end, code):
+    done = run(command, script(f"import os\nbatches()\n{end}"))
     assert done.returncode == code
-    assert f"ended by os._exit({code}) after 8 batches" in done.stdout
-    assert LITTLE in done.stdout
+    assert "went on" not in done.stdout
     assert "Traceback" not in done.stderr
+    if command == "run":
+        assert "DataLoader of Numbers, 64 samples" in done.stderr
+    else:
+        assert f"ended by os._exit({code}) after 8 batches" in done.stdout
+        assert LITTLE in done.stdout
+
+
+def test_batches_of_another_thread_are_said_not_to_be_watched(script):
+    done = run("doctor", script("import threading; threading.Thread(target=batches).start()"))
+    assert "no batch was loaded in the main thread of this process" in done.stdout
+
+
+def test_json_identifies_machine_and_versions_and_holds_the_error_of_a_failed_script(script, tmp_path):
+    failed = run("doctor", "--json", script("raise KeyError('lr')"))
+    make_photos(tmp_path / "photos", 4, 64, 64)
+    for done in (failed, run("doctor", "--json", tmp_path / "photos")):
+        content = json.loads(done.stdout)
+        assert content["machine"]["usable_cpus"] > 0
+        assert {"Python", "fastload", "torch"} <= content["versions"].keys()
+        assert content["error"] is None or failed is done
+    error = json.loads(failed.stdout)["error"]
+    assert error.startswith("Traceback")
+    assert error.endswith("KeyError: 'lr'\n")
+    assert "fastload/" not in error
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,17 @@
 """Each threshold of the doctor is needed: changing it by half changes a diagnosis."""
 
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from torch.utils.data import DataLoader
 
-from fastload.doctor import _evidence, _fixes, _judge, _rates
-from fastload.doctor._fixes import trials_to_make
+from fastload.doctor import _evidence, _fixes, _judge, _rates, _record, _trials, examine, folder
+from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
-from fastload.doctor._rates import loading_work, rates_of
-from fastload.doctor.findings import DataStorage, Sampled
+from fastload.doctor._rates import rates_of
+from fastload.doctor.findings import DataStorage, MachineState, Sampled
 from tests.doctor.test_judge import MACHINE, seen, training, trial
 
 
@@ -32,8 +35,9 @@ def starting(seconds, wait_s=0.004):
     return training(2, wait_s=wait_s, step_s=0.004, first_wait_s=seconds, trials=started)
 
 
-def on_machine(**changes):
-    return training(machine=replace(MACHINE, **changes))
+def on_machine(num_workers=0, **changes):
+    measured = {name: changes.pop(name) for name in list(changes) if name not in MachineState.__slots__}
+    return training(num_workers, machine=replace(MACHINE, **changes), **measured)
 
 
 def reading(share):
@@ -63,7 +67,75 @@ def doubts(*runs):
     return [diagnose(measured).doubts for measured in runs]
 
 
+def trials(samples=8, watched_s=0.0):
+    """Trials of a loader that was watched for some time."""
+    settings = _record.LoaderSettings(DataLoader(range(samples), 2))
+    return _trials.Trials(settings, 0, Path("unused"), watched_s)
+
+
+def batches_of_a_trial():
+    """The batches that a trial takes, however short it is."""
+    made = trials(20)
+    made._trial_s = 0.0
+    return made._measured()[1]
+
+
+def linked(count, size_bytes):
+    """The number of files that are packed for a trial."""
+    with tempfile.TemporaryDirectory() as root:
+        paths = [Path(root, f"{number}.jpg") for number in range(count)]
+        for path in paths:
+            with path.open("wb") as file:
+                file.truncate(size_bytes)
+        return len(list(_trials.link_files([*map(str, paths)], Path(root, "files")).iterdir()))
+
+
+def is_second_tried(wait_s):
+    """True if changes are tried on a second loader that takes this many seconds of a hundred."""
+    loaders = []
+    for number, seconds in enumerate((100 - wait_s, wait_s)):
+        record = _record.LoaderRecord("", DataLoader(range(4)), (), lambda: (0.0,) * 5)
+        record.waiting_s = seconds
+        loaders.append(examine._Loader(training(wait_s=seconds / 99), None, record, number))
+    examine._add_trials(loaders, Path("unused"))
+    return loaders[1].trials is not None
+
+
+def with_samples(count):
+    """The number of samples that are read before a dataset is watched, and that of a batch."""
+    found, batch_size, _ = folder._readable(range(count), range(count))
+    return len(found), batch_size
+
+
+# Of a constant that decides several things, the name is followed by the one in question.
 SITUATIONS = {
+    "WARMUP_RATIO": lambda: [_record.warmup_steps([first, 0.1, 0.1, 0.1]) for first in (0.25, 0.4)],
+    "_EARLY_STEPS": lambda: _record.warmup_steps([9.0] * 20 + [0.1] * 40),
+    "_MOST_NOTED": lambda: [_record.warmup_steps([9.0] + [0.1] * most) for most in (3000, 5000)],
+    "MOST_TRIAL_S": lambda: trials(watched_s=100.0)._trial_s,
+    "LEAST_TRIAL_S": lambda: trials(watched_s=0.1)._trial_s,
+    "_LEAST_BATCHES": batches_of_a_trial,
+    "_MOST_BATCHES": lambda: len(trials(1000)._batches),
+    "_MOST_FILES": lambda: linked(100, 1),
+    "_MOST_BYTES": lambda: linked(30, 1 << 20),
+    "_LONG_WAITS": lambda: [is_second_tried(wait_s) for wait_s in (15.0, 25.0)],
+    "_MOST_SAMPLES": lambda: with_samples(10_000)[0],
+    "_LARGEST_BATCH": lambda: with_samples(10_000)[1],
+    "MAJORITY, copying": lambda: verdicts(
+        *(training(device="cuda", copying_s=each * 99 * 0.08) for each in (0.4, 0.6))
+    ),
+    "MAJORITY, torch's loop": lambda: [
+        len(_rates.attributed((Sampled("decode", "a", each), Sampled("transform", "", 1 - each))))
+        for each in (0.4, 0.6)
+    ],
+    "MAJORITY, blocked loading": lambda: [workers_to_try(training(cpu_s=each)) for each in (3.0, 5.0)],
+    "MAJORITY, shared memory": lambda: [
+        diagnose(on_machine(2, batch_bytes=each << 20, shared_memory_bytes=256 << 20)).limits
+        for each in (26, 38)
+    ],
+    "LEAST_SHARE, starting workers": lambda: [
+        diagnose(starting(each, wait_s=0.096)).evidence for each in (0.4, 0.6)
+    ],
     "BALANCED": lambda: [diagnose(training(wait_s=0.05, step_s=each)).side for each in (0.052, 0.06)],
     "LEAST_S": lambda: verdicts(lasting(0.18), lasting(0.3)),
     "MOST_STARTING": lambda: verdicts(starting(0.4), starting(0.6)),
@@ -93,30 +165,35 @@ SITUATIONS = {
     ],
     "FEW_OPEN_FILES": lambda: [diagnose(on_machine(open_files=each)).limits for each in (3000, 5000)],
     "STORAGE_SHARE": lambda: [
-        (trials_to_make(each, loading_work(each), "decoding"), diagnose(each).evidence)
-        for each in (reading(0.1), reading(0.2))
+        (trials_to_make(each, "decoding"), diagnose(each).evidence) for each in (reading(0.1), reading(0.2))
     ],
     "_MOST_PLACES": lambda: in_places(5, 4, 3, 2),
-    "_LEAST_SHARE": lambda: [in_places(96, 4), in_places(94, 6)],
+    "LEAST_SHARE, lines": lambda: [in_places(96, 4), in_places(94, 6)],
     "COLDER": lambda: [
         rates_of(training(2, wait_s=0.08, busy_s=9.0, trials=(trial(rate=each),))).loading
         for each in (430.0, 711.0)
     ],
     "_FEW_STEPS": lambda: doubts(*(training(steps=each) for each in (3, 6))),
 }
-MODULES = (_judge, _fixes, _evidence, _rates)
+MODULES = (_judge, _fixes, _evidence, _rates, _record, _trials, examine, folder)
+
+# They bound what an examination takes or fetches, and are not compared with what is measured.
+LIMITS = {
+    *("_MOST_S", "_TIMEOUT_S", "_MOST_WAIT_S", "_WATCHED_S", "_CHECKED_S", "_BATCH_S"),
+    *("WITHOUT_END", "_RANGES", "_RANGE_BYTES"),
+}
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.5])
-@pytest.mark.parametrize("name", SITUATIONS)
-def test_threshold_changed_by_half_changes_a_diagnosis(name, factor, monkeypatch):
-    expected = SITUATIONS[name]()
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_threshold_changed_by_half_changes_a_diagnosis(situation, factor, monkeypatch):
+    expected, name = SITUATIONS[situation](), situation.partition(",")[0]
     for module in MODULES:
         if hasattr(module, name):
             value = getattr(module, name) * factor
             monkeypatch.setattr(module, name, int(value) if type(getattr(module, name)) is int else value)
     try:
-        assert SITUATIONS[name]() != expected
+        assert SITUATIONS[situation]() != expected
     except ValueError:  # no number of workers is enough
         assert name == "ENOUGH"
 
@@ -128,4 +205,4 @@ def test_every_threshold_has_a_situation():
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, (int, float))
     }
-    assert constants == set(SITUATIONS)
+    assert constants == {name.partition(",")[0] for name in SITUATIONS} | LIMITS

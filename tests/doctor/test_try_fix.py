@@ -7,6 +7,7 @@ from torch.utils.data import DataLoader, Subset
 
 import fastload
 from fastload.doctor._judge import diagnose
+from fastload.doctor._watch import Watcher
 from fastload.doctor.examine import Examination, ScriptReport
 from fastload.doctor.try_fix import changed_loaders, try_first_fix
 from fastload.system.script import Ending
@@ -59,6 +60,24 @@ def test_fixes_without_arguments_are_not_tried(script):
     assert "No fix can be tried" in try_first_fix(
         report(Training=measured), script, is_module=False, arguments=[]
     )
+
+
+class OwnLoader(DataLoader):
+    pass
+
+
+@pytest.mark.parametrize("kind", ["loader", "compile"])
+def test_fastloads_loader_is_not_tried_in_place_of_a_class_of_the_scripts_own(script, tmp_path, kind):
+    """To be tried, its base class would have to be replaced."""
+    watcher = Watcher(tmp_path)
+    with watcher.watching():
+        list(OwnLoader(range(4), 2))
+    [record] = watcher.records
+    own = record.measured([], training().machine).own_class
+    measured = training(2, trials=(trial(), trial(kind, 2, 9000.0)), own_class=own, command="train.py")
+    refusal = try_first_fix(report(Training=measured), script, is_module=False, arguments=[])
+    assert refusal.startswith("No fix can be tried without a change to the code")
+    assert "as the base class of OwnLoader" in refusal
 
 
 @pytest.fixture

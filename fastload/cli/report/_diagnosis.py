@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 from fastload.cli.report.document import Document, Plot, ReportColumn, Section, Series, Table, TableRow
@@ -89,10 +91,15 @@ def diagnosis_json(
     notes: Sequence[str] = (),
     tried: Any = None,
     ranks: RankComparison | None = None,
+    error: BaseException | None = None,
+    conditions: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
-    """Return all findings and measurements as JSON."""
+    """Return all findings and measurements as JSON, with the conditions and a script's exception."""
+    is_failure = error is not None and not isinstance(error, SystemExit)
     content: dict[str, Any] = {
         "examined": title,
+        **conditions,
+        "error": "".join(traceback.format_exception(error)) if is_failure else None,
         "verdict": parts[0].diagnosis.verdict if parts else None,
         "notes": list(notes),
         "parts": [
