@@ -44,6 +44,9 @@ _CONTAINERS = (dict, list, tuple, deque, set, frozenset)
 _BOUND = {
     ("io", "IOBase"): "a file that it holds open",
     ("h5py", "HLObject"): "an HDF5 file that it holds open",
+    # Of h5py's low-level interface; a FileID is a GroupID.
+    ("h5py.h5g", "GroupID"): "an HDF5 file that it holds open",
+    ("h5py.h5d", "DatasetID"): "an HDF5 file that it holds open",
     ("socket", "socket"): "a socket that it holds open",
     ("multiprocessing.connection", "Connection"): "a pipe that it holds open",
     ("subprocess", "Popen"): "a process that it has started",

@@ -185,6 +185,8 @@ def test_dataset_with_an_open_hdf5_file_gets_no_workers(tmp_path):
         file["images"] = np.arange(3)
         assert "an HDF5 file" in bound_to_process(Holder(thing=file))
         assert "an HDF5 file" in bound_to_process(Holder(thing=[file["images"]]))
+        for low_level in (file.id, file["images"].id, file.create_group("more").id):
+            assert "an HDF5 file" in bound_to_process(Holder(thing=low_level))
 
 
 class Store:
