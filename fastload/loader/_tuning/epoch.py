@@ -28,7 +28,7 @@ class TunedIterator(SwitchingIterator):
         self._has_begun = False
         # Batches handed out before the candidate began, and when time was last recorded.
         self._candidate_first = self._accounted = 0
-        # Whether the next batch is checked for changes to the dataset; the dataset's state after that batch.
+        # Whether changes by loading are looked for around the next batch; the state after that batch.
         self._is_checking = False
         self._handed_state: DatasetState | None = None
         super().__init__(view, start)
@@ -62,13 +62,14 @@ class TunedIterator(SwitchingIterator):
         if not self._is_checking:
             return super()._next_single()
         self._is_checking = False
-        before = DatasetState(self._view.dataset)
+        view = self._view
+        before = DatasetState(view.dataset, view.collate_fn)
         batch = super()._next_single()
-        if reason := before.change_by_reading():
+        if reason := before.change_by_loading():
             self._tuner.forbid_workers(reason)
         else:
             # Changes by the training are detected when it requests the next batch.
-            self._handed_state = DatasetState(self._view.dataset)
+            self._handed_state = DatasetState(view.dataset, view.collate_fn, view.index_sampler)
         return batch
 
     def _check(self) -> None:
@@ -189,7 +190,7 @@ class TunedIterator(SwitchingIterator):
             self._watch()
 
     def _switch_after_check(self, candidate: Candidate) -> None:
-        """Switch to a candidate, after checking whether loading changes the dataset."""
+        """Switch to a candidate, after checking that workers may load."""
         if candidate.num_workers and not self._tuner.is_dataset_checked:
             # One more batch without workers.
             self._is_checking = True

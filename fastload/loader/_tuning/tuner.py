@@ -72,7 +72,7 @@ class Tuner:
         self._measuring: weakref.ref[Any] | None = None
         #: Whether nothing is left to be measured.
         self.is_settled = False
-        #: Whether it is known if loading changes the dataset.
+        #: Whether it is known if workers may load: see `DatasetState`.
         self.is_dataset_checked = False
         self.is_off = is_switched_off()
         if view.is_iterable:
