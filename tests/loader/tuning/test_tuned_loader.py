@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import IterableDataset, RandomSampler, Sampler, TensorDataset
+from torch.utils.data import IterableDataset, RandomSampler, Sampler, TensorDataset, get_worker_info
 
 import fastload
 from tests.loader.tuning.datasets import Counting, Drawing, HoldingAFile, Remembering, Slow
@@ -119,6 +119,20 @@ def test_batches_of_a_stateful_collate_fn_are_torchs():
     loader = fastload.DataLoader(Slow(300), batch_size=5, collate_fn=Counted())
     assert numbers(loader) == expected
     assert "loading changes the collate_fn" in loader.plan.num_workers.reason
+
+
+def negate(worker):
+    get_worker_info().dataset.sign = -1
+
+
+def test_worker_init_fn_is_not_called_unless_workers_are_requested():
+    loader = fastload.DataLoader(Slow(300), batch_size=5)
+    assert "nothing has been measured" in loader.plan.num_workers.reason
+    loader.worker_init_fn = negate  # as Lightning does
+    assert numbers(loader) == list(range(300))
+    assert "worker_init_fn" in loader.plan.num_workers.reason
+    loader.num_workers = 1
+    assert numbers(loader) == [-number for number in range(300)]
 
 
 class Hardest(Sampler[int]):
