@@ -31,7 +31,11 @@ class TunedIterator(SwitchingIterator):
         # Whether changes by loading are looked for around the next batch; the state after that batch.
         self._is_checking = False
         self._handed_state: DatasetState | None = None
+        # Whether another epoch has begun since the latest batch of this one.
+        self._is_overtaken = False
         super().__init__(view, start)
+        if (earlier := tuner.measuring) is not None:
+            earlier._is_overtaken = True
         tuner.begin_measuring(self)
         self._window = Window(start.clock, SINGLE_PROCESS, 1)
         # The batch count at which the next check is due.
@@ -42,6 +46,9 @@ class TunedIterator(SwitchingIterator):
         return self._tuner.is_measured_by(self)
 
     def _next_batch(self) -> Any:
+        if self._is_overtaken and not self._has_ended:
+            self._is_overtaken = False
+            self._continue_beside(self._tuner.measuring)
         if not self._has_begun:
             self._begin()
         elif self.clock.batches >= self._due and not self._has_ended:
@@ -57,6 +64,19 @@ class TunedIterator(SwitchingIterator):
             self._switch_after_check(candidate)
         if not self._is_measuring:
             self._watch_from_now()
+
+    def _continue_beside(self, later: TunedIterator | None) -> None:
+        """Go on beside a later epoch, which may draw from the same generator: neither may draw ahead."""
+        if self.progress.ahead is None:
+            return
+        self._tuner.forbid_workers(
+            "two epochs at once draw from one generator, and workers would draw from it in advance: set "
+            "num_workers if the order does not matter"
+        )
+        for iterator in (self, later):
+            if iterator is not None and not iterator._has_ended:
+                iterator._draw_when_due()
+                iterator._switch_to(SINGLE_PROCESS)
 
     def _next_single(self) -> Any:
         if not self._is_checking:

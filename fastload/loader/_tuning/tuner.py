@@ -146,13 +146,18 @@ class Tuner:
             )
         self.settle_if_done()
 
+    @property
+    def measuring(self) -> Any:
+        """The iterator of the epoch that measured last; None if it is no longer in use."""
+        return None if self._measuring is None else self._measuring()
+
     def begin_measuring(self, epoch: object) -> None:
         """Make an epoch the one that measures, instead of any other that is still running."""
         self._measuring = weakref.ref(epoch)
 
     def is_measured_by(self, epoch: object) -> bool:
         """Return whether an epoch is the one that measures."""
-        return not self.is_settled and self._measuring is not None and self._measuring() is epoch
+        return not self.is_settled and self.measuring is epoch
 
     def note_single_process(self, view: LoaderView, cost: SingleProcessCost) -> None:
         """Record the cost of a batch without workers, and read the limits on workers."""

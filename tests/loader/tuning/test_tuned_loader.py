@@ -126,7 +126,7 @@ def negate(worker):
 
 
 def test_worker_init_fn_is_not_called_unless_workers_are_requested():
-    loader = fastload.DataLoader(Slow(300), batch_size=5)
+    loader = fastload.DataLoader(Slow(300, seconds=0.001), batch_size=5)
     assert "nothing has been measured" in loader.plan.num_workers.reason
     loader.worker_init_fn = negate  # as Lightning does
     assert numbers(loader) == list(range(300))
