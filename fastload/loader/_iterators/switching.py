@@ -152,15 +152,17 @@ class SwitchingIterator(SingleProcessIterator):
         progress, position, now = self.progress, self.progress.position, start_state(self._view)
         set_sampler_states(self._view, progress.start)
         progress.first = 0
-        with drawn_from(progress.start["global"], {}):
-            rest = iter(self._index_sampler)
-            deque(itertools.islice(rest, position), maxlen=0)
-        if ahead.is_latest():
-            self._order = SharedOrder(rest)
-        else:
-            progress.ahead = ahead
-        progress.first = position
-        set_sampler_states(self._view, now)
+        try:
+            with drawn_from(progress.start["global"], {}):
+                rest = iter(self._index_sampler)
+                deque(itertools.islice(rest, position), maxlen=0)
+            if ahead.is_latest():
+                self._order = SharedOrder(rest)
+            else:
+                progress.ahead = ahead
+        finally:
+            progress.first = position
+            set_sampler_states(self._view, now)
 
     def _change_to(self, workers: int, prefetch: int) -> None:
         """Load the next batches in this many workers, each with this many prefetched batches."""
