@@ -1,7 +1,8 @@
-"""State of a dataset that worker processes would not share.
+"""State of a dataset, its collate_fn and its sampler that worker processes would not share.
 
-A cache, a counter or a random generator inside the dataset changes in the process that reads; workers would
-change copies of it. An open file, socket or database cannot be copied. The dataset's own code is not called.
+A cache, a counter or a random generator inside the dataset or the collate_fn changes in the process that
+loads; workers would change copies of it. An open file, socket or database cannot be copied. What the training
+changes comes too late for batches that are made in advance. No code of these objects is called.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ _CONTAINERS = (dict, list, tuple, deque, set, frozenset)
 _BOUND = {
     ("io", "IOBase"): "a file that it holds open",
     ("h5py", "HLObject"): "an HDF5 file that it holds open",
+    # Of h5py's low-level interface; a FileID is a GroupID.
+    ("h5py.h5g", "GroupID"): "an HDF5 file that it holds open",
+    ("h5py.h5d", "DatasetID"): "an HDF5 file that it holds open",
     ("socket", "socket"): "a socket that it holds open",
     ("multiprocessing.connection", "Connection"): "a pipe that it holds open",
     ("subprocess", "Popen"): "a process that it has started",
@@ -60,44 +64,58 @@ _LIBRARIES = frozenset({*sys.stdlib_module_names, "numpy", "torch", "torchvision
 
 
 class DatasetState:
-    """Snapshot of a dataset's state, and of this process's file positions, to compare with a later one."""
+    """Snapshot of a dataset's state, and of this process's file positions, to compare with a later one.
 
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-        self._fingerprint = fingerprint(dataset)
+    It includes the state of the dataset's `collate_fn` and `sampler`, if they are given.
+    """
+
+    def __init__(self, dataset: Any, collate_fn: Any = None, sampler: Any = None) -> None:
+        self._owners = {"dataset": dataset, "collate_fn": collate_fn, "sampler": sampler}
+        self._fingerprints = self._current()
         self._files = file_positions()
 
-    def change_by_reading(self) -> str:
-        """Return why workers must not read the dataset, judged after reading a batch; "" if they may."""
-        held = bound_to_process(self._dataset)
+    def change_by_loading(self) -> str:
+        """Return why workers must not load, judged after loading a batch; "" if they may."""
+        held = {name: bound_to_process(self._owners[name]) for name in ("dataset", "collate_fn")}
         if any(self._files.get(number, 0) != position for number, position in file_positions().items()):
-            held = held or "a file that it holds open"
-        if held:
+            held["dataset"] = held["dataset"] or "a file that it holds open"
+        for name, words in held.items():
+            if words:
+                return (
+                    f"the {name} uses {words}, which forked workers would share or lack: "
+                    "open or create it for each batch, or set num_workers"
+                )
+        if changed := self._changed():
             return (
-                f"the dataset reads through {held}, which forked workers would share or lack: "
-                "open or create it in __getitem__, or set num_workers"
-            )
-        if fingerprint(self._dataset) != self._fingerprint:
-            return (
-                "reading changes the dataset (such as a cache, a counter or a random generator), and "
+                f"loading changes the {changed} (such as a cache, a counter or a random generator), and "
                 "workers would change copies of it: set num_workers if that does not matter"
             )
         return ""
 
     def change_by_training(self) -> str:
-        """Return why workers must not read the dataset, judged after a training step; "" if they may."""
-        if fingerprint(self._dataset) == self._fingerprint:
-            return ""
-        return (
-            "the training changes the dataset during an epoch, and workers would not see the change: set "
-            "num_workers if that does not matter"
-        )
+        """Return why workers must not load, judged after a training step; "" if they may."""
+        if changed := self._changed():
+            return (
+                f"the training changes the {changed} during an epoch, and batches that workers make in "
+                "advance would not see the change: set num_workers if that does not matter"
+            )
+        return ""
+
+    def _changed(self) -> str:
+        """Return the name of the first owner whose state has changed; "" if none has."""
+        current = self._current()
+        return next((name for name in current if current[name] != self._fingerprints[name]), "")
+
+    def _current(self) -> dict[str, int]:
+        owners = list(self._owners.values())
+        # A collate_fn or a sampler may refer to the dataset, whose changes are its own.
+        return {name: fingerprint(owner, owners) for name, owner in self._owners.items()}
 
 
-def fingerprint(value: Any) -> int:
-    """Return a hash of an object and everything it refers to; large parts are sampled."""
+def fingerprint(value: Any, others: Iterable[Any] = ()) -> int:
+    """Return a hash of an object and everything it refers to, except `others`; large parts are sampled."""
     digest, left = 0, _MOST_BYTES_IN_ALL
-    for part in _walk(value):
+    for part in _walk(value, others=others):
         if type(part) in _PLAIN:
             number = hash(part)
         elif isinstance(part, np.ndarray) and (left := left - min(part.nbytes, _MOST_BYTES)) < 0:
@@ -136,13 +154,14 @@ def file_positions() -> dict[int, int]:
     return {}
 
 
-def _walk(value: Any, global_objects: bool = False) -> Iterator[Any]:
+def _walk(value: Any, global_objects: bool = False, others: Iterable[Any] = ()) -> Iterator[Any]:
     """Yield an object and everything it refers to, each once; plain values each time they occur.
 
     With `global_objects`, that includes instances of any class in the global variables of its functions. They
     matter if they hold a file; whether they change does not, because most are not state of the dataset.
+    `others` are left out.
     """
-    seen: set[int] = set()
+    seen = {id(other) for other in others if other is not value}
     stack = [value]
     for _ in range(_MOST_PARTS):
         if not stack:

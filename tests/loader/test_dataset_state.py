@@ -28,7 +28,7 @@ def test_datasets_of_this_library_look_the_same_after_reading(tmp_path):
     dataset = fastload.FolderDataset(tmp_path)
     before = DatasetState(dataset)
     assert [dataset[index][1] for index in range(4)] == [-1, -1, -1, -1]
-    assert before.change_by_reading() == ""
+    assert before.change_by_loading() == ""
 
 
 def moved(before: dict[int, int]) -> list[int]:
@@ -130,17 +130,26 @@ def test_state_outside_the_attributes_is_detected(kind):
     dataset = kind()
     before = DatasetState(dataset)
     dataset[7]
-    assert "reading changes the dataset" in before.change_by_reading()
+    assert "loading changes the dataset" in before.change_by_loading()
 
 
 def test_dataset_that_only_reads_shows_no_change():
     dataset = Reads()
     before = DatasetState(dataset)
     dataset[7]
-    assert before.change_by_reading() == ""
+    assert before.change_by_loading() == ""
     assert before.change_by_training() == ""
     dataset.epoch = 3
     assert "the training changes the dataset" in before.change_by_training()
+
+
+def test_changes_name_the_object_that_changed():
+    dataset, collate, sampler = Reads(), Holder(count=0), Holder(count=0)
+    collate.dataset = sampler.dataset = dataset
+    for name, owner in (("dataset", dataset), ("collate_fn", collate), ("sampler", sampler)):
+        before = DatasetState(dataset, collate, sampler)
+        owner.count = 1
+        assert f"the training changes the {name}" in before.change_by_training()
 
 
 def test_objects_bound_to_the_process_are_found(tmp_path):
@@ -153,7 +162,8 @@ def test_objects_bound_to_the_process_are_found(tmp_path):
         ):
             holder = Holder()
             holder.held = held
-            assert words in DatasetState(holder).change_by_reading()
+            assert f"the dataset uses {words}" in DatasetState(holder).change_by_loading()
+            assert f"the collate_fn uses {words}" in DatasetState([], holder).change_by_loading()
 
 
 def squares():
@@ -185,6 +195,8 @@ def test_dataset_with_an_open_hdf5_file_gets_no_workers(tmp_path):
         file["images"] = np.arange(3)
         assert "an HDF5 file" in bound_to_process(Holder(thing=file))
         assert "an HDF5 file" in bound_to_process(Holder(thing=[file["images"]]))
+        for low_level in (file.id, file["images"].id, file.create_group("more").id):
+            assert "an HDF5 file" in bound_to_process(Holder(thing=low_level))
 
 
 class Store:

@@ -71,6 +71,10 @@ def test_every_way_of_sampling_gives_torchs_batches(options, workers):
     assert_same(*both(make, epochs=2))
 
 
+def test_one_worker_may_be_requested_by_true():
+    assert_same(*both(lambda kind: kind(Random(), batch_size=7, num_workers=True)))
+
+
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("batch_size", [None, 4])

@@ -19,7 +19,14 @@ import torch
 from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.workers import WorkersIterator
-from fastload.loader._resume.drawing import WORKERS, derived_seed
+from fastload.loader._resume.drawing import (
+    WORKERS,
+    DrawsAhead,
+    derived_seed,
+    drawn_from,
+    set_sampler_states,
+    start_state,
+)
 
 
 class SwitchingIterator(SingleProcessIterator):
@@ -130,6 +137,33 @@ class SwitchingIterator(SingleProcessIterator):
         self._end_workers()
         self._order.take_back()
         self._workers_failed(f"workers failed where the training process does not: {last_line(error)}")
+
+    def _draw_when_due(self) -> None:
+        """Load the rest of the epoch in the training process, which draws each batch when it is due."""
+        self._end_workers()
+        self.progress.rebase(self.progress.position, 0)
+        self._order.take_back()
+        if self.progress.ahead is not None:
+            self.progress.ahead.take_back()
+            if self.progress.ahead.is_taken_back:
+                self._draw_again(self.progress.ahead)
+
+    def _draw_again(self, ahead: DrawsAhead) -> None:
+        """Replace indices whose draws were taken back; keep them if other code drew during the epoch."""
+        progress, position, now = self.progress, self.progress.position, start_state(self._view)
+        set_sampler_states(self._view, progress.start)
+        progress.first = 0
+        try:
+            with drawn_from(progress.start["global"], {}):
+                rest = iter(self._index_sampler)
+                deque(itertools.islice(rest, position), maxlen=0)
+            if ahead.is_latest():
+                self._order = SharedOrder(rest)
+            else:
+                progress.ahead = ahead
+        finally:
+            progress.first = position
+            set_sampler_states(self._view, now)
 
     def _change_to(self, workers: int, prefetch: int) -> None:
         """Load the next batches in this many workers, each with this many prefetched batches."""

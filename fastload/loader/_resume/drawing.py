@@ -113,7 +113,9 @@ class DrawsAhead:
         self._progress = progress
         # The numbers of batches whose draw changed the generators, and the states before that.
         self._draws: deque[tuple[int, list[torch.Tensor]]] = deque()
+        # The states after the latest draw that has not been taken back.
         self._latest: list[torch.Tensor] = []
+        self.is_taken_back = False
 
     def draw(self, number: int, order: Iterator[Any]) -> Any:
         """Return the next batch of an order, which has this number in the epoch."""
@@ -135,9 +137,14 @@ class DrawsAhead:
         position = self._progress.position
         ahead = [before for number, before in self._draws if number >= position]
         self._draws.clear()
-        if ahead and _are_all_equal(self._latest, self._states()):
+        if ahead and self.is_latest():
+            self._latest, self.is_taken_back = ahead[0], True
             for generator, state in zip(self._generators, ahead[0], strict=True):
                 generator.set_state(state)
+
+    def is_latest(self) -> bool:
+        """Return whether the generators are as the latest draw left them."""
+        return _are_all_equal(self._latest, self._states())
 
     def _states(self) -> list[torch.Tensor]:
         return [generator.get_state() for generator in self._generators]

@@ -63,10 +63,9 @@ class Epochs:
 
         `kept_seed` is the base seed that persistent workers keep from their first epoch.
         """
-        if self._progress is not None and self._progress.ahead is not None:
-            if not self._progress.is_finished:
-                self._progress.ahead.take_back()
-            self._progress.ahead = None
+        before = self._progress
+        if before is not None and before.ahead is not None and not before.is_finished:
+            before.ahead.take_back()
         step_size = _step_size(view)
         resumed, self._loaded = self._resumed(view), None
         if resumed is not None:

@@ -97,7 +97,7 @@ class Arena:
     def worker_stats(self) -> NDArray[np.float64]:
         """Return the sums of the workers' recorders: (workers, STAT_COUNT)."""
         count, start = self.sections * STAT_COUNT, self.sections * self.section_bytes
-        return np.frombuffer(self.memory, np.float64, count, start).reshape(self.sections, STAT_COUNT)
+        return np.frombuffer(self.memory, np.float64, count, start).reshape(-1, STAT_COUNT)
 
     def hold(self, flag: int, offset: int, size: int) -> NDArray[np.uint8]:
         """Return the `size` bytes of a taken slot, which is freed after the last view of them is gone.

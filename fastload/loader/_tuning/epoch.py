@@ -28,10 +28,14 @@ class TunedIterator(SwitchingIterator):
         self._has_begun = False
         # Batches handed out before the candidate began, and when time was last recorded.
         self._candidate_first = self._accounted = 0
-        # Whether the next batch is checked for changes to the dataset; the dataset's state after that batch.
+        # Whether changes by loading are looked for around the next batch; the state after that batch.
         self._is_checking = False
         self._handed_state: DatasetState | None = None
+        # Whether another epoch has begun since the latest batch of this one.
+        self._is_overtaken = False
         super().__init__(view, start)
+        if (earlier := tuner.measuring) is not None:
+            earlier._is_overtaken = True
         tuner.begin_measuring(self)
         self._window = Window(start.clock, SINGLE_PROCESS, 1)
         # The batch count at which the next check is due.
@@ -42,6 +46,9 @@ class TunedIterator(SwitchingIterator):
         return self._tuner.is_measured_by(self)
 
     def _next_batch(self) -> Any:
+        if self._is_overtaken and not self._has_ended:
+            self._is_overtaken = False
+            self._continue_beside(self._tuner.measuring)
         if not self._has_begun:
             self._begin()
         elif self.clock.batches >= self._due and not self._has_ended:
@@ -58,17 +65,31 @@ class TunedIterator(SwitchingIterator):
         if not self._is_measuring:
             self._watch_from_now()
 
+    def _continue_beside(self, later: TunedIterator | None) -> None:
+        """Go on beside a later epoch, which may draw from the same generator: neither may draw ahead."""
+        if self.progress.ahead is None:
+            return
+        self._tuner.forbid_workers(
+            "two epochs at once draw from one generator, and workers would draw from it in advance: set "
+            "num_workers if the order does not matter"
+        )
+        for iterator in (self, later):
+            if iterator is not None and not iterator._has_ended:
+                iterator._draw_when_due()
+                iterator._switch_to(SINGLE_PROCESS)
+
     def _next_single(self) -> Any:
         if not self._is_checking:
             return super()._next_single()
         self._is_checking = False
-        before = DatasetState(self._view.dataset)
+        view = self._view
+        before = DatasetState(view.dataset, view.collate_fn)
         batch = super()._next_single()
-        if reason := before.change_by_reading():
+        if reason := before.change_by_loading():
             self._tuner.forbid_workers(reason)
         else:
             # Changes by the training are detected when it requests the next batch.
-            self._handed_state = DatasetState(self._view.dataset)
+            self._handed_state = DatasetState(view.dataset, view.collate_fn, view.index_sampler)
         return batch
 
     def _check(self) -> None:
@@ -189,7 +210,7 @@ class TunedIterator(SwitchingIterator):
             self._watch()
 
     def _switch_after_check(self, candidate: Candidate) -> None:
-        """Switch to a candidate, after checking whether loading changes the dataset."""
+        """Switch to a candidate, after checking that workers may load."""
         if candidate.num_workers and not self._tuner.is_dataset_checked:
             # One more batch without workers.
             self._is_checking = True

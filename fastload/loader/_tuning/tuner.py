@@ -72,7 +72,7 @@ class Tuner:
         self._measuring: weakref.ref[Any] | None = None
         #: True once nothing is left to be measured.
         self.is_settled = False
-        #: True once it is known if loading changes the dataset.
+        #: True once it is known if workers may load: see `DatasetState`.
         self.is_dataset_checked = False
         self.is_off = is_switched_off()
         if view.is_iterable:
@@ -138,7 +138,18 @@ class Tuner:
         if self._was_filling and not is_filling and not self.measured.why_no_workers:
             self.restart("measured in this run")
         self._was_filling = is_filling
+        # Frameworks set it after the loader was created.
+        if view.worker_init_fn is not None and not self.measured.why_no_workers:
+            self.forbid_workers(
+                "worker_init_fn would be called in workers, and not for batches of the training process: set "
+                "num_workers to use it"
+            )
         self.settle_if_done()
+
+    @property
+    def measuring(self) -> Any:
+        """The iterator of the epoch that measured last; None if it is no longer in use."""
+        return None if self._measuring is None else self._measuring()
 
     def begin_measuring(self, epoch: object) -> None:
         """Make an epoch the one that measures, instead of any other that is still running."""
@@ -146,7 +157,7 @@ class Tuner:
 
     def is_measured_by(self, epoch: object) -> bool:
         """Return whether an epoch is the one that measures."""
-        return not self.is_settled and self._measuring is not None and self._measuring() is epoch
+        return not self.is_settled and self.measuring is epoch
 
     def note_single_process(self, view: LoaderView, cost: SingleProcessCost) -> None:
         """Record the cost of a batch without workers, and read the limits on workers."""

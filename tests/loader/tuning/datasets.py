@@ -32,6 +32,7 @@ class Slow(Dataset[Any]):
         self.length = length
         self.seconds = seconds
         self.log = log
+        self.sign = 1
         self.process = os.getpid()
 
     def __len__(self) -> int:
@@ -46,7 +47,7 @@ class Slow(Dataset[Any]):
             os.close(descriptor)
         busy(self.seconds / 5)
         time.sleep(self.seconds * 4 / 5)
-        return torch.tensor(index)
+        return torch.tensor(self.sign * index)
 
 
 class Counting(Slow):

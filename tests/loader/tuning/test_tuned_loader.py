@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import IterableDataset, Sampler, TensorDataset
+from torch.utils.data import IterableDataset, RandomSampler, Sampler, TensorDataset, get_worker_info
 
 import fastload
 from tests.loader.tuning.datasets import Counting, Drawing, HoldingAFile, Remembering, Slow
@@ -92,7 +92,7 @@ def test_dataset_that_changes_when_read_is_loaded_by_the_training_process(kind):
     loader = fastload.DataLoader(kind(length=300), batch_size=5, shuffle=True)
     assert sorted(numbers(loader)) == list(range(300))
     assert loader.plan.num_workers.value == 0
-    assert "reading changes the dataset" in loader.plan.num_workers.reason
+    assert "loading changes the dataset" in loader.plan.num_workers.reason
     assert getattr(loader.dataset, "reads", 300) == 300
 
 
@@ -101,6 +101,78 @@ def test_dataset_with_an_open_file_is_loaded_by_the_training_process(tmp_path):
     assert sorted(numbers(loader)) == list(range(300))
     assert "holds open" in loader.plan.num_workers.reason
     loader.dataset.file.close()
+
+
+class Counted:
+    """A collate_fn whose batches depend on how many it has made."""
+
+    def __init__(self):
+        self.batches = 0
+
+    def __call__(self, samples):
+        self.batches += 1
+        return torch.stack(samples) + 1000 * (self.batches // 10)
+
+
+def test_batches_of_a_stateful_collate_fn_are_torchs():
+    expected = numbers(torch.utils.data.DataLoader(torch.arange(300), 5, collate_fn=Counted()))
+    loader = fastload.DataLoader(Slow(300), batch_size=5, collate_fn=Counted())
+    assert numbers(loader) == expected
+    assert "loading changes the collate_fn" in loader.plan.num_workers.reason
+
+
+def negate(worker):
+    get_worker_info().dataset.sign = -1
+
+
+def test_worker_init_fn_is_not_called_unless_workers_are_requested():
+    loader = fastload.DataLoader(Slow(300, seconds=0.001), batch_size=5)
+    assert "nothing has been measured" in loader.plan.num_workers.reason
+    loader.worker_init_fn = negate  # as Lightning does
+    assert numbers(loader) == list(range(300))
+    assert "worker_init_fn" in loader.plan.num_workers.reason
+    loader.num_workers = 1
+    assert numbers(loader) == [-number for number in range(300)]
+
+
+class Hardest(Sampler[int]):
+    """Draws the samples of the highest loss so far."""
+
+    def __init__(self):
+        self.losses = np.arange(300.0)
+
+    def __iter__(self):
+        return (int(self.losses.argmax()) for _ in range(300))
+
+    def __len__(self):
+        return 300
+
+    def train(self, batch):
+        self.losses[batch.numpy()] = batch.numpy() % 7
+
+
+def test_order_that_depends_on_the_training_is_torchs():
+    orders = []
+    for kind in (torch.utils.data.DataLoader, fastload.DataLoader):
+        sampler = Hardest()
+        loader = kind(Slow(300, seconds=0.001), batch_size=3, sampler=sampler)
+        orders.append([])
+        for batch in loader:
+            orders[-1].append(batch.tolist())
+            sampler.train(batch)
+    assert orders[0] == orders[1]
+    assert "the training changes the sampler" in loader.plan.num_workers.reason
+
+
+def test_order_drawn_from_a_generator_that_the_training_uses_is_torchs():
+    orders = []
+    for kind in (torch.utils.data.DataLoader, fastload.DataLoader):
+        generator = torch.Generator().manual_seed(1)
+        sampler = RandomSampler(range(300), replacement=True, generator=generator)
+        loader = kind(Slow(300, seconds=0.001), batch_size=3, sampler=sampler)
+        orders.append([(batch.tolist(), torch.rand(1, generator=generator).item()) for batch in loader])
+    assert orders[0] == orders[1]
+    assert "the training changes the sampler" in loader.plan.num_workers.reason
 
 
 def test_epoch_left_in_a_trial_is_resumed_at_the_next_batch():
