@@ -126,7 +126,10 @@ class DeviceStrategy(SingleProcessStrategy):
 
 
 class TunedStrategy:
-    """Loads in the fastest way found by measuring the epochs' own batches."""
+    """Loads in the fastest way found by measuring the epochs' own batches.
+
+    `worker_init_fn` is not called, as in torch without workers: the batches must not depend on the plan.
+    """
 
     def __init__(self, view: LoaderView) -> None:
         self.explicit = view.explicit
@@ -148,6 +151,7 @@ class TunedStrategy:
             cache.decide(view.dataset, self.tuner.measured.single_process)
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
+        view = replace(view, worker_init_fn=None)
         options = self.tuner.options
         seeds_batches = not view.is_iterable and not self.tuner.is_off
         start = replace(start, seeds_batches=seeds_batches, options=options)

@@ -138,12 +138,6 @@ class Tuner:
         if self._was_filling and not is_filling and not self.measured.why_no_workers:
             self.restart("measured in this run")
         self._was_filling = is_filling
-        # Frameworks set it after the loader was created.
-        if view.worker_init_fn is not None and not self.measured.why_no_workers:
-            self.forbid_workers(
-                "worker_init_fn would be called in workers, and not for batches of the training process: set "
-                "num_workers to use it"
-            )
         self.settle_if_done()
 
     @property

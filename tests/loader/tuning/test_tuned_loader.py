@@ -15,6 +15,7 @@ from torch.utils.data import IterableDataset, RandomSampler, Sampler, TensorData
 
 import fastload
 from tests.loader.tuning.datasets import Counting, Drawing, HoldingAFile, Remembering, Slow
+from tests.loader.tuning.deciding import planned
 from tests.loader.tuning.seen import numbers
 
 pytestmark = pytest.mark.usefixtures("_hasty")
@@ -126,11 +127,9 @@ def negate(worker):
 
 
 def test_worker_init_fn_is_not_called_unless_workers_are_requested():
-    loader = fastload.DataLoader(Slow(300, seconds=0.001), batch_size=5)
-    assert "nothing has been measured" in loader.plan.num_workers.reason
+    loader = planned(fastload.DataLoader(Slow(300), batch_size=5), workers=1)
     loader.worker_init_fn = negate  # as Lightning does
     assert numbers(loader) == list(range(300))
-    assert "worker_init_fn" in loader.plan.num_workers.reason
     loader.num_workers = 1
     assert numbers(loader) == [-number for number in range(300)]
 
