@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,22 +48,25 @@ class Staging(contextlib.AbstractContextManager["Staging"]):
         self._overwrite = overwrite
         self._is_part = is_part
         self._job = b""
+        self._can_be_resumed = True
 
     def begin(self, job: str | None) -> Journal:
         """Prepare for a job, described by everything that decides its bytes, and remove the files of another.
 
-        None describes a job that cannot be resumed. Raises DestinationError for a part of another job than
-        the parts before: those may be running.
+        None stands for a job that cannot be resumed: it differs from every other. Raises DestinationError for
+        a part of another job than the parts before: those may be running.
         """
+        self._can_be_resumed = job is not None
+        if job is None:
+            job = json.dumps({"run": secrets.token_hex(16)})
         old = self.place.read(JOB)
-        if job is None or old is None or old.decode() != job:
+        if old is None or old.decode() != job:
             if not self._is_part:
                 self.place.clear()
             elif old is not None:
-                raise self._other_parts(json.loads(old), json.loads(job or "{}"))
-            if job is not None:
-                self.place.write(JOB, job.encode())
-        self._job = (job or "").encode()
+                raise self._other_parts(json.loads(old), json.loads(job))
+            self.place.write(JOB, job.encode())
+        self._job = job.encode()
         return self._journal()
 
     def keep_partition(self, partition: Partition) -> None:
@@ -206,8 +210,8 @@ class LocalStaging(Staging):
         """Remove everything but the finished shards of a job that can be resumed."""
         if self._is_part:
             return  # others may be running
-        is_resumable = self.place.read(JOB) is not None and any(self._state.glob("*.finished.json"))
-        if is_resumable:
+        has_job = self._can_be_resumed and self.place.read(JOB) is not None
+        if has_job and any(self._state.glob("*.finished.json")):
             self._remove_drafts()
             return
         for folder in (self._dataset, self._state):
