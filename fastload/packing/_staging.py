@@ -33,7 +33,6 @@ from fastload.shards.manifest import MANIFEST_NAME, Manifest
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.system.folders import fsync_folder, replace_folder
 
-_PARTITION = f"{STATE}/partition.json"
 _REMOTE_STATE = ".partial"
 
 
@@ -71,22 +70,22 @@ class Staging(contextlib.AbstractContextManager["Staging"]):
 
     def keep_partition(self, partition: Partition) -> None:
         """Keep the partition for later runs of the job."""
-        self.place.write(_PARTITION, partition.to_json().encode())
+        self.place.write(self._partition_name, partition.to_json().encode())
 
     def kept_partition(self) -> Partition | None:
         """Return the partition of an earlier run of the job."""
-        data = self.place.read(_PARTITION)
+        data = self.place.read(self._partition_name)
         return None if data is None else Partition.from_json(data, str(self.destination))
 
     def resume(self) -> tuple[Journal, Partition]:
         """Return journal and partition of the job that was begun here; raise PackError if there is none."""
-        job, partition = self.place.read(JOB), self.kept_partition()
-        if job is None or partition is None:
+        self._job = self.place.read(JOB) or b""
+        partition = self.kept_partition()
+        if partition is None:
             raise PackError(
                 f"{self.destination}: no part of it has been packed: "
                 f"'fastload pack SOURCE {self.destination} --part 1/2' packs the first half"
             )
-        self._job = job
         return self._journal(), partition
 
     def publish(self, manifests: Mapping[str, Manifest]) -> None:
@@ -116,7 +115,16 @@ class Staging(contextlib.AbstractContextManager["Staging"]):
         return path if isinstance(path, Path) else str(path)
 
     def _journal(self) -> Journal:
-        return Journal(self.place, hashlib.sha256(self._job).hexdigest(), str(self.destination))
+        return Journal(self.place, self._digest, str(self.destination))
+
+    @property
+    def _digest(self) -> str:
+        return hashlib.sha256(self._job).hexdigest()
+
+    @property
+    def _partition_name(self) -> str:
+        # Named after the job: parts of two jobs that begin at the same moment must not take each other's.
+        return f"{STATE}/{self._digest}.partition.json"
 
     def _other_parts(self, old: dict[str, Any], new: dict[str, Any]) -> DestinationError:
         """Return the error for a part of another job than the parts before it."""
