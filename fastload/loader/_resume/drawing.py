@@ -95,6 +95,11 @@ def changed_epoch(view: LoaderView, state: State) -> tuple[int, int] | None:
     return None
 
 
+def sharded_name(start: State) -> str:
+    """Return the name of the ShardedSampler, of which there is one, in the result of `start_state`."""
+    return "sampler" if "sampler" in start["samplers"] else "inner_sampler"
+
+
 def generators_of(view: LoaderView) -> list[torch.Generator]:
     """Return the generators that a loader and its samplers were given, each once."""
     generators = [getattr(owner, "generator", None) for owner in _owners(view).values()]
@@ -171,7 +176,7 @@ def _are_equal(one: Any, other: Any) -> bool:
 def _owners(view: LoaderView) -> dict[str, Any]:
     """Return, by name, the objects that an epoch's order comes from, each once."""
     owners = {"loader": view, "batch_sampler": view.batch_sampler, "sampler": view.sampler}
-    inner = getattr(view.batch_sampler, "sampler", None)
+    inner = getattr(view.index_sampler, "sampler", None)
     if inner is not view.sampler:
         owners["inner_sampler"] = inner
     return {name: owner for name, owner in owners.items() if owner is not None}

@@ -22,10 +22,12 @@ from fastload.loader._resume.drawing import (
     fingerprint,
     set_sampler_epochs,
     set_sampler_states,
+    sharded_name,
     start_state,
 )
 from fastload.loader._resume.progress import ANOTHER_STATE, Progress
-from fastload.loader.sharded_sampler import ShardedSampler, checked_index
+from fastload.loader._sharding.ranks import checked_index
+from fastload.loader.sharded_sampler import ShardedSampler
 
 if TYPE_CHECKING:
     from fastload.loader._arguments import LoaderView
@@ -75,7 +77,7 @@ class Epochs:
             self._later = None if is_users_restored else resumed.start["global"]
             self._count = resumed.epoch
             if step_size is not None:
-                view.sampler.skipped = resumed.first * step_size
+                view.sample_sampler.skipped = resumed.first * step_size
         begun = resumed if resumed is not None and resumed.is_begun else None
         source = self._later if begun is None else begun.start["global"]
         became: State = {}
@@ -181,14 +183,15 @@ class Epochs:
 
 
 def _step_size(view: LoaderView) -> int | None:
-    """Return the samples of all ranks in a step of a ShardedSampler; None for other samplers.
+    """Return the samples of all ranks in a step of batches from a ShardedSampler; None for other samplers.
 
     Raises:
         OptionError: Batches are not in proportion to the weights, so ranks would differ in steps.
     """
-    if not isinstance(view.sampler, ShardedSampler) or view.batch_size is None:
+    sampler, batches = view.sample_sampler, view.index_sampler
+    if not isinstance(sampler, ShardedSampler) or sampler is batches:
         return None
-    return view.sampler.step_size(view.batch_size)
+    return sampler.step_size(batches.batch_size)
 
 
 def _has_batches_left(view: LoaderView, loaded: Progress) -> bool:
@@ -197,7 +200,7 @@ def _has_batches_left(view: LoaderView, loaded: Progress) -> bool:
         batches = len(view.index_sampler)
         if (step_size := _step_size(view)) is None:
             return loaded.first < batches
-        begin = loaded.start["samplers"]["sampler"]["state"]["position"]
+        begin = loaded.start["samplers"][sharded_name(loaded.start)]["state"]["position"]
         samples = len(view.dataset)
         return bool(begin + loaded.first * step_size < min(samples, batches * step_size))
     return True

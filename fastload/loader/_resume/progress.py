@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fastload.errors import OptionError
-from fastload.loader._resume.drawing import DrawsAhead, State, fingerprint
+from fastload.loader._resume.drawing import DrawsAhead, State, fingerprint, sharded_name
 
 _VERSION = 3
 
@@ -170,13 +170,14 @@ def _with_steps_of(settings: State, state: State) -> State:
             "the state was saved by a loader that had handed out batches out of order: resume on as many "
             "ranks, with the same batch size, or set in_order=True before saving"
         )
-    sampler = state["start"]["samplers"]["sampler"]
+    samplers, name = state["start"]["samplers"], sharded_name(state["start"])
+    sampler = samplers[name]
     position = min(sampler["state"]["position"] + state["position"] * saved, settings["samples"])
     moved = {**sampler, "state": {**sampler["state"], "position": position}}
     return {
         **state,
         "settings": {**state["settings"], "step_size": step_size},
-        "start": {**state["start"], "samplers": {**state["start"]["samplers"], "sampler": moved}},
+        "start": {**state["start"], "samplers": {**samplers, name: moved}},
         "position": 0,
     }
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import IterableDataset, RandomSampler
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 import fastload
 from fastload.errors import OptionError
 from tests.folders import class_folders
 
-NUMBERS = torch.arange(61)
+NUMBERS, HUNDRED = torch.arange(61), torch.arange(100)
 
 
 def loader_of(rank: int, ranks: int, batch_size: int = 4, **options: Any) -> fastload.DataLoader[Any]:
@@ -56,6 +56,27 @@ def test_an_epoch_continues_on_another_number_of_ranks(before, after, workers):
         following += samples(loader)
     assert sorted(done + rest) == list(range(61))
     assert sorted(following) == list(range(61))
+
+
+@pytest.mark.parametrize("name", ["batch_sampler", "sampler"])
+def test_batches_that_are_given_continue_on_another_number_of_ranks(name):
+    def loader_of(rank: int, ranks: int, batch_size: int) -> fastload.DataLoader[Any]:
+        sampler = fastload.ShardedSampler(HUNDRED, ranks, rank, ends="exact")
+        options: Any = {name: BatchSampler(sampler, batch_size, False)}
+        if name == "sampler":
+            options["batch_size"] = None
+        return fastload.DataLoader(HUNDRED, num_workers=0, **options)
+
+    done, rest = [], []
+    for rank in range(2):
+        loader = loader_of(rank, 2, 12)
+        done += samples(itertools.islice(loader, 2))
+        state = saved(loader)
+    for rank in range(4):  # each has 5 batches, as before
+        loader = loader_of(rank, 4, 5)
+        loader.load_state_dict(state)
+        rest += samples(loader)
+    assert sorted(done + rest) == list(range(100))
 
 
 @pytest.mark.parametrize("workers", [None, 0, 2])
