@@ -116,8 +116,18 @@ class ShardedSampler(DistributedSampler[int]):
         self._known_share = share_of(rank, self.weights)
 
     @property
+    def ranks(self) -> tuple[int, int]:
+        """The number of ranks, and this one's: those of torch.distributed, unless they were given."""
+        self._follow_torch()
+        return self.num_replicas, self.rank
+
+    @property
     def _share(self) -> Share:
-        """This rank's share, by torch.distributed once that is initialised, unless ranks were given.
+        self._follow_torch()
+        return self._known_share
+
+    def _follow_torch(self) -> None:
+        """Take over the ranks of torch.distributed once that is initialised, unless ranks were given.
 
         Frameworks such as Lightning start the ranks only after they have received the loader.
         """
@@ -126,7 +136,6 @@ class ShardedSampler(DistributedSampler[int]):
             self._set_ranks(*torch_ranks())
         elif self._follows_torch:
             require_one_process()
-        return self._known_share
 
     @property
     def num_samples(self) -> int:  # type: ignore[override]

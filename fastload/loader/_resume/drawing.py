@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fastload.loader.sharded_sampler import ShardedSampler
+
 if TYPE_CHECKING:
     from fastload.loader._arguments import LoaderView
     from fastload.loader._resume.progress import Progress
@@ -98,6 +100,16 @@ def changed_epoch(view: LoaderView, state: State) -> tuple[int, int] | None:
 def sharded_name(start: State) -> str:
     """Return the name of the ShardedSampler, of which there is one, in the result of `start_state`."""
     return "sampler" if "sampler" in start["samplers"] else "inner_sampler"
+
+
+def ranks_of(view: LoaderView) -> tuple[int, int] | None:
+    """Return the number of ranks, and this one's, of a sampler that shares out samples; None for others."""
+    for owner in _owners(view).values():
+        if isinstance(owner, ShardedSampler):
+            return owner.ranks
+        if hasattr(owner, "num_replicas") and hasattr(owner, "rank"):
+            return owner.num_replicas, owner.rank
+    return None
 
 
 def generators_of(view: LoaderView) -> list[torch.Generator]:

@@ -20,6 +20,7 @@ from fastload.loader._resume.drawing import (
     derived_seed,
     drawn_from,
     fingerprint,
+    ranks_of,
     set_sampler_epochs,
     set_sampler_states,
     sharded_name,
@@ -179,7 +180,13 @@ class Epochs:
         }
         if (step_size := _step_size(view)) is not None:
             return {**settings, "step_size": step_size}
-        return {**settings, "batch_size": view.batch_size, "batches": view.batches}
+        ranks = ranks_of(view)
+        return {
+            **settings,
+            "num_replicas": None if ranks is None else ranks[0],
+            "batch_size": view.batch_size,
+            "batches": view.batches,
+        }
 
 
 def _step_size(view: LoaderView) -> int | None:

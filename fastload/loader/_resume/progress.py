@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fastload.errors import OptionError
 from fastload.loader._resume.drawing import DrawsAhead, State, fingerprint, sharded_name
 
-_VERSION = 3
+_VERSION = 4
 
 ANOTHER_STATE = -1
 """Stands for a `fingerprint()` if later epochs are not drawn from the user's random state."""
@@ -191,7 +191,10 @@ def _require_equal(saved: State, settings: State, depends_on_workers: bool) -> N
                 f"the state was saved with a dataset of {saved[name]} samples, and this one has {value}: an "
                 "epoch can be resumed only with the same samples; load the state with that dataset"
             )
+        next_step = "create it with the same settings"
+        if name == "num_replicas":
+            next_step = "resume on as many ranks; batches of a ShardedSampler resume on any number"
         raise OptionError(
             f"the state was saved by a loader with {name}={saved[name]!r}, and this one has "
-            f"{name}={value!r}: create it with the same settings"
+            f"{name}={value!r}: {next_step}"
         )

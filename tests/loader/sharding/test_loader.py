@@ -79,6 +79,25 @@ def test_batches_that_are_given_continue_on_another_number_of_ranks(name):
     assert sorted(done + rest) == list(range(100))
 
 
+@pytest.mark.parametrize("name", ["sampler", "batch_sampler"])
+def test_a_state_of_another_samplers_order_is_of_as_many_ranks(name):
+    def loader_of(ranks: int) -> fastload.DataLoader[Any]:
+        options: Any = {"batch_size": 30, "sampler": DistributedSampler(HUNDRED, ranks, 0)}
+        if name == "batch_sampler":
+            sampler = fastload.ShardedSampler(HUNDRED, ranks, 0)
+            options = {"batch_sampler": AnyBatches(sampler, 30, False)}
+        return fastload.DataLoader(HUNDRED, num_workers=0, **options)
+
+    state = saved(loader_of(2))
+    loader_of(2).load_state_dict(state)
+    with pytest.raises(OptionError, match=r"num_replicas=2, .* a ShardedSampler resume on any number"):
+        loader_of(3).load_state_dict(state)
+
+
+class AnyBatches(BatchSampler):
+    """Batches that may be of any samples of the sampler."""
+
+
 @pytest.mark.parametrize("workers", [None, 0, 2])
 def test_the_same_ranks_continue_with_the_same_batches(workers):
     options = {} if workers is None else {"num_workers": workers}
