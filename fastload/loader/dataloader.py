@@ -71,9 +71,9 @@ class DataLoader(_Base[_T_co]):
         cache: Where the bytes of a FolderDataset or a PackedDataset, or the files of a compiled dataset, are
             kept: `"ram"`, `"tmpfs"`, `"disk"` (files) or `"device"`; `"auto"` measures and decides; see
             `fastload.Cache`. None: as set on the dataset.
-        seed: Makes the order of epoch `n` under `shuffle`, and the workers' seeds, a function of (seed, n)
-            alone. None: they are drawn as in torch. It cannot be combined with `generator`, and does not
-            affect a `sampler`.
+        seed: Makes the order of epoch `n` under `shuffle` a function of (seed, n) alone, and the workers'
+            seeds one of (seed, n, rank). None: they are drawn as in torch. It cannot be combined with
+            `generator`, and does not affect a `sampler`.
         compile: Load from `fastload.compile(dataset)`: the same samples, made faster.
         sharded: Load this rank's part of each epoch, by a `fastload.ShardedSampler` of `shuffle`, `seed` and
             `drop_last`: the ranks are those of torch.distributed.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fastload.loader._sharding.ranks import torch_ranks
 from fastload.loader.sharded_sampler import ShardedSampler
 
 if TYPE_CHECKING:
@@ -25,9 +26,10 @@ State = dict[str, Any]
 ORDER, WORKERS, TRANSFORMS = range(3)
 
 
-def derived_seed(seed: int, epoch: int, purpose: int) -> int:
-    """Return a 63-bit number that depends on the seed, the epoch and the purpose."""
-    words = np.random.SeedSequence([seed, epoch, purpose]).generate_state(1, np.uint64)
+def derived_seed(seed: int, epoch: int, purpose: int, stream: int = 0) -> int:
+    """Return a 63-bit number that depends on the seed, the epoch, the purpose and the stream."""
+    sequence = np.random.SeedSequence([seed, epoch, purpose], spawn_key=(stream,) if stream else ())
+    words = sequence.generate_state(1, np.uint64)
     return int(words[0] >> np.uint64(1))
 
 
@@ -100,6 +102,12 @@ def changed_epoch(view: LoaderView, state: State) -> tuple[int, int] | None:
 def sharded_name(start: State) -> str:
     """Return the name of the ShardedSampler, of which there is one, in the result of `start_state`."""
     return "sampler" if "sampler" in start["samplers"] else "inner_sampler"
+
+
+def rank_of(view: LoaderView) -> int:
+    """Return the sampler's rank, which is the same for all ranks of a replica; else torch.distributed's."""
+    _, rank = ranks_of(view) or torch_ranks()
+    return rank
 
 
 def ranks_of(view: LoaderView) -> tuple[int, int] | None:

@@ -20,6 +20,7 @@ from fastload.loader._resume.drawing import (
     derived_seed,
     drawn_from,
     fingerprint,
+    rank_of,
     ranks_of,
     set_sampler_epochs,
     set_sampler_states,
@@ -85,6 +86,7 @@ class Epochs:
         try:
             with contextlib.nullcontext() if source is None else drawn_from(source, became):
                 self._progress = begun or self._new_progress(view, kept_seed, resumed)
+                self._progress.stream = self._progress.rank ^ rank_of(view)
                 self._seed_epoch(self._progress)
                 iterator = iterate(self._progress)
                 if source is not None:
@@ -153,6 +155,10 @@ class Epochs:
         self, view: LoaderView, kept_seed: int | None, resumed: Progress | None = None
     ) -> Progress:
         progress = Progress(self._count, start_state(view))
+        if self._seed is None:
+            # After a resume, later epochs too are drawn from the states of the rank that saved.
+            earlier = resumed or self._progress
+            progress.rank = rank_of(view) if earlier is None else earlier.rank
         # An iterator draws the workers' seeds when it is created; a persistent one is created once.
         if resumed is not None:
             progress.draws_seeds, progress.base_seed = resumed.draws_seeds, resumed.base_seed

@@ -49,6 +49,9 @@ class Progress:
         users_state: In a loaded state, the `fingerprint()` at the time of saving.
         base_seed: torch's base seed of the epoch or, for persistent workers, of their first one.
         epoch_seed: The seed of the epoch's batches and transforms, once known.
+        rank: The rank whose random states the seeds are drawn from; 0 if they follow from the loader's seed.
+        stream: Number of the stream of random numbers, derived from the seeds, that this rank uses: 0, the
+            seeds' own, on the rank `rank`.
         ahead: Draws that are taken back if the epoch is left early; None if there are none.
     """
 
@@ -68,6 +71,8 @@ class Progress:
     users_state: int | None = None
     base_seed: int | None = None
     epoch_seed: int | None = None
+    rank: int = 0
+    stream: int = 0
     ahead: DrawsAhead | None = None
 
     def note(self, position: Position) -> None:
@@ -118,6 +123,7 @@ class Progress:
             "draws_seeds": self.draws_seeds,
             "users_state": fingerprint() if self.users_state is None else self.users_state,
             "base_seed": self.base_seed,
+            "rank": self.rank,
         }
         if self.workers:
             state["workers"] = dict(self.workers)
@@ -149,6 +155,7 @@ class Progress:
                 draws_seeds=state["draws_seeds"],
                 users_state=state["users_state"],
                 base_seed=state["base_seed"],
+                rank=state["rank"],
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise OptionError(
