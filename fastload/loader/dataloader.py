@@ -37,7 +37,7 @@ from fastload.loader._strategies import DeviceStrategy, EpochStrategy, choose_st
 from fastload.loader._tuning.plan import Plan
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.report import EpochReport, report_of
-from fastload.loader.sharded_sampler import sharded as sharded_sampler
+from fastload.loader.sharded_sampler import sharded_arguments
 from fastload.system.memory import keep_freed_memory
 
 if _torch.missing:
@@ -118,8 +118,8 @@ class DataLoader(_Base[_T_co]):
 
             dataset = compiled(dataset)
         if sharded:
-            given = batch_sampler if sampler is None else sampler
-            sampler, shuffle = sharded_sampler(dataset, batch_size, shuffle, given, seed, drop_last), None
+            given = shuffle, sampler, batch_sampler
+            shuffle, sampler, batch_sampler = sharded_arguments(dataset, batch_size, *given, seed, drop_last)
         self.compile = compile
         self.sharded = sharded
         self.device = device

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset, IterableDataset, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from fastload.errors import OptionError
@@ -291,23 +291,30 @@ def _numbers(weights: Any) -> tuple[float, ...]:
     return tuple(found.tolist())
 
 
-def sharded(
+def sharded_arguments(
     dataset: Any,
     batch_size: int | None,
     shuffle: bool | None,
     sampler: Any,
+    batch_sampler: Any,
     seed: int | None,
     drop_last: bool,
-) -> ShardedSampler:
-    """Return the sampler of a DataLoader with `sharded=True`.
+) -> tuple[None, ShardedSampler | None, Any]:
+    """Return `shuffle`, `sampler` and `batch_sampler` of a DataLoader with `sharded=True`.
+
+    Frameworks make the loader again with its ShardedSampler, also within batches of theirs, or with torch's
+    SequentialSampler in its place, such as Lightning for `predict` and `overfit_batches`.
 
     Raises:
         OptionError: Another sampler is given, or the dataset has none.
     """
     if isinstance(sampler, ShardedSampler):
-        return sampler  # of a loader that a framework makes again from its attributes
-    if sampler is not None:
+        return None, sampler, None
+    if isinstance(getattr(batch_sampler, "sampler", None), ShardedSampler):
+        return None, None, batch_sampler
+    if batch_sampler is not None or not (sampler is None or type(sampler) is SequentialSampler):
         raise OptionError("sharded=True makes a ShardedSampler: leave sampler and batch_sampler out")
     if batch_size is None or isinstance(dataset, IterableDataset):
         raise OptionError("sharded=True needs a map-style dataset and a batch_size")
-    return ShardedSampler(dataset, shuffle=bool(shuffle), seed=seed or 0, drop_last=drop_last)
+    made = ShardedSampler(dataset, shuffle=bool(shuffle), seed=seed or 0, drop_last=drop_last)
+    return None, made, None

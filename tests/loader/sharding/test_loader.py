@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, IterableDataset, RandomSampler
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 import fastload
@@ -206,6 +206,8 @@ def test_sharded_makes_a_sampler_of_the_loaders_arguments():
     assert (sampler.shuffle, sampler.seed, sampler.ends) == (True, 9, "drop")
     assert len(samples(loader)) == 60
     assert samples(fastload.DataLoader(NUMBERS, 4, sharded=True)) == list(range(61))
+    sequential = fastload.DataLoader(NUMBERS, 4, sampler=SequentialSampler(NUMBERS), sharded=True)
+    assert isinstance(sequential.sampler, fastload.ShardedSampler)
 
 
 class Stream(IterableDataset[int]):
