@@ -37,7 +37,7 @@ from fastload.loader._strategies import DeviceStrategy, EpochStrategy, choose_st
 from fastload.loader._tuning.plan import Plan
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.report import EpochReport, report_of
-from fastload.loader.sharded_sampler import sharded_arguments
+from fastload.loader.sharded_sampler import NotPrepared, sharded_arguments
 from fastload.system.memory import keep_freed_memory
 
 if _torch.missing:
@@ -169,6 +169,7 @@ class DataLoader(_Base[_T_co]):
         prefetch_factor = DecidedAttribute("prefetch_factor")
         pin_memory = DecidedAttribute("pin_memory")
         persistent_workers = DecidedAttribute("persistent_workers")
+        _is_accelerate_prepared = NotPrepared()
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy in another process measures for itself, with workers of its own.

@@ -277,6 +277,25 @@ class ShardedSampler(DistributedSampler[int]):
         return sizes
 
 
+class NotPrepared:
+    """Attribute `_is_accelerate_prepared`, which Accelerate's `prepare` reads, and sets on its own loaders.
+
+    `prepare` shares out the batches of a loader. Reading the attribute raises OptionError if a ShardedSampler
+    has done that: each rank would get a part of its part.
+    """
+
+    def __get__(self, loader: Any, owner: type) -> bool:
+        if loader is not None:
+            for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
+                if isinstance(sampler, ShardedSampler) and sampler.ranks[0] > 1:
+                    raise OptionError(
+                        "Accelerate's prepare() would share out this rank's batches once more: leave "
+                        "sharded=True and ShardedSampler out, or do not prepare this loader, and give it "
+                        "device=accelerator.device"
+                    )
+        return False
+
+
 def _numbers(weights: Any) -> tuple[float, ...]:
     """Return weights, which may be an array or a tensor, as Python's numbers."""
     try:
