@@ -68,6 +68,12 @@ class LoaderView:
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
     @property
+    def sample_sampler(self) -> Any:
+        """The sampler of samples, within torch's own one of batches; another batch sampler itself."""
+        sampler = self.index_sampler
+        return sampler.sampler if type(sampler) is BatchSampler else sampler
+
+    @property
     def hands_samples(self) -> bool:
         """True if the dataset is read sample by sample; another one may return whole batches itself."""
         return not (self.is_batched or self.is_iterable or isinstance(self.sampler, BatchSampler))

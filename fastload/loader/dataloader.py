@@ -37,7 +37,7 @@ from fastload.loader._strategies import DeviceStrategy, EpochStrategy, choose_st
 from fastload.loader._tuning.plan import Plan
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.report import EpochReport, report_of
-from fastload.loader.sharded_sampler import sharded as sharded_sampler
+from fastload.loader.sharded_sampler import NotPrepared, sharded_arguments
 from fastload.system.memory import keep_freed_memory
 
 if _torch.missing:
@@ -71,9 +71,9 @@ class DataLoader(_Base[_T_co]):
         cache: Where the bytes of a FolderDataset or a PackedDataset, or the files of a compiled dataset, are
             kept: `"ram"`, `"tmpfs"`, `"disk"` (files) or `"device"`; `"auto"` measures and decides; see
             `fastload.Cache`. None: as set on the dataset.
-        seed: Makes the order of epoch `n` under `shuffle`, and the workers' seeds, a function of (seed, n)
-            alone. None: they are drawn as in torch. It cannot be combined with `generator`, and does not
-            affect a `sampler`.
+        seed: Makes the order of epoch `n` under `shuffle` a function of (seed, n) alone, and the workers'
+            seeds one of (seed, n, rank). None: they are drawn as in torch. It cannot be combined with
+            `generator`, and does not affect a `sampler`.
         compile: Load from `fastload.compile(dataset)`: the same samples, made faster.
         sharded: Load this rank's part of each epoch, by a `fastload.ShardedSampler` of `shuffle`, `seed` and
             `drop_last`: the ranks are those of torch.distributed.
@@ -118,8 +118,8 @@ class DataLoader(_Base[_T_co]):
 
             dataset = compiled(dataset)
         if sharded:
-            given = batch_sampler if sampler is None else sampler
-            sampler, shuffle = sharded_sampler(dataset, batch_size, shuffle, given, seed, drop_last), None
+            given = shuffle, sampler, batch_sampler
+            shuffle, sampler, batch_sampler = sharded_arguments(dataset, batch_size, *given, seed, drop_last)
         self.compile = compile
         self.sharded = sharded
         self.device = device
@@ -169,6 +169,7 @@ class DataLoader(_Base[_T_co]):
         prefetch_factor = DecidedAttribute("prefetch_factor")
         pin_memory = DecidedAttribute("pin_memory")
         persistent_workers = DecidedAttribute("persistent_workers")
+        _is_accelerate_prepared = NotPrepared()
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy in another process measures for itself, with workers of its own.

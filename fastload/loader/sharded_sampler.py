@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import operator
-import os
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, SupportsIndex
+from typing import Any
 
 import numpy as np
-import torch.distributed
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset, IterableDataset, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from fastload.errors import OptionError
 from fastload.loader._sharding.order import EpochOrder, ShuffledWindows
 from fastload.loader._sharding.permutation import Permutation
+from fastload.loader._sharding.ranks import (
+    checked_index,
+    chosen_ranks,
+    is_initialised,
+    require_one_process,
+    torch_ranks,
+)
 from fastload.loader._sharding.shares import Share, share_of
 
 _ENDS = ("pad", "drop", "exact")
@@ -80,7 +85,7 @@ class ShardedSampler(DistributedSampler[int]):
         self.drop_last = self.ends == "drop"
         self.window = window
         self._given_weights = weights
-        self._set_ranks(*_ranks(num_replicas, rank, mesh))
+        self._set_ranks(*chosen_ranks(num_replicas, rank, mesh))
         self._check()
         self.epoch = 0
         # Of the next iteration, and of the latest one: positions in the order where they begin.
@@ -111,17 +116,26 @@ class ShardedSampler(DistributedSampler[int]):
         self._known_share = share_of(rank, self.weights)
 
     @property
+    def ranks(self) -> tuple[int, int]:
+        """The number of ranks, and this one's: those of torch.distributed, unless they were given."""
+        self._follow_torch()
+        return self.num_replicas, self.rank
+
+    @property
     def _share(self) -> Share:
-        """This rank's share, by torch.distributed once that is initialised, unless ranks were given.
+        self._follow_torch()
+        return self._known_share
+
+    def _follow_torch(self) -> None:
+        """Take over the ranks of torch.distributed once that is initialised, unless ranks were given.
 
         Frameworks such as Lightning start the ranks only after they have received the loader.
         """
-        if self._follows_torch and _is_initialised():
+        if self._follows_torch and is_initialised():
             self._follows_torch = False  # also when torch.distributed has ended
-            self._set_ranks(*_torch_ranks())
+            self._set_ranks(*torch_ranks())
         elif self._follows_torch:
-            _require_one_process()
-        return self._known_share
+            require_one_process()
 
     @property
     def num_samples(self) -> int:  # type: ignore[override]
@@ -263,15 +277,23 @@ class ShardedSampler(DistributedSampler[int]):
         return sizes
 
 
-def checked_index(name: str, value: Any) -> int:
-    """Return an integer of at least 0, of any type; raise OptionError for anything else."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, SupportsIndex)
-        or (found := operator.index(value)) < 0
-    ):
-        raise OptionError(f"{name} must be an integer of at least 0, got {value!r}")
-    return found
+class NotPrepared:
+    """Attribute `_is_accelerate_prepared`, which Accelerate's `prepare` reads, and sets on its own loaders.
+
+    `prepare` shares out the batches of a loader. Reading the attribute raises OptionError if a ShardedSampler
+    has done that: each rank would get a part of its part.
+    """
+
+    def __get__(self, loader: Any, owner: type) -> bool:
+        if loader is not None:
+            for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
+                if isinstance(sampler, ShardedSampler) and sampler.ranks[0] > 1:
+                    raise OptionError(
+                        "Accelerate's prepare() would share out this rank's batches once more: leave "
+                        "sharded=True and ShardedSampler out, or do not prepare this loader, and give it "
+                        "device=accelerator.device"
+                    )
+        return False
 
 
 def _numbers(weights: Any) -> tuple[float, ...]:
@@ -288,62 +310,30 @@ def _numbers(weights: Any) -> tuple[float, ...]:
     return tuple(found.tolist())
 
 
-def sharded(
+def sharded_arguments(
     dataset: Any,
     batch_size: int | None,
     shuffle: bool | None,
     sampler: Any,
+    batch_sampler: Any,
     seed: int | None,
     drop_last: bool,
-) -> ShardedSampler:
-    """Return the sampler of a DataLoader with `sharded=True`.
+) -> tuple[None, ShardedSampler | None, Any]:
+    """Return `shuffle`, `sampler` and `batch_sampler` of a DataLoader with `sharded=True`.
+
+    Frameworks make the loader again with its ShardedSampler, also within batches of theirs, or with torch's
+    SequentialSampler in its place, such as Lightning for `predict` and `overfit_batches`.
 
     Raises:
         OptionError: Another sampler is given, or the dataset has none.
     """
     if isinstance(sampler, ShardedSampler):
-        return sampler  # of a loader that a framework makes again from its attributes
-    if sampler is not None:
+        return None, sampler, None
+    if isinstance(getattr(batch_sampler, "sampler", None), ShardedSampler):
+        return None, None, batch_sampler
+    if batch_sampler is not None or not (sampler is None or type(sampler) is SequentialSampler):
         raise OptionError("sharded=True makes a ShardedSampler: leave sampler and batch_sampler out")
     if batch_size is None or isinstance(dataset, IterableDataset):
         raise OptionError("sharded=True needs a map-style dataset and a batch_size")
-    return ShardedSampler(dataset, shuffle=bool(shuffle), seed=seed or 0, drop_last=drop_last)
-
-
-def _ranks(num_replicas: int | None, rank: int | None, mesh: Any) -> tuple[int, int]:
-    """Return the number of ranks, and this process's."""
-    if mesh is not None:
-        if num_replicas is not None or rank is not None:
-            raise OptionError("mesh cannot be combined with num_replicas and rank: give one or the other")
-        if (dimensions := getattr(mesh, "ndim", mesh)) != 1 or not hasattr(mesh, "get_local_rank"):
-            raise OptionError(
-                f'mesh must be a DeviceMesh of one dimension, such as mesh["dp"], got {dimensions!r}'
-            )
-        return mesh.size(), mesh.get_local_rank()
-    if (num_replicas is None) != (rank is None):
-        raise OptionError("num_replicas and rank must be given together")
-    if num_replicas is None or rank is None:
-        return _torch_ranks()
-    num_replicas, rank = checked_index("num_replicas", num_replicas), checked_index("rank", rank)
-    if rank >= num_replicas:
-        raise OptionError(f"rank must be from 0 to num_replicas - 1 = {num_replicas - 1}, got {rank}")
-    return num_replicas, rank
-
-
-def _is_initialised() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
-
-
-def _torch_ranks() -> tuple[int, int]:
-    if _is_initialised():
-        return torch.distributed.get_world_size(), torch.distributed.get_rank()
-    return 1, 0
-
-
-def _require_one_process() -> None:
-    launched = os.environ.get("WORLD_SIZE", "1")
-    if launched != "1":
-        raise OptionError(
-            f"torch.distributed is not initialised, although WORLD_SIZE={launched}: call "
-            "torch.distributed.init_process_group() first, or give num_replicas and rank"
-        )
+    made = ShardedSampler(dataset, shuffle=bool(shuffle), seed=seed or 0, drop_last=drop_last)
+    return None, made, None

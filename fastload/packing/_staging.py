@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +33,6 @@ from fastload.shards.manifest import MANIFEST_NAME, Manifest
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.system.folders import fsync_folder, replace_folder
 
-_PARTITION = f"{STATE}/partition.json"
 _REMOTE_STATE = ".partial"
 
 
@@ -47,42 +47,45 @@ class Staging(contextlib.AbstractContextManager["Staging"]):
         self._overwrite = overwrite
         self._is_part = is_part
         self._job = b""
+        self._can_be_resumed = True
 
     def begin(self, job: str | None) -> Journal:
         """Prepare for a job, described by everything that decides its bytes, and remove the files of another.
 
-        None describes a job that cannot be resumed. Raises DestinationError for a part of another job than
-        the parts before: those may be running.
+        None stands for a job that cannot be resumed: it differs from every other. Raises DestinationError for
+        a part of another job than the parts before: those may be running.
         """
+        self._can_be_resumed = job is not None
+        if job is None:
+            job = json.dumps({"run": secrets.token_hex(16)})
         old = self.place.read(JOB)
-        if job is None or old is None or old.decode() != job:
+        if old is None or old.decode() != job:
             if not self._is_part:
                 self.place.clear()
             elif old is not None:
-                raise self._other_parts(json.loads(old), json.loads(job or "{}"))
-            if job is not None:
-                self.place.write(JOB, job.encode())
-        self._job = (job or "").encode()
+                raise self._other_parts(json.loads(old), json.loads(job))
+            self.place.write(JOB, job.encode())
+        self._job = job.encode()
         return self._journal()
 
     def keep_partition(self, partition: Partition) -> None:
         """Keep the partition for later runs of the job."""
-        self.place.write(_PARTITION, partition.to_json().encode())
+        self.place.write(self._partition_name, partition.to_json().encode())
 
     def kept_partition(self) -> Partition | None:
         """Return the partition of an earlier run of the job."""
-        data = self.place.read(_PARTITION)
+        data = self.place.read(self._partition_name)
         return None if data is None else Partition.from_json(data, str(self.destination))
 
     def resume(self) -> tuple[Journal, Partition]:
         """Return journal and partition of the job that was begun here; raise FormatError if there is none."""
-        job, partition = self.place.read(JOB), self.kept_partition()
-        if job is None or partition is None:
+        self._job = self.place.read(JOB) or b""
+        partition = self.kept_partition()
+        if partition is None:
             raise FormatError(
                 f"{self.destination}: no part of it has been packed: "
                 f"'fastload pack SOURCE {self.destination} --part 1/2' packs the first half"
             )
-        self._job = job
         return self._journal(), partition
 
     def publish(self, manifests: Mapping[str, Manifest]) -> None:
@@ -112,7 +115,16 @@ class Staging(contextlib.AbstractContextManager["Staging"]):
         return path if isinstance(path, Path) else str(path)
 
     def _journal(self) -> Journal:
-        return Journal(self.place, hashlib.sha256(self._job).hexdigest(), str(self.destination))
+        return Journal(self.place, self._digest, str(self.destination))
+
+    @property
+    def _digest(self) -> str:
+        return hashlib.sha256(self._job).hexdigest()
+
+    @property
+    def _partition_name(self) -> str:
+        # Named after the job: parts of two jobs that begin at the same moment must not take each other's.
+        return f"{STATE}/{self._digest}.partition.json"
 
     def _other_parts(self, old: dict[str, Any], new: dict[str, Any]) -> DestinationError:
         """Return the error for a part of another job than the parts before it."""
@@ -206,8 +218,8 @@ class LocalStaging(Staging):
         """Remove everything but the finished shards of a job that can be resumed."""
         if self._is_part:
             return  # others may be running
-        is_resumable = self.place.read(JOB) is not None and any(self._state.glob("*.finished.json"))
-        if is_resumable:
+        has_job = self._can_be_resumed and self.place.read(JOB) is not None
+        if has_job and any(self._state.glob("*.finished.json")):
             self._remove_drafts()
             return
         for folder in (self._dataset, self._state):

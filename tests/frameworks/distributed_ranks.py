@@ -22,6 +22,7 @@ from torch.utils.data import DistributedSampler
 
 import fastload
 from tests.frameworks.batches import write
+from tests.loader.datasets import Draws
 
 EPOCHS = 3
 
@@ -95,12 +96,14 @@ def main(rank: int, folder: str) -> None:
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2
     )
+    drawing = fastload.DataLoader(Draws(8), 4, seed=0, num_workers=1)
     seen = {
         "torch": epochs(torch.utils.data.DataLoader),
         "fastload": epochs(fastload.DataLoader),
         "resumed": resumed(epoch=1, batches=2),
         "weighted": weighted(rank),
         "sharded": states(rank),
+        "draws": list(itertools.chain.from_iterable(batch.flatten().tolist() for batch in drawing)),
     }
     write(f"{folder}/{rank}.json", seen)
     torch.distributed.barrier()

@@ -92,3 +92,11 @@ def test_skip_first_batches_skips_as_with_torchs(accelerate, prepare, is_prepare
         results.append(list(rest))
     assert len(results[0]) == 3
     assert_same(*results)
+
+
+def test_prepare_refuses_a_loader_that_is_sharded_already(prepare):
+    prepare(fastload.DataLoader(range(8), 2, sharded=True))  # by one process
+    sampler = fastload.ShardedSampler(range(8), 2, 0)
+    loader = fastload.DataLoader(range(8), 2, sampler=sampler)
+    with pytest.raises(fastload.OptionError, match="would share out this rank's batches once more"):
+        prepare(loader)

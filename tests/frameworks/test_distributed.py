@@ -69,6 +69,11 @@ def test_one_process_continues_an_epoch_of_two_ranks(ranks):
     assert sorted(seen) == list(NUMBERS)
 
 
+def test_ranks_without_a_sampler_by_ranks_draw_different_numbers(ranks):
+    first, second = (set(rank["draws"]) for rank in ranks)
+    assert first.isdisjoint(second)
+
+
 def test_tensor_parallel_ranks_of_a_replica_get_the_same_batches(run_programs, tmp_path):
     run_programs(*(("mesh_ranks", rank, tmp_path) for rank in range(4)))
     first, second, third, fourth = (read(tmp_path / f"{rank}.json") for rank in range(4))

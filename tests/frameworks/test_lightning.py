@@ -58,9 +58,14 @@ class Fitting:
 
     def __call__(self, *loaders: Any, resume: Path | None = None, save_after: int = 0, **options: Any) -> Any:
         """Returns the module; saves a checkpoint after every `save_after` steps, if that is not 0."""
+        module = self.module()
+        self.trainer(save_after, **options).fit(module, *loaders, ckpt_path=resume, weights_only=True)
+        return module
+
+    def trainer(self, save_after: int = 0, **options: Any) -> Any:
         callbacks = self.lightning.callbacks
         save = callbacks.ModelCheckpoint(self.folder, "{step}", save_top_k=-1, every_n_train_steps=save_after)
-        trainer = self.lightning.Trainer(
+        return self.lightning.Trainer(
             **options,
             accelerator="cpu",
             callbacks=[save] if save_after else [],
@@ -70,9 +75,6 @@ class Fitting:
             enable_model_summary=False,
             default_root_dir=self.folder,
         )
-        module = self.module()
-        trainer.fit(module, *loaders, ckpt_path=resume, weights_only=True)
-        return module
 
 
 @pytest.fixture
@@ -197,3 +199,24 @@ def test_checkpoint_after_an_epochs_last_batch_goes_on_with_the_next_epoch(fit, 
     whole = fit(*loaders("seed"), save_after=6, **length)
     resumed = fit(*loaders("seed"), resume=fit.folder / "step=6.ckpt", **length)
     assert_same(resumed.trained, whole.trained[6:])
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
+@pytest.mark.parametrize("is_hook", [False, True])
+def test_a_sharded_loader_is_made_again_for_prediction_and_overfitting(fit, is_hook):
+    def loader(shuffle: bool) -> Any:
+        return fastload.DataLoader(NUMBERS, batch_size=4, shuffle=shuffle, num_workers=0, sharded=True)
+
+    class Hooked(fit.module):
+        def predict_step(self, batch: Any, number: int) -> Any:
+            return batch[0].tolist()
+
+        if is_hook:
+            predict_dataloader, train_dataloader = lambda self: loader(False), lambda self: loader(True)
+
+    fit.module = Hooked
+    predicted = fit.trainer().predict(Hooked(), *([] if is_hook else [loader(False)]))
+    assert predicted == [batch[0].tolist() for batch in loader(False)]
+    with pytest.warns(UserWarning, match="requested to overfit"):
+        trained = fit(*([] if is_hook else [loader(True)]), max_epochs=2, overfit_batches=2).trained
+    assert [batch[0].tolist() for batch in trained] == 2 * [[0, 1, 2, 3], [4, 5, 6, 7]]

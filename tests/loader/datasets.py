@@ -4,6 +4,7 @@ can pickle them."""
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections import OrderedDict, namedtuple
 from typing import Any
 
@@ -37,9 +38,14 @@ class Random(Rows):
     """Sample `i` depends on every generator that torch seeds in a worker."""
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, float, int]:
-        import random
-
         return torch.rand(self.size) + index, random.random(), int(np.random.randint(1 << 30))
+
+
+class Draws(Rows):
+    """Sample `i` is a number from each generator that torch seeds in a worker, whatever i is."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([torch.rand(()).item(), random.random(), np.random.random()], dtype=torch.float64)
 
 
 class Nested(Rows):

@@ -77,6 +77,19 @@ def test_a_part_of_another_packing_is_refused(tmp_path, sixty_photos):
         pack(sixty_photos, dest, part=(2, 2), **SMALL_SHARDS | {"encode": "raw"})
 
 
+def test_parts_of_two_packings_that_begin_at_once_take_their_own_records(
+    tmp_path, sixty_photos, sixty_packed
+):
+    dest = tmp_path / "photos.fl"
+    pack(class_folders(tmp_path / "other", 20), dest, part=(1, 2), **SMALL_SHARDS)
+    # The other packing had found no job yet, and so writes its own in the place of the first.
+    (tmp_path / ".photos.fl.partial" / "state" / "job.json").unlink()
+    for number in (1, 2):
+        pack(sixty_photos, dest, part=(number, 2), **SMALL_SHARDS)
+    merge(dest)
+    assert tree(dest) == sixty_packed
+
+
 def test_merge_without_parts_says_how_to_pack_them(tmp_path):
     with pytest.raises(FormatError, match="--part"):
         merge(tmp_path / "photos.fl")

@@ -83,6 +83,23 @@ def test_a_packing_stops_once_another_to_its_url_has_begun(sixty_photos, url):
     assert others[0].encoding == "raw"
 
 
+def test_a_packing_of_a_python_dataset_stops_once_another_has_begun(url):
+    def samples(first):
+        return [(pixels(number), number) for number in range(first, first + 60)]
+
+    others = []
+
+    def begin_another(state):
+        if state.records >= 20 and not others:
+            others.append(fastload.pack(samples(1000), url, **options))
+
+    options = SMALL_SHARDS | {"encode": "raw"}
+    with pytest.raises(DestinationError, match="another packing to it has begun"):
+        fastload.pack(samples(0), url, progress=begin_another, **options)
+    dataset = fastload.PackedDataset(url, cache=None)
+    assert [int(dataset[index][1]) for index in range(60)] == [*range(1000, 1060)]
+
+
 def test_parts_at_a_url_are_merged_there(tmp_path, sixty_photos, sixty_packed, url):
     for number in (2, 1):
         fastload.pack(sixty_photos, url, part=(number, 2), **SMALL_SHARDS)

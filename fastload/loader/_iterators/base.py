@@ -7,7 +7,7 @@ import itertools
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import BatchSampler, IterDataPipe, TensorDataset, default_collate
@@ -15,7 +15,14 @@ from torch.utils.data import BatchSampler, IterDataPipe, TensorDataset, default_
 from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._device import moved_to
 from fastload.loader._iterators.looking_ahead import ReadsAhead, looking_ahead, reads_ahead
-from fastload.loader._resume.drawing import TRANSFORMS, DrawsAhead, derived_seed, generators_of, has_drawn
+from fastload.loader._resume.drawing import (
+    TRANSFORMS,
+    WORKERS,
+    DrawsAhead,
+    derived_seed,
+    generators_of,
+    has_drawn,
+)
 from fastload.loader._resume.progress import Progress
 from fastload.loader._transport.filling import (
     BatchMaker,
@@ -35,6 +42,7 @@ class EpochIterator:
 
     clock: StepClock
     _base_seed: Any
+    _drawn_seed: int
     _device: torch.device | None
     _finish: Callable[[Any], Any] | None
     _num_yielded: int
@@ -44,10 +52,22 @@ class EpochIterator:
         """Make the sampler's draws at the beginning of the epoch."""
         raise NotImplementedError
 
+    if not TYPE_CHECKING:
+
+        @property
+        def _base_seed(self) -> int:
+            """The base seed of this rank's workers, which torch sets to the number that it draws."""
+            progress, drawn = self.progress, self._drawn_seed
+            return derived_seed(drawn, progress.epoch, WORKERS, progress.stream) if progress.stream else drawn
+
+        @_base_seed.setter
+        def _base_seed(self, drawn: int) -> None:
+            self._drawn_seed = drawn
+
     def base_seed(self) -> int:
-        """Return torch's base seed of the epoch; persistent workers keep that of their first one."""
+        """Return torch's base seed of the epoch, of all ranks; persistent workers keep their first one's."""
         if self.progress.base_seed is None:
-            self.progress.base_seed = int(self._base_seed)
+            self.progress.base_seed = self._drawn_seed
         return self.progress.base_seed
 
     def epoch_seed(self) -> int:
@@ -147,8 +167,10 @@ class BatchOrder:
             indices = SeededIndices(self._iterator.epoch_seed(), indices)
         if not self._makes_tasks:
             return indices
-        seed = batch_seed(self._iterator.epoch_seed(), number) if self._seeds_batches else None
-        return BatchTask(indices, seed)
+        if not self._seeds_batches:
+            return BatchTask(indices)
+        stream = self._iterator.progress.stream
+        return BatchTask(indices, batch_seed(self._iterator.epoch_seed(), number, stream))
 
 
 class TorchView:

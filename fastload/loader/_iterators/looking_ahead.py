@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Sized
 from typing import Any, Protocol
 
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data import RandomSampler, SequentialSampler
 
 from fastload.loader._arguments import LoaderView
 from fastload.loader._transport.filling import innermost
@@ -48,7 +48,7 @@ def looking_ahead(view: LoaderView, batches: Iterator[Any], first: int, ahead: R
     sampler: Sized = view.index_sampler
     drawn: deque[Any] = deque()
     # RandomSampler draws random numbers after its last batch, which is drawn when it is due.
-    count = len(sampler) - isinstance(_of_samples(view), RandomSampler)
+    count = len(sampler) - isinstance(view.sample_sampler, RandomSampler)
     numbered: Iterator[tuple[int, Any]] = zip(range(count), batches, strict=False)
     while True:
         while len(drawn) < _MOST_BATCHES and not (drawn and ahead.is_full):
@@ -65,13 +65,7 @@ def looking_ahead(view: LoaderView, batches: Iterator[Any], first: int, ahead: R
 
 
 def _is_known(view: LoaderView) -> bool:
-    sampler = _of_samples(view)
+    sampler = view.sample_sampler
     if type(sampler) is RandomSampler:
         return not sampler.replacement and sampler.num_samples == len(sampler.data_source)
     return type(sampler) in (SequentialSampler, ShardedSampler)
-
-
-def _of_samples(view: LoaderView) -> Any:
-    """Return the sampler of samples, within torch's own one of batches."""
-    sampler = view.index_sampler
-    return sampler.sampler if type(sampler) is BatchSampler else sampler

@@ -190,7 +190,7 @@ class SwitchingIterator(SingleProcessIterator):
             self._start.options, num_workers=workers, prefetch_factor=prefetch, persistent_workers=False
         )
         # Workers started with the epoch get torch's seeds; later ones must not draw the same numbers again.
-        seed = int(self._base_seed)
+        seed = self._base_seed
         seed = derived_seed(seed, self.clock.batches, WORKERS) if self.clock.batches else seed
         seeds = torch.Generator().manual_seed(seed)
         start = replace(self._start, options=options, worker_seeds=seeds, order=self._order)

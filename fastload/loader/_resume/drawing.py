@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fastload.loader._sharding.ranks import torch_ranks
+from fastload.loader.sharded_sampler import ShardedSampler
+
 if TYPE_CHECKING:
     from fastload.loader._arguments import LoaderView
     from fastload.loader._resume.progress import Progress
@@ -23,9 +26,10 @@ State = dict[str, Any]
 ORDER, WORKERS, TRANSFORMS = range(3)
 
 
-def derived_seed(seed: int, epoch: int, purpose: int) -> int:
-    """Return a 63-bit number that depends on the seed, the epoch and the purpose."""
-    words = np.random.SeedSequence([seed, epoch, purpose]).generate_state(1, np.uint64)
+def derived_seed(seed: int, epoch: int, purpose: int, stream: int = 0) -> int:
+    """Return a 63-bit number that depends on the seed, the epoch, the purpose and the stream."""
+    sequence = np.random.SeedSequence([seed, epoch, purpose], spawn_key=(stream,) if stream else ())
+    words = sequence.generate_state(1, np.uint64)
     return int(words[0] >> np.uint64(1))
 
 
@@ -92,6 +96,27 @@ def changed_epoch(view: LoaderView, state: State) -> tuple[int, int] | None:
         saved = state["samplers"].get(name, {}).get("epoch")
         if saved is not None and owner.epoch != saved:
             return saved, owner.epoch
+    return None
+
+
+def sharded_name(start: State) -> str:
+    """Return the name of the ShardedSampler, of which there is one, in the result of `start_state`."""
+    return "sampler" if "sampler" in start["samplers"] else "inner_sampler"
+
+
+def rank_of(view: LoaderView) -> int:
+    """Return the sampler's rank, which is the same for all ranks of a replica; else torch.distributed's."""
+    _, rank = ranks_of(view) or torch_ranks()
+    return rank
+
+
+def ranks_of(view: LoaderView) -> tuple[int, int] | None:
+    """Return the number of ranks, and this one's, of a sampler that shares out samples; None for others."""
+    for owner in _owners(view).values():
+        if isinstance(owner, ShardedSampler):
+            return owner.ranks
+        if hasattr(owner, "num_replicas") and hasattr(owner, "rank"):
+            return owner.num_replicas, owner.rank
     return None
 
 
@@ -178,7 +203,7 @@ def _are_equal(one: Any, other: Any) -> bool:
 def _owners(view: LoaderView) -> dict[str, Any]:
     """Return, by name, the objects that an epoch's order comes from, each once."""
     owners = {"loader": view, "batch_sampler": view.batch_sampler, "sampler": view.sampler}
-    inner = getattr(view.batch_sampler, "sampler", None)
+    inner = getattr(view.index_sampler, "sampler", None)
     if inner is not view.sampler:
         owners["inner_sampler"] = inner
     return {name: owner for name, owner in owners.items() if owner is not None}

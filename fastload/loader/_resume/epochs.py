@@ -20,12 +20,16 @@ from fastload.loader._resume.drawing import (
     derived_seed,
     drawn_from,
     fingerprint,
+    rank_of,
+    ranks_of,
     set_sampler_epochs,
     set_sampler_states,
+    sharded_name,
     start_state,
 )
 from fastload.loader._resume.progress import ANOTHER_STATE, Progress
-from fastload.loader.sharded_sampler import ShardedSampler, checked_index
+from fastload.loader._sharding.ranks import checked_index
+from fastload.loader.sharded_sampler import ShardedSampler
 
 if TYPE_CHECKING:
     from fastload.loader._arguments import LoaderView
@@ -74,13 +78,14 @@ class Epochs:
             self._later = None if is_users_restored else resumed.start["global"]
             self._count = resumed.epoch
             if step_size is not None:
-                view.sampler.skipped = resumed.first * step_size
+                view.sample_sampler.skipped = resumed.first * step_size
         begun = resumed if resumed is not None and resumed.is_begun else None
         source = self._later if begun is None else begun.start["global"]
         became: State = {}
         try:
             with contextlib.nullcontext() if source is None else drawn_from(source, became):
                 self._progress = begun or self._new_progress(view, kept_seed, resumed)
+                self._progress.stream = self._progress.rank ^ rank_of(view)
                 self._seed_epoch(self._progress)
                 iterator = iterate(self._progress)
                 if source is not None:
@@ -149,6 +154,10 @@ class Epochs:
         self, view: LoaderView, kept_seed: int | None, resumed: Progress | None = None
     ) -> Progress:
         progress = Progress(self._count, start_state(view))
+        if self._seed is None:
+            # After a resume, later epochs too are drawn from the states of the rank that saved.
+            earlier = resumed or self._progress
+            progress.rank = rank_of(view) if earlier is None else earlier.rank
         # An iterator draws the workers' seeds when it is created; a persistent one is created once.
         if resumed is not None:
             progress.draws_seeds, progress.base_seed = resumed.draws_seeds, resumed.base_seed
@@ -176,18 +185,25 @@ class Epochs:
         }
         if (step_size := _step_size(view)) is not None:
             return {**settings, "step_size": step_size}
-        return {**settings, "batch_size": view.batch_size, "batches": view.batches}
+        ranks = ranks_of(view)
+        return {
+            **settings,
+            "num_replicas": None if ranks is None else ranks[0],
+            "batch_size": view.batch_size,
+            "batches": view.batches,
+        }
 
 
 def _step_size(view: LoaderView) -> int | None:
-    """Return the samples of all ranks in a step of a ShardedSampler; None for other samplers.
+    """Return the samples of all ranks in a step of batches from a ShardedSampler; None for other samplers.
 
     Raises:
         OptionError: Batches are not in proportion to the weights, so ranks would differ in steps.
     """
-    if not isinstance(view.sampler, ShardedSampler) or view.batch_size is None:
+    sampler, batches = view.sample_sampler, view.index_sampler
+    if not isinstance(sampler, ShardedSampler) or sampler is batches:
         return None
-    return view.sampler.step_size(view.batch_size)
+    return sampler.step_size(batches.batch_size)
 
 
 def _has_batches_left(view: LoaderView, loaded: Progress) -> bool:
@@ -196,7 +212,7 @@ def _has_batches_left(view: LoaderView, loaded: Progress) -> bool:
         batches = len(view.index_sampler)
         if (step_size := _step_size(view)) is None:
             return loaded.first < batches
-        begin = loaded.start["samplers"]["sampler"]["state"]["position"]
+        begin = loaded.start["samplers"][sharded_name(loaded.start)]["state"]["position"]
         samples = len(view.dataset)
         return bool(begin + loaded.first * step_size < min(samples, batches * step_size))
     return True

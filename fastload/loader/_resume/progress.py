@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fastload.errors import OptionError
-from fastload.loader._resume.drawing import DrawsAhead, State, fingerprint
+from fastload.loader._resume.drawing import DrawsAhead, State, fingerprint, sharded_name
 
-_VERSION = 3
+_VERSION = 4
 
 ANOTHER_STATE = -1
 """Stands for a `fingerprint()` if later epochs are not drawn from the user's random state."""
@@ -49,6 +49,9 @@ class Progress:
         users_state: In a loaded state, the `fingerprint()` at the time of saving.
         base_seed: torch's base seed of the epoch or, for persistent workers, of their first one.
         epoch_seed: The seed of the epoch's batches and transforms, once known.
+        rank: The rank whose random states the seeds are drawn from; 0 if they follow from the loader's seed.
+        stream: Number of the stream of random numbers, derived from the seeds, that this rank uses: 0, the
+            seeds' own, on the rank `rank`.
         ahead: Draws that are taken back if the epoch is left early; None if there are none.
     """
 
@@ -68,6 +71,8 @@ class Progress:
     users_state: int | None = None
     base_seed: int | None = None
     epoch_seed: int | None = None
+    rank: int = 0
+    stream: int = 0
     ahead: DrawsAhead | None = None
 
     def note(self, position: Position) -> None:
@@ -118,6 +123,7 @@ class Progress:
             "draws_seeds": self.draws_seeds,
             "users_state": fingerprint() if self.users_state is None else self.users_state,
             "base_seed": self.base_seed,
+            "rank": self.rank,
         }
         if self.workers:
             state["workers"] = dict(self.workers)
@@ -149,6 +155,7 @@ class Progress:
                 draws_seeds=state["draws_seeds"],
                 users_state=state["users_state"],
                 base_seed=state["base_seed"],
+                rank=state["rank"],
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise OptionError(
@@ -170,13 +177,14 @@ def _with_steps_of(settings: State, state: State) -> State:
             "the state was saved by a loader that had handed out batches out of order: resume on as many "
             "ranks, with the same batch size, or set in_order=True before saving"
         )
-    sampler = state["start"]["samplers"]["sampler"]
+    samplers, name = state["start"]["samplers"], sharded_name(state["start"])
+    sampler = samplers[name]
     position = min(sampler["state"]["position"] + state["position"] * saved, settings["samples"])
     moved = {**sampler, "state": {**sampler["state"], "position": position}}
     return {
         **state,
         "settings": {**state["settings"], "step_size": step_size},
-        "start": {**state["start"], "samplers": {**state["start"]["samplers"], "sampler": moved}},
+        "start": {**state["start"], "samplers": {**samplers, name: moved}},
         "position": 0,
     }
 
@@ -190,7 +198,10 @@ def _require_equal(saved: State, settings: State, depends_on_workers: bool) -> N
                 f"the state was saved with a dataset of {saved[name]} samples, and this one has {value}: an "
                 "epoch can be resumed only with the same samples; load the state with that dataset"
             )
+        next_step = "create it with the same settings"
+        if name == "num_replicas":
+            next_step = "resume on as many ranks; batches of a ShardedSampler resume on any number"
         raise OptionError(
             f"the state was saved by a loader with {name}={saved[name]!r}, and this one has "
-            f"{name}={value!r}: create it with the same settings"
+            f"{name}={value!r}: {next_step}"
         )

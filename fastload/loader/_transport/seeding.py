@@ -77,9 +77,10 @@ def seed_generators(seed: int) -> None:
     torch.default_generator.manual_seed(_mixed(seed + 3) >> 1)
 
 
-def batch_seed(epoch_seed: int, number: int) -> int:
-    """Return the seed of the batch with this number in the epoch."""
-    return _mixed(epoch_seed ^ _mixed(number))
+def batch_seed(epoch_seed: int, number: int, stream: int = 0) -> int:
+    """Return the seed of a batch, by its number in the epoch, in one of the streams of the epoch's seed."""
+    seed = _mixed(epoch_seed ^ _mixed(number))
+    return _mixed(seed ^ _mixed(stream)) if stream else seed
 
 
 def _receive(indices: Any, seed: int | None) -> Any:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import IterableDataset, RandomSampler
+from torch.utils.data import BatchSampler, IterableDataset, RandomSampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 import fastload
 from fastload.errors import OptionError
 from tests.folders import class_folders
 
-NUMBERS = torch.arange(61)
+NUMBERS, HUNDRED = torch.arange(61), torch.arange(100)
 
 
 def loader_of(rank: int, ranks: int, batch_size: int = 4, **options: Any) -> fastload.DataLoader[Any]:
@@ -56,6 +56,46 @@ def test_an_epoch_continues_on_another_number_of_ranks(before, after, workers):
         following += samples(loader)
     assert sorted(done + rest) == list(range(61))
     assert sorted(following) == list(range(61))
+
+
+@pytest.mark.parametrize("name", ["batch_sampler", "sampler"])
+def test_batches_that_are_given_continue_on_another_number_of_ranks(name):
+    def loader_of(rank: int, ranks: int, batch_size: int) -> fastload.DataLoader[Any]:
+        sampler = fastload.ShardedSampler(HUNDRED, ranks, rank, ends="exact")
+        options: Any = {name: BatchSampler(sampler, batch_size, False)}
+        if name == "sampler":
+            options["batch_size"] = None
+        return fastload.DataLoader(HUNDRED, num_workers=0, **options)
+
+    done, rest = [], []
+    for rank in range(2):
+        loader = loader_of(rank, 2, 12)
+        done += samples(itertools.islice(loader, 2))
+        state = saved(loader)
+    for rank in range(4):  # each has 5 batches, as before
+        loader = loader_of(rank, 4, 5)
+        loader.load_state_dict(state)
+        rest += samples(loader)
+    assert sorted(done + rest) == list(range(100))
+
+
+@pytest.mark.parametrize("name", ["sampler", "batch_sampler"])
+def test_a_state_of_another_samplers_order_is_of_as_many_ranks(name):
+    def loader_of(ranks: int) -> fastload.DataLoader[Any]:
+        options: Any = {"batch_size": 30, "sampler": DistributedSampler(HUNDRED, ranks, 0)}
+        if name == "batch_sampler":
+            sampler = fastload.ShardedSampler(HUNDRED, ranks, 0)
+            options = {"batch_sampler": AnyBatches(sampler, 30, False)}
+        return fastload.DataLoader(HUNDRED, num_workers=0, **options)
+
+    state = saved(loader_of(2))
+    loader_of(2).load_state_dict(state)
+    with pytest.raises(OptionError, match=r"num_replicas=2, .* a ShardedSampler resume on any number"):
+        loader_of(3).load_state_dict(state)
+
+
+class AnyBatches(BatchSampler):
+    """Batches that may be of any samples of the sampler."""
 
 
 @pytest.mark.parametrize("workers", [None, 0, 2])
@@ -166,6 +206,8 @@ def test_sharded_makes_a_sampler_of_the_loaders_arguments():
     assert (sampler.shuffle, sampler.seed, sampler.ends) == (True, 9, "drop")
     assert len(samples(loader)) == 60
     assert samples(fastload.DataLoader(NUMBERS, 4, sharded=True)) == list(range(61))
+    sequential = fastload.DataLoader(NUMBERS, 4, sampler=SequentialSampler(NUMBERS), sharded=True)
+    assert isinstance(sequential.sampler, fastload.ShardedSampler)
 
 
 class Stream(IterableDataset[int]):
