@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError
-from fastload.shards._copies import Copies, release
+from fastload.shards._copies import Copies
 from fastload.shards._entries import ShardEntry
 from fastload.shards.container import ShardReader
 from fastload.shards.manifest import Manifest
@@ -92,12 +92,12 @@ class RemoteShards:
                 try:
                     shard = open_within_limit(close, number, container, copy.path, columns, entry)
                 except BaseException as error:
-                    release(copy.lock)
+                    copy.lock.release()
                     if is_second or not isinstance(error, DamageError):
                         raise
                     self.copies.remove(entry)  # damaged on this disk
                 else:
-                    weakref.finalize(shard, release, copy.lock)
+                    weakref.finalize(shard, copy.lock.release)
                     return shard
             self._has_no_room.add(number)
         if container != "hdf5":

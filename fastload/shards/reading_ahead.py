@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastload.errors import FastloadError
-from fastload.shards._copies import release
 from fastload.shards._entries import ShardEntry
 from fastload.shards._remote_shards import RemoteShards, is_worth_a_copy
 from fastload.shards.records import RecordReader
+from fastload.system.cache_folder import CacheLock
 
 # Short against the time in which a shard is read.
 _POLL_S = 0.02
@@ -120,7 +120,7 @@ class _Fetching:
             self._thread.join()
 
     def _run(self) -> None:
-        held: list[tuple[_Wanted, int]] = []  # with the locks of their copies
+        held: list[tuple[_Wanted, CacheLock]] = []  # with the locks of their copies
         try:
             with contextlib.suppress(FastloadError, OSError, ReferenceError):
                 while not self._has_ended.is_set():
@@ -139,9 +139,9 @@ class _Fetching:
                     self._has_ended.set()
                     self._shards.withdraw()
             for _, lock in held:
-                release(lock)
+                lock.release()
 
-    def _fetched(self, wanted: _Wanted, held: list[tuple[_Wanted, int]]) -> list[tuple[_Wanted, int]]:
+    def _fetched(self, wanted: _Wanted, held: list[tuple[_Wanted, CacheLock]]) -> list[tuple[_Wanted, CacheLock]]:
         """Fetch a shard; return the copies that are held then."""
         with self._lock:
             self._shards.announce([wanted.number, *(each.number for each in self._queue if each.is_soon)])
@@ -162,11 +162,11 @@ class _Fetching:
         self._shards.withdraw([wanted.number])
         return self._released(held)
 
-    def _released(self, held: list[tuple[_Wanted, int]]) -> list[tuple[_Wanted, int]]:
+    def _released(self, held: list[tuple[_Wanted, CacheLock]]) -> list[tuple[_Wanted, CacheLock]]:
         """Release what no later batch needs; return the others."""
         position = self._position()
         for wanted, lock in held:
             if wanted.last < position:
                 self._passed.append(wanted.number)
-                release(lock)
+                lock.release()
         return [each for each in held if each[0].last >= position]
