@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from google_crc32c import extend
 
-from fastload.errors import OptionError, RemoteError, RemoteMissingError
+from fastload.errors import OptionError, RemoteError
 from fastload.shards._entries import ShardEntry
-from fastload.shards.remote import RemoteFolder, changed, require_unchanged
+from fastload.shards.remote import RemoteFolder, changed
 from fastload.system.cache_folder import CacheFolder, CacheLock
 
 # Short against the time of a request.
@@ -187,17 +187,12 @@ class Copies:
         for _ in range(2):
             crc = 0
             with path.open("wb", buffering=0) as file:
-                try:
-                    for part in self._remote.parts(entry.file, entry.size_bytes):
-                        crc = extend(crc, part)
-                        file.write(part)
-                except OSError as error:
-                    if not isinstance(error, RemoteMissingError) and error.errno not in _FULL:
-                        require_unchanged(self._remote, entry)
-                    raise
+                for part in self._remote.parts(entry):
+                    crc = extend(crc, part)
+                    file.write(part)
             if format(crc, "08x") == entry.crc32c:
                 return
-        require_unchanged(self._remote, entry)
+        self._remote.require_unchanged(entry)
         raise changed(self._remote, entry, f"checksum {crc:08x}")
 
 

@@ -39,6 +39,10 @@ class _Wanted:
     is_soon: bool = False  # as a whole within the batches that are loaded at once
 
 
+_Held = list[tuple[_Wanted, CacheLock]]
+"""Shards that were fetched, with the locks of their copies."""
+
+
 class ReadingAhead:
     """The shards that an epoch of a remote dataset needs.
 
@@ -120,7 +124,7 @@ class _Fetching:
             self._thread.join()
 
     def _run(self) -> None:
-        held: list[tuple[_Wanted, CacheLock]] = []  # with the locks of their copies
+        held: _Held = []
         try:
             with contextlib.suppress(FastloadError, OSError, ReferenceError):
                 while not self._has_ended.is_set():
@@ -141,7 +145,7 @@ class _Fetching:
             for _, lock in held:
                 lock.release()
 
-    def _fetched(self, wanted: _Wanted, held: list[tuple[_Wanted, CacheLock]]) -> list[tuple[_Wanted, CacheLock]]:
+    def _fetched(self, wanted: _Wanted, held: _Held) -> _Held:
         """Fetch a shard; return the copies that are held then."""
         with self._lock:
             self._shards.announce([wanted.number, *(each.number for each in self._queue if each.is_soon)])
@@ -162,7 +166,7 @@ class _Fetching:
         self._shards.withdraw([wanted.number])
         return self._released(held)
 
-    def _released(self, held: list[tuple[_Wanted, CacheLock]]) -> list[tuple[_Wanted, CacheLock]]:
+    def _released(self, held: _Held) -> _Held:
         """Release what no later batch needs; return the others."""
         position = self._position()
         for wanted, lock in held:

@@ -40,8 +40,8 @@ _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 State = Literal["complete", "filling", "unfinished"]
 
-# The locks of this process. A forked child closes its duplicates of their descriptors, because they would keep
-# caches locked after its parent has released them; so none is opened or closed while a thread forks.
+# The locks of this process. A forked child closes its duplicates of their descriptors, because they would
+# keep caches locked after its parent has released them. So no descriptor is opened or closed during a fork.
 _locks: set[CacheLock] = set()
 _forking = threading.RLock()
 

@@ -129,6 +129,13 @@ def test_unpack_of_a_url_leaves_out_a_missing_shard_and_names_it(packed, tmp_pat
     assert f"{64 - missing} files" in found.out
 
 
+def test_unpack_of_a_url_ends_when_the_server_is_lost(server, url, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(RemoteFolder.__init__, "__defaults__", (None, 0.5))
+    server.faults.extend([None, None, "lost"])
+    assert main(["unpack", url, str(tmp_path / "out")]) == 3
+    assert "attempts failed in" in capsys.readouterr().err
+
+
 def test_unpack_of_a_url_without_a_dataset_makes_nothing(server, tmp_path, capsys):
     assert main(["unpack", f"{server.url}/nothing.fl", str(tmp_path / "out")]) == 2
     assert "check the URL" in capsys.readouterr().err

@@ -243,6 +243,8 @@ folder = CacheFolder(sys.argv[1])
 folder.make()
 files, statuses = {}, []
 
+STEPS = [("c_return", os.open), ("c_return", fcntl.flock), ("c_call", os.close)]
+
 def fork(has_forked):
     if not (child := os.fork()):
         inodes = {path.stat().st_ino for path in folder.path.iterdir()}
@@ -258,7 +260,7 @@ def inode_of(descriptor):
         return None
 
 def step(frame, event, function):
-    if event == "c_return" and function in (os.open, fcntl.flock) or event == "c_call" and function is os.close:
+    if (event, function) in STEPS:
         has_forked = threading.Event()
         threading.Thread(target=fork, args=[has_forked]).start()
         has_forked.wait(0.02)  # for as long as a fork takes, unless it waits for this step
