@@ -2,13 +2,12 @@
 
 It keeps what it fetched until the epoch has passed it, so that a small cache does not lose shards before
 they are read. If there is no room, it waits. The workers wait for the shards that it has announced. It ends
-by itself once it has fetched all that is wanted, and at the first error: whoever reads the shard then meets
-that error too, and raises it.
+by itself once it has fetched all that is wanted, and at the first error: whoever waits for the shard, or
+reads it then, raises that error.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 from collections import Counter, deque
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastload.errors import FastloadError
+from fastload.errors import FastloadError, RemoteError
 from fastload.shards._entries import ShardEntry
 from fastload.shards._remote_shards import RemoteShards, is_worth_a_copy
 from fastload.shards.records import RecordReader
@@ -126,17 +125,20 @@ class _Fetching:
     def _run(self) -> None:
         held: _Held = []
         try:
-            with contextlib.suppress(FastloadError, OSError, ReferenceError):
-                while not self._has_ended.is_set():
-                    with self._lock:
-                        if not self._queue and not held:
-                            self._thread = None
-                            return
-                        wanted = self._queue.popleft() if self._queue else None
-                    if wanted is not None:
-                        held = self._fetched(wanted, held)
-                    elif not self._has_ended.wait(_POLL_S):
-                        held = self._released(held)
+            while not self._has_ended.is_set():
+                with self._lock:
+                    if not self._queue and not held:
+                        self._thread = None
+                        return
+                    wanted = self._queue.popleft() if self._queue else None
+                if wanted is not None:
+                    held = self._fetched(wanted, held)
+                elif not self._has_ended.wait(_POLL_S):
+                    held = self._released(held)
+        except (FastloadError, OSError, ReferenceError) as error:
+            # Other errors come at once, to whoever reads the shard too.
+            if type(error) is RemoteError and not self._has_ended.is_set():
+                self._shards.fail(str(error))
         finally:
             with self._lock:
                 if self._thread is threading.current_thread():

@@ -22,12 +22,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from fastload.errors import (
     DamageError,
-    LibraryMissingError,
-    OptionError,
     RemoteError,
     RemoteMissingError,
 )
 from fastload.shards._entries import ShardEntry
+from fastload.shards._file_systems import open_system
 from fastload.shards._remote_errors import final_error, reason_of, text_of
 
 TIMEOUT_S = 60.0
@@ -222,7 +221,7 @@ class RemoteFolder:
     def _system(self) -> tuple[Any, str]:
         """Return fsspec's file system and the folder's path in it, which every process makes anew."""
         if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = (os.getpid(), *_open_system(self.url, self.storage_options))
+            self._opened = (os.getpid(), *open_system(self.url, self.storage_options))
         return self._opened[1:]
 
     def _ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -333,25 +332,3 @@ async def _watched(coroutine: Any, callback: Any, stall_s: float) -> Any:
                 raise TimeoutError(f"no answer for {stall_s:.0f} s")
     finally:
         task.cancel()
-
-
-def _open_system(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError as error:
-        raise LibraryMissingError(
-            f"{url}: reading and writing URLs needs fsspec ({error}): pip install fsspec, "
-            "and the package for the protocol, such as s3fs, gcsfs or aiohttp"
-        ) from error
-    if url.startswith("http") and "?" in url:
-        advice = "pass tokens as storage_options={'headers': {...}}"
-        raise OptionError(f"{url.partition('?')[0]}: must be a URL without a query: {advice}")
-    try:
-        system, path = url_to_fs(url, **storage_options)
-    except ImportError as error:
-        missing = getattr(error.__cause__, "name", None) or "its package"
-        raise LibraryMissingError(f"{url}: {error}: pip install {missing}") from error
-    except Exception as error:  # file systems raise anything for options that they do not take
-        reason = text_of(error)
-        raise OptionError(f"{url}: cannot be opened by fsspec with these options: {reason}") from error
-    return system, str(path).rstrip("/")
