@@ -209,10 +209,10 @@ class DiskCache:
                 ends = np.cumsum([shard.records for shard in reader.manifest.shards])
                 reader.take("orientation", ends - 1)
         except (OSError, ValueError) as error:  # AccessError, FormatError, keys that are no numbers
-            os.close(lock)
+            lock.release()
             self._give_up(error)
             return
-        weakref.finalize(self, os.close, lock)
+        weakref.finalize(self, lock.release)
         self._folder.note_use(self._name)
         self._reader = reader
 
@@ -231,9 +231,9 @@ class DiskCache:
             try:
                 if not self._folder.dataset(self._name).is_dir():
                     job = source, self._folder, self._name, self._form, self._most_bytes
-                    self._process = start_filling(self, _FILLING_MODULE, job, lock)
+                    self._process = start_filling(self, _FILLING_MODULE, job, lock.fileno())
             finally:
-                os.close(lock)  # the process holds it now
+                lock.release()  # the process holds it now
         except OSError as error:
             self.failure = f"no process could be started to fill it ({error})"
 

@@ -166,7 +166,7 @@ def _watched_remote(url: str, step: Step, folder: Path) -> _Split:
 def read_some(remote: RemoteFolder, shard: ShardEntry) -> int:
     """Read ranges of a shard at once; return the bytes sent: without ranges, all of it for each."""
     size = min(_RANGE_BYTES, shard.size_bytes // _RANGES)
-    remote.read_ranges(shard.file, [(size * at, size * (at + 1)) for at in range(_RANGES)])
+    remote.read_ranges(shard, [(size * at, size * (at + 1)) for at in range(_RANGES)])
     return _RANGES * (shard.size_bytes if remote.ignores_ranges else size)
 
 

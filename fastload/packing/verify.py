@@ -33,7 +33,7 @@ from fastload.shards.checksum import file_crc32c
 from fastload.shards.files import opening
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, looks_packed, read_manifest
 from fastload.shards.records import Record, RecordReader
-from fastload.shards.remote import RemoteFolder, changed, is_url, require_unchanged
+from fastload.shards.remote import RemoteFolder, changed, is_url
 from fastload.shards.schema import Field
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus
@@ -135,8 +135,10 @@ def _verify_remote(remote: RemoteFolder, progress: Callable[[int, int], None] | 
     for entry in manifest.shards:
         crc = 0
         try:
-            require_unchanged(remote, entry)
-            for part in remote.parts(entry.file, entry.size_bytes):
+            found = remote.stat(entry.file)
+            if found.size_bytes not in (None, entry.size_bytes):
+                raise changed(remote, entry, str(found))
+            for part in remote.parts(entry):
                 crc = extend(crc, part)
                 done += len(part)
                 if progress is not None:

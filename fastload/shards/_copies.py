@@ -21,43 +21,22 @@ from typing import NamedTuple
 
 from google_crc32c import extend
 
-from fastload.errors import OptionError, RemoteError, RemoteMissingError
+from fastload.errors import OptionError, RemoteError
 from fastload.shards._entries import ShardEntry
-from fastload.shards.remote import RemoteFolder, changed, require_unchanged
-from fastload.system.cache_folder import CacheFolder
+from fastload.shards.remote import RemoteFolder, changed
+from fastload.system.cache_folder import CacheFolder, CacheLock
 
 # Short against the time of a request.
 _POLL_S = 0.01
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-# The locks of this process. A forked child closes its duplicates, because they would keep shards locked
-# after its parent has released them.
-_locks: set[int] = set()
-
 
 class Copy(NamedTuple):
-    """A complete copy of a shard, and the descriptor of the shared lock that keeps it; see `release`."""
+    """A complete copy of a shard, and the shared lock that keeps it."""
 
     path: Path
-    lock: int
-
-
-def release(lock: int) -> None:
-    """Release the lock of a copy, unless this process inherited it."""
-    if lock in _locks:
-        _locks.remove(lock)
-        os.close(lock)
-
-
-def _close_after_fork() -> None:
-    for lock in _locks:
-        os.close(lock)
-    _locks.clear()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_close_after_fork)
+    lock: CacheLock
 
 
 class Copies:
@@ -105,7 +84,7 @@ class Copies:
         except FileNotFoundError:
             return False
         if lock is not None:
-            os.close(lock)
+            lock.release()
         return lock is None
 
     def no_room(self, entry: ShardEntry) -> RemoteError:
@@ -118,7 +97,7 @@ class Copies:
         )
 
     def get(self, entry: ShardEntry, *, waits: bool = True) -> Copy | None:
-        """Return the copy of a shard, which is fetched first if need be; `release` its lock after use.
+        """Return the copy of a shard, which is fetched first if need be; release its lock after use.
 
         Returns:
             None if there is no room for it, or, unless this call `waits`, if another process fetches it.
@@ -139,12 +118,11 @@ class Copies:
                     return None
                 raise
             if lock is not None:
-                _locks.add(lock)
                 try:
                     if not path.exists() and not self._fetch(name, path, entry):
                         return None
                 finally:
-                    release(lock)
+                    lock.release()
                 continue
             if not waits:
                 return None
@@ -176,11 +154,10 @@ class Copies:
         except FileNotFoundError:
             is_complete = False  # removed a moment ago
         if not is_complete:
-            os.close(lock)
+            lock.release()
             self._folder.remove(name)
             return None
         self._folder.note_use(name)
-        _locks.add(lock)
         return Copy(path, lock)
 
     def _fetch(self, name: str, path: Path, entry: ShardEntry) -> bool:
@@ -210,17 +187,12 @@ class Copies:
         for _ in range(2):
             crc = 0
             with path.open("wb", buffering=0) as file:
-                try:
-                    for part in self._remote.parts(entry.file, entry.size_bytes):
-                        crc = extend(crc, part)
-                        file.write(part)
-                except OSError as error:
-                    if not isinstance(error, RemoteMissingError) and error.errno not in _FULL:
-                        require_unchanged(self._remote, entry)
-                    raise
+                for part in self._remote.parts(entry):
+                    crc = extend(crc, part)
+                    file.write(part)
             if format(crc, "08x") == entry.crc32c:
                 return
-        require_unchanged(self._remote, entry)
+        self._remote.require_unchanged(entry)
         raise changed(self._remote, entry, f"checksum {crc:08x}")
 
 

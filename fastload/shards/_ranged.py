@@ -19,7 +19,7 @@ from fastload.shards._entries import ShardEntry
 from fastload.shards._hdf5 import Hdf5Reader
 from fastload.shards.container import IDENTITY_NAME, ByteArray
 from fastload.shards.files import Stamp, require_identity
-from fastload.shards.remote import RemoteFolder, require_unchanged
+from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import CRC32C, Column
 
 _HEAD_BYTES = 4096  # the superblock and the root group, before the images
@@ -51,10 +51,9 @@ class RangedReader(Hdf5Reader):
                 self._view_columns(file, self._memory, columns, entry)
                 self._load(self._places(file, columns))
         except FastloadError:
-            require_unchanged(remote, entry)
             raise
         except Exception as error:  # h5py raises anything on a malformed file
-            require_unchanged(remote, entry)
+            remote.require_unchanged(entry)
             raise DamageError(
                 f"{where}: cannot be opened as a shard ({error}): it was replaced or damaged: open "
                 "the dataset again, or upload it again"
@@ -116,8 +115,11 @@ class RangedReader(Hdf5Reader):
             elif end > begin:
                 merged.append((begin, end))
         if any(end > self._entry.size_bytes for _, end in merged):
-            raise DamageError(f"{self._remote / self._entry.file}: its index is damaged: upload it again")
-        found = self._remote.read_ranges(self._entry.file, merged) if merged else []
+            raise DamageError(
+                f"{self._remote / self._entry.file}: its index leads out of it: it was replaced or damaged: "
+                "open the dataset again, or upload it again"
+            )
+        found = self._remote.read_ranges(self._entry, merged) if merged else []
         arrays = {each[0]: np.frombuffer(part, np.uint8) for each, part in zip(merged, found, strict=True)}
         begins = np.array(list(arrays), np.int64)
         parts: list[ByteArray] = []

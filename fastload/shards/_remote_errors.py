@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import re
 
@@ -36,6 +37,16 @@ def final_error(url: str, error: Exception) -> Exception | None:
     if is_final or isinstance(error, _FINAL_TYPES):
         return RemoteError(f"{url}: the request failed with {text_of(error)}: check URL and storage_options")
     return None
+
+
+def reason_of(error: Exception) -> Exception:
+    """Return why a request failed; each failure of `info` over HTTP is a FileNotFoundError in fsspec."""
+    cause = error.__cause__
+    if isinstance(error, FileNotFoundError) and isinstance(cause, Exception):
+        is_of_http = type(cause).__module__.startswith("aiohttp.")
+        if is_of_http or isinstance(cause, (OSError, asyncio.TimeoutError)):
+            return cause
+    return error
 
 
 def text_of(error: BaseException) -> str:

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.errors import DamageError
-from fastload.shards._copies import Copies, release
+from fastload.errors import DamageError, RemoteError
+from fastload.shards._copies import Copies
 from fastload.shards._entries import ShardEntry
 from fastload.shards.container import ShardReader
 from fastload.shards.manifest import Manifest
@@ -34,6 +34,10 @@ _WHOLE_SHARE = 0.5
 
 # Short against the time of a request.
 _POLL_S = 0.01
+
+# In place of a process that will fetch a shard: its thread has ended with an error.
+_FAILED = -1
+_MOST_MESSAGE_BYTES = 4096
 
 _all: weakref.WeakSet[RemoteShards] = weakref.WeakSet()
 
@@ -54,8 +58,9 @@ class RemoteShards:
         self._manifest = manifest
         # Shared with forked processes, which ask for records of the same shards.
         memory = np.frombuffer(mmap.mmap(-1, 24 * max(1, len(manifest.shards))), np.int64)
-        # By shard: records; the process that will fetch it, or 0; True if the epoch has passed it.
+        # By shard: records; the process that will fetch it, _FAILED, or 0; True if the epoch has passed it.
         self._asked, self._announced, self._is_passed = np.split(memory, 3)
+        self._failure = mmap.mmap(-1, _MOST_MESSAGE_BYTES)
         self._has_no_room: set[int] = set()
 
     def is_outdated(self, number: int, shard: ShardReader | None, count: int) -> bool:
@@ -92,12 +97,12 @@ class RemoteShards:
                 try:
                     shard = open_within_limit(close, number, container, copy.path, columns, entry)
                 except BaseException as error:
-                    release(copy.lock)
+                    copy.lock.release()
                     if is_second or not isinstance(error, DamageError):
                         raise
                     self.copies.remove(entry)  # damaged on this disk
                 else:
-                    weakref.finalize(shard, release, copy.lock)
+                    weakref.finalize(shard, copy.lock.release)
                     return shard
             self._has_no_room.add(number)
         if container != "hdf5":
@@ -115,6 +120,11 @@ class RemoteShards:
     def announce(self, numbers: Sequence[int]) -> None:
         """Have whoever opens one of these shards wait until a thread of this process has fetched it."""
         self._announced[numbers] = os.getpid()
+
+    def fail(self, reason: str) -> None:
+        """Raise RemoteError in whoever waits for what this process has announced."""
+        self._failure[:] = reason.encode()[:_MOST_MESSAGE_BYTES].ljust(_MOST_MESSAGE_BYTES, b"\0")
+        self._announced[self._announced == os.getpid()] = _FAILED
 
     def let_go(self, numbers: Sequence[int]) -> None:
         """Have each process close some shards, which the epoch has passed, once it needs another."""
@@ -136,11 +146,16 @@ class RemoteShards:
 
         Returns:
             True if one had.
+
+        Raises:
+            RemoteError: It has tried in vain for as long as a request may take.
         """
         parent = multiprocessing.parent_process()
         was_announced = False
         self._close_passed(close)
         while process := int(self._announced[number]):
+            if process == _FAILED and was_announced:
+                raise RemoteError(self._failure[:].rstrip(b"\0").decode(errors="replace"))
             if process != os.getpid() and not (parent and parent.pid == process and parent.is_alive()):
                 break
             was_announced = True

@@ -23,6 +23,7 @@ from fastload.shards._entries import ShardEntry as ShardEntry
 from fastload.shards._entries import Skipped as Skipped
 from fastload.shards._entries import is_shard_name as is_shard_name
 from fastload.shards._json_values import JsonValue
+from fastload.shards._remote_errors import text_of
 from fastload.shards.files import stamp_of, unreadable
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Column, Field, record_columns
@@ -203,7 +204,8 @@ def read_manifest(folder: str | os.PathLike[str] | RemoteFolder) -> Manifest:
             return Manifest.from_bytes(folder.read(MANIFEST_NAME), folder / MANIFEST_NAME)
         except RemoteMissingError as error:
             raise FormatError(
-                f"{folder}: is not a packed dataset, it has no {MANIFEST_NAME}: check the URL; "
+                f"{folder}: is not a packed dataset, it has no {MANIFEST_NAME} "
+                f"({text_of(error.__cause__ or error)}): check the URL; "
                 "'fastload pack SOURCE URL' makes one in a bucket"
             ) from error
     path = Path(folder) / MANIFEST_NAME

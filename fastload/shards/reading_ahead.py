@@ -2,13 +2,12 @@
 
 It keeps what it fetched until the epoch has passed it, so that a small cache does not lose shards before
 they are read. If there is no room, it waits. The workers wait for the shards that it has announced. It ends
-by itself once it has fetched all that is wanted, and at the first error: whoever reads the shard then meets
-that error too, and raises it.
+by itself once it has fetched all that is wanted, and at the first error: whoever waits for the shard, or
+reads it then, raises that error.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 from collections import Counter, deque
@@ -17,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastload.errors import FastloadError
-from fastload.shards._copies import release
+from fastload.errors import FastloadError, RemoteError
 from fastload.shards._entries import ShardEntry
 from fastload.shards._remote_shards import RemoteShards, is_worth_a_copy
 from fastload.shards.records import RecordReader
+from fastload.system.cache_folder import CacheLock
 
 # Short against the time in which a shard is read.
 _POLL_S = 0.02
@@ -37,6 +36,10 @@ class _Wanted:
     last: int
     records: int = 0
     is_soon: bool = False  # as a whole within the batches that are loaded at once
+
+
+_Held = list[tuple[_Wanted, CacheLock]]
+"""Shards that were fetched, with the locks of their copies."""
 
 
 class ReadingAhead:
@@ -120,28 +123,31 @@ class _Fetching:
             self._thread.join()
 
     def _run(self) -> None:
-        held: list[tuple[_Wanted, int]] = []  # with the locks of their copies
+        held: _Held = []
         try:
-            with contextlib.suppress(FastloadError, OSError, ReferenceError):
-                while not self._has_ended.is_set():
-                    with self._lock:
-                        if not self._queue and not held:
-                            self._thread = None
-                            return
-                        wanted = self._queue.popleft() if self._queue else None
-                    if wanted is not None:
-                        held = self._fetched(wanted, held)
-                    elif not self._has_ended.wait(_POLL_S):
-                        held = self._released(held)
+            while not self._has_ended.is_set():
+                with self._lock:
+                    if not self._queue and not held:
+                        self._thread = None
+                        return
+                    wanted = self._queue.popleft() if self._queue else None
+                if wanted is not None:
+                    held = self._fetched(wanted, held)
+                elif not self._has_ended.wait(_POLL_S):
+                    held = self._released(held)
+        except (FastloadError, OSError, ReferenceError) as error:
+            # Other errors come at once, to whoever reads the shard too.
+            if type(error) is RemoteError and not self._has_ended.is_set():
+                self._shards.fail(str(error))
         finally:
             with self._lock:
                 if self._thread is threading.current_thread():
                     self._has_ended.set()
                     self._shards.withdraw()
             for _, lock in held:
-                release(lock)
+                lock.release()
 
-    def _fetched(self, wanted: _Wanted, held: list[tuple[_Wanted, int]]) -> list[tuple[_Wanted, int]]:
+    def _fetched(self, wanted: _Wanted, held: _Held) -> _Held:
         """Fetch a shard; return the copies that are held then."""
         with self._lock:
             self._shards.announce([wanted.number, *(each.number for each in self._queue if each.is_soon)])
@@ -162,11 +168,11 @@ class _Fetching:
         self._shards.withdraw([wanted.number])
         return self._released(held)
 
-    def _released(self, held: list[tuple[_Wanted, int]]) -> list[tuple[_Wanted, int]]:
+    def _released(self, held: _Held) -> _Held:
         """Release what no later batch needs; return the others."""
         position = self._position()
         for wanted, lock in held:
             if wanted.last < position:
                 self._passed.append(wanted.number)
-                release(lock)
+                lock.release()
         return [each for each in held if each[0].last >= position]

@@ -22,13 +22,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from fastload.errors import (
     DamageError,
-    LibraryMissingError,
-    OptionError,
     RemoteError,
     RemoteMissingError,
 )
 from fastload.shards._entries import ShardEntry
-from fastload.shards._remote_errors import final_error, text_of
+from fastload.shards._file_systems import open_system
+from fastload.shards._remote_errors import final_error, reason_of, text_of
 
 TIMEOUT_S = 60.0
 """The longest time without progress, retries included, that a request may take."""
@@ -141,24 +140,42 @@ class RemoteFolder:
         """Return the content of a file that fits into memory easily."""
         return self._retried(name, lambda _: bytes(self._call("cat_file", self._path(name))))
 
-    def read_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Return the bytes from `begin` to `end` of a file, for each (begin, end), in requests at once."""
-        return self._retried(name, lambda _: self._ranges(name, ranges))
+    def read_ranges(self, entry: ShardEntry, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes from `begin` to `end` of a shard, for each (begin, end), in requests at once.
 
-    def parts(self, name: str, size_bytes: int) -> Iterator[bytes]:
-        """Yield the first `size_bytes` of a file in parts of some MB: what arrived is not asked again."""
+        Like `parts`, raises DamageError if the shard has become shorter.
+        """
+        return self._retried(entry.file, lambda _: self._ranges(entry.file, ranges), entry)
+
+    def parts(self, entry: ShardEntry) -> Iterator[bytes]:
+        """Yield a shard in parts of some MB: what arrived is not asked again."""
+        name, size_bytes = entry.file, entry.size_bytes
         done = 0
         while done < size_bytes:
             if self.ignores_ranges:
                 yield self.read(name)[done:size_bytes]
                 return
-            for part in self._retried(name, partial(self._parts, name, done, size_bytes)):
+            for part in self._retried(name, partial(self._parts, name, done, size_bytes), entry):
                 done += len(part)
                 yield part
 
     def stat(self, name: str) -> RemoteFile:
         """Return a file's size and version now."""
-        found: dict[str, Any] = self._retried(name, lambda _: self._call("info", self._path(name)))
+        return self._retried(name, lambda _: self._stat(name))
+
+    def require_unchanged(self, entry: ShardEntry) -> None:
+        """Raise DamageError if a shard has another size than the manifest lists; one request, which may fail.
+
+        It is for a shard that could not be read: the failure of this request tells nothing more.
+        """
+        found = None
+        with contextlib.suppress(Exception):
+            found = self._stat(entry.file)
+        if found is not None and found.size_bytes not in (None, entry.size_bytes):
+            raise changed(self, entry, str(found))
+
+    def _stat(self, name: str) -> RemoteFile:
+        found: dict[str, Any] = self._call("info", self._path(name))
         version = next((str(found[each]) for each in _VERSIONS if found.get(each)), None)
         size = found.get("size")
         return RemoteFile(None if size is None else int(size), version)
@@ -204,7 +221,7 @@ class RemoteFolder:
     def _system(self) -> tuple[Any, str]:
         """Return fsspec's file system and the folder's path in it, which every process makes anew."""
         if self._opened is None or self._opened[0] != os.getpid():
-            self._opened = (os.getpid(), *_open_system(self.url, self.storage_options))
+            self._opened = (os.getpid(), *open_system(self.url, self.storage_options))
         return self._opened[1:]
 
     def _ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -235,8 +252,11 @@ class RemoteFolder:
             self._bytes_per_s = (end - begin) / max(time.monotonic() - begun, 1e-6)
         return found
 
-    def _retried(self, name: str, attempt: Callable[[int], T]) -> T:
-        """Return the result of `attempt(number)`, retried until it succeeds; raise the error that ends it."""
+    def _retried(self, name: str, attempt: Callable[[int], T], entry: ShardEntry | None = None) -> T:
+        """Return the result of `attempt(number)`, retried until it succeeds; raise the error that ends it.
+
+        For the shard of an entry, that is DamageError if it is found to be another one.
+        """
         begun = time.monotonic()
         number, pause_s = 0, _FIRST_PAUSE_S
         while True:
@@ -246,7 +266,11 @@ class RemoteFolder:
             except (concurrent.futures.CancelledError, asyncio.CancelledError) as error:
                 raise RemoteError(f"{self}: the requests were stopped") from error
             except Exception as error:
-                if (refusal := final_error(self / name, error)) is not None:
+                reason = reason_of(error)
+                refusal = final_error(self / name, reason)
+                if entry is not None and (refusal is not None or isinstance(reason, EOFError)):
+                    self.require_unchanged(entry)
+                if refusal is not None:
                     raise refusal from error
                 # Different times for all that the same failure has met.
                 wait_s = pause_s * random.uniform(0.5, 1.5)
@@ -254,7 +278,7 @@ class RemoteFolder:
                 if spent_s + wait_s >= self.timeout_s:
                     raise RemoteError(
                         f"{self / name}: {number + 1} attempts failed in {spent_s:.0f} s, the last with "
-                        f"{text_of(error)}: check that the server can be reached from this machine, and "
+                        f"{text_of(reason)}: check that the server can be reached from this machine, and "
                         "begin again: what was complete is kept"
                     ) from error
             self.pause(wait_s)
@@ -286,13 +310,6 @@ class RemoteFolder:
             self._requests.discard(request)
 
 
-def require_unchanged(remote: RemoteFolder, entry: ShardEntry) -> None:
-    """Raise DamageError if a remote shard has another size than the manifest lists."""
-    found = remote.stat(entry.file)
-    if found.size_bytes not in (None, entry.size_bytes):
-        raise changed(remote, entry, str(found))
-
-
 def changed(remote: RemoteFolder, entry: ShardEntry, found: str) -> DamageError:
     """Return the error for a remote shard that is not the one that the manifest lists."""
     return DamageError(
@@ -315,25 +332,3 @@ async def _watched(coroutine: Any, callback: Any, stall_s: float) -> Any:
                 raise TimeoutError(f"no answer for {stall_s:.0f} s")
     finally:
         task.cancel()
-
-
-def _open_system(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError as error:
-        raise LibraryMissingError(
-            f"{url}: reading and writing URLs needs fsspec ({error}): pip install fsspec, "
-            "and the package for the protocol, such as s3fs, gcsfs or aiohttp"
-        ) from error
-    if url.startswith("http") and "?" in url:
-        advice = "pass tokens as storage_options={'headers': {...}}"
-        raise OptionError(f"{url.partition('?')[0]}: must be a URL without a query: {advice}")
-    try:
-        system, path = url_to_fs(url, **storage_options)
-    except ImportError as error:
-        missing = getattr(error.__cause__, "name", None) or "its package"
-        raise LibraryMissingError(f"{url}: {error}: pip install {missing}") from error
-    except Exception as error:  # file systems raise anything for options that they do not take
-        reason = text_of(error)
-        raise OptionError(f"{url}: cannot be opened by fsspec with these options: {reason}") from error
-    return system, str(path).rstrip("/")

@@ -8,7 +8,7 @@ A cache NAME, which ends with twelve hexadecimal digits, has in this folder
                        is that of the last use
 
 Nothing else in the folder is read, changed or removed. The locks are those of flock(2), which the kernel
-drops with their process.
+drops with their process; forked children do not inherit them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import os
 import re
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,43 @@ _FREE_SHARE = 0.1
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 CacheState = Literal["complete", "filling", "unfinished"]
+
+# The locks of this process. A forked child closes its duplicates of their descriptors, because they would
+# keep caches locked after its parent has released them. So no descriptor is opened or closed during a fork.
+_locks: set[CacheLock] = set()
+_forking = threading.RLock()
+
+
+class CacheLock:
+    """A lock that this process holds, on a file that is opened for it."""
+
+    def __init__(self, path: str | os.PathLike[str], flags: int) -> None:
+        with _forking:
+            self._descriptor = os.open(path, flags, 0o600)
+            _locks.add(self)
+
+    def fileno(self) -> int:
+        """Return the descriptor, which a started process may inherit."""
+        return self._descriptor
+
+    def release(self) -> None:
+        """Release the lock, unless this process was forked from the one that holds it."""
+        with _forking:
+            if self in _locks:
+                _locks.remove(self)
+                os.close(self._descriptor)
+
+
+def _close_after_fork() -> None:
+    for lock in list(_locks):
+        lock.release()
+    _forking.release()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(
+        before=_forking.acquire, after_in_parent=_forking.release, after_in_child=_close_after_fork
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,25 +146,25 @@ class CacheFolder:
         """Return the path of a cache's packed dataset, which exists once it is complete."""
         return self.path / f"{name}.fl"
 
-    def lock(self, name: str, *, shared: bool = False, is_new: bool = True) -> int | None:
-        """Lock a cache without waiting; return the descriptor that holds the lock, or None.
+    def lock(self, name: str, *, shared: bool = False, is_new: bool = True) -> CacheLock | None:
+        """Lock a cache without waiting; return None if another process or call holds its lock.
 
         Unless it may be new, raises FileNotFoundError for one that does not exist.
         """
         access = os.O_RDONLY if shared else os.O_RDWR
         flags = _FLAGS | access | (os.O_CREAT if is_new else 0)
         while True:
-            descriptor = os.open(self.path / f"{name}.lock", flags, 0o600)
+            lock = CacheLock(self.path / f"{name}.lock", flags)
             try:
-                fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+                fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except OSError as error:
-                os.close(descriptor)
+                lock.release()
                 if isinstance(error, BlockingIOError):
                     return None
                 raise
-            if os.fstat(descriptor).st_nlink:
-                return descriptor
-            os.close(descriptor)  # the cache was removed a moment ago
+            if os.fstat(lock.fileno()).st_nlink:
+                return lock
+            lock.release()  # the cache was removed a moment ago
 
     def note_use(self, name: str) -> None:
         """Set the time of a cache's last use to now."""
@@ -153,7 +191,7 @@ class CacheFolder:
         is_complete = self.dataset(name).is_dir()
         is_locked = True
         if not is_complete and (lock := self.lock(name, is_new=False)) is not None:
-            os.close(lock)
+            lock.release()
             is_locked = False
         size_bytes = self.size_bytes(name)
         state: CacheState = "complete" if is_complete else "filling" if is_locked else "unfinished"
@@ -194,7 +232,7 @@ class CacheFolder:
         try:
             self.discard(name)
         finally:
-            os.close(lock)
+            lock.release()
         return True
 
     def discard(self, name: str) -> None:

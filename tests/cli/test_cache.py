@@ -26,7 +26,7 @@ def folder(tmp_path):
         lock = folder.lock(name)
         with contextlib.nullcontext() if is_wanted() else pytest.raises(SystemExit):
             fill(source, folder, name, "encoded", None, is_wanted)
-        os.close(lock)
+        lock.release()
     os.utime(folder.path / "photos-bbbbbbbbbbbb.lock", (1, 1))
     return folder
 
@@ -76,7 +76,7 @@ def test_list_as_json(cli):
 def test_a_filled_one_is_shown_as_filling(cli, folder):
     lock = folder.lock("photos-bbbbbbbbbbbb")
     assert "filling, 0%" in cli("list")[1]
-    os.close(lock)
+    lock.release()
 
 
 def test_clear_removes_what_is_named(cli, folder):
@@ -91,7 +91,7 @@ def test_clear_all_leaves_what_is_in_use(cli, folder):
     assert code == 1
     assert "removed photos-bbbbbbbbbbbb" in out
     assert "photos-aaaaaaaaaaaa is in use by a running program" in err
-    os.close(lock)
+    lock.release()
     assert cli("clear", "--all")[0] == 0
     assert os.listdir(folder.path) == []
     assert "no caches" in cli("list")[1]

@@ -16,7 +16,7 @@ FAULTS = ("error", "reset", "truncate", "stall", "flip")
 
 
 class FaultyServer(ThreadingHTTPServer):
-    """Serves `folder`; each GET takes the next of `faults`: None, one of FAULTS, or an HTTP status."""
+    """Serves `folder`; each GET takes the next of `faults`: None, one of FAULTS, "lost" or a status."""
 
     daemon_threads = True
     block_on_close = False
@@ -27,6 +27,7 @@ class FaultyServer(ThreadingHTTPServer):
         self.requests: list[tuple[str, int]] = []  # path, bytes sent
         self.clients: set[int] = set()  # ports of the connections
         self.has_ranges = True
+        self.is_lost = False  # from the fault "lost" on, each connection is reset
         self.stall_s = 5.0
         self.bytes_per_s = 0  # 0: as fast as possible
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -59,7 +60,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, is_head):
         path = self.server.folder / self.path.lstrip("/")
         fault = None if is_head or not self.server.faults else self.server.faults.popleft()
-        if fault == "reset":
+        self.server.is_lost |= fault == "lost"
+        if fault == "reset" or self.server.is_lost:
             linger = struct.pack("ii", 1, 0)
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             self.connection.close()

@@ -11,6 +11,7 @@ from fastload.doctor.folder import read_some
 from fastload.shards.manifest import read_manifest
 from fastload.shards.remote import RemoteFolder
 from tests.folders import pixels, tree
+from tests.layouts.samples import yolo
 from tests.remote.server import serving
 
 
@@ -18,6 +19,28 @@ def test_info_of_a_url_fetches_the_manifest_alone(server, url, capsys):
     assert main(["info", url]) == 0
     assert "64" in capsys.readouterr().out
     assert [path for path, _ in server.requests] == ["/photos.fl/manifest.json"]
+
+
+def test_info_of_a_url_counts_objects_without_the_images(tmp_path, capsys):
+    fastload.pack(yolo(tmp_path / "yolo"), tmp_path / "scenes.fl", encode="raw", workers=1)
+    path = next(each.parent for each in sorted((tmp_path / "scenes.fl").rglob("manifest.json")))
+    with serving(path) as server:
+        assert main(["info", server.url]) == 0
+        assert server.sent(".h5") < read_manifest(path).size_bytes
+    remote = capsys.readouterr().out.splitlines()[1:]
+    assert main(["info", str(path)]) == 0
+    assert remote == capsys.readouterr().out.splitlines()[1:]
+    assert any(line.startswith("objects ") for line in remote)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of moto's server
+def test_info_of_a_missing_bucket_says_so(bucket, monkeypatch, capsys):
+    _, options = bucket
+    monkeypatch.setenv("AWS_ENDPOINT_URL", options["endpoint_url"])
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", options["key"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", options["secret"])
+    assert main(["info", "s3://nobucket/photos.fl"]) == 2
+    assert "bucket does not exist" in capsys.readouterr().err
 
 
 def test_verify_of_a_url_names_a_damaged_shard(packed, tmp_path, capsys):
@@ -127,6 +150,13 @@ def test_unpack_of_a_url_leaves_out_a_missing_shard_and_names_it(packed, tmp_pat
     missing = read_manifest(packed).shards[1].records
     assert "shard-00001.h5: there is no such file" in found.err
     assert f"{64 - missing} files" in found.out
+
+
+def test_unpack_of_a_url_ends_when_the_server_is_lost(server, url, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(RemoteFolder.__init__, "__defaults__", (None, 0.5))
+    server.faults.extend([None, None, "lost"])
+    assert main(["unpack", url, str(tmp_path / "out")]) == 3
+    assert "attempts failed in" in capsys.readouterr().err
 
 
 def test_unpack_of_a_url_without_a_dataset_makes_nothing(server, tmp_path, capsys):

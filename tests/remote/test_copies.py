@@ -232,3 +232,53 @@ def test_two_datasets_share_a_cache_that_is_smaller_than_each(url, packed, tmp_p
             time.sleep(0.005)
         assert [output_of(process)[0] for process in processes] == [digest_of(each) for each in urls.values()]
     assert 0 < most <= size
+
+
+# Another thread forks while a descriptor is opened, locked and closed.
+FORKS = """
+import fcntl, os, sys, threading
+from fastload.system.cache_folder import CacheFolder
+
+folder = CacheFolder(sys.argv[1])
+folder.make()
+files, statuses = {}, []
+
+STEPS = [("c_return", os.open), ("c_return", fcntl.flock), ("c_call", os.close)]
+
+def fork(has_forked):
+    if not (child := os.fork()):
+        inodes = {path.stat().st_ino for path in folder.path.iterdir()}
+        found = [each for each in map(int, os.listdir("/dev/fd")) if inode_of(each) in inodes]
+        os._exit(len(found))
+    statuses.append(os.waitpid(child, 0)[1])
+    has_forked.set()
+
+def inode_of(descriptor):
+    try:
+        return os.fstat(descriptor).st_ino
+    except OSError:
+        return None
+
+def step(frame, event, function):
+    if (event, function) in STEPS:
+        has_forked = threading.Event()
+        threading.Thread(target=fork, args=[has_forked]).start()
+        has_forked.wait(0.02)  # for as long as a fork takes, unless it waits for this step
+
+name = "photos-aaaaaaaaaaaa"
+folder.lock(name).release()
+sys.setprofile(step)
+folder.lock(name, shared=True).release()
+sys.setprofile(None)
+for thread in threading.enumerate()[1:]:
+    thread.join()
+print(statuses)
+"""
+
+
+def test_a_child_forked_at_any_step_has_no_lock(tmp_path):
+    out, err = start_python(
+        "-c", FORKS, tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ).communicate()
+    assert not err
+    assert json.loads(out) == [0, 0, 0]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import fastload
+from fastload.shards._entries import ShardEntry
 from fastload.shards.remote import RemoteFolder
 from tests.remote.conftest import RECORDS
 from tests.remote.server import FAULTS, serving
@@ -55,6 +56,37 @@ def test_a_lasting_fault_is_an_error_within_the_timeout(server, cache, fault):
     server.faults.extend([fault] * 100)
     with pytest.raises(fastload.RemoteError, match=r"shard-00000.h5: \d+ attempts failed in .* begin again"):
         dataset[0]
+
+
+def test_an_outage_is_no_missing_file(server, cache):
+    dataset = opened(server, cache, timeout_s=0.5)
+    folder = dataset._records.folder
+    server.is_lost = True
+    dataset._records.remote._asked[:] = RECORDS
+    for read in (lambda: dataset[0], lambda: folder.stat("shard-00000.h5")):
+        with pytest.raises(fastload.RemoteError, match=r"attempts failed in .*Error") as found:
+            read()
+        assert not isinstance(found.value, fastload.RemoteMissingError)
+
+
+def test_a_shard_that_is_gone_is_missing(replaceable):
+    folder = RemoteFolder(f"{replaceable.url}/photos.fl")
+    with pytest.raises(fastload.RemoteMissingError):
+        folder.stat("shard-00099.h5")
+
+
+@pytest.mark.parametrize("share", [0.5, -1.0], ids=["short body", "status 416"])
+def test_an_object_that_became_shorter_is_named_at_once(replaceable, cache, share):
+    dataset = opened(replaceable, cache, timeout_s=60.0)
+    dataset[0]
+    last = dataset.shard_sizes[0] - 1
+    begin, end = dataset._records._open[0]._image_range("image", last)
+    path = replaceable.folder / "photos.fl" / "shard-00000.h5"
+    path.write_bytes(path.read_bytes()[: begin + int(share * (end - begin))])
+    sent = len(replaceable.requests)
+    with pytest.raises(fastload.DamageError, match=r"shard-00000.h5: the manifest says .* the server has"):
+        dataset[last]
+    assert len(replaceable.requests) - sent <= 1  # it is not tried again
 
 
 REFUSALS = {
@@ -130,18 +162,22 @@ def test_a_hundred_faults_hand_out_nothing_wrong(server, packed, cache):
         assert faulty_epochs(server, cache, packed, 100, seed) >= 100
 
 
+def shard_of(size_bytes):
+    return ShardEntry("shard", 1, size_bytes, "00000000", {}, "0" * 32)
+
+
 def test_a_slow_server_is_asked_for_what_it_can_send_before_a_stall(tmp_path):
     data = bytes(6 << 20)
     (tmp_path / "shard").write_bytes(data)
     with serving(tmp_path) as server:
         server.bytes_per_s = 4 << 20
         folder = RemoteFolder(server.url, timeout_s=4.0)  # a stall is a second without an answer
-        assert b"".join(folder.parts("shard", len(data))) == data
+        assert b"".join(folder.parts(shard_of(len(data)))) == data
         assert len(server.clients) == 1  # a request that is given up loses its connection
 
 
 def test_a_fast_server_is_soon_asked_for_all(tmp_path):
     (tmp_path / "shard").write_bytes(bytes(12 << 20))
     with serving(tmp_path) as server:
-        parts = RemoteFolder(server.url).parts("shard", 12 << 20)
+        parts = RemoteFolder(server.url).parts(shard_of(12 << 20))
         assert [len(part) >> 20 for part in parts] == [1, 11]

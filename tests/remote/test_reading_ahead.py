@@ -1,5 +1,6 @@
 """Reading ahead: the thread fetches what the epoch needs; others wait for it, but never for a dead one."""
 
+import re
 import subprocess
 import time
 from collections import Counter
@@ -12,6 +13,7 @@ import fastload
 from fastload.loader._iterators import looking_ahead
 from fastload.shards.manifest import read_manifest
 from fastload.shards.reading_ahead import ReadingAhead
+from fastload.shards.remote import RemoteFolder
 from tests.commands import start_python
 from tests.remote.test_reading import labels_and_sums
 
@@ -100,6 +102,18 @@ def test_workers_meet_the_error_that_ended_the_thread(server, url, cache):
     loader = fastload.DataLoader(dataset, batch_size=4, num_workers=2)
     with pytest.raises(fastload.AccessError, match=r"shard-0000\d\.h5"):
         list(loader)
+
+
+def test_whoever_waited_for_the_thread_does_not_try_for_as_long_again(server, cache):
+    dataset = fastload.PackedDataset(RemoteFolder(f"{server.url}/photos.fl", timeout_s=1.0), cache=cache)
+    server.faults.extend(["error"] * 100)
+    loader = fastload.DataLoader(dataset, batch_size=4, num_workers=0)
+    with pytest.raises(fastload.RemoteError, match=r"h5: \d+ attempts failed") as found:
+        list(loader)
+    attempts = int(re.search(r"(\d+) attempts", str(found.value))[1])
+    assert 100 - len(server.faults) == attempts  # those of the thread alone
+    server.faults.clear()
+    assert len(dataset[0]) == 2
 
 
 KILLED = """

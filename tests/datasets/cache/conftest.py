@@ -49,7 +49,7 @@ def on_disk(caches, no_process):
         disk = dataset._cache
         lock = disk._folder.lock(disk._name)
         fill(disk._source, disk._folder, disk._name, disk._form, None, lambda: True)
-        os.close(lock)
+        lock.release()
         disk._next_check_s = 0.0
         disk.refresh()
         assert dataset.cached.state == "complete"

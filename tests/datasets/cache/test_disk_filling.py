@@ -36,7 +36,7 @@ class TestBound:
         try:
             fill(source, folder, name, "encoded", most_bytes, lambda: True)
         finally:
-            os.close(lock)
+            lock.release()
         return folder.entry(name)
 
     def test_as_many_samples_are_stored_as_fit(self, photos, caches, no_process, source, folder):
@@ -77,7 +77,7 @@ class TestBound:
         assert folder.lock(first) is None
         with pytest.raises(fastload.PackError, match="there is no room"):
             self.filled(source, folder, second, entry.size_bytes + 1000)
-        os.close(reading)
+        reading.release()
         assert self.filled(source, folder, second, entry.size_bytes * 2 - 1000).samples == 24
         assert [each.name for each in folder.entries()] == [second]
 
