@@ -247,15 +247,14 @@ def test_a_relative_script_has_an_absolute_file_and_its_own_name(script):
     ("end", "code"),
     [
         ("import threading; threading.Thread(target=threading.Event().wait).start(); os._exit(0)", 0),
-        ("try: os._exit(3)\nexcept BaseException: pass\nfinally: print('went on')", 3),
+        ("try: os._exit(3)\nexcept BaseException: pass\nfinally: print('wenton')", 3),
     ],
     ids=["beside a thread that never ends", "in a block that catches everything"],
 )
 def test_a_hard_exit_is_final_and_reported_with_the_batches_before_it(script, command, end, code):
     done = run(command, script(f"import os\nbatches()\n{end}"))
     assert done.returncode == code
-    assert "went on" not in done.stdout
-    assert "Traceback" not in done.stderr
+    assert {"wenton", "Traceback"}.isdisjoint((done.stdout + done.stderr).split())
     if command == "run":
         assert "DataLoader of Numbers, 64 samples" in done.stderr
     else:

@@ -52,7 +52,8 @@ def planned(loader: fastload.DataLoader, workers: int, prefetch: int = 2) -> fas
     prefetch = prefetch if workers else 0
 
     def decide() -> Decision:
-        return Decision(Candidate(workers, prefetch), None)
+        forbidden = bool(tuner.measured.why_no_workers)
+        return Decision(Candidate(0, 0) if forbidden else Candidate(workers, prefetch), None)
 
     tuner.decide = decide  # type: ignore[method-assign]
     tuner.is_behind = lambda workers: False  # type: ignore[method-assign]
