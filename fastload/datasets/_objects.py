@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastload.datasets._drawing import fill_rings
 from fastload.errors import DecodeError, LibraryMissingError, OptionError
 from fastload.images.masks import decode_mask
-from fastload.shards.records import Record
+from fastload.shards.record import Record
 from fastload.shards.schema import Field
 from fastload.transforms.annotations import Annotations
 

@@ -25,7 +25,8 @@ from fastload.datasets.images import ImageDataset, whole_image
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import encoding_named
 from fastload.shards.reading_ahead import ReadingAhead
-from fastload.shards.records import Record, RecordReader, Verify
+from fastload.shards.record import Record
+from fastload.shards.records import RecordReader, Verify
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Field
 from fastload.sources.cacheable import CacheableFiles

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from fastload.errors import DamageError
-from fastload.shards.records import Record, RecordReader
+from fastload.shards.record import Record
+from fastload.shards.records import RecordReader
 from fastload.shards.schema import Field
 from fastload.sources import are_class_names
 

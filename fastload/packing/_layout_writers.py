@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from fastload.shards.manifest import Manifest
-from fastload.shards.records import Record
+from fastload.shards.record import Record
 
 WrittenFiles = Iterator[
     tuple[str, bytes]

@@ -16,7 +16,8 @@ from fastload.errors import DamageError, DecodeError, FormatError, RemoteMissing
 from fastload.images.decode import encode
 from fastload.images.encodings import encoding_named
 from fastload.images.formats import HEAD_BYTES, format_of
-from fastload.shards.records import Record, RecordReader
+from fastload.shards.record import Record
+from fastload.shards.records import RecordReader
 from fastload.shards.schema import Field
 from fastload.system.units import format_count
 

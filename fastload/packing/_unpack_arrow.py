@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastload.packing._stored_records import ImageFiles, StoredRecords, drafted, safe_path
-from fastload.shards.records import Record
+from fastload.shards.record import Record
 from fastload.sources.arrow import import_arrow
 
 _BATCH_ROWS = 100  # a row group of Parquet files with images, as `datasets` writes them

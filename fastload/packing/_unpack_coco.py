@@ -9,7 +9,7 @@ from typing import Any
 
 from fastload.packing._layout_writers import LayoutWriter, WrittenFiles
 from fastload.shards.manifest import Manifest
-from fastload.shards.records import Record
+from fastload.shards.record import Record
 
 
 class CocoWriter(LayoutWriter):

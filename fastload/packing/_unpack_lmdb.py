@@ -10,7 +10,7 @@ from pathlib import Path
 import lmdb
 
 from fastload.packing._stored_records import ImageFiles, StoredRecords, drafted, safe_path
-from fastload.shards.records import Record
+from fastload.shards.record import Record
 
 _META = "meta_info.txt"
 # Room for the tree, and a page of slack for each large value.

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from fastload.packing._layout_writers import LayoutWriter, WrittenFiles, number_text
 from fastload.packing._stored_records import safe_path
 from fastload.shards.manifest import Manifest
-from fastload.shards.records import Record
+from fastload.shards.record import Record
 
 
 class TableWriter(LayoutWriter):

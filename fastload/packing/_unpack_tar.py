@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastload.packing._stored_records import ImageFiles, StoredRecords, drafted, safe_path
-from fastload.shards.records import Record
+from fastload.shards.record import Record
 
 # The compression that Python's tarfile writes, by the end of a shard's name.
 _COMPRESSIONS = {"gz": "gz", "tgz": "gz", "bz2": "bz2", "tbz2": "bz2", "xz": "xz", "txz": "xz", "zst": "zst"}

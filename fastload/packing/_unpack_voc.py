@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from xml.etree import ElementTree
 
 from fastload.packing._layout_writers import LayoutWriter, WrittenFiles, number_text
-from fastload.shards.records import Record
+from fastload.shards.record import Record
 
 _MASKS = {"mask": "SegmentationClass", "instances": "SegmentationObject"}
 

@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 
 from fastload.packing._layout_writers import LayoutWriter, WrittenFiles, number_text, parallel
-from fastload.shards.records import Record
+from fastload.shards.record import Record
 
 
 class YoloWriter(LayoutWriter):

@@ -28,7 +28,8 @@ from fastload.packing._unpack_tar import write_tar
 from fastload.packing._unpack_voc import MaskWriter, VocWriter
 from fastload.packing._unpack_yolo import YoloWriter
 from fastload.shards.manifest import looks_packed, packed_datasets, read_manifest
-from fastload.shards.records import Record, RecordReader
+from fastload.shards.record import Record
+from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Field
 

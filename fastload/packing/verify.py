@@ -32,7 +32,8 @@ from fastload.images.consistency import find_contradiction
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.files import opening
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, looks_packed, read_manifest
-from fastload.shards.records import Record, RecordReader
+from fastload.shards.record import Record
+from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, changed, is_url
 from fastload.shards.schema import Field
 from fastload.system import signals

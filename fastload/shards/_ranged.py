@@ -49,7 +49,8 @@ class RangedReader(Hdf5Reader):
             with h5py.File(_Blocks(self, _known_bytes(columns, entry)), "r") as file:
                 self._view_identity(file, self._memory)
                 self._view_columns(file, self._memory, columns, entry)
-                self._load(self._places(file, columns))
+                self._structure = self._places(file, columns)
+                self._load(self._structure)
         except FastloadError:
             raise
         except Exception as error:  # h5py raises anything on a malformed file
@@ -68,6 +69,12 @@ class RangedReader(Hdf5Reader):
         parts = self._fetch([self._image_range(*key) for key in missing])
         self._held = held | dict(zip(missing, parts, strict=True))
         return [row for _, row in missing]
+
+    def fetch_again(self, row: int) -> None:
+        """Fetch the structure and a row's images again."""
+        self._load(self._structure)
+        for name in self._images:
+            self._held.pop((name, row), None)
 
     def row(self, column: str, index: int) -> ByteArray:
         if column not in self._images:

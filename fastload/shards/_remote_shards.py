@@ -77,6 +77,12 @@ class RemoteShards:
         found = shard.hold(rows.tolist()) if _is_ranged(shard) else []  # type: ignore[attr-defined]
         return np.array(found, np.int64)
 
+    def fetch_again(self, shard: ShardReader, row: int) -> bool:
+        """Fetch a row of a shard read by ranges again; return False for any other shard."""
+        if _is_ranged(shard):
+            shard.fetch_again(row)  # type: ignore[attr-defined]
+        return _is_ranged(shard)
+
     def open(self, number: int, close: Callable[[int], None], columns: Sequence[Column]) -> ShardReader:
         """Open a shard from its copy, or by ranges; see the rule above.
 
@@ -109,7 +115,10 @@ class RemoteShards:
             raise self.copies.no_room(entry)
         from fastload.shards._ranged import RangedReader
 
-        return RangedReader(self._remote, columns, entry)
+        try:
+            return RangedReader(self._remote, columns, entry)
+        except DamageError:  # perhaps only on its way
+            return RangedReader(self._remote, columns, entry)
 
     @property
     def advice(self) -> str:

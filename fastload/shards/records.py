@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 from bisect import bisect_right
 from itertools import accumulate
 from pathlib import Path
@@ -24,63 +23,14 @@ from fastload.shards.checksum import array_crc32c, identity_crc, record_crc32c, 
 from fastload.shards.container import ByteArray, ShardReader
 from fastload.shards.files import stamp_of, unreadable
 from fastload.shards.manifest import read_manifest
+from fastload.shards.record import Record
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import CRC32C, Column
 from fastload.shards.shard import max_open_shards, open_within_limit
-from fastload.shards.values import ValueReader, value_reader
+from fastload.shards.values import value_reader
 from fastload.system.page_cache import fetch_ahead, is_resident
 
 Verify = Literal["always", "once", "never"]
-
-_SHAPE = struct.Struct("<3I")
-ValueReaders = dict[str, ValueReader]  # by field
-
-
-class Record:
-    """One stored record, with its index in the dataset; its parts are read on access."""
-
-    __slots__ = ("_row", "_shard", "_values", "index")
-
-    def __init__(self, index: int, shard: ShardReader, row: int, values: ValueReaders) -> None:
-        self.index = index
-        self._shard = shard
-        self._row = row
-        self._values = values
-
-    @property
-    def key(self) -> str:
-        """The path of the record's file relative to the source from which it was packed."""
-        return os.fsdecode(bytes(self._shard.row("key", self._row)))
-
-    def stored(self, column: str) -> bytes | ByteArray:
-        """Return the stored bytes of one column, read-only; for an image, the encoded bytes."""
-        return self._shard.row(column, self._row)
-
-    def image_shape(self, name: str = "image") -> tuple[int, int, int]:
-        """Return (height, width, channels) of an image field as stored; zeros for an unreadable image."""
-        stored: Any = self._shard.row(f"{name}/shape", self._row)
-        height, width, channels = _SHAPE.unpack(stored)
-        return height, width, channels
-
-    def __getitem__(self, name: str) -> Any:
-        """Return the value of a field: a number, an array, a str, or bytes; for an image, its encoded bytes.
-
-        Polygons are a list of arrays (points, 2) for each object, texts a list of str.
-
-        Raises:
-            DamageError: The stored bytes are not a valid value of the field: another program wrote them.
-        """
-        stored = self._shard.row(name, self._row)
-        convert, further = self._values[name]
-        try:
-            if further:
-                return convert(stored, *(self._shard.row(each, self._row) for each in further))
-            return convert(stored)
-        except ValueError as error:
-            raise DamageError(
-                f"record {self.index} (key {self.key!r}): field {name!r} has {len(stored)} bytes, not a "
-                "valid value: the program that wrote the dataset did not follow the format's specification"
-            ) from error
 
 
 class _ShardBatch(NamedTuple):
@@ -337,8 +287,10 @@ class RecordReader:
     def _verify(self, number: int, shard: ShardReader, row: int, index: int) -> None:
         if self._verified[index] and self.verify == "once":
             return
-        crc = record_crc32c(shard.rows(row)) ^ row_mask(self._identity_crcs[number], row)
-        stored = int.from_bytes(bytes(shard.row("crc32c", row)), "little")
+        crc, stored = self._checksums(number, shard, row)
+        # What was fetched by ranges may have changed on its way.
+        if crc != stored and self.remote is not None and self.remote.fetch_again(shard, row):
+            crc, stored = self._checksums(number, shard, row)
         if crc != stored:
             key = os.fsdecode(bytes(shard.row("key", row)))
             advice = "" if self.remote is None else self.remote.advice
@@ -348,3 +300,8 @@ class RecordReader:
                 f"'fastload verify {self.folder}' lists every such record{advice}"
             )
         self._verified[index] = 1
+
+    def _checksums(self, number: int, shard: ShardReader, row: int) -> tuple[int, int]:
+        """Return the checksum of a record, and the one that its shard holds."""
+        crc = record_crc32c(shard.rows(row)) ^ row_mask(self._identity_crcs[number], row)
+        return crc, int.from_bytes(bytes(shard.row("crc32c", row)), "little")

@@ -28,7 +28,8 @@ from fastload.images.header import read_header
 from fastload.images.opencv import cv2
 from fastload.images.orientation import swaps_sides
 from fastload.shards.manifest import looks_packed, packed_datasets
-from fastload.shards.records import Record, RecordReader
+from fastload.shards.record import Record
+from fastload.shards.records import RecordReader
 from fastload.transforms.annotations import Floats
 
 _plain_check = utils.check_det_dataset

@@ -21,7 +21,8 @@ from fastload.datasets.cache.opening import Opening
 from fastload.errors import DecodeError
 from fastload.images.encodings import Encoding, Raw, Yuv420
 from fastload.shards.container import ShardReader
-from fastload.shards.records import Record, RecordReader
+from fastload.shards.record import Record
+from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Column
 from fastload.shards.values import value_reader
