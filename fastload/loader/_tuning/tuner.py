@@ -68,6 +68,8 @@ class Tuner:
         self._counted_batches: int | None = None
         # Seconds that workers have lost against loading without them, since they started or the plan settled.
         self._behind_s = 0.0
+        # Seconds that the settled plan has saved against loading without workers; less than 0: lost.
+        self._saved_s = 0.0
         self._starts_s: list[float] = []
         self._measuring: weakref.ref[Any] | None = None
         #: True once nothing is left to be measured.
@@ -178,8 +180,9 @@ class Tuner:
         if not self.is_settled:
             self._update(seen_batches=self.measured.seen_batches + batches)
         if candidate.num_workers and self.is_baseline_known:
-            behind_s = self._behind_s + seconds - batches * single_process_s(self.measured)
-            self._behind_s = max(0.0, behind_s)
+            lost_s = seconds - batches * single_process_s(self.measured)
+            self._behind_s = max(0.0, self._behind_s + lost_s)
+            self._saved_s -= lost_s
 
     def note_epoch(self, batches: int) -> None:
         self._counted_batches = batches
@@ -202,11 +205,11 @@ class Tuner:
             return
         decision = self.decide()
         if decision.next is None and not decision.is_deferred:
-            self.is_settled, self._plan, self._behind_s = True, None, 0.0
+            self.is_settled, self._plan, self._behind_s, self._saved_s = True, None, 0.0, 0.0
 
     def restart(self, origin: str) -> None:
-        """Restart the search because a plan no longer fits; time that it lost still counts."""
-        lost_s = self.measured.lost_s + self._behind_s
+        """Restart the search because a plan no longer fits; time that it lost or saved still counts."""
+        lost_s = max(0.0, self.measured.lost_s + (-self._saved_s if self.is_settled else self._behind_s))
         self.is_settled, self._origin, self._behind_s = False, origin, 0.0
         self._update(single_process=None, trials=(), lost_s=lost_s)
 
