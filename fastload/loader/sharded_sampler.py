@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Dataset, IterableDataset, SequentialSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from fastload.errors import OptionError
@@ -284,7 +284,7 @@ class NotPrepared:
     has done that: each rank would get a part of its part.
     """
 
-    def __get__(self, loader: Any, owner: type) -> bool:
+    def __get__(self, loader: DataLoader[Any] | None, owner: type) -> bool:
         if loader is not None:
             for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
                 if isinstance(sampler, ShardedSampler) and sampler.ranks[0] > 1:
