@@ -81,7 +81,7 @@ PIPELINES = {
     ),
     "erasing": (
         transforms.Compose([_to_float(transforms.RandomResizedCrop(40)), transforms.RandomErasing(p=0.9)]),
-        1,
+        2,
     ),
     "erasing with noise": (
         v2.Compose([_to_float_v2(v2.CenterCrop(40)), v2.RandomErasing(p=0.9, value="random")]),

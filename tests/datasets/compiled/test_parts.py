@@ -17,7 +17,7 @@ from tests.datasets.compiled.test_compile import Own
 def folder(photos):
     from torchvision.datasets import ImageFolder
 
-    return lambda name: ImageFolder(str(photos), transform=PIPELINES[name][0])
+    return lambda name: ImageFolder(str(photos), transform=copy.deepcopy(PIPELINES[name][0]))
 
 
 def _nested(first, second):
