@@ -10,7 +10,7 @@ from typing import Any
 
 from fastload.errors import SlowTransformWarning
 from fastload.loader._transport.filling import innermost
-from fastload.loader.clock import StepClock
+from fastload.loader.clock import StepClock, total_of
 from fastload.system.random_states import preserved_random_states
 from fastload.system.units import format_duration
 
@@ -23,16 +23,16 @@ _advised: weakref.WeakSet[Any] = weakref.WeakSet()
 def advise_compiling(dataset: Any, clock: StepClock) -> None:
     """Warn once if compiling the dataset would save much of the epoch's time, as measured on some samples."""
     dataset, _ = innermost(dataset)
-    share = clock.waiting_s / clock.seconds()
-    most = share * _computing_share(clock)
+    waiting_share = clock.waiting_s / clock.seconds()
+    most_saved = waiting_share * _computing_share(clock)
     found = None
-    if most >= _LEAST_SAVED and _is_new(dataset):
+    if most_saved >= _LEAST_SAVED and _is_new(dataset):
         found = seconds_saved(dataset)
-    if found is not None and most * (1 - found[1] / found[0]) >= _LEAST_SAVED:
+    if found is not None and most_saved * (1 - found[1] / found[0]) >= _LEAST_SAVED:
         before, after = map(format_duration, found)
         message = (
-            f"{share:.0%} of the time is spent waiting for data. One line reduces the CPU time of a sample "
-            f"from {before} to {after}, measured on some of yours, with the same random crops: "
+            f"{waiting_share:.0%} of the time is spent waiting for data. One line reduces the CPU time of a "
+            f"sample from {before} to {after}, measured on some of yours, with the same random crops: "
             "DataLoader(…, compile=True), or dataset = fastload.compile(dataset)"
         )
         # The caller of torch's `__next__`.
@@ -41,9 +41,8 @@ def advise_compiling(dataset: Any, clock: StepClock) -> None:
 
 def _computing_share(clock: StepClock) -> float:
     """Return the share of loading that is not spent on waiting for a disk, a lock or a sleep."""
-    cpu_s = sum(process.cpu_s for process in clock.loading())
-    blocked_s = sum(process.blocked_s for process in clock.loading())
-    return cpu_s / (cpu_s + blocked_s) if cpu_s else 1.0
+    load = total_of(clock.loading())
+    return load.cpu_s / (load.cpu_s + load.blocked_s) if load.cpu_s else 1.0
 
 
 def _is_new(dataset: Any) -> bool:
@@ -60,8 +59,8 @@ def seconds_saved(dataset: Any) -> tuple[float, float] | None:
 
     The global random states do not change.
     """
-    # Such a dataset has imported PIL. Importing it here, while another thread forks a worker, could leave the
-    # worker with a locked dynamic loader.
+    # A dataset that can be compiled has imported PIL. Importing it here, while another thread forks a worker,
+    # could leave the worker with a locked dynamic loader.
     if "PIL.Image" not in sys.modules:
         return None
     # There is no advice for a dataset that cannot be measured, for any reason.

@@ -13,7 +13,7 @@ from fastload.loader._resume.progress import Progress
 from fastload.loader.clock import StepClock
 
 if TYPE_CHECKING:
-    from fastload.loader._iterators import WorkersIterator
+    from fastload.loader._iterators.workers import WorkersIterator
     from fastload.loader.dataloader import DataLoader
 
 
@@ -32,7 +32,7 @@ class LoaderView:
     """A loader's arguments at the start of an epoch, under torch's names.
 
     Attributes:
-        explicit: The parameters that the user has set, of those that can be decided; also device and cache.
+        explicit: The values that the user has set among the decidable parameters, `device` and `cache`.
         batches: Batches per epoch; None if unknown or not needed.
         device: The device for batches, checked; None for the CPU's memory.
         thread: Identifier of the thread that created the loader.
@@ -64,18 +64,18 @@ class LoaderView:
 
     @property
     def index_sampler(self) -> Any:
-        # Without batching, it draws the index of a sample.
+        # Without batching, each index is drawn from the sampler itself.
         return self.sampler if self.batch_sampler is None else self.batch_sampler
 
     @property
     def sample_sampler(self) -> Any:
-        """The sampler of samples, within torch's own one of batches; another batch sampler itself."""
+        """The index sampler or, if that is torch's BatchSampler, the sampler inside it."""
         sampler = self.index_sampler
         return sampler.sampler if type(sampler) is BatchSampler else sampler
 
     @property
     def hands_samples(self) -> bool:
-        """True if the dataset is read sample by sample; another one may return whole batches itself."""
+        """True if each item is one sample: without batching, a dataset may also make batches itself."""
         return not (self.is_batched or self.is_iterable or isinstance(self.sampler, BatchSampler))
 
 

@@ -1,4 +1,4 @@
-"""Measurements that loaders are tuned by, and values that they decide."""
+"""Measurements by which loaders are tuned, and the values decided from them."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ class TuningMeasurements:
         single_process: Cost of a batch without workers; None while that has not been measured.
         batches: Batches in an epoch; None if unknown.
         trials: The trials in order, including those without workers.
-        why_no_workers: Why workers must not be used, as a sentence; "" if they may.
+        why_no_workers: The reason that forbids workers, as a sentence; "" if there is none.
         seen_batches: Batches handed out so far, in all epochs.
-        lost_s: Seconds that trials and failed plans took longer than loading without workers.
+        lost_s: Seconds lost to trials and failed plans, compared with loading without workers.
         has_cuda: True if this process uses a CUDA device.
     """
 
@@ -111,6 +111,12 @@ class TuningMeasurements:
     seen_batches: int = 0
     lost_s: float = 0.0
     has_cuda: bool = False
+
+    @property
+    def cost(self) -> SingleProcessCost:
+        """The cost of a batch without workers, once it has been measured."""
+        assert self.single_process is not None
+        return self.single_process
 
     def trials_of(self, candidate: Candidate) -> list[Trial]:
         return [trial for trial in self.trials if trial.candidate == candidate]

@@ -17,9 +17,10 @@ from fastload.datasets.within import is_plain_subset
 from fastload.loader import _torch
 from fastload.loader._arguments import EpochStart, LoaderView, WorkerOptions
 from fastload.loader._caching import LoaderCache, is_filling
-from fastload.loader._iterators import SingleProcessIterator, WorkersIterator
 from fastload.loader._iterators.base import EpochIterator
+from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.switching import last_line
+from fastload.loader._iterators.workers import WorkersIterator
 from fastload.loader._measurements import PlannedValue, TuningMeasurements
 from fastload.loader._tuning.decide import DEFAULT_PREFETCH, prefetch_of
 from fastload.loader._tuning.epoch import TunedIterator
@@ -68,7 +69,7 @@ class SingleProcessStrategy:
 
 
 class WorkersStrategy(SingleProcessStrategy):
-    """Loads in the number of workers that the user has set; decides at most how many batches are prefetched.
+    """Loads with the number of workers that the user has set; only the prefetch factor may be decided.
 
     Once the first batch shows that memory allows it, eight batches are prefetched in total. Each worker makes
     the same batches as in torch, so it draws the same random numbers.
@@ -96,15 +97,15 @@ class WorkersStrategy(SingleProcessStrategy):
         return replace(plan, prefetch_factor=PlannedValue(self._prefetch_factor, reason))
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
-        def ask_ahead(workers: WorkersIterator) -> None:
+        def decide_prefetch(workers: WorkersIterator) -> None:
             limits = read_limits(view.multiprocessing_context, workers.clock.batch_bytes)
             measured = TuningMeasurements(dict(self.explicit), limits)
             self._prefetch_factor = prefetch_of(measured, workers.clock.num_workers)
             self._is_decided = True
-            workers.ask_ahead(self._prefetch_factor)
+            workers.set_prefetch_factor(self._prefetch_factor)
 
         # Limits are read only once: it takes a millisecond, and they hardly change.
-        after_first = None if self._is_decided else ask_ahead
+        after_first = None if self._is_decided else decide_prefetch
         return WorkersIterator(view, replace(start, options=self.options, after_first=after_first))
 
 

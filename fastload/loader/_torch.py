@@ -1,9 +1,9 @@
 """The private members of torch that the loader uses, and the check that this torch has them.
 
-torch's iterators start, watch and end workers, keep order and pass exceptions on. The loader's iterators
-derive from them, and use members that torch does not promise to keep. They are named only here, and checked
-once, when this module is imported. If one is missing, `missing` names it, and the loader uses torch's own
-iterators.
+torch's iterators start, watch and end workers, keep batches in order and pass on exceptions. The loader's
+iterators derive from them, and use members that torch does not promise to keep. They are named only here, and
+checked once, when this module is imported. If one is missing, `missing` names it, and the loader uses torch's
+own iterators.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _DATALOADER = "torch.utils.data.dataloader"
 
-# Methods that are overridden or called, and attributes of instances that are read or set: a class has an
-# attribute if one of its methods names it.
+# Methods that are overridden or called, and attributes of instances that are read or set: an attribute exists
+# if one of the class's methods names it.
 _MEMBERS: dict[str, list[str]] = {
     "_SingleProcessDataLoaderIter": [
         "__next__", "_base_seed", "_dataset", "_dataset_fetcher", "_dataset_kind", "_index_sampler",
@@ -43,15 +43,12 @@ _MEMBERS: dict[str, list[str]] = {
     ],
 }  # fmt: skip
 
-CHECKED = set(itertools.chain.from_iterable(_MEMBERS.values()))
-"""All names in this table."""
-
 missing: list[str] = []
 """The members that this torch lacks; empty if the loader can use its own iterators."""
 
 
 def _found(module: str, name: str, otherwise: Any = None) -> Any:
-    """Return a member of a module; if it has none, record it as missing."""
+    """Return a member of a module; if there is none, record that and return `otherwise`."""
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,6 +182,11 @@ class StepClock:
             stepping_s=self._stepping_s,
             loading=self.loading(),
         )
+
+
+def total_of(loads: Sequence[LoadTimes]) -> LoadTimes:
+    """Return the load times of several processes together."""
+    return LoadTimes(*(sum(getattr(load, name) for load in loads) for name in LoadTimes.__slots__))
 
 
 def size_of(batch: Any) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""DataLoader: torch's class under the same name, over shared-memory slots."""
+"""A subclass of torch's DataLoader that receives batches through shared memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fastload.loader._caching import (
     why_not_resident,
 )
 from fastload.loader._device import moved_to, resolve_device
-from fastload.loader._iterators import WorkersIterator
+from fastload.loader._iterators.workers import WorkersIterator
 from fastload.loader._resume.epochs import Epochs
 from fastload.loader._resume.progress import Progress
 from fastload.loader._strategies import DeviceStrategy, EpochStrategy, choose_strategy
@@ -59,7 +59,7 @@ class DataLoader(_Base[_T_co]):
     """A faster `torch.utils.data.DataLoader` with the same parameters and the same batches.
 
     Import it in place of torch's. Batches come from the workers through shared memory, without being pickled
-    or copied; they can be moved to a GPU in advance; and an epoch can be resumed where it was left. If left
+    or copied; they can be moved to a GPU in advance; and an interrupted epoch can be resumed. If left
     unset (`UNSET` or None), `num_workers`, `prefetch_factor`, `pin_memory` and `persistent_workers` are
     decided by measuring the epochs' own batches: see `plan`. All other parameters up to `in_order` have
     torch's meaning and default. All differences are on the page "Differences from torch's DataLoader" of the
@@ -67,16 +67,16 @@ class DataLoader(_Base[_T_co]):
 
     Args:
         device: The device for batches, such as `"cuda"`. They are copied there in advance, on a separate
-            stream. None, or a device that this machine lacks: the CPU's memory.
-        cache: Where the bytes of a FolderDataset or a PackedDataset, or the files of a compiled dataset, are
-            kept: `"ram"`, `"tmpfs"`, `"disk"` (files) or `"device"`; `"auto"` measures and decides; see
+            stream. None, or a device that this machine lacks: batches stay in the CPU's memory.
+        cache: Where to cache the bytes of a FolderDataset or a PackedDataset, or the files of a compiled
+            dataset: `"ram"`, `"tmpfs"`, `"disk"` (files) or `"device"`; `"auto"` measures and decides; see
             `fastload.Cache`. None: as set on the dataset.
-        seed: Makes the order of epoch `n` under `shuffle` a function of (seed, n) alone, and the workers'
-            seeds one of (seed, n, rank). None: they are drawn as in torch. It cannot be combined with
+        seed: If set, the order of epoch `n` with `shuffle=True` depends on (seed, n) alone, and the workers'
+            seeds on (seed, n, rank) alone. None: they are drawn as in torch. It cannot be combined with
             `generator`, and does not affect a `sampler`.
         compile: Load from `fastload.compile(dataset)`: the same samples, made faster.
-        sharded: Load this rank's part of each epoch, by a `fastload.ShardedSampler` of `shuffle`, `seed` and
-            `drop_last`: the ranks are those of torch.distributed.
+        sharded: Load only this rank's part of each epoch, with a `fastload.ShardedSampler` created from
+            `shuffle`, `seed` and `drop_last`; the ranks are those of torch.distributed.
 
     Raises:
         OptionError: `device`, `cache` or `seed` has an invalid value.
@@ -125,7 +125,7 @@ class DataLoader(_Base[_T_co]):
         self.device = device
         self.cache = cache
         self.seed = seed
-        keep_freed_memory()  # for samples of any dataset, and inherited by forked workers
+        keep_freed_memory()  # forked workers inherit this setting
         self._strategy: EpochStrategy | None = None
         self._epochs = Epochs(seed, generator)
         self._device = resolve_device(device)
@@ -244,16 +244,16 @@ class DataLoader(_Base[_T_co]):
         return self._cache
 
     def _choose_strategy(self) -> EpochStrategy:
-        # Chosen again if the user has set an attribute since then.
+        # A new strategy is chosen if the user has set an attribute since the last epoch.
         explicit = self._explicit()
         if self._strategy is None or self._strategy.explicit != explicit:
             if self._strategy is not None and "num_workers" not in self._strategy.explicit:
-                self._iterator = None  # its persistent workers are of the decided number
+                self._iterator = None  # its persistent workers were started in the decided number
             self._strategy = choose_strategy(self._view())
         return self._strategy
 
     def _explicit(self) -> dict[str, Any]:
-        """Return those of the decidable parameters that the user has set."""
+        """Return the values that the user has set among the decidable parameters, `device` and `cache`."""
         values = {name: vars(self)[name] for name in (*_DECIDED, "device", "cache")}
         return {name: value for name, value in values.items() if is_explicit(value)}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fastload.loader.clock import EpochTimes
+from fastload.loader.clock import EpochTimes, total_of
 from fastload.system.units import format_count, format_duration
 
 # Loading does not matter in shorter epochs.
@@ -16,7 +16,7 @@ _LEAST_S = 0.25
 _LEAST_BUSY = 0.6
 
 EpochVerdict = Literal["preparing", "storage", "transport", "model", "little"]
-"""The cause that takes longest: making samples, waiting for storage or a lock meanwhile, moving batches
+"""The cause that takes longest: making samples, waiting for storage or a lock while doing so, moving batches
 between processes, the training step; or too little work to matter."""
 
 _DOCTOR = "run 'fastload doctor train.py', which measures the gain of each change"
@@ -87,22 +87,20 @@ def report_of(times: EpochTimes, can_cache: bool = False, caches: Sequence[str] 
 def _verdict(times: EpochTimes) -> EpochVerdict:
     if times.first_wait_s + times.waiting_s + times.stepping_s < _LEAST_S:
         return "little"
-    loading_s = times.waiting_s
-    busy_s = sum(process.busy_s for process in times.loading)
+    loading_s, load = times.waiting_s, total_of(times.loading)
     if times.num_workers and times.loading:
         # Workers load during the steps: all of their time counts, not only the waits.
-        loading_s = max(loading_s, busy_s / times.num_workers)
+        loading_s = max(loading_s, load.busy_s / times.num_workers)
     if times.stepping_s >= loading_s:
         return "model"
-    if times.num_workers and busy_s < _LEAST_BUSY * times.num_workers * (times.waiting_s + times.stepping_s):
+    epoch_s = times.waiting_s + times.stepping_s
+    if times.num_workers and load.busy_s < _LEAST_BUSY * times.num_workers * epoch_s:
         return "transport"
-    blocked_s = sum(process.blocked_s for process in times.loading)
-    collate_s = sum(process.collate_s for process in times.loading)
     # A dataset that fills batches itself makes its samples while it collates.
-    collate_s = 0.0 if collate_s > 0.95 * busy_s else collate_s
+    collate_s = 0.0 if load.collate_s > 0.95 * load.busy_s else load.collate_s
     parts: dict[EpochVerdict, float] = {
-        "preparing": busy_s - blocked_s - collate_s,
-        "storage": blocked_s,
+        "preparing": load.busy_s - load.blocked_s - collate_s,
+        "storage": load.blocked_s,
         "transport": collate_s,
     }
     return max(parts, key=lambda name: parts[name])
@@ -117,13 +115,10 @@ def _evidence(times: EpochTimes) -> Iterator[str]:
     rate = f"{times.samples_per_s:,.0f} samples/s in batches of {times.batch_size}"
     yield batch_text(rate, times.waiting_s / steps, times.stepping_s / steps)
     yield f"The first batch came after {format_duration(times.first_wait_s)}."
-    made = sum(process.samples for process in times.loading)
-    if made:
-        cpu_s, blocked_s, delayed_s = (
-            sum(getattr(process, name) for process in times.loading) / made
-            for name in ("cpu_s", "blocked_s", "delayed_s")
-        )
-        yield loading_text(times.num_workers, "sample", cpu_s, blocked_s, delayed_s)
+    load = total_of(times.loading)
+    if load.samples:
+        seconds = (each / load.samples for each in (load.cpu_s, load.blocked_s, load.delayed_s))
+        yield loading_text(times.num_workers, "sample", *seconds)
 
 
 def batch_text(rate: str, wait_s: float, step_s: float) -> str:

@@ -1,10 +1,5 @@
 """The loader's iterators: torch's own, with shared-memory slots, recorded times and progress.
 
-torch's iterators keep all their work: starting, watching and ending workers, order, signals, exceptions,
+torch's iterators still do all their work: starting, watching and ending workers, order, signals, exceptions,
 timeouts, pinning. They read a view of the loader in which a few settings are replaced.
 """
-
-from fastload.loader._iterators.single import SingleProcessIterator
-from fastload.loader._iterators.workers import WorkersIterator
-
-__all__ = ["SingleProcessIterator", "WorkersIterator"]

@@ -49,7 +49,7 @@ class EpochIterator:
     progress: Progress
 
     def draw_first(self) -> None:
-        """Make the sampler's draws at the beginning of the epoch."""
+        """Let the sampler draw its random numbers now, at the beginning of the epoch."""
         raise NotImplementedError
 
     if not TYPE_CHECKING:
@@ -65,7 +65,7 @@ class EpochIterator:
             self._drawn_seed = drawn
 
     def base_seed(self) -> int:
-        """Return torch's base seed of the epoch, of all ranks; persistent workers keep their first one's."""
+        """Return the epoch's base seed, the same on all ranks; persistent workers keep the first epoch's."""
         if self.progress.base_seed is None:
             self.progress.base_seed = self._drawn_seed
         return self.progress.base_seed
@@ -78,31 +78,31 @@ class EpochIterator:
         return progress.epoch_seed
 
     def _finished(self, batch: Any) -> Any:
-        """Return a batch after the dataset's last step on its device."""
+        """Return a batch after the dataset's last step, which is made on the batch's device."""
         if self._finish is not None and type(batch) is list and len(batch) == 2:
             batch[0] = self._finish(batch[0])
         return batch
 
     def _moved_to(self, device: torch.device, batch: Any) -> Any:
-        """Return a batch on a device, finished there."""
+        """Return a batch moved to a device, after the dataset's last step there."""
         begun = time.perf_counter()
         batch = moved_to(batch, device)
         self.clock.copying_s += time.perf_counter() - begun
         return self._finished(batch)
 
     def _replay(self, is_iterable: bool, next_data: Callable[[], Any]) -> None:
-        """Go to the position where the epoch was left, if the sampler has not done so."""
+        """Continue at the position where the epoch was left, if the sampler has not done so."""
         progress = self.progress
         self._num_yielded = progress.first
         if is_iterable and not progress.workers:
-            # A dataset without a state starts from its beginning: the batches handed out are loaded again.
+            # A dataset without a state starts from its beginning: batches are loaded again, and discarded.
             with contextlib.suppress(StopIteration):
                 for _ in range(progress.first):
                     next_data()
 
 
 class BatchOrder:
-    """Index sampler of an epoch's remaining batches.
+    """Index sampler that yields an epoch's remaining batches.
 
     It yields a BatchTask for each batch that workers make or that has a seed, else the indices alone.
     `is_seeded` tells whether the dataset has transforms that draw from the epoch's seed. `iterator`, a weak
@@ -118,12 +118,12 @@ class BatchOrder:
         self._seeds_batches = start.seeds_batches
         self._makes_tasks = start.seeds_batches or start.options.num_workers > 0
         self._iterator = iterator
-        is_read_ahead = is_seeded and view.is_batched
+        may_prefetch = is_seeded and view.is_batched
         self._in_flight = max(1, start.options.num_workers * (start.options.prefetch_factor or 1))
-        self._prefetch = getattr(innermost(view.dataset)[0], "prefetch", None) if is_read_ahead else None
+        self._prefetch = getattr(innermost(view.dataset)[0], "prefetch", None) if may_prefetch else None
         self._generators = generators_of(view) if start.seeds_batches else []
         self.draws_at_once = False
-        # Of the latest epoch: kept until the next one begins, or the iterator is dropped.
+        # The latest epoch's, held until the next epoch begins or this iterator is dropped.
         self._ahead: ReadsAhead | None = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -174,12 +174,12 @@ class BatchOrder:
 
 
 class TorchView:
-    """A loader for torch's iterators to read, under torch's names.
+    """The loader that torch's iterators read: a view with some settings replaced, under torch's names.
 
     Attributes:
         make: Makes a batch of fetched samples or indices.
         stateful: The wrapper of an iterable dataset; None for other datasets.
-        finish: The dataset's last step for a batch that is on its device, if any.
+        finish: The dataset's last step, for a batch that has been moved to its device; None if it has none.
         order: Order of the epoch's remaining batches, and of all batches of later epochs.
         draws_nothing: True if making a batch is known not to use the global generators.
     """
@@ -193,7 +193,7 @@ class TorchView:
         has_finish = fills and view.device is not None and hasattr(inner, "finish")
         self.make = BatchMaker(view.collate_fn, view.is_batched, dataset if fills else None, has_finish)
         self.finish = inner.finish if has_finish else None
-        self.draws_nothing = not has_own_collate and _is_plain(inner)
+        self.draws_nothing = not has_own_collate and _returns_stored_tensors(inner)
         self.stateful: StatefulIterable | None = None
         is_seeded = False
         if view.is_iterable and not isinstance(dataset, IterDataPipe):
@@ -208,7 +208,7 @@ class TorchView:
         self.worker_init_fn: Any = view.worker_init_fn
         self.multiprocessing_context = view.multiprocessing_context
         self.generator = view.generator if start.worker_seeds is None else start.worker_seeds
-        # The order of another iterator is counted in batches, and the result must not depend on decisions.
+        # A shared order requires it, because batches are counted, and no decision may change their order.
         self.in_order = view.in_order or start.seeds_batches or start.order is not None
         self._auto_collation = view.is_batched
         self.order = BatchOrder(view, start, is_seeded, weakref.proxy(iterator))
@@ -221,5 +221,5 @@ class TorchView:
             raise AttributeError(name) from None
 
 
-def _is_plain(dataset: Any) -> bool:
+def _returns_stored_tensors(dataset: Any) -> bool:
     return type(dataset) is TensorDataset and all(type(part) is torch.Tensor for part in dataset.tensors)

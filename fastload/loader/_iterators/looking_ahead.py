@@ -1,7 +1,7 @@
 """Announcement of an epoch's later batches to a dataset that reads ahead.
 
-Only orders are used that are known once they have begun: those of torch's own samplers without replacement,
-and of ShardedSampler.
+Only orders that are fixed once an epoch has begun are announced: those of torch's own samplers without
+replacement, and of ShardedSampler.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from fastload.loader._arguments import LoaderView
 from fastload.loader._transport.filling import innermost
 from fastload.loader.sharded_sampler import ShardedSampler
 
-# Their indices take some 10 MB.
+# The indices of so many batches take some 10 MB.
 _MOST_BATCHES = 10_000
-
-_END: tuple[int, Any] = (-1, None)
 
 
 class ReadsAhead(Protocol):
@@ -30,31 +28,29 @@ class ReadsAhead(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """True as long as no more batches should be wanted."""
+        """True as long as no more batches should be announced."""
 
     def want(self, batch: int, indices: Sequence[int]) -> None:
-        """Add a later batch; called in the order of the epoch."""
+        """Announce a later batch; called in the order of the epoch."""
 
 
 def reads_ahead(view: LoaderView, position: Callable[[], int], in_flight: int) -> ReadsAhead | None:
-    """Return the result of the dataset's `read_ahead`; None if it has none, or the order is not known."""
+    """Return the result of the dataset's `read_ahead`; None if it has none, or the order is not fixed."""
     dataset, _ = innermost(view.dataset)
     read_ahead: Callable[..., ReadsAhead | None] | None = getattr(dataset, "read_ahead", None)
-    return read_ahead(position, in_flight) if read_ahead is not None and _is_known(view) else None
+    return read_ahead(position, in_flight) if read_ahead is not None and _has_fixed_order(view) else None
 
 
 def looking_ahead(view: LoaderView, batches: Iterator[Any], first: int, ahead: ReadsAhead) -> Iterator[Any]:
     """Yield the batches of an epoch, of which those from `first` on are announced to `ahead`."""
     sampler: Sized = view.index_sampler
     drawn: deque[Any] = deque()
-    # RandomSampler draws random numbers after its last batch, which is drawn when it is due.
+    # RandomSampler draws random numbers after its last batch, so that one is drawn only when it is due.
     count = len(sampler) - isinstance(view.sample_sampler, RandomSampler)
-    numbered: Iterator[tuple[int, Any]] = zip(range(count), batches, strict=False)
+    numbered = zip(range(count), batches, strict=False)
     while True:
-        while len(drawn) < _MOST_BATCHES and not (drawn and ahead.is_full):
-            number, indices = next(numbered, _END)
-            if number < 0:
-                break
+        while len(drawn) < _MOST_BATCHES and not (drawn and ahead.is_full) and (pair := next(numbered, None)):
+            number, indices = pair
             drawn.append(indices)
             if number >= first:
                 ahead.want(number, innermost(view.dataset, indices if view.is_batched else [indices])[1])
@@ -64,7 +60,7 @@ def looking_ahead(view: LoaderView, batches: Iterator[Any], first: int, ahead: R
     yield from batches
 
 
-def _is_known(view: LoaderView) -> bool:
+def _has_fixed_order(view: LoaderView) -> bool:
     sampler = view.sample_sampler
     if type(sampler) is RandomSampler:
         return not sampler.replacement and sampler.num_samples == len(sampler.data_source)

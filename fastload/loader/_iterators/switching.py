@@ -55,11 +55,11 @@ class SwitchingIterator(SingleProcessIterator):
         raise NotImplementedError
 
     def _stuck_s(self) -> float:
-        """Return the seconds of waiting for a batch after which workers are taken to be stuck."""
+        """Return the seconds without a batch after which workers are considered stuck."""
         raise NotImplementedError
 
     def draw_first(self) -> None:
-        """Make the sampler's draws at the beginning of the epoch."""
+        """Let the sampler draw its random numbers now, at the beginning of the epoch."""
         if self._undrawn is not None:
             self._undrawn = None
             self._order.draw_first()
@@ -171,17 +171,17 @@ class SwitchingIterator(SingleProcessIterator):
         if self._workers is None:
             return
         if self._replacement is not None or not workers:
-            self._workers.steer(self._started, 0)
+            self._workers.use_workers(self._started, 0)
             return
         if not self._order.sent:
             self._workers.begin_clock(self.clock, workers)
             self.progress.rebase(self.progress.position, self._workers.received)
-        self._workers.steer(workers, prefetch)
+        self._workers.use_workers(workers, prefetch)
 
     def _dismiss_workers(self) -> None:
         """End the workers once their outstanding batches have been handed out."""
         if self._workers is not None:
-            self._workers.steer(self._started, 0)
+            self._workers.use_workers(self._started, 0)
             self._replacement = 0, 0
 
     def _start_workers(self, workers: int, prefetch: int) -> None:
@@ -207,7 +207,7 @@ class SwitchingIterator(SingleProcessIterator):
         iterator.notice_deaths_while_waiting()
         self.progress.rebase(self.progress.position, 0)
         self._workers, self._started = iterator, workers
-        iterator.steer(workers, prefetch)
+        iterator.use_workers(workers, prefetch)
 
     def _end_workers(self) -> None:
         if self._workers is not None:
@@ -242,7 +242,7 @@ class SharedOrder:
         return index
 
     def draw_first(self) -> None:
-        """Make the sampler's draws at the beginning of the epoch."""
+        """Let the sampler draw its random numbers now, at the beginning of the epoch."""
         self.rest = itertools.chain(list(itertools.islice(self.rest, 1)), self.rest)
 
     def take_back_first(self) -> None:

@@ -28,7 +28,7 @@ from fastload.loader._transport.stateful import BatchWithState
 from fastload.loader._transport.worker_stats import load_times
 from fastload.loader.clock import LoadTimes, StepClock
 
-# While workers are waited for, deaths among them are looked for this often; torch does so every 5 s.
+# Interval at which dead workers are looked for while a batch is awaited; torch does so every 5 s.
 _CHECK_S = 1.0
 
 
@@ -37,7 +37,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
 
     Attributes:
         draws_each_epoch: True if persistent workers draw a seed for each epoch, not only for the first.
-        patience_s: Seconds without a batch after which workers are taken to be stuck; None: never.
+        patience_s: Seconds without a batch after which workers are considered stuck; None: never.
     """
 
     patience_s: float | None
@@ -49,7 +49,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         self._is_iterable = view.is_iterable
         self.patience_s = None
         # The number of tasks to keep outstanding; None: as in torch. With another iterator's order, workers
-        # get tasks only after `steer`.
+        # get tasks only after `use_workers`.
         self._target: int | None = None if start.order is None else 0
         self._after_first = start.after_first
         # As without workers, the order of a tuned loader is drawn with the first batch.
@@ -120,24 +120,24 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
 
     @property
     def received(self) -> int:
-        """The number of its tasks whose batches have been handed out, if order is kept."""
+        """Number of this iterator's tasks whose batches have been handed out, in order."""
         return int(self._rcvd_idx)
 
     def draw_first(self) -> None:
-        """Make the sampler's draws at the beginning of the epoch, unless prefetching has made them."""
+        """Let the sampler draw its random numbers now, unless prefetching has done so."""
         if self._undrawn is not None:
             self._undrawn = None
             for _ in range(self._prefetch_factor * self._num_workers):
                 self._try_put_index()
 
-    def steer(self, num_workers: int, prefetch_factor: int) -> None:
+    def use_workers(self, num_workers: int, prefetch_factor: int) -> None:
         """Continue with only the first `num_workers` workers, and another prefetch factor."""
         self._worker_queue_idx_cycle = itertools.cycle(range(num_workers))
         self.clock.num_workers = num_workers
-        self.ask_ahead(prefetch_factor)
+        self.set_prefetch_factor(prefetch_factor)
 
-    def ask_ahead(self, prefetch_factor: int) -> None:
-        """Continue with another prefetch factor; each batch stays with the same worker."""
+    def set_prefetch_factor(self, prefetch_factor: int) -> None:
+        """Continue with another prefetch factor; each batch is still made by the same worker."""
         self._prefetch_factor = self.clock.prefetch_factor = prefetch_factor
         self._target = self.clock.num_workers * prefetch_factor
         self._try_put_index()
@@ -161,13 +161,13 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         self._turns_to_skip = progress.next_worker
 
     def begin_clock(self, clock: StepClock, num_workers: int) -> None:
-        """Make a clock show this number of workers, and the cost of batches from now on."""
+        """Make a clock record this number of workers, and the load times of batches from now on."""
         self.clock = clock
         arena = self._arena
         if arena is None:
             clock.begin(num_workers, self._prefetch_factor, None)
             return
-        # The clock outlives this iterator, and must not keep the slots.
+        # The clock outlives this iterator, and must not keep its slots alive.
         reference, before = weakref.ref(arena), arena.worker_stats.copy()
 
         def loading() -> tuple[LoadTimes, ...]:
@@ -185,7 +185,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
     def _try_put_index(self) -> None:
         if self._undrawn is not None:
             return
-        # After a resume, the first turn is that of the worker whose batch would have been next.
+        # After a resume, the worker whose batch would have been next has the first turn.
         while self._turns_to_skip:
             self._turns_to_skip -= 1
             next(self._worker_queue_idx_cycle)
@@ -235,7 +235,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
             _break_cycle(error)
             raise
         if self._is_ordered:
-            # The same as noting a Position, which takes 1 µs.
+            # The effect of noting a Position, without the 1 µs that it takes.
             self.progress.done = self._rcvd_idx
         else:
             self.progress.note(self._position(batch))

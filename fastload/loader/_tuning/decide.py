@@ -60,7 +60,7 @@ class Decision(NamedTuple):
     Attributes:
         best: The best way of loading so far.
         next: The candidate to measure next; None: none, or not yet.
-        is_deferred: True if workers are tried as soon as the budget allows it.
+        is_deferred: True if workers will be tried once the budget allows it.
     """
 
     best: Candidate
@@ -83,51 +83,48 @@ def decide(measured: TuningMeasurements) -> Decision:
     while workers:
         challenger = Candidate(workers, prefetch_of(measured, workers))
         if not measured.trials_of(challenger) and not affordable_workers(measured, workers):
-            return Decision(best, None)
+            break
         has_won = _has_won(measured, challenger, best)
         if has_won is None:
             counts = [len(measured.trials_of(each)) for each in (challenger, best)]
             return Decision(best, challenger if counts[0] < counts[1] else best)
-        best = challenger if has_won else best
-        workers = _more_workers(measured, best) if has_won else 0
+        if not has_won:
+            break
+        best = challenger
+        workers = _more_workers(measured, best)
     return Decision(best, None)
 
 
 def _has_won(measured: TuningMeasurements, challenger: Candidate, best: Candidate) -> bool | None:
     """Return whether a challenger is clearly better than the best so far; None if more trials are needed."""
-    theirs = [_cost_s(measured, trial) for trial in measured.trials_of(challenger)]
-    before = [_cost_s(measured, trial) for trial in measured.trials_of(best)]
-    if not theirs:
+    challenger_s = [_trial_s(measured, trial) for trial in measured.trials_of(challenger)]
+    best_s = [_trial_s(measured, trial) for trial in measured.trials_of(best)]
+    if not challenger_s:
         return None
-    ratio = statistics.median(theirs) / max(statistics.median(before), 1e-12)
+    ratio = statistics.median(challenger_s) / max(statistics.median(best_s), 1e-12)
     is_affordable_again = ratio < 1 or affordable_workers(measured, challenger.num_workers)
     if ratio >= 1 + _EARLY_GAIN or not is_affordable_again:
         return False
-    if len(before) > 1 and statistics.median(theirs) <= min(before) * (1 - _EARLY_GAIN):
+    if len(best_s) > 1 and statistics.median(challenger_s) <= min(best_s) * (1 - _EARLY_GAIN):
         return True
-    if min(len(theirs), len(before)) < _ROUNDS:
+    if min(len(challenger_s), len(best_s)) < _ROUNDS:
         return None
     return ratio <= 1 - _GAIN
 
 
 def _more_workers(measured: TuningMeasurements, best: Candidate) -> int:
     """Return twice as many workers if they may be better; else 0."""
-    cost = measured.single_process
-    assert cost is not None
     trials = measured.trials_of(best)
     waiting = statistics.median(trial.waiting_share for trial in trials)
     blocked = statistics.median(trial.blocked_share for trial in trials)
     twice = min(2 * best.num_workers, most_workers(measured))
-    may_be_better = twice <= _useful_workers(measured, cost) or blocked >= _BLOCKED
+    may_be_better = twice <= _useful_workers(measured) or blocked >= _BLOCKED
     return twice if twice > best.num_workers and waiting > _GAIN and may_be_better else 0
 
 
 def why_single_process(measured: TuningMeasurements) -> str:
     """Return why no workers will ever be tried, as a sentence; "" if they are worth a trial."""
-    cost, limits = measured.single_process, measured.limits
-    assert cost is not None
-    if measured.why_no_workers:
-        return measured.why_no_workers
+    cost, limits = measured.cost, measured.limits
     if is_epoch_tiny(measured, cost):
         epoch_s = (measured.batches or 0) * cost.load_s
         return f"loading an epoch takes {format_duration(epoch_s)}, less than starting a worker"
@@ -159,18 +156,18 @@ def first_workers(measured: TuningMeasurements) -> int:
 
     With w workers, an epoch takes at least load / w + w * start, which is least for w = sqrt(load / start).
     """
-    cost = measured.single_process
-    assert cost is not None
+    cost = measured.cost
     needed = math.ceil(cost.load_s / max(cost.step_s, 1e-9)) + 1
-    workers = min(_useful_workers(measured, cost), needed, most_workers(measured))
+    workers = min(_useful_workers(measured), needed, most_workers(measured))
     start_s = _START_MARGIN * measured.limits.start_s
     if measured.batches is not None and start_s:
         workers = min(workers, math.ceil(math.sqrt(measured.batches * cost.load_s / start_s)))
     return max(1, workers)
 
 
-def _useful_workers(measured: TuningMeasurements, cost: SingleProcessCost) -> int:
+def _useful_workers(measured: TuningMeasurements) -> int:
     """Return how many workers the CPUs can serve: one that waits for a disk leaves its CPU free."""
+    cost = measured.cost
     waits = min(MOST_WORKERS_PER_CPU, 1 + cost.load_blocked_s / max(cost.load_cpu_s, 1e-9))
     # Another worker is not worth it if less than a quarter of its time would be used.
     return math.ceil(measured.limits.cpus * waits - 0.25)
@@ -206,10 +203,8 @@ def affordable_workers(measured: TuningMeasurements, workers: int) -> int:
 
     One worker shows little about what several can do.
     """
-    cost = measured.single_process
-    assert cost is not None
     start_s = _START_MARGIN * measured.limits.start_s
-    affordable = min(workers, math.floor((budget_s(measured) - cost.load_s) / max(start_s, 1e-9)))
+    affordable = min(workers, math.floor((budget_s(measured) - measured.cost.load_s) / max(start_s, 1e-9)))
     return affordable if affordable >= min(workers, 2) else 0
 
 
@@ -222,18 +217,15 @@ def fits_into_epoch(measured: TuningMeasurements, workers: int, batches_left: in
 
 def single_process_s(measured: TuningMeasurements) -> float:
     """Return the seconds from one batch to the next without workers."""
-    cost = measured.single_process
-    assert cost is not None
-    trials = measured.trials_of(SINGLE_PROCESS)
-    return statistics.median(trial.batch_s for trial in trials) if trials else cost.batch_s
+    return batch_s(measured, SINGLE_PROCESS)
 
 
 def batch_s(measured: TuningMeasurements, candidate: Candidate) -> float:
     """Return the seconds from one batch to the next for a candidate, the start of workers included."""
     trials = measured.trials_of(candidate)
-    if not trials:
-        return single_process_s(measured)
-    return statistics.median(_cost_s(measured, trial) for trial in trials)
+    if trials:
+        return statistics.median(_trial_s(measured, trial) for trial in trials)
+    return measured.cost.batch_s
 
 
 def tolerated_loss_s(measured: TuningMeasurements, workers: int) -> float:
@@ -247,13 +239,13 @@ def tolerated_loss_s(measured: TuningMeasurements, workers: int) -> float:
 
 def has_changed(measured: TuningMeasurements, candidate: Candidate, load_s: float) -> bool:
     """Return whether the time to make a batch has changed so much that a plan may no longer fit."""
-    cost = measured.single_process
-    if cost is None or measured.why_no_workers:
+    if measured.why_no_workers:
         return False
-    return _CHANGED * load_s < cost.load_s if candidate.num_workers else load_s > _CHANGED * cost.load_s
+    before_s = measured.cost.load_s
+    return _CHANGED * load_s < before_s if candidate.num_workers else load_s > _CHANGED * before_s
 
 
-def _cost_s(measured: TuningMeasurements, trial: Trial) -> float:
+def _trial_s(measured: TuningMeasurements, trial: Trial) -> float:
     """Return the seconds from one batch to the next, with the batch's share of starting the workers."""
     start_s = 0.0 if trial.includes_start else trial.num_workers * measured.limits.start_s
     return trial.batch_s + start_s / (measured.batches or math.inf)

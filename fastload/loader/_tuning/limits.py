@@ -40,11 +40,11 @@ NO_LIMITS_YET = WorkerLimits(cpus=1, most_workers=0, most_batches=0, reason="", 
 
 def read_limits(multiprocessing_context: Any, batch_bytes: int) -> WorkerLimits:
     """Read the current limits for a loader with this context and batches of this size."""
-    files, ranks, available = open_files(), local_ranks(), available_memory_bytes()
+    files, ranks = open_files(), local_ranks()
     forks = _start_method(multiprocessing_context) == "fork"
     limits = limits_within(
         cpus=max(1, usable_cpus() // ranks),
-        available_bytes=None if available is None else available // ranks,
+        available_bytes=available_memory_bytes() // ranks,
         descriptors=None if files is None else files.soft - files.used,
         forks=forks,
         batch_bytes=batch_bytes,
@@ -54,28 +54,26 @@ def read_limits(multiprocessing_context: Any, batch_bytes: int) -> WorkerLimits:
 
 
 def limits_within(
-    cpus: int, available_bytes: int | None, descriptors: int | None, forks: bool, batch_bytes: int
+    cpus: int, available_bytes: int, descriptors: int | None, forks: bool, batch_bytes: int
 ) -> WorkerLimits:
     """Return the limits set by CPUs, available memory and free descriptors (None: no known limit).
 
-    `forks` tells whether workers are forked rather than spawned.
+    `forks` is True if workers are forked, False if they are spawned.
     """
     workers = cpus * MOST_WORKERS_PER_CPU
-    batches = 16 * workers
     reason = f"{cpus} CPUs allow at most {workers} workers"
-    if available_bytes is not None:
-        left = max(0, available_bytes - max(_MARGIN_BYTES, int(available_bytes * _MARGIN_SHARE)))
-        each = (_FORKED_BYTES if forks else _SPAWNED_BYTES) + batch_bytes
-        # Half for the workers, half for prefetched batches.
-        batches = min(batches, left // 2 // max(1, batch_bytes))
-        if left // 2 // each < workers:
-            workers = left // 2 // each
-            reason = f"{available_bytes / 2**30:.1f} GiB of memory are available"
+    left = max(0, available_bytes - max(_MARGIN_BYTES, int(available_bytes * _MARGIN_SHARE)))
+    each = (_FORKED_BYTES if forks else _SPAWNED_BYTES) + batch_bytes
+    # Half for the workers, half for prefetched batches.
+    batches = left // 2 // max(1, batch_bytes)
+    if left // 2 // each < workers:
+        workers = left // 2 // each
+        reason = f"{available_bytes / 2**30:.1f} GiB of memory are available"
     if descriptors is not None:
         by_files = max(0, descriptors - _DESCRIPTORS_LEFT) // _DESCRIPTORS_PER_WORKER
         if by_files < workers:
             workers, reason = by_files, f"{descriptors} more files can be opened (ulimit -n)"
-    return WorkerLimits(cpus, int(workers), int(batches), reason, _FORK_S if forks else _SPAWN_S)
+    return WorkerLimits(cpus, workers, batches, reason, _FORK_S if forks else _SPAWN_S)
 
 
 def _start_method(context: Any) -> str:

@@ -214,7 +214,7 @@ class Tuner:
         self._update(single_process=None, trials=(), lost_s=lost_s)
 
     def stuck_s(self) -> float:
-        """Return the seconds of waiting for a batch after which workers are taken to be stuck."""
+        """Return the seconds without a batch after which workers are considered stuck."""
         cost = self.measured.single_process
         return _STUCK_S + (_STUCK_LOADS * cost.load_s if cost is not None else 0.0)
 

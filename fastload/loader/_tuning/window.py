@@ -7,12 +7,11 @@ import statistics
 
 from fastload.loader._measurements import Candidate, SingleProcessCost, Trial
 from fastload.loader._tuning.decide import WINDOW_S
-from fastload.loader.clock import LoadTimes, StepClock
+from fastload.loader.clock import LoadTimes, StepClock, total_of
 
-# The fewest batches of each worker, which take turns, and the fewest and most batches in total.
+# The fewest batches of each worker, because workers take turns, and the fewest in total.
 _BATCHES_PER_WORKER = 3
 _LEAST_BATCHES = 4
-_MOST_BATCHES = 2000
 
 # Without workers, one batch that takes this long is enough: more would waste time.
 _LONG_BATCH_S = 0.4
@@ -23,8 +22,6 @@ WATCHED_S = 5.0
 # A longer step (a validation, a checkpoint) counts as this many median steps.
 _UNUSUAL = 5.0
 
-_NOTHING = LoadTimes(0, 0, 0.0, 0.0, 0.0, 0.0)
-
 
 class Window:
     """Times of the batches that one candidate loads, starting with batch number `first`."""
@@ -34,7 +31,7 @@ class Window:
         self._candidate = candidate
         self.first = first
         self._begun_s: float | None = None
-        self._loaded = _NOTHING
+        self._loaded = total_of(())
         self._begin_if_due()
 
     @property
@@ -52,8 +49,7 @@ class Window:
         if not workers and clock.latest_wait_s >= _LONG_BATCH_S and (self.batches or clock.batches == 1):
             return True
         is_turn_over = workers < 2 or self.batches % workers == 0
-        is_long = self.seconds() >= WINDOW_S or self.batches >= _MOST_BATCHES
-        return is_turn_over and is_long and self.is_enough
+        return is_turn_over and self.seconds() >= WINDOW_S and self.is_enough
 
     def next_check(self) -> int:
         """Return the batch count at which to check again; with workers, windows end after a full turn."""
@@ -98,11 +94,11 @@ class Window:
     def _begin_if_due(self) -> None:
         if self._begun_s is None and self._clock.batches >= self.first:
             self._begun_s = _elapsed_s(self._clock)
-            self._loaded = _sum(self._clock.loading())
+            self._loaded = total_of(self._clock.loading())
 
     def _load(self) -> LoadTimes:
         """Return the load times of its batches or, if none was loaded within it, of all batches so far."""
-        total, before = _sum(self._clock.loading()), self._loaded
+        total, before = total_of(self._clock.loading()), self._loaded
         if before.batches >= total.batches:
             return total
         return LoadTimes(*(getattr(total, name) - getattr(before, name) for name in LoadTimes.__slots__))
@@ -119,9 +115,3 @@ def latest(clock: StepClock, count: int) -> tuple[list[float], list[float]]:
 
 def _elapsed_s(clock: StepClock) -> float:
     return clock.first_wait_s + clock.seconds()
-
-
-def _sum(loads: tuple[LoadTimes, ...]) -> LoadTimes:
-    if not loads:
-        return _NOTHING
-    return LoadTimes(*(sum(getattr(load, name) for load in loads) for name in LoadTimes.__slots__))

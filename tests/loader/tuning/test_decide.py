@@ -292,7 +292,7 @@ def test_nothing_is_tried_before_anything_is_measured():
 def test_reason_that_forbids_workers_ends_the_search():
     measured = TuningMeasurements({}, limits(), single_process_cost(0.1), 1000, why_no_workers="it is shared")
     assert decide(measured).next is None
-    assert why_single_process(measured) == "it is shared"
+    assert make_plan(measured, decide(measured), is_settled=True).num_workers.reason == "it is shared"
 
 
 def test_workers_of_a_settled_plan_may_lose_their_start_and_a_twentieth_of_an_epoch():
