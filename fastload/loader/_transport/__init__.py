@@ -4,7 +4,7 @@
     slots          a worker's section of it, divided into slots of the sizes that its batches need
     serialization  a batch as a pickle without its pixels, which stay in slots
     collate        the worker's collate_fn, which stacks samples directly into slots
-    filling        datasets that fill a whole batch themselves
+    filling        datasets that fill a batch themselves
     seeding        tasks: indices of a batch, and random numbers that do not depend on the process
     stateful       iterable datasets with state_dict
     worker_stats   time spent on making batches, per process
@@ -12,6 +12,6 @@
     picklable      error messages for objects that cannot be sent to a worker
 
 A slot holds one tensor or array of a batch. The worker takes the slot; the training process frees it when
-the last view of that tensor is gone. So a batch that is kept never changes, and keeping its labels does not
-keep its images. Nothing blocks: if no slot is free, the tensor is sent in torch's own way.
+the last view of that tensor is gone. So a batch that is held never changes, and holding its labels does not
+hold its images. Nothing blocks: if no slot is free, the tensor is sent in torch's own way.
 """

@@ -67,7 +67,7 @@ class WorkerCollate:
         worker = get_worker_info()
         assert worker is not None
         self._serializer = serializer = BatchSerializer(arena, worker.id, self._make.finishes_on_device)
-        # torch documents this table as the way to change default_collate; a custom function in it is kept.
+        # torch documents this table as the way to change default_collate; a custom function in it stays.
         if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:
             default_collate_fn_map[torch.Tensor] = _StackInSlot(serializer)
         return serializer

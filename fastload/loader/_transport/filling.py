@@ -1,4 +1,4 @@
-"""Datasets that fill a whole batch: `fetch_into(indices, out)` instead of samples and collation.
+"""Datasets that fill a batch themselves: `fetch_into(indices, out)` instead of samples and collation.
 
 The method returns what `default_collate` would return for the samples at these indices, or NotImplemented if
 they must be fetched one by one. `out.empty` allocates tensors of the batch: in shared memory in a worker, in
@@ -118,7 +118,7 @@ def uses_epoch_seed(dataset: Any) -> bool:
 
 
 def _fetch_samples(dataset: Any, indices: Sequence[int]) -> Any:
-    # As torch's fetcher does.
+    # The same as in torch's fetcher.
     if getattr(dataset, "__getitems__", None):
         return dataset.__getitems__(indices)
     return [dataset[index] for index in indices]

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 class Descendants:
     """The processes that one fork has led to: the child and its own children.
 
-    `end` is the reading end of their pipe; None if there was no descriptor for one: then they count as alive
-    for ever.
+    `end` is the reading end of their pipe; None if no descriptor was left for one: they then never count as
+    ended.
     """
 
     def __init__(self, end: int | None) -> None:

@@ -1,7 +1,7 @@
 """Shared memory: one sparse, anonymous file with a section for each worker.
 
-The file is a Linux memfd, passed on by descriptor, so it is not limited by the size of /dev/shm and vanishes
-with its processes, however these end. A page takes memory only once it is written.
+The file is a Linux memfd, passed to workers by descriptor, so it is not limited by the size of /dev/shm and
+vanishes with its processes, however these end. A page takes memory only once it is written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fastload.loader._transport.worker_stats import STAT_COUNT
 _SECTION_BYTES = 1 << 36
 _SMALLEST_SECTION_BYTES = 1 << 28
 
-# The share of the remaining address space that is used under such a limit; the training needs the rest.
+# The share of the remaining address space that may be used under such a limit; the training needs the rest.
 _SHARE_OF_LIMIT = 0.25
 
 # In Python's mmap module from 3.13 on; 0x4000 on Linux, on every architecture that torch supports.
@@ -67,7 +67,7 @@ class Arena:
 
     @classmethod
     def create(cls, sections: int, keeps_pages: bool = False) -> Arena | None:
-        """Return memory for that many workers; None if the system has no memfd."""
+        """Return memory for that many workers; None without memfd, or if the address space is too limited."""
         if not hasattr(os, "memfd_create"):
             return None
         room = _address_space_left()
@@ -186,7 +186,7 @@ def _mapped(descriptor: int, size: int) -> mmap.mmap:
         memory = mmap.mmap(descriptor, size, flags=flags, trackfd=False)
     else:
         memory = mmap.mmap(descriptor, size, flags=flags)
-    # Otherwise a core dump would go through the whole address space.
+    # Without this, a core dump would include all of the address space.
     memory.madvise(mmap.MADV_DONTDUMP)
     return memory
 

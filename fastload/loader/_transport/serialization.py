@@ -1,9 +1,9 @@
 """Serialized batches: pickles whose tensors and arrays are in slots.
 
 The pickle holds the structure of the batch, of any kind, and refers to spans: the parts of storages that its
-tensors use. Tensors that share a storage still share it after the transfer; sizes and strides are kept. A
-small span is sent inside the serialized batch, a large one in a slot or, if none is free, in torch's shared
-memory. Anything but plain CPU tensors is pickled in torch's own way.
+tensors use. Sizes and strides are preserved, and tensors that shared a storage still share it. A small span
+is sent inside the serialized batch, a large one in a slot or, if none is free, in torch's shared memory.
+Anything but plain CPU tensors is pickled in torch's own way.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ _INLINE_PICKLE_BYTES = 32768
 _OUT_OF_BAND = bytearray(1)
 
 # Up to this size, a copy through the queue is cheaper than a slot (3 µs to take and free one, measured), and
-# labels, which are often kept, occupy no slots.
+# labels, which are often held for long, occupy no slots.
 _INLINE_BYTES = 4096
 
-# A storage that is sent again is shared in torch's own way: at first that takes as long as copying this many
-# bytes (0.1 ms, measured), later no time. /dev/shm, where torch puts it, must have room for this many copies:
-# several workers ask at the same time, and torch crashes when it is full.
+# A storage of at least this size that is sent again is shared in torch's own way: the first time, that takes
+# as long as copying this many bytes (0.1 ms, measured), later no time.
 _REPEATED_BYTES = 1 << 20
+
+# The space that must be free in /dev/shm, where torch puts it, in multiples of its size: several workers ask
+# at the same time, and torch crashes when it is full.
 _ROOM = 16
 
 # The largest alignment of tensor elements (complex128); spans begin at a multiple of it.

@@ -1,4 +1,4 @@
-"""Epoch that measures ways of loading, on the batches that the training requests anyway."""
+"""Iterator of an epoch that measures candidates on the batches that the training requests anyway."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class TunedIterator(SwitchingIterator):
         self._cache = cache
         self._candidate = SINGLE_PROCESS
         self._has_begun = False
-        # Batches handed out before the candidate began, and when time was last recorded.
+        # Batches handed out before the candidate began, and before time was last recorded.
         self._candidate_first = self._accounted = 0
-        # Whether changes by loading are looked for around the next batch; the state after that batch.
+        # True if the next batch shows whether loading changes the dataset; the state after that batch.
         self._is_checking = False
         self._handed_state: DatasetState | None = None
-        # Whether another epoch has begun since the latest batch of this one.
+        # True if another epoch has begun since the latest batch of this one.
         self._is_overtaken = False
         super().__init__(view, start)
         if (earlier := tuner.measuring) is not None:
@@ -43,7 +43,7 @@ class TunedIterator(SwitchingIterator):
 
     @property
     def _is_measuring(self) -> bool:
-        return self._tuner.is_measured_by(self)
+        return not self._tuner.is_settled and self._tuner.measuring is self
 
     def _next_batch(self) -> Any:
         if self._is_overtaken and not self._has_ended:
@@ -66,7 +66,7 @@ class TunedIterator(SwitchingIterator):
             self._watch_from_now()
 
     def _continue_beside(self, later: TunedIterator | None) -> None:
-        """Go on beside a later epoch, which may draw from the same generator: neither may draw ahead."""
+        """Continue beside a later epoch, which may draw from the same generator: neither may draw ahead."""
         if self.progress.ahead is None:
             return
         self._tuner.forbid_workers(
@@ -203,7 +203,7 @@ class TunedIterator(SwitchingIterator):
             if self._window.is_enough or not (self._tuner.is_baseline_known or self._candidate.num_workers):
                 self._note_window()
             elif self._window.first <= max(1, self._candidate.num_workers):
-                # The epoch was too short for a window: it counts as a whole, including the workers' start.
+                # The epoch was too short for a window: all of its time counts, including the workers' start.
                 self._tuner.note_trial(self._window.trial(since=0))
             self._tuner.settle_if_done()
         elif self._tuner.is_settled and self._candidate.num_workers:

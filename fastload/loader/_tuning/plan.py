@@ -33,7 +33,7 @@ class Plan:
         num_workers: Worker processes; 0: the training process loads.
         prefetch_factor: Batches prefetched by each worker; None without workers.
         pin_memory: True if batches are copied to page-locked memory.
-        persistent_workers: True if workers are kept between epochs.
+        persistent_workers: True if workers stay alive between epochs.
         cache: The place of the cached bytes; None without a cache.
         measured: The measurements behind the decisions.
         is_settled: True if nothing is left to be tried.

@@ -34,10 +34,10 @@ from fastload.loader._tuning.limits import NO_LIMITS_YET, read_limits
 from fastload.loader._tuning.plan import Plan, make_plan
 from fastload.loader._tuning.window import WATCHED_S
 
-# Trials that are kept per candidate.
+# The most trials stored for each candidate.
 _MOST_TRIALS = 5
 
-# Workers are taken to be stuck (by a lock that was held at the fork, by a thread that the child lacks) if no
+# Workers are considered stuck (by a lock that was held at the fork, by a thread that the child lacks) if no
 # batch arrives within this time plus this many times the time of a batch in the training process.
 _STUCK_S = 60.0
 _STUCK_LOADS = 30
@@ -90,7 +90,7 @@ class Tuner:
 
     @property
     def is_final(self) -> bool:
-        """True if the coming epoch is loaded without workers, and is too short for that to change."""
+        """True if the coming epoch is loaded without workers to its end, so that nothing has to be watched."""
         if not self.is_settled or self.best.num_workers:
             return False
         measured = self.measured
@@ -151,10 +151,6 @@ class Tuner:
         """Make an epoch the one that measures, instead of any other that is still running."""
         self._measuring = weakref.ref(epoch)
 
-    def is_measured_by(self, epoch: object) -> bool:
-        """Return whether an epoch is the one that measures."""
-        return not self.is_settled and self.measuring is epoch
-
     def note_single_process(self, view: LoaderView, cost: SingleProcessCost) -> None:
         """Record the cost of a batch without workers, and read the limits on workers."""
         if not is_epoch_tiny(self.measured, cost):
@@ -164,7 +160,7 @@ class Tuner:
         self._update(single_process=cost, has_cuda=has_cuda)
 
     def note_trial(self, trial: Trial) -> None:
-        """Record a trial and the time it lost; only the latest trials of each candidate are kept."""
+        """Record a trial and the time it lost; only the latest trials of each candidate are stored."""
         lost_s, self._behind_s = self.measured.lost_s + self._behind_s, 0.0
         same = self.measured.trials_of(trial.candidate)
         outdated = same[0] if len(same) >= _MOST_TRIALS else None
