@@ -26,7 +26,7 @@ from fastload.loader._sharding.shares import Share, share_of
 _ENDS = ("pad", "drop", "exact")
 _VERSION = 1
 
-# Samples whose places are computed at once: some 0.2 µs for each, and 64 KB in all.
+# Samples whose positions are computed together: that takes some 0.2 µs for each, and 64 KB of memory.
 _AT_ONCE = 4096
 
 
@@ -39,18 +39,18 @@ class ShardedSampler(DistributedSampler[int]):
 
     Args:
         dataset: A map-style dataset.
-        num_replicas, rank: The number of ranks that get different samples, and which of them this is. None:
+        num_replicas, rank: The number of ranks that get different samples, and this process's rank. None:
             those of torch.distributed, which may be initialised later; one rank if it never is.
         shuffle: Use a random order.
         seed: Determines the order together with the epoch; the same on all ranks.
         drop_last: If `ends` is unset: `"drop"` instead of `"pad"`.
-        ends: Treatment of samples that cannot be dealt out evenly: `"pad"`, some are repeated; `"drop"`,
+        ends: Treatment of samples that cannot be divided evenly: `"pad"`, some are repeated; `"drop"`,
             some are left out; `"exact"`, each is given once, so that ranks may have different numbers of
             batches (see `torch.distributed.algorithms.join.Join`).
-        weights: One number for each rank, in proportion to which they get samples: batch sizes, for example.
-            A loader's `batch_size` must be in the same proportion. None: all ranks get as many.
-        window: Shuffle the dataset's shards, and samples only within windows of so many shards: for disks and
-            networks on which random reads are slow. None: all samples are shuffled together.
+        weights: A number for each rank, which gets samples in proportion to it: its batch size, for example.
+            A loader's `batch_size` must be in the same proportion. None: all ranks get equally many.
+        window: Shuffle the dataset's shards, and samples only within windows of this many shards: for disks
+            and networks on which random reads are slow. None: all samples are shuffled together.
         mesh: A one-dimensional torch DeviceMesh of the ranks that get different samples, instead of
             `num_replicas` and `rank`; of a mesh with more dimensions, its part: `mesh["dp"]`.
 
@@ -88,9 +88,9 @@ class ShardedSampler(DistributedSampler[int]):
         self._set_ranks(*chosen_ranks(num_replicas, rank, mesh))
         self._check()
         self.epoch = 0
-        # Of the next iteration, and of the latest one: positions in the order where they begin.
+        # Positions of the order at which the next iteration begins, and at which the latest one began.
         self._position = self._latest_position = 0
-        # Samples of all ranks at the beginning of the next iteration that a loader passes over.
+        # Samples of all ranks that a loader skips at the beginning of the next iteration.
         self.skipped = 0
 
     def _check(self) -> None:
@@ -159,11 +159,11 @@ class ShardedSampler(DistributedSampler[int]):
             yield from order(positions % samples).tolist()
 
     def __len__(self) -> int:
-        """Return `num_samples`, also if the next iteration continues an epoch."""
+        """Return `num_samples`, even if the next iteration continues an epoch."""
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration that of an epoch; the rest of it, if a state of it was loaded.
+        """Make the next iteration that of an epoch, or of the rest of it if its state was loaded.
 
         Raises:
             OptionError: It is not an integer of at least 0.
@@ -180,12 +180,12 @@ class ShardedSampler(DistributedSampler[int]):
         and in the last step with `ends="exact"`.
 
         Args:
-            batch_size: This rank's.
+            batch_size: The number of samples in this rank's batch.
             step: Batches of this rank since the iteration began, as `enumerate` counts them: from 0 after a
                 resume, too.
 
         Raises:
-            OptionError: Batch sizes are not in proportion to the weights, or no integers.
+            OptionError: `batch_size` is not in proportion to the weights, or a value is not an integer.
         """
         step = checked_index("step", step)
         begin, step_size = self._latest_position, self.step_size(batch_size)
@@ -198,7 +198,7 @@ class ShardedSampler(DistributedSampler[int]):
         """Return the number of samples of all ranks in a step, given this rank's batch size.
 
         Raises:
-            OptionError: Batch sizes of this size are not in proportion to the weights.
+            OptionError: `batch_size` is not in proportion to the weights.
         """
         rounds, rest = divmod(checked_index("batch_size", batch_size), self._share.size)
         if rest:
@@ -252,7 +252,7 @@ class ShardedSampler(DistributedSampler[int]):
         }
 
     def _end(self, begin: int) -> int:
-        """Return the position at which an iteration ends that begins at `begin`."""
+        """Return the position at which an iteration that begins at `begin` ends."""
         samples, size = len(self.dataset), self._share.round_size  # type: ignore[arg-type]
         left = max(samples - begin, 0)
         if self.ends == "exact":
@@ -280,8 +280,8 @@ class ShardedSampler(DistributedSampler[int]):
 class NotPrepared:
     """Attribute `_is_accelerate_prepared`, which Accelerate's `prepare` reads, and sets on its own loaders.
 
-    `prepare` shares out the batches of a loader. Reading the attribute raises OptionError if a ShardedSampler
-    has done that: each rank would get a part of its part.
+    `prepare` divides the batches of a loader among ranks. Reading the attribute raises OptionError if a
+    ShardedSampler has done so already: each rank would get only a part of its part.
     """
 
     def __get__(self, loader: DataLoader[Any] | None, owner: type) -> bool:
@@ -289,7 +289,7 @@ class NotPrepared:
             for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
                 if isinstance(sampler, ShardedSampler) and sampler.ranks[0] > 1:
                     raise OptionError(
-                        "Accelerate's prepare() would share out this rank's batches once more: leave "
+                        "Accelerate's prepare() would divide this rank's batches among ranks again: leave "
                         "sharded=True and ShardedSampler out, or do not prepare this loader, and give it "
                         "device=accelerator.device"
                     )
@@ -321,8 +321,8 @@ def sharded_arguments(
 ) -> tuple[None, ShardedSampler | None, Any]:
     """Return `shuffle`, `sampler` and `batch_sampler` of a DataLoader with `sharded=True`.
 
-    Frameworks make the loader again with its ShardedSampler, also within batches of theirs, or with torch's
-    SequentialSampler in its place, such as Lightning for `predict` and `overfit_batches`.
+    Frameworks create the loader again: with its ShardedSampler, with a batch sampler of their own around it,
+    or with torch's SequentialSampler in its place, as Lightning does for `predict` and `overfit_batches`.
 
     Raises:
         OptionError: Another sampler is given, or the dataset has none.

@@ -98,5 +98,5 @@ def test_prepare_refuses_a_loader_that_is_sharded_already(prepare):
     prepare(fastload.DataLoader(range(8), 2, sharded=True))  # by one process
     sampler = fastload.ShardedSampler(range(8), 2, 0)
     loader = fastload.DataLoader(range(8), 2, sampler=sampler)
-    with pytest.raises(fastload.OptionError, match="would share out this rank's batches once more"):
+    with pytest.raises(fastload.OptionError, match="would divide this rank's batches among ranks again"):
         prepare(loader)

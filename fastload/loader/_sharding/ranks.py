@@ -1,4 +1,4 @@
-"""Numbers of ranks that get different samples, and of this process among them."""
+"""Number of ranks that get different samples, and the rank of this process among them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Positions of an epoch that belong to each rank.
 
-Positions are dealt out in rounds. In a round, each rank gets as many as its share, one after the other: with
-the shares (1, 2, 2), rank 0 gets positions 0, 5, 10, …, rank 1 gets 1, 2, 6, 7, … So after the same number of
-rounds on all ranks, what they have had together is the epoch's beginning, without a gap.
+Positions are distributed in rounds. In a round, each rank gets as many consecutive positions as its share:
+with the shares (1, 2, 2), rank 0 gets positions 0, 5, 10, …, rank 1 gets 1, 2, 6, 7, … After the same number
+of rounds, the positions of all ranks together are the beginning of the epoch, without a gap.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 
-# The largest denominator of a weight: 0.333 counts as it is written.
+# The largest denominator of a weight: 0.333 counts as 333/1000, not as 1/3.
 _FINEST = 1000
 
 
@@ -48,23 +48,22 @@ class Share:
 
 
 def share_of(rank: int, weights: Sequence[float]) -> Share:
-    """Return a rank's share, in whole numbers in proportion to all ranks' weights.
+    """Return a rank's share: shares are integers in proportion to the ranks' weights.
 
     Raises:
         OptionError: A weight is not a positive number.
     """
-    shares = _whole(weights)
+    shares = _integer_shares(weights)
     return Share(sum(shares[:rank]), shares[rank], sum(shares))
 
 
-def _whole(weights: Sequence[float]) -> list[int]:
-    if not all(isinstance(weight, (int, float)) and 0 < weight < math.inf for weight in weights):
+def _integer_shares(weights: Sequence[float]) -> list[int]:
+    if not all(0 < weight < math.inf for weight in weights):
         raise OptionError(f"weights must be positive numbers, one for each rank, got {weights!r}")
     fractions = {weight: Fraction(weight).limit_denominator(_FINEST) for weight in weights}
     if 0 in fractions.values():
         raise OptionError(f"weights must be at least {1 / _FINEST}, got {weights!r}")
     denominator = math.lcm(*(each.denominator for each in fractions.values()))
-    whole = {weight: int(fraction * denominator) for weight, fraction in fractions.items()}
-    shares = [whole[weight] for weight in weights]
+    shares = [int(fractions[weight] * denominator) for weight in weights]
     divisor = math.gcd(*shares)
     return [share // divisor for share in shares]
