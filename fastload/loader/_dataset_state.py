@@ -1,8 +1,8 @@
 """State of a dataset, its collate_fn and its sampler that worker processes would not share.
 
 A cache, a counter or a random generator inside the dataset or the collate_fn changes in the process that
-loads; workers would change copies of it. An open file, socket or database cannot be copied. What the training
-changes comes too late for batches that are made in advance. No code of these objects is called.
+loads; workers would change copies of it. An open file, socket or database cannot be copied. Changes that the
+training makes come too late for batches that workers make in advance. No code of these objects is called.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import torch
 
 from fastload.loader._torch import version_of
 
+# Objects that are visited; those beyond are not compared.
 _MOST_PARTS = 50_000
 # Containers with more elements are not searched: the identities of their elements are compared.
 _MOST_ELEMENTS = 2000
@@ -185,7 +186,7 @@ def _loaded_bound_types() -> dict[type, str]:
 
 
 def _digest(part: Any) -> int:
-    # Of the object alone, without its parts.
+    # A digest of the object alone, without its parts.
     kind = type(part)
     for each, digest in _DIGESTS.items():
         if issubclass(kind, each):
@@ -214,7 +215,7 @@ def _array_digest(values: Any) -> int:
 
 
 def _is_mapped(values: Any) -> bool:
-    # Looking at the bytes would read the file.
+    # Hashing the bytes would read the file.
     while isinstance(values, np.ndarray):
         values = values.base
     return isinstance(values.obj if isinstance(values, memoryview) else values, mmap.mmap)

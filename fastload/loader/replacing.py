@@ -32,7 +32,7 @@ _ARGUMENTS_BEFORE_WORKERS = 5
 class ScriptsLoader(DataLoader[Any]):
     """Loader of a script that imports fastload's DataLoader itself, which leaves nothing to replace."""
 
-    # The original method: DataLoader's is replaced while a script runs, by one that records its loaders.
+    # The original method: while a script runs, DataLoader's is replaced by one that records its loaders.
     _begin = DataLoader._begin
 
 
@@ -42,7 +42,7 @@ class ReplacedLoader:
 
     Attributes:
         place: The file and line, `train.py:31`.
-        is_direct: True if that line itself creates the loader, instead of a library that it calls.
+        is_direct: True if that line itself creates the loader, not a library that it calls.
         given: The class name of the script's dataset.
         samples: The number of its samples; None if it has no length.
         changes: The way in which each step of its transform is carried out; "" without PIL.
@@ -66,18 +66,16 @@ class ReplacedLoader:
 
 @contextlib.contextmanager
 def loaders_replaced(
-    cache: str | None = None,
-    say: Callable[[str], None] = lambda reason: None,
-    is_tuned: bool = False,
+    cache: str | None, say: Callable[[str], None], is_tuned: bool
 ) -> Iterator[list[ReplacedLoader]]:
     """Replace `torch.utils.data.DataLoader` by fastload's, with compiled datasets; yield the loaders created.
 
-    To be entered before any module of the script is imported, because it may take the name from there.
+    Enter it before any module of the script is imported, because a module may import the class by name.
 
     Args:
-        cache: Set on datasets that are not in memory, unless the script sets one itself.
-        say: Called once with each reason why a cache cannot be used; the script runs without it.
-        is_tuned: True if the number of workers is decided if the script leaves it unset; otherwise it is 0,
+        cache: Set on datasets that are not in memory, unless the script sets one itself; None: no cache.
+        say: Called once with each reason why a cache cannot be used; the script then runs without one.
+        is_tuned: True to decide the number of workers where the script leaves it unset; otherwise it is 0,
             as in torch, and random numbers are drawn as without fastload.
     """
     replaced: list[ReplacedLoader] = []

@@ -52,7 +52,7 @@ def global_state() -> State:
     }
 
 
-def fingerprint() -> int:
+def global_checksum() -> int:
     """Return a checksum of the global random states."""
     state = global_state()
     return zlib.crc32(repr((state["torch"].numpy().tobytes(), state["python"], state["numpy"])).encode())

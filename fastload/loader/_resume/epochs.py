@@ -19,7 +19,7 @@ from fastload.loader._resume.drawing import (
     changed_epoch,
     derived_seed,
     drawn_from,
-    fingerprint,
+    global_checksum,
     rank_of,
     ranks_of,
     set_sampler_epochs,
@@ -74,7 +74,7 @@ class Epochs:
         resumed, self._loaded = self._resumed(view), None
         if resumed is not None:
             set_sampler_states(view, resumed.start)
-            is_users_restored = resumed.users_state == fingerprint()
+            is_users_restored = resumed.users_state == global_checksum()
             self._later = None if is_users_restored else resumed.start["global"]
             self._count = resumed.epoch
             if step_size is not None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fastload.errors import OptionError
-from fastload.loader._resume.drawing import DrawsAhead, State, fingerprint, sharded_name
+from fastload.loader._resume.drawing import DrawsAhead, State, global_checksum, sharded_name
 
 _VERSION = 4
 
 ANOTHER_STATE = -1
-"""Stands for a `fingerprint()` if later epochs are not drawn from the user's random state."""
+"""Placeholder for a `global_checksum()` if later epochs are not drawn from the user's random state."""
 
 
 class Position(NamedTuple):
@@ -46,7 +46,7 @@ class Progress:
         is_drawn: True if the order has been drawn; without workers, it is drawn with the first batch.
         is_finished: True if the epoch has reached its end.
         draws_seeds: True if the workers' seeds are drawn before the order.
-        users_state: In a loaded state, the `fingerprint()` at the time of saving.
+        users_state: In a loaded state, the `global_checksum()` at the time of saving.
         base_seed: torch's base seed of the epoch or, for persistent workers, of their first one.
         epoch_seed: The seed of the epoch's batches and transforms, once known.
         rank: The rank whose random states the seeds are drawn from; 0 if they follow from the loader's seed.
@@ -121,7 +121,7 @@ class Progress:
             "early": sorted(early),
             "is_begun": self.is_begun,
             "draws_seeds": self.draws_seeds,
-            "users_state": fingerprint() if self.users_state is None else self.users_state,
+            "users_state": global_checksum() if self.users_state is None else self.users_state,
             "base_seed": self.base_seed,
             "rank": self.rank,
         }

@@ -28,7 +28,7 @@ class ShuffledWindows:
         self._key = seed, epoch
         shards = Permutation(len(counts), (*self._key, 0))(np.arange(len(counts)))
         sizes = np.array(counts, np.int64)
-        # Of each shard, in shuffled order: its first position before samples are shuffled, and first sample.
+        # For each shard, in shuffled order: its first position before samples are shuffled; its first sample.
         self._shard_begins = _begins(sizes[shards])
         self._first_samples = _begins(sizes)[shards]
         self._window_begins = np.append(self._shard_begins[::window], sizes.sum())
