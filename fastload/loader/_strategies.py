@@ -21,7 +21,7 @@ from fastload.loader._iterators.base import EpochIterator
 from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.switching import last_line
 from fastload.loader._iterators.workers import WorkersIterator
-from fastload.loader._measurements import PlannedValue, TuningMeasurements
+from fastload.loader._measurements import TuningMeasurements
 from fastload.loader._tuning.decide import DEFAULT_PREFETCH, prefetch_of
 from fastload.loader._tuning.epoch import TunedIterator
 from fastload.loader._tuning.limits import read_limits
@@ -77,24 +77,18 @@ class WorkersStrategy(SingleProcessStrategy):
 
     def __init__(self, view: LoaderView) -> None:
         super().__init__(view)
-        self._decides_prefetch = (
-            "prefetch_factor" not in view.explicit and view.in_order and not view.is_iterable
+        self._is_decided = (
+            "prefetch_factor" in view.explicit or not view.in_order or view.is_iterable or is_switched_off()
         )
-        self._is_decided = not self._decides_prefetch or is_switched_off()
-        self._prefetch_factor = DEFAULT_PREFETCH
+        self._prefetch_factor = int(view.explicit.get("prefetch_factor", DEFAULT_PREFETCH))
 
     @property
     def options(self) -> WorkerOptions:
-        options = super().options
-        return replace(options, prefetch_factor=self._prefetch_factor) if self._decides_prefetch else options
+        return replace(super().options, prefetch_factor=self._prefetch_factor)
 
     @property
     def plan(self) -> Plan:
-        plan = super().plan
-        if not self._decides_prefetch:
-            return plan
-        reason = "eight prefetched batches even out their different loading times, if memory allows"
-        return replace(plan, prefetch_factor=PlannedValue(self._prefetch_factor, reason))
+        return explicit_plan(self.explicit, prefetch_factor=self._prefetch_factor)
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
         def decide_prefetch(workers: WorkersIterator) -> None:

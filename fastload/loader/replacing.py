@@ -66,7 +66,7 @@ class ReplacedLoader:
 
 @contextlib.contextmanager
 def loaders_replaced(
-    cache: str | None, say: Callable[[str], None], is_tuned: bool
+    cache: str | None, warn: Callable[[str], None], is_tuned: bool
 ) -> Iterator[list[ReplacedLoader]]:
     """Replace `torch.utils.data.DataLoader` by fastload's, with compiled datasets; yield the loaders created.
 
@@ -74,7 +74,7 @@ def loaders_replaced(
 
     Args:
         cache: Set on datasets that are not in memory, unless the script sets one itself; None: no cache.
-        say: Called once with each reason why a cache cannot be used; the script then runs without one.
+        warn: Called once with each reason why a cache cannot be used; the script then runs without one.
         is_tuned: True to decide the number of workers where the script leaves it unset; otherwise it is 0,
             as in torch, and random numbers are drawn as without fastload.
     """
@@ -99,7 +99,7 @@ def loaders_replaced(
         except OptionError as error:
             if str(error) not in warned:
                 warned.add(str(error))
-                say(str(error))
+                warn(str(error))
         if is_scripts:
             return
         place, is_direct = _place(began_in, self)

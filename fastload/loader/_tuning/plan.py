@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastload.loader._measurements import PlannedValue, TuningMeasurements
+from fastload.loader._measurements import Candidate, PlannedValue, TuningMeasurements
 from fastload.loader._tuning.decide import (
     DEFAULT_PREFETCH,
     Decision,
     batch_s,
-    decide,
     most_workers,
     single_process_s,
     why_single_process,
@@ -71,10 +70,13 @@ class Plan:
         return rows
 
 
-def explicit_plan(explicit: Mapping[str, Any], why_no_workers: str = "") -> Plan:
-    """Return the plan of a loader that measures nothing."""
+def explicit_plan(
+    explicit: Mapping[str, Any], why_no_workers: str = "", prefetch_factor: int = DEFAULT_PREFETCH
+) -> Plan:
+    """Return the plan of a loader that measures no speeds."""
     measured = TuningMeasurements(dict(explicit), NO_LIMITS_YET, why_no_workers=why_no_workers)
-    return make_plan(measured, decide(measured), is_settled=True)
+    best = Candidate(explicit.get("num_workers", 0), prefetch_factor)
+    return make_plan(measured, Decision(best, None), is_settled=True)
 
 
 def make_plan(
@@ -121,7 +123,7 @@ def _prefetch_factor(decision: Decision, has_workers: bool) -> PlannedValue:
     workers, prefetch = decision.best
     if not has_workers:
         return PlannedValue(None, "there are no workers")
-    if not workers or prefetch == DEFAULT_PREFETCH:
+    if prefetch == DEFAULT_PREFETCH:
         return PlannedValue(DEFAULT_PREFETCH, "torch's default")
     return PlannedValue(
         prefetch, f"{workers * prefetch} prefetched batches even out their different loading times"
