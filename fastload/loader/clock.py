@@ -54,7 +54,6 @@ class EpochTimes:
         prefetch_factor: Batches requested from each worker in advance; None without workers.
         batch_size: Samples in the epoch's first batch.
         batches: The number of batches handed out.
-        samples: The number of samples in them.
         first_wait_s: The wait for the first batch, in which workers are started.
         waiting_s: The sum of all later waits.
         stepping_s: The sum of the steps.
@@ -65,11 +64,15 @@ class EpochTimes:
     prefetch_factor: int | None
     batch_size: int
     batches: int
-    samples: int
     first_wait_s: float
     waiting_s: float
     stepping_s: float
     loading: tuple[LoadTimes, ...]
+
+    @property
+    def samples(self) -> int:
+        """The number of samples in these batches, if all are as large as the first."""
+        return self.batches * self.batch_size
 
     @property
     def samples_per_s(self) -> float:
@@ -92,7 +95,6 @@ class StepClock:
     Attributes:
         batch_bytes: Bytes of the first batch's tensors.
         copying_s: Time within the waits for copies to the device, where the loader makes them.
-        latest_wait_s: The latest wait, the first included.
         waits_s: The latest waits, without the first batch's.
         steps_s: The step after each of these waits; the last one may be missing.
 
@@ -113,7 +115,6 @@ class StepClock:
         self.waits_s: deque[float] = deque(maxlen=_LATEST)
         self.steps_s: deque[float] = deque(maxlen=_LATEST)
         self.batches = self.batch_size = self.batch_bytes = 0
-        self.latest_wait_s = 0.0
         self.first_wait_s = self.waiting_s = self._stepping_s = 0.0
         self._asked = self._handed = 0.0
 
@@ -145,7 +146,7 @@ class StepClock:
     def hand(self, batch: Any) -> None:
         """Record that the training receives a batch."""
         self._handed = time.perf_counter()
-        wait = self.latest_wait_s = self._handed - self._asked
+        wait = self._handed - self._asked
         if self.batches:
             self.waiting_s += wait
             self.waits_s.append(wait)
@@ -176,7 +177,6 @@ class StepClock:
             prefetch_factor=self.prefetch_factor,
             batch_size=self.batch_size,
             batches=self.batches,
-            samples=self.batches * self.batch_size,
             first_wait_s=self.first_wait_s,
             waiting_s=self.waiting_s,
             stepping_s=self._stepping_s,

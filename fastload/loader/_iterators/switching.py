@@ -76,7 +76,7 @@ class SwitchingIterator(SingleProcessIterator):
             if workers:
                 self._start_workers(workers, prefetch)
         if self._workers is not None and self._order.sent:
-            return self._next_of(self._workers)
+            return self._next_from_workers(self._workers)
         return self._next_single()
 
     def _next_single(self) -> Any:
@@ -95,7 +95,7 @@ class SwitchingIterator(SingleProcessIterator):
             self._end()
             raise
 
-    def _next_of(self, workers: WorkersIterator) -> Any:
+    def _next_from_workers(self, workers: WorkersIterator) -> Any:
         """Return the workers' next batch or, if they cannot make it, that of the training process."""
         position = self.progress.position
         failure = None
@@ -105,7 +105,7 @@ class SwitchingIterator(SingleProcessIterator):
             failure = error
         if failure is not None:
             try:
-                return self._instead_of(workers, failure, position)
+                return self._load_failed_batch(workers, failure, position)
             finally:
                 # Its traceback refers to this frame.
                 del failure
@@ -115,15 +115,15 @@ class SwitchingIterator(SingleProcessIterator):
             self._starting_since = None
         return batch
 
-    def _instead_of(self, workers: WorkersIterator, error: Exception, position: int) -> Any:
-        """Return the batch that workers failed to make; if the training process can, workers end."""
-        is_of_workers = self.progress.position == position
+    def _load_failed_batch(self, workers: WorkersIterator, error: Exception, position: int) -> Any:
+        """Return the batch that workers failed to make; if the training process can make it, end the workers."""
+        is_workers_failure = self.progress.position == position
         self._order.take_back_first()
         self.progress.rebase(position, 0)
         try:
             batch = super()._next_batch()
         except Exception:
-            if is_of_workers:
+            if is_workers_failure:
                 self._give_up(error)
             else:
                 # The sample cannot be loaded anywhere: as without workers, the epoch continues after it.

@@ -56,7 +56,7 @@ def is_switched_off() -> bool:
 
 
 class Tuner:
-    """Decides those parameters of one loader that its user has left unset."""
+    """Decides the parameters of one loader that its user has left unset."""
 
     def __init__(self, view: LoaderView) -> None:
         self._origin = "measured in this run"

@@ -46,7 +46,8 @@ class Window:
     def is_over(self) -> bool:
         self._begin_if_due()
         workers, clock = self._candidate.num_workers, self._clock
-        if not workers and clock.latest_wait_s >= _LONG_BATCH_S and (self.batches or clock.batches == 1):
+        latest_wait_s = clock.waits_s[-1] if clock.waits_s else clock.first_wait_s
+        if not workers and latest_wait_s >= _LONG_BATCH_S and (self.batches or clock.batches == 1):
             return True
         is_turn_over = workers < 2 or self.batches % workers == 0
         return is_turn_over and self.seconds() >= WINDOW_S and self.is_enough

@@ -21,7 +21,6 @@ def hand(clock: StepClock, waits_s: list[float], step_s: float = 0.0) -> None:
             clock.waiting_s += wait_s
         else:
             clock.first_wait_s = wait_s
-        clock.latest_wait_s = wait_s
         clock.batches += 1
         clock.steps_s.append(step_s)
         clock._stepping_s += step_s
