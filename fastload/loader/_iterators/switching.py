@@ -116,7 +116,7 @@ class SwitchingIterator(SingleProcessIterator):
         return batch
 
     def _load_failed_batch(self, workers: WorkersIterator, error: Exception, position: int) -> Any:
-        """Return the batch that workers failed to make; if the training process can make it, end the workers."""
+        """Return the batch that workers failed to make; if the training process can make it, they end."""
         is_workers_failure = self.progress.position == position
         self._order.take_back_first()
         self.progress.rebase(position, 0)
