@@ -57,7 +57,7 @@ class SingleProcessStrategy:
         return explicit_plan(self.explicit, self._reason)
 
     def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
-        """Prepare the next epoch; called before each epoch, also with persistent workers.
+        """Prepare the next epoch; called before each epoch, even with persistent workers.
 
         `cache="auto"` is decided here or, if the epoch measures, during the epoch.
         """

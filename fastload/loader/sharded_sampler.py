@@ -132,7 +132,7 @@ class ShardedSampler(DistributedSampler[int]):
         Frameworks such as Lightning start the ranks only after they have received the loader.
         """
         if self._follows_torch and is_initialised():
-            self._follows_torch = False  # also when torch.distributed has ended
+            self._follows_torch = False  # these ranks stay when torch.distributed ends
             self._set_ranks(*torch_ranks())
         elif self._follows_torch:
             require_one_process()
@@ -181,8 +181,8 @@ class ShardedSampler(DistributedSampler[int]):
 
         Args:
             batch_size: The number of samples in this rank's batch.
-            step: Batches of this rank since the iteration began, as `enumerate` counts them: from 0 after a
-                resume, too.
+            step: Batches of this rank since the iteration began, as `enumerate` counts them: from 0 even
+                after a resume.
 
         Raises:
             OptionError: `batch_size` is not in proportion to the weights, or a value is not an integer.

@@ -16,7 +16,7 @@ from fastload.loader._arguments import LoaderView
 from fastload.loader._transport.filling import innermost
 from fastload.loader.sharded_sampler import ShardedSampler
 
-# The indices of so many batches take some 10 MB.
+# The indices of this many batches take about 10 MB.
 _MOST_BATCHES = 10_000
 
 

@@ -208,7 +208,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
             if is_here:
                 return data
         for process in self._workers:
-            # torch would wait for each of them in vain when it ends the workers.
+            # When it ends the workers, torch would wait for each of them until a timeout.
             process.kill()
         raise RuntimeError(f"no worker has sent a batch for {self.patience_s:.0f} s")
 

@@ -39,7 +39,7 @@ class Progress:
         start: The random states that its order is drawn from.
         first: The number of batches handed out before the iterator began.
         skipped: Numbers of later batches handed out before it began, if order was not kept.
-        done: See `Position`, also for `beyond` and `worker`.
+        done, beyond, worker: See `Position`.
         workers: The state of each worker's copy of a stateful iterable dataset.
         next_worker: The worker that has the first turn.
         is_begun: True if the epoch continues; otherwise it starts.
@@ -174,8 +174,8 @@ def _with_steps_of(settings: State, state: State) -> State:
         return {**state, "settings": {**state["settings"], "step_size": step_size}} if saved else state
     if state["early"]:
         raise OptionError(
-            "the state was saved by a loader that had handed out batches out of order: resume on as many "
-            "ranks, with the same batch size, or set in_order=True before saving"
+            "the state was saved by a loader that had handed out batches out of order: resume on the "
+            "same number of ranks, with the same batch size, or set in_order=True before saving"
         )
     samplers, name = state["start"]["samplers"], sharded_name(state["start"])
     sampler = samplers[name]
@@ -200,7 +200,7 @@ def _require_equal(saved: State, settings: State, depends_on_workers: bool) -> N
             )
         next_step = "create it with the same settings"
         if name == "num_replicas":
-            next_step = "resume on as many ranks; batches of a ShardedSampler resume on any number"
+            next_step = "resume on the same number of ranks; batches of a ShardedSampler resume on any number"
         raise OptionError(
             f"the state was saved by a loader with {name}={saved[name]!r}, and this one has "
             f"{name}={value!r}: {next_step}"

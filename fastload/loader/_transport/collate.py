@@ -29,7 +29,7 @@ from fastload.system.memory import keep_freed_memory
 class WorkerCollate:
     """A worker's `collate_fn`.
 
-    Tensors that `default_collate` stacks are stacked in their slot, also if a custom collate_fn calls it;
+    Tensors that `default_collate` stacks are stacked in their slot, even if a custom collate_fn calls it;
     everything else is copied there afterwards. Without an arena, batches are sent in torch's own way.
     """
 

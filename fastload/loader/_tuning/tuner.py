@@ -90,7 +90,7 @@ class Tuner:
 
     @property
     def is_final(self) -> bool:
-        """True if the coming epoch is loaded without workers to its end, so that nothing has to be watched."""
+        """True if the coming epoch is loaded without workers to its end, so nothing has to be watched."""
         if not self.is_settled or self.best.num_workers:
             return False
         measured = self.measured
