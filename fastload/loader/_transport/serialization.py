@@ -96,7 +96,7 @@ class BatchSerializer:
         return torch.empty(tuple(shape), dtype=dtype, device="cpu") if tensor is None else tensor
 
     def empty_or_none(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor | None:
-        """Same as `empty`, but return None if there is no slot or this thread is not making a batch."""
+        """Return a tensor as `empty` does; None if no slot is free or this thread is not making a batch."""
         if not self._is_open or get_ident() != self._thread:
             return None
         size = math.prod(shape) * dtype.itemsize
