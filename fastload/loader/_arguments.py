@@ -13,7 +13,7 @@ from fastload.loader._resume.progress import Progress
 from fastload.loader.clock import StepClock
 
 if TYPE_CHECKING:
-    from fastload.loader._iterators.workers import WorkersIterator
+    from fastload.loader._iterators import WorkersIterator
     from fastload.loader.dataloader import DataLoader
 
 

@@ -17,10 +17,9 @@ from fastload.datasets.within import is_plain_subset
 from fastload.loader import _torch
 from fastload.loader._arguments import EpochStart, LoaderView, WorkerOptions
 from fastload.loader._caching import LoaderCache, is_filling
+from fastload.loader._iterators import SingleProcessIterator, WorkersIterator
 from fastload.loader._iterators.base import EpochIterator
-from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.switching import last_line
-from fastload.loader._iterators.workers import WorkersIterator
 from fastload.loader._measurements import TuningMeasurements
 from fastload.loader._tuning.decide import DEFAULT_PREFETCH, prefetch_of
 from fastload.loader._tuning.epoch import TunedIterator

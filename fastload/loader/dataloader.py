@@ -30,7 +30,7 @@ from fastload.loader._caching import (
     why_not_resident,
 )
 from fastload.loader._device import moved_to, resolve_device
-from fastload.loader._iterators.workers import WorkersIterator
+from fastload.loader._iterators import WorkersIterator
 from fastload.loader._resume.epochs import Epochs
 from fastload.loader._resume.progress import Progress
 from fastload.loader._strategies import DeviceStrategy, EpochStrategy, choose_strategy
