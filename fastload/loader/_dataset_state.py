@@ -77,13 +77,13 @@ class DatasetState:
 
     def change_by_loading(self) -> str:
         """Return why workers must not load, judged after loading a batch; "" if they may."""
-        held = {name: bound_to_process(self._owners[name]) for name in ("dataset", "collate_fn")}
+        bound = {name: bound_to_process(self._owners[name]) for name in ("dataset", "collate_fn")}
         if any(self._files.get(number, 0) != position for number, position in file_positions().items()):
-            held["dataset"] = held["dataset"] or "a file that it holds open"
-        for name, words in held.items():
-            if words:
+            bound["dataset"] = bound["dataset"] or "a file that it holds open"
+        for name, description in bound.items():
+            if description:
                 return (
-                    f"the {name} uses {words}, which forked workers would share or lack: "
+                    f"the {name} uses {description}, which forked workers would share or lack: "
                     "open or create it for each batch, or set num_workers"
                 )
         if changed := self._changed():
@@ -135,9 +135,9 @@ def bound_to_process(value: Any) -> str:
         kind = type(part)
         if issubclass(kind, (io.BytesIO, io.StringIO)) or any(part is stream for stream in streams):
             continue
-        for each, words in bound.items():
+        for each, description in bound.items():
             if issubclass(kind, each):
-                return words
+                return description
         advance = next((vars(base)["__next__"] for base in kind.__mro__ if "__next__" in vars(base)), None)
         # A generator, a `zip` or an `itertools.count` does not expose its position; an iterator written in
         # Python keeps it in its attributes.
@@ -179,8 +179,8 @@ def _walk(value: Any, global_objects: bool = False, others: Iterable[Any] = ()) 
 def _loaded_bound_types() -> dict[type, str]:
     # A module that is not imported cannot have objects here.
     return {
-        getattr(sys.modules[module], name): words
-        for (module, name), words in _BOUND.items()
+        getattr(sys.modules[module], name): description
+        for (module, name), description in _BOUND.items()
         if hasattr(sys.modules.get(module), name)
     }
 
