@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -69,48 +70,39 @@ class WorkerCollate:
         self._serializer = serializer = BatchSerializer(arena, worker.id, self._make.finishes_on_device)
         # torch documents this table as the way to change default_collate; a custom function in it stays.
         if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:
-            default_collate_fn_map[torch.Tensor] = _StackInSlot(serializer)
+            default_collate_fn_map[torch.Tensor] = functools.partial(_stack_in_slot, serializer)
         return serializer
 
 
-class WorkerInit:
-    """A worker's `worker_init_fn`: fastload's own settings, then the user's function."""
-
-    def __init__(self, init_fn: Callable[[int], None] | None, arena: Arena | None) -> None:
-        self._init_fn = init_fn
-        self._arena = arena
-
-    def __call__(self, worker_id: int) -> None:
-        _limit_opencv_to_one_thread()
-        keep_freed_memory()  # a spawned worker inherits no setting
-        worker = get_worker_info()
-        assert worker is not None
-        if self._arena is not None:
-            use_recorder(StatsRecorder(memoryview(self._arena.worker_stats[worker.id])))
-        # get_worker_info() must show the user's dataset, not a wrapper; its class forbids plain assignment.
-        if isinstance(worker.dataset, SeededDataset | StatefulIterable):
-            object.__setattr__(worker, "dataset", worker.dataset.dataset)
-        if self._init_fn is not None:
-            self._init_fn(worker_id)
+def initialize_worker(init_fn: Callable[[int], None] | None, arena: Arena | None, worker_id: int) -> None:
+    """Apply fastload's own settings to a worker, then call the user's `worker_init_fn`."""
+    _limit_opencv_to_one_thread()
+    keep_freed_memory()  # a spawned worker inherits no setting
+    worker = get_worker_info()
+    assert worker is not None
+    if arena is not None:
+        use_recorder(StatsRecorder(memoryview(arena.worker_stats[worker.id])))
+    # get_worker_info() must show the user's dataset, not a wrapper; its class forbids plain assignment.
+    if isinstance(worker.dataset, SeededDataset | StatefulIterable):
+        object.__setattr__(worker, "dataset", worker.dataset.dataset)
+    if init_fn is not None:
+        init_fn(worker_id)
 
 
-class _StackInSlot:
+def _stack_in_slot(
+    serializer: BatchSerializer, samples: Sequence[torch.Tensor], *, collate_fn_map: Any = None
+) -> torch.Tensor:
     """Replacement for torch's `collate_tensor_fn` that stacks into a slot."""
-
-    def __init__(self, serializer: BatchSerializer) -> None:
-        self._serializer = serializer
-
-    def __call__(self, samples: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
-        first = samples[0]
-        out = None
-        if is_plain(first):
-            out = self._serializer.empty_or_none((len(samples), *first.shape), first.dtype)
-        if out is not None:
-            with contextlib.suppress(Exception):
-                return torch.stack(samples, 0, out=out)  # type: ignore[arg-type]
-        # Also for samples that cannot be stacked: torch's own function raises the error that users know.
-        stacked: torch.Tensor = collate_tensor_fn(samples, collate_fn_map=collate_fn_map)
-        return stacked
+    first = samples[0]
+    out = None
+    if is_plain(first):
+        out = serializer.empty_or_none((len(samples), *first.shape), first.dtype)
+    if out is not None:
+        with contextlib.suppress(Exception):
+            return torch.stack(samples, 0, out=out)  # type: ignore[arg-type]
+    # Also for samples that cannot be stacked: torch's own function raises the error that users know.
+    stacked: torch.Tensor = collate_tensor_fn(samples, collate_fn_map=collate_fn_map)
+    return stacked
 
 
 def _limit_opencv_to_one_thread() -> None:
