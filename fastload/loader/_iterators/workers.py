@@ -22,7 +22,7 @@ from fastload.loader._device import Arrival, CopiesAhead
 from fastload.loader._iterators.base import EpochIterator, TorchView
 from fastload.loader._resume.drawing import start_state
 from fastload.loader._resume.progress import Position, Progress
-from fastload.loader._transport.collate import WorkerCollate, initialize_worker
+from fastload.loader._transport.collate import WorkerCollate, initialise_worker
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.picklable import naming_unpicklable_parts
 from fastload.loader._transport.stateful import BatchWithState
@@ -65,7 +65,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         torch_view = TorchView(view, start, self)
         self._finish = torch_view.finish
         torch_view.collate_fn = WorkerCollate(torch_view.make, arena, torch_view.stateful)
-        torch_view.worker_init_fn = functools.partial(initialize_worker, view.worker_init_fn, arena)
+        torch_view.worker_init_fn = functools.partial(initialise_worker, view.worker_init_fn, arena)
         self._prefetch_factor = options.prefetch_factor
         self.begin_clock(start.clock, options.num_workers)
         try:

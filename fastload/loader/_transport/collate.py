@@ -74,7 +74,7 @@ class WorkerCollate:
         return serializer
 
 
-def initialize_worker(init_fn: Callable[[int], None] | None, arena: Arena | None, worker_id: int) -> None:
+def initialise_worker(init_fn: Callable[[int], None] | None, arena: Arena | None, worker_id: int) -> None:
     """Apply fastload's own settings to a worker, then call the user's `worker_init_fn`."""
     _limit_opencv_to_one_thread()
     keep_freed_memory()  # a spawned worker inherits no setting

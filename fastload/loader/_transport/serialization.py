@@ -91,7 +91,7 @@ class BatchSerializer:
         self._is_open = False
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Return an uninitialized, contiguous tensor for the batch, in a slot if possible."""
+        """Return an uninitialised, contiguous tensor for the batch, in a slot if possible."""
         tensor = self.empty_or_none(shape, dtype)
         return torch.empty(tuple(shape), dtype=dtype, device="cpu") if tensor is None else tensor
 

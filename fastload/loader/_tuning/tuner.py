@@ -155,7 +155,7 @@ class Tuner:
         """Record the cost of a batch without workers, and read the limits on workers."""
         if not is_epoch_tiny(self.measured, cost):
             self._note_limits(read_limits(view.multiprocessing_context, cost.batch_bytes))
-        # This check does not initialize CUDA.
+        # This check does not initialise CUDA.
         has_cuda = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
         self._update(single_process=cost, has_cuda=has_cuda)
 
