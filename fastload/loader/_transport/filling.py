@@ -67,11 +67,10 @@ class BatchMaker:
         self._collate_fn = collate_fn
         self._dataset = dataset
         self.finishes_on_device = finishes_on_device
-        self.fills = dataset is not None
 
     def __call__(self, fetched: Any, memory: BatchMemory) -> Any:
         """Return the batch; tensors that the dataset fills are allocated from `memory`."""
-        if not self.fills:
+        if self._dataset is None:
             into = getattr(self._collate_fn, "collate_into", None)
             return self._collate_fn(fetched) if into is None else into(fetched, memory)
         with epoch_seed(fetched.seed):
