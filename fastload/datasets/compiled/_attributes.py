@@ -1,6 +1,6 @@
-"""Datasets of any class with compiled attributes: transforms, torchvision's loader, inner datasets.
+"""Datasets of any class with compiled attributes: transforms, the loader of torchvision, inner datasets.
 
-Their own `__getitem__` is still what makes samples.
+Samples are still made by their own `__getitem__`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fastload.datasets.compiled._pipeline import CompiledTransform
 
 
 def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], Any]) -> Any:
-    """Return a dataset like another one, with compiled attributes; the other one if none can be compiled.
+    """Return a dataset with the attributes of another one, compiled; the other one if none can be compiled.
 
     Its class is a subclass, with a property for each compiled attribute. All other attributes are shared:
     setting one in either dataset sets it in both. `compile_inner` compiles a dataset among the attributes;
@@ -43,7 +43,7 @@ def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], 
         return dataset
     both: Any = attributes.get("transforms")
     if type(both).__name__ == "StandardTransform" and both.transform is attributes.get("transform"):
-        # VisionDataset's pair of transform and target_transform, which some of its subclasses call.
+        # The pair of transform and target_transform of VisionDataset, which some of its subclasses call.
         compiled["transforms"] = copy.copy(both)
         compiled["transforms"].transform = compiled.get("transform", both.transform)
     members: dict[str, Any] = {
@@ -54,7 +54,7 @@ def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], 
     try:
         return _sharing(type(kind.__name__, (kind, SharingDataset), {**members, **names}), dataset)
     except Exception:
-        return dataset  # of a class that cannot be derived from like that, or that forbids it
+        return dataset  # its class cannot have such a subclass, or forbids it
 
 
 def _sharing(kind: type, dataset: Any) -> Any:
