@@ -86,19 +86,19 @@ class _Images:
         self._source = source
         self._sizes: list[Size] = [(height, width) for height, width in source.sizes.tolist()]
         self._annotations = annotations
-        self._uses: Counter[int] = Counter()
+        self._often: set[int] = set()
         self._decoded: dict[int, Pixels] = {}
 
     def expect(self, scenes: list[Scene]) -> None:
-        """Count how often each image will be used."""
+        """Find the images that these scenes use often."""
         uses = Counter(each for scene in scenes for each in scene.sources if isinstance(each, int))
-        self._uses = Counter({index: count for index, count in uses.items() if count >= _OFTEN})
+        self._often = {index for index, count in uses.items() if count >= _OFTEN}
 
     def size(self, index: int) -> Size:
         return self._sizes[index]
 
     def region(self, index: int, box: Box, size: Size) -> Pixels:
-        if index not in self._uses:
+        if index not in self._often:
             return self._source.region(index, box, size)
         if index not in self._decoded:
             height, width = self._sizes[index]

@@ -58,7 +58,7 @@ def collate_ultralytics(samples: Sequence[tuple[torch.Tensor, dict[str, Any]]]) 
     sides = torch.tensor((width, height), dtype=torch.float32)
     counts = [len(target["boxes"]) for target in targets]
     batch = {
-        "img": stacked(images),
+        "img": _stacked(images),
         "cls": torch.cat([target["labels"] for target in targets]).float()[:, None],
         "bboxes": _centred(torch.cat([target["boxes"] for target in targets]), sides),
         "batch_idx": torch.repeat_interleave(torch.arange(len(targets)), torch.tensor(counts)).float(),
@@ -80,7 +80,7 @@ def collate_ultralytics(samples: Sequence[tuple[torch.Tensor, dict[str, Any]]]) 
     return batch
 
 
-def stacked(images: Sequence[torch.Tensor]) -> torch.Tensor:
+def _stacked(images: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return images stacked in their own memory format; in a worker of fastload, in shared memory."""
     if images[0].dim() == 3 and images[0].permute(1, 2, 0).is_contiguous():
         rows: torch.Tensor = default_collate([image.permute(1, 2, 0) for image in images])

@@ -6,7 +6,6 @@ Samples are still made by their own `__getitem__`.
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch.utils.data
 from fastload.datasets.compiled._counterpart import Explained
 from fastload.datasets.compiled._encoded import lazily_decoded
 from fastload.datasets.compiled._pipeline import CompiledTransform
+from fastload.datasets.compiled._recognized import is_torchvisions_loader
 
 
 def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], Any]) -> Any:
@@ -37,7 +37,7 @@ def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], 
             inner = compile_inner(value, has_transforms)
             if inner is not value:
                 compiled[name] = inner
-        elif has_transforms and _is_torchvisions_loader(value):
+        elif has_transforms and is_torchvisions_loader(value):
             compiled[name] = LateLoader(value)
     if not compiled:
         return dataset
@@ -113,11 +113,3 @@ class LateLoader:
 
     def __call__(self, path: str) -> Any:
         return lazily_decoded(path, lambda: self.theirs(path))
-
-
-def _is_torchvisions_loader(value: Any) -> bool:
-    folder = sys.modules.get("torchvision.datasets.folder")
-    if folder is None:
-        return False
-    is_default = value is folder.default_loader and sys.modules["torchvision"].get_image_backend() == "PIL"
-    return is_default or value is folder.pil_loader

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -56,14 +57,21 @@ def _why_left_ours(dataset: ImageDataset) -> str:
     return "its on_error replaces samples" if dataset.substitutes_samples else ""
 
 
+def is_torchvisions_loader(value: Any) -> bool:
+    """Return True for a loader of image files of torchvision that opens them with PIL."""
+    folder = sys.modules.get("torchvision.datasets.folder")
+    if folder is None:
+        return False
+    is_default = value is folder.default_loader and sys.modules["torchvision"].get_image_backend() == "PIL"
+    return is_default or value is folder.pil_loader
+
+
 def _of_torchvision(dataset: Any) -> ImageDataset | None:
-    import torchvision
     from torchvision import datasets
 
     if _reads_as(dataset, datasets.DatasetFolder):
-        loaders = datasets.folder.default_loader, datasets.folder.pil_loader
-        is_pil = torchvision.get_image_backend() == "PIL"
-        return ListedFiles(dataset.samples, dataset.loader) if is_pil and dataset.loader in loaders else None
+        loader = dataset.loader
+        return ListedFiles(dataset.samples, loader) if is_torchvisions_loader(loader) else None
     if _reads_as(dataset, datasets.CIFAR10, datasets.MNIST):
         return _arrays(dataset.data, dataset.targets)
     if _reads_as(dataset, datasets.SVHN, datasets.STL10) and dataset.labels is not None:
