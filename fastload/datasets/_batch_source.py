@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,8 +65,7 @@ class RecordImages(StoredImages):
         self._encoding = encoding
         self._positions = positions
         self._reducing_gap = reducing_gap
-        has_pixels = isinstance(records, CachedRecords) and records.holds_pixels
-        self._cached_pixels = cast(CachedRecords, records) if has_pixels else None
+        self._cached_pixels = records if isinstance(records, CachedRecords) and records.holds_pixels else None
         # Verified first: not even memory may be allocated by the sizes in a damaged record.
         records.verify_records(positions)
         self._shapes = records.take("image/shape", positions)
