@@ -197,7 +197,8 @@ def _check_det_dataset(dataset: Any, *args: Any, **options: Any) -> dict[str, An
     manifest = RecordReader(splits["train"]).manifest
     described = yaml.safe_load(manifest.made.get("details", {}).get("yaml") or "{}")
     names = dict(enumerate(manifest.classes))
-    keypoints = {name: described[name] for name in ("kpt_shape", "flip_idx", "kpt_names") if name in described}
+    entries = "kpt_shape", "flip_idx", "kpt_names"
+    keypoints = {name: described[name] for name in entries if name in described}
     return {"path": folder, **splits, "names": names, "nc": len(names), "channels": 3, **keypoints}
 
 

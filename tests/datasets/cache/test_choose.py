@@ -43,9 +43,7 @@ def test_slow_disk_is_cached_completely_if_the_set_fits():
 
 
 def test_half_of_a_set_is_cached_if_half_fits():
-    choice = choose_cache(
-        readings(disk_samples_per_s=500.0, room_bytes=int(50_000 * 110e3 / 2))
-    )
+    choice = choose_cache(readings(disk_samples_per_s=500.0, room_bytes=int(50_000 * 110e3 / 2)))
     assert choice.kind == "ram"
     assert choice.share == pytest.approx(0.5)
     assert choice.predicted_gain == pytest.approx(2, rel=0.05)
