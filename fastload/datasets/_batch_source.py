@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from fastload.transforms.windows import Gathered
 
 Headers = NDArray[np.uint32]
 
-# The most bytes of files that a batch keeps in memory at once; beyond that, files are read a second time.
+# Bytes of files that a batch may hold in memory at once; files beyond that are read a second time.
 _MOST_BUFFERED_BYTES = 64 << 20
 
 # How a cache stores decoded images.
@@ -51,7 +51,7 @@ class RecordImages(StoredImages):
 
     Raises:
         DamageError: A record fails its checksum, or a shard is missing or damaged.
-        DecodeError: A record was kept although it is unreadable.
+        DecodeError: A record was packed although it is unreadable.
     """
 
     def __init__(
@@ -65,13 +65,12 @@ class RecordImages(StoredImages):
         self._encoding = encoding
         self._positions = positions
         self._reducing_gap = reducing_gap
-        has_pixels = isinstance(records, CachedRecords) and records.holds_pixels
-        self._cached_pixels = cast(CachedRecords, records) if has_pixels else None
-        # First of all: even memory must not be allocated by the sizes in a damaged record.
+        self._cached_pixels = records if isinstance(records, CachedRecords) and records.holds_pixels else None
+        # Verified first: not even memory may be allocated by the sizes in a damaged record.
         records.verify_records(positions)
         self._shapes = records.take("image/shape", positions)
         self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
-        # Read at once, because record by record takes ten times as long.
+        # Read for the batch at once, because record by record takes ten times as long.
         has_tiles = encoding.name in ("tiled", "jpeg")
         self._grids: list[Any] = records.take("image/grid", positions).tolist() if has_tiles else []
         if not self._shapes[:, 0].all():
@@ -121,7 +120,7 @@ def unread_headers(count: int) -> Headers:
 
     It is shared with forked processes, so that each header is read once.
     """
-    # The kernel allocates only pages that are written.
+    # A page takes no memory until it is written.
     memory = mmap.mmap(-1, max(1, count) * 3 * np.dtype(np.uint32).itemsize)
     return np.frombuffer(memory, np.uint32).reshape(-1, 3)
 
@@ -186,7 +185,7 @@ class FileImages(StoredImages):
         return None if stacked is None else Gathered(*stacked)
 
     def _size(self, position: int) -> tuple[int, int]:
-        """Return the size of one image; data that had to be read or decoded is kept for `region`."""
+        """Return the size of one image; data that has to be read or decoded is buffered for `region`."""
         index = self._positions[position]
         height, width, orientation = self._headers[index].tolist()
         if orientation:
@@ -230,17 +229,17 @@ class FileImages(StoredImages):
 
 
 class JoinedImages(BatchSource):
-    """Images of a batch from several sources, of which each is added with its places in the batch."""
+    """Images of a batch from several sources, each added with its positions in the batch."""
 
     def __init__(self, count: int) -> None:
         self.sizes = np.zeros((count, 2), np.int64)
         self._origins: list[tuple[Any, int]] = [(None, 0)] * count
 
-    def add(self, source: BatchSource, places: Sequence[int]) -> None:
-        self.sizes[places] = source.sizes
+    def add(self, source: BatchSource, positions: Sequence[int]) -> None:
+        self.sizes[positions] = source.sizes
         self.channels = source.channels
-        for position, place in enumerate(places):
-            self._origins[place] = source, position
+        for inner, position in enumerate(positions):
+            self._origins[position] = source, inner
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         source, inner = self._origins[position]

@@ -15,17 +15,18 @@ from fastload.transforms.annotations import Annotations
 
 Colour = tuple[int, int, int]
 
-_FONT, _FONT_SCALE, _MOST_LETTERS = cv2.FONT_HERSHEY_SIMPLEX, 0.38, 20
+_FONT, _FONT_SCALE, _MOST_CHARACTERS = cv2.FONT_HERSHEY_SIMPLEX, 0.38, 20
 _OPACITY = 0.4
+_FRACTION_BITS = 4  # in coordinates for OpenCV's drawing functions
 
-# The golden ratio's share of the circle of hues: neighbouring classes get very different colours.
+# The golden ratio as a share of the circle of hues: neighbouring classes get very different colours.
 _HUE_STEP = 0.618034
 
 
 def draw_objects(picture: Pixels, target: Mapping[str, Any], size: tuple[int, int], names: Any) -> None:
-    """Draw the objects and mask of a dict like PackedDataset's onto a picture, in place.
+    """Draw the objects and the mask of a target like those of PackedDataset onto a picture, in place.
 
-    `size` is the (height, width) of the image to which the coordinates belong, `names` are those of classes.
+    `size` is the (height, width) of the image to which the coordinates belong; `names` lists class names.
     """
     objects = Annotations.of_target(target, size).resized(*picture.shape[:2])
     if objects.mask is not None:
@@ -34,7 +35,7 @@ def draw_objects(picture: Pixels, target: Mapping[str, Any], size: tuple[int, in
     for rings, label in zip(objects.polygons or (), objects.labels.tolist(), strict=False):
         _draw_rings(picture, rings, colour_of(label))
     for corners, label in zip(_rows(objects.corners), objects.labels.tolist(), strict=False):
-        cv2.polylines(picture, [_fixed(corners)], True, colour_of(label), 1, cv2.LINE_AA, _BITS)
+        cv2.polylines(picture, [_fixed(corners)], True, colour_of(label), 1, cv2.LINE_AA, _FRACTION_BITS)
     boxes = objects.boxes
     if objects.corners is not None:
         boxes = np.concatenate((objects.corners.min(axis=1), objects.corners.max(axis=1)), axis=1)
@@ -61,14 +62,11 @@ def write_text(picture: Pixels, text: str, left: int, baseline: int, colour: Col
     cv2.putText(picture, printable, (left, baseline), _FONT, _FONT_SCALE, colour, 1, cv2.LINE_AA)
 
 
-_BITS = 4  # of a fraction of a pixel, for OpenCV's drawing functions
-
-
 def fill_rings(mask: NDArray[np.uint8], rings: Sequence[NDArray[np.float32]]) -> list[NDArray[np.int32]]:
     """Set the pixels within polygons to 1, in place; return the polygons in OpenCV's coordinates."""
     points = [_fixed(ring) for ring in rings if len(ring)]
     if points:
-        cv2.fillPoly(mask, points, 1, shift=_BITS)
+        cv2.fillPoly(mask, points, 1, shift=_FRACTION_BITS)
     return points
 
 
@@ -76,18 +74,18 @@ def _draw_rings(picture: Pixels, rings: Sequence[NDArray[np.float32]], colour: C
     inside = np.zeros(picture.shape[:2], np.uint8)
     if points := fill_rings(inside, rings):
         _blend(picture, inside > 0, np.broadcast_to(np.array(colour, np.uint8), picture.shape))
-        cv2.polylines(picture, points, True, colour, 1, cv2.LINE_AA, _BITS)
+        cv2.polylines(picture, points, True, colour, 1, cv2.LINE_AA, _FRACTION_BITS)
 
 
 def _draw_tag(picture: Pixels, name: str, left: int, top: int, colour: Colour) -> None:
-    """Write a class name on its colour above the box's corner, or within the box where there is no room."""
-    name = name[:_MOST_LETTERS]
+    """Write a class name on its colour above the corner of a box, or inside where there is no room above."""
+    name = name[:_MOST_CHARACTERS]
     (width, height), _ = cv2.getTextSize(name, _FONT, _FONT_SCALE, 1)
     left = max(0, min(left, picture.shape[1] - width - 4))
     top = max(0, top - height - 5 if top >= height + 5 else top)
     cv2.rectangle(picture, (left, top), (left + width + 3, top + height + 4), colour, -1)
     red, green, blue = colour
-    # White on dark colours, black on light ones (ITU-R BT.601's luma).
+    # White on dark colours, black on light ones, by the luma of ITU-R BT.601.
     is_light = 0.299 * red + 0.587 * green + 0.114 * blue > 140
     write_text(picture, name, left + 2, top + height + 2, (0, 0, 0) if is_light else (255, 255, 255))
 
@@ -98,8 +96,8 @@ def _blend(picture: Pixels, where: NDArray[np.bool_], colours: Pixels) -> None:
 
 
 def _fixed(points: NDArray[np.float32]) -> NDArray[np.int32]:
-    # OpenCV measures from the centre of the first pixel.
-    fixed: NDArray[np.int32] = np.rint((points - 0.5) * (1 << _BITS)).astype(np.int32)
+    # The origin of OpenCV is the centre of the first pixel, not its corner.
+    fixed: NDArray[np.int32] = np.rint((points - 0.5) * (1 << _FRACTION_BITS)).astype(np.int32)
     return fixed
 
 

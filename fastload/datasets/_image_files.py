@@ -21,7 +21,7 @@ _SAMPLED = 32
 
 
 class FilesDataset(ImageDataset):
-    """Base of datasets of image files; `__len__` must work before its `__init__` is called."""
+    """Base of datasets of image files; a subclass calls its `__init__` once `__len__` works."""
 
     def __init__(self, *options: Any) -> None:
         super().__init__(*options)
@@ -37,7 +37,7 @@ class FilesDataset(ImageDataset):
     @property
     def _cached_files(self) -> CachedFiles | None:
         """The files through the store; None without one."""
-        cached = self._cached_samples
+        cached = self._cache.samples
         assert cached is None or isinstance(cached, CachedFiles)
         return cached
 
@@ -47,7 +47,7 @@ class FilesDataset(ImageDataset):
 
     @abstractmethod
     def _identity(self, files: FileList) -> str:
-        """Return text that differs for other files, or other contents of these."""
+        """Return text that changes if the list of files or the content of one changes."""
 
     def _through_store(self, opening: Opening) -> CachedFiles:
         return CachedFiles(self._files(), opening)

@@ -1,4 +1,4 @@
-"""Objects of stored records: from the source's numbers to pixels of the image."""
+"""Objects of stored records, converted from the coordinates of the source to pixels of the image."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fastload.transforms.annotations import Annotations
 
 _PARTS = ("boxes", "labels", "polygons", "keypoints", "corners", "mask", "masks")
 
-# By format, the matrix that makes x1 y1 x2 y2 of a box's four numbers.
+# For each format, the matrix that converts the four numbers of a box to x1 y1 x2 y2.
 _TO_CORNERS = {
     "xyxy": np.eye(4),
     "xywh": np.array([[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]], np.float64),
@@ -33,20 +33,21 @@ def is_upright(made: Mapping[str, Any]) -> bool:
 
 
 def _is_part(field: Field) -> bool:
-    """Return True for a part of `Annotations`; a field of another kind may have the name of one."""
+    """Return True for a part of `Annotations`; a field of another kind may have the same name."""
     if field.name in ("mask", "masks"):
         return field.format == field.name
     return field.per_object if field.name == "labels" else field.name == field.kind and field.name in _PARTS
 
 
 class ObjectFields:
-    """The fields of a dataset whose records have objects or a mask of classes."""
+    """Fields of a dataset whose records have objects or a mask of classes."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
         shown = [field for field in fields if not field.internal]
         self._parts = {field.name: field for field in shown if _is_part(field)}
         self._per_object = [field.name for field in shown if field.per_object and not _is_part(field)]
-        self.whole = [field.name for field in shown if field.name not in (*self._parts, *self._per_object)]
+        others = *self._parts, *self._per_object
+        self._per_record = [field.name for field in shown if field.name not in others]
 
     @classmethod
     def of(cls, fields: Sequence[Field]) -> ObjectFields | None:
@@ -55,7 +56,7 @@ class ObjectFields:
         return cls(fields) if has_objects else None
 
     def annotations(self, record: Record, size: tuple[int, int]) -> Annotations:
-        """Return a record's objects in pixels of its image of `size`, (height, width)."""
+        """Return the objects of a record in pixels of its image, which has `size`, (height, width)."""
         parts = self._parts
         scale = np.array(size[::-1], np.float64)
         labels = record["labels"] if "labels" in parts else np.zeros(0)
@@ -67,7 +68,7 @@ class ObjectFields:
             self._points(record, "keypoints", scale),
             self._points(record, "corners", scale),
             self._mask(record),
-            {name: _owned(record[name]) for name in self._per_object},
+            {name: _copied(record[name]) for name in self._per_object},
             self._masks(record, size),
         )
 
@@ -80,7 +81,7 @@ class ObjectFields:
     ) -> dict[str, Any]:
         """Return a target: annotations as tensors, and the record's other fields by `value`."""
         target = _tv_target(objects) if as_tv_tensors else objects.to_target()
-        for name in self.whole:
+        for name in self._per_record:
             found = value(name, record)
             target[name] = torch.tensor(found) if isinstance(found, int | float) else found
         if "labels" not in self._parts:
@@ -132,8 +133,8 @@ class ObjectFields:
         return np.zeros((0, *size), np.uint8) if masks is None else masks.reshape(-1, *size)
 
 
-def _owned(value: Any) -> Any:
-    """Return a copy; floats in torch's usual precision."""
+def _copied(value: Any) -> Any:
+    """Return a copy, with float64 arrays converted to float32, the default of torch."""
     if not isinstance(value, np.ndarray):
         return value
     return value.astype(np.float32) if value.dtype == np.float64 else value.copy()

@@ -21,7 +21,7 @@ from fastload.sources.protocol import evenly_spaced
 # The number of shapes from which the size of the decoded dataset is estimated.
 _SAMPLED = 64
 
-# The size of a relative path; if keys are longer on average, the last images do not fit into the cache.
+# The estimated size of a key, a relative path; if keys are longer on average, the last images do not fit.
 _KEY_BYTES = 64
 
 
@@ -31,9 +31,9 @@ def open_records(
     storage_options: Mapping[str, Any] | None,
     cache: str | Cache | None,
 ) -> tuple[RecordReader, str | Cache | None]:
-    """Open the records at a path; return them, and the cache that they are to be read through.
+    """Open the records at a path; return them, and the cache through which they are to be read.
 
-    A cache on the disk is no further cache of a remote dataset: it says where copies are, and how many.
+    For a remote dataset, a cache on the disk only sets the folder and the size limit of the copies of shards.
     """
     if is_url(path):
         path = RemoteFolder(str(path), storage_options)
@@ -46,7 +46,7 @@ def open_records(
 
 
 def extent_of(records: RecordReader, encoding: Encoding, wants_pixels: bool) -> Extent:
-    """Return the size of records; that of their pixels, which may have to be read, only if wanted."""
+    """Return the size of records; of their pixels only if wanted, because shapes may have to be read."""
     manifest, count = records.manifest, len(records)
     shapes = np.zeros((0, 3))
     if manifest.image_shape is not None:

@@ -1,4 +1,4 @@
-"""Batches of images that are composed of others of the dataset, such as mosaics."""
+"""Batches of images composed of several images of the dataset, such as mosaics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fastload.transforms.scenes import Indices, Scene, SceneSteps
 
 Opened = Callable[[Indices], tuple[BatchSource, "list[Annotations] | None"]]
 
-# Images that a batch uses this often are decoded whole, and once.
+# An image that a batch uses at least this often is decoded completely, once.
 _OFTEN = 3
 
 
@@ -27,7 +27,7 @@ def draw_batch(
 ) -> tuple[BatchSource, Drawn]:
     """Return the images of a batch, and the pipeline with the parameters drawn for them.
 
-    `count` is the number of images of the dataset; `opened` returns the source of some of them, by their
+    `count` is the number of images in the dataset; `opened` returns the source of some images, given their
     indices, and their annotations.
     """
     draws = draws_for(positions)
@@ -47,7 +47,7 @@ class SceneImages(BatchSource):
         annotations: Annotations of the composed images; None if the dataset has none.
 
     Raises:
-        OptionError: A transform needs objects, and the images have none.
+        OptionError: A transform needs objects, but the images have none.
     """
 
     gives_own_regions = True
@@ -80,25 +80,25 @@ class SceneImages(BatchSource):
 
 
 class _Images:
-    """Images of a batch source; those that several scenes use are decoded once; see `ObjectImages`."""
+    """Images of a batch source, as `ObjectImages`; one that several scenes use is decoded once."""
 
     def __init__(self, source: BatchSource, annotations: list[Annotations] | None) -> None:
         self._source = source
         self._sizes: list[Size] = [(height, width) for height, width in source.sizes.tolist()]
         self._annotations = annotations
-        self._uses: Counter[int] = Counter()
+        self._often: set[int] = set()
         self._decoded: dict[int, Pixels] = {}
 
     def expect(self, scenes: list[Scene]) -> None:
-        """Count how often each image will be used."""
+        """Find the images that these scenes use often."""
         uses = Counter(each for scene in scenes for each in scene.sources if isinstance(each, int))
-        self._uses = Counter({index: count for index, count in uses.items() if count >= _OFTEN})
+        self._often = {index for index, count in uses.items() if count >= _OFTEN}
 
     def size(self, index: int) -> Size:
         return self._sizes[index]
 
     def region(self, index: int, box: Box, size: Size) -> Pixels:
-        if index not in self._uses:
+        if index not in self._often:
             return self._source.region(index, box, size)
         if index not in self._decoded:
             height, width = self._sizes[index]

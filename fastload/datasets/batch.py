@@ -3,7 +3,7 @@
     source ──region──▶ pixels ──resize, flip──▶ the batch's memory            (photos: one by one)
     source ──gathered──▶ windows ──flip──▶ the batch's memory                 (thumbnails: all at once)
 
-Both paths are bit-equal to `Pipeline.run`, image by image.
+Both paths give the same pixels as `Pipeline.run` for each image.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def fill(
 ) -> torch.Tensor | None:
     """Make a batch of images, (images, channels, height, width), in the memory of `out`.
 
-    `drawn` are the parameters for the images of the source; the pipeline must not be foreign. Returns None if
+    `drawn` has the parameters for the images of the source; the pipeline must not be foreign. Returns None if
     the results differ in size.
     """
     if drawn.size is None:
@@ -113,12 +113,12 @@ def fill(
 
 def render(source: BatchSource, pipeline: Pipeline, drawn: Drawn, view: View, position: int) -> torch.Tensor:
     """Make a single image like `fill`, (channels, height, width), in channels-last memory."""
-    out = source.region(position, view.box, view.size)
-    is_whole = out.shape[:2] == view.size == _view_size(view) and not any(view.flips)
-    if not (is_whole and source.gives_own_regions):
-        pixels, out = out, np.empty((*_view_size(view), source.channels), np.uint8)
-        render_view(pixels, view, drawn.geometry.resampling, out)
-    image = drawn.applied(out, position)
+    pixels = source.region(position, view.box, view.size)
+    is_finished = pixels.shape[:2] == view.size == _view_size(view) and not any(view.flips)
+    if not (is_finished and source.gives_own_regions):
+        region, pixels = pixels, np.empty((*_view_size(view), source.channels), np.uint8)
+        render_view(region, view, drawn.geometry.resampling, pixels)
+    image = drawn.applied(pixels, position)
     tail = pipeline.tail
     if tail is not None:
         return tail.of_image(image)
@@ -166,7 +166,7 @@ def _crop_gathered(
 
 
 def _apply_body(images: Pixels | Gathered, drawn: Drawn, out: Pixels | None) -> Pixels:
-    """Apply the body to a whole batch; the last step that makes new images writes them to `out`."""
+    """Apply the body to a complete batch; the last step that makes new images writes them to `out`."""
     makes_new = [place for place, (step, _) in enumerate(drawn.body) if not step.works_in_place]
     for place, (step, parameters) in enumerate(drawn.body):
         step.require_dtype(np.dtype(np.uint8) if isinstance(images, Gathered) else images.dtype)
@@ -205,7 +205,7 @@ def render_view(pixels: Pixels, view: View, resampling: Resampling | None, out: 
     if pixels is not out:
         pixels = pixels[top : top + height, left : left + width]
     if any(view.flips):
-        # OpenCV's code: 0 for upside down, 1 for left and right, -1 for both.
+        # OpenCV's code of a flip: 0 is vertical, 1 is horizontal, -1 is both.
         code = -1 if all(view.flips) else int(view.flips[1])
         cv2.flip(pixels, code, dst=out)
     elif pixels is not out:

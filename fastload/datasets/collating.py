@@ -1,7 +1,7 @@
-"""Batches of samples with objects, as `collate_fn` of a DataLoader: lists of dicts, and Ultralytics' batch.
+"""Collation of samples with objects, for a DataLoader: lists of targets, or the batch of Ultralytics.
 
-In fastload's DataLoader, the tensors of a batch are copied once: stacked images in their shared memory, all
-others from the sample to there.
+In fastload's DataLoader, each tensor is copied once: images are stacked in shared memory, and all others are
+copied there from the samples.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils.data import default_collate
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 
-_MASK_SCALE = 4  # Ultralytics' masks have a quarter of the image's sides
+_MASK_SCALE = 4  # masks of Ultralytics have a quarter of the height and width of the image
 
 _MOST_IN_A_BYTE = 255
 
@@ -25,7 +25,7 @@ _MOST_IN_A_BYTE = 255
 def collate_lists(samples: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
     """Return (images, targets), a list of each, as torchvision's detection models take them.
 
-    Images may differ in size, and targets in their numbers of objects; none is stacked or padded.
+    Images may differ in size, and targets in their number of objects: nothing is stacked or padded.
 
     Example:
         >>> loader = fastload.DataLoader(data, 8, collate_fn=fastload.collate_lists)  # doctest: +SKIP
@@ -58,7 +58,7 @@ def collate_ultralytics(samples: Sequence[tuple[torch.Tensor, dict[str, Any]]]) 
     sides = torch.tensor((width, height), dtype=torch.float32)
     counts = [len(target["boxes"]) for target in targets]
     batch = {
-        "img": stacked(images),
+        "img": _stacked(images),
         "cls": torch.cat([target["labels"] for target in targets]).float()[:, None],
         "bboxes": _centred(torch.cat([target["boxes"] for target in targets]), sides),
         "batch_idx": torch.repeat_interleave(torch.arange(len(targets)), torch.tensor(counts)).float(),
@@ -80,8 +80,8 @@ def collate_ultralytics(samples: Sequence[tuple[torch.Tensor, dict[str, Any]]]) 
     return batch
 
 
-def stacked(images: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return images stacked in their own memory format, in shared memory within a worker of fastload."""
+def _stacked(images: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return images stacked in their own memory format; in a worker of fastload, in shared memory."""
     if images[0].dim() == 3 and images[0].permute(1, 2, 0).is_contiguous():
         rows: torch.Tensor = default_collate([image.permute(1, 2, 0) for image in images])
         return rows.permute(0, 3, 1, 2)
@@ -92,13 +92,13 @@ def stacked(images: Sequence[torch.Tensor]) -> torch.Tensor:
 def _numbered(polygons: Sequence[Any], height: int, width: int, dtype: np.dtype[Any]) -> tuple[Any, Any]:
     """Return Ultralytics' mask of an image, and its objects in the order of their numbers in the mask.
 
-    Polygons are filled at full size and then reduced, as by Ultralytics, but only in the part around each.
+    As in Ultralytics, polygons are filled at full size and then reduced; here, only the part around each is.
     """
     mask = np.zeros((height // _MASK_SCALE, width // _MASK_SCALE), dtype)
-    is_whole = height % _MASK_SCALE == width % _MASK_SCALE == 0
-    parts = [_part(rings, height, width) if is_whole else (0, 0, height, width) for rings in polygons]
+    is_divisible = height % _MASK_SCALE == width % _MASK_SCALE == 0
+    parts = [_part(rings, height, width) if is_divisible else (0, 0, height, width) for rings in polygons]
     filled = [_shrunk(rings, *part) for rings, part in zip(polygons, parts, strict=True)]
-    # Unsigned, so that an empty one comes first, and not stable: exactly Ultralytics' order.
+    # In the order of Ultralytics: unsigned, so that empty objects come first; the sort is not stable.
     order = np.argsort(-np.array([pixels.sum() for pixels in filled], np.uint64))
     for number, index in enumerate(order.tolist(), 1):
         (top, left, _, _), pixels = parts[index], filled[index]
@@ -128,6 +128,7 @@ def _shrunk(rings: Sequence[Any], top: int, left: int, height: int, width: int) 
 
 
 def _centred(boxes: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:
+    """Return boxes x1 y1 x2 y2 as centre, width and height relative to the image."""
     first, last = boxes[:, :2], boxes[:, 2:]
     return torch.cat(((first + last) / (2 * sides), (last - first) / sides), dim=1)
 
@@ -140,7 +141,7 @@ def _rotated(corners: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:
         angle = math.radians(degrees)
         if width < height:
             width, height, angle = height, width, angle + math.pi / 2
-        # Ultralytics' angles are from -45 degrees to 135.
+        # Angles of Ultralytics are from -45 to 135 degrees.
         rows.append((x, y, width, height, (angle + math.pi / 4) % math.pi - math.pi / 4))
     boxes = torch.tensor(rows, dtype=torch.float32).reshape(-1, 5)
     boxes[:, :4] /= sides.repeat(2)

@@ -1,4 +1,4 @@
-"""Cache of image files on a disk: a packed copy, made beside the training and read once it is complete.
+"""Cache of image files on a disk: a packed copy, made in the background and read once it is complete.
 
 The copy is an ordinary packed dataset, one record a file, in a `CacheFolder`; targets stay with the dataset.
 The first process that opens the cache starts another one, which packs the files. Every process checks once a
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import RecordImages, StoredImages, StoredImagesAt
+from fastload.datasets._batch_source import JoinedImages, RecordImages, StoredImages, StoredImagesAt
 from fastload.datasets.cache._cached_samples import ReadCounts
 from fastload.datasets.cache._choose import CacheReport, Form
 from fastload.datasets.cache._filler import start_filling, why_ended
@@ -36,12 +36,12 @@ from fastload.sources.cacheable import CacheableFiles
 from fastload.system.cache_folder import CacheFolder
 from fastload.transforms.windows import Gathered
 
-# Increased when the records of a cache change their meaning.
+# Increased when the meaning of the records of a cache changes.
 _VERSION = 1
 
 _CHECK_INTERVAL_S = 1.0
 
-# In the process that packs.
+# The module whose `run` packs the files, in a process of its own.
 _FILLING_MODULE = "fastload.packing._cache_filling"
 
 _PER_PROCESS = ("_source", "_process", "_reader", "_is_stored", "_counts", "_is_given_up")
@@ -84,13 +84,13 @@ class DiskCache:
         form: Form | None,
         most_bytes: int | None,
     ) -> None:
-        self.samples = None  # of a store: it has none
+        self.samples = None  # those of `OpenCache` are read through a store
         self._count = len(source)
         self._folder = folder
         self._name = name
         self._form = form
         self._most_bytes = most_bytes
-        # Only this process starts others; not a worker that is forked from it.
+        # Only this process starts another one to pack; a worker forked from it does not.
         self._owner = os.getpid()
         self.failure = ""
         self._prepare(source)
@@ -103,7 +103,7 @@ class DiskCache:
         self._encoding: Encoding = Keep()
         self._next_check_s = 0.0
         self._counts = ReadCounts()
-        # Shared with forked processes, so that only the first one warns.
+        # Shared with forked processes, so that only the first one to find damage warns.
         self._is_given_up = mmap.mmap(-1, 1)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class DiskCache:
         described = self._folder.description(self._name)
         total = max(1, self._count)
         samples = int(described.get("samples", total))
-        ready = min(int(described.get("done", 0)), 0.99 * samples)  # it is complete once it can be read
+        ready = min(int(described.get("done", 0)), 0.99 * samples)  # complete only once it can be read
         form = self._form
         if self._reader is not None:
             samples = ready = int(self._is_stored.sum())
@@ -198,7 +198,7 @@ class DiskCache:
             self._give_up(error)
             return
         if lock is None:
-            return  # it was published or is removed at this moment
+            return  # it is being published or removed at this moment
         try:
             reader = RecordReader(self._folder.dataset(self._name))
             self._encoding = encoding_named(reader.manifest.image.encoding or "keep")
@@ -208,7 +208,7 @@ class DiskCache:
                 # Opens every shard, so that the workers of each epoch find them open.
                 ends = np.cumsum([shard.records for shard in reader.manifest.shards])
                 reader.take("orientation", ends - 1)
-        except (OSError, ValueError) as error:  # AccessError, FormatError, keys that are no numbers
+        except (OSError, ValueError) as error:  # AccessError, FormatError, keys that are not numbers
             lock.release()
             self._give_up(error)
             return
@@ -261,7 +261,7 @@ class _StoredRecords(RecordImages):
         return self._records.take("orientation", self._positions).tolist()  # type: ignore[no-any-return]
 
 
-class _PartlyStored(StoredImages):
+class _PartlyStored(JoinedImages, StoredImages):
     """Images at `positions`, from records if `is_stored`, else from files.
 
     An image whose record cannot be decoded is read from its file, which raises its own error.
@@ -274,34 +274,29 @@ class _PartlyStored(StoredImages):
         records: StoredImagesAt,
         files: StoredImagesAt,
     ) -> None:
+        super().__init__(len(positions))
         self._positions = positions
-        self._open_files = files
-        self._is_stored = is_stored.tolist()
-        self._places = np.where(is_stored, is_stored.cumsum(), (~is_stored).cumsum()) - 1
+        self._is_stored = is_stored
+        self._files = files
         # Files first, so that errors are raised in the same order as without a cache.
-        self._files = None if is_stored.all() else files(positions[~is_stored])
-        self._records = records(positions[is_stored])
-        self.sizes: NDArray[np.int64] = np.empty((len(positions), 2), np.int64)
-        self.sizes[is_stored] = self._records.sizes
-        if self._files is not None:
-            self.sizes[~is_stored] = self._files.sizes
+        parts = ((~is_stored, files), (is_stored, records))
+        self._parts = [(opened(positions[chosen]), chosen) for chosen, opened in parts if chosen.any()]
+        for images, chosen in self._parts:
+            self.add(images, np.flatnonzero(chosen).tolist())
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        place = int(self._places[position])
-        if self._files is not None and not self._is_stored[position]:
-            return self._files.region(place, box, size)
         try:
-            return self._records.region(place, box, size)
+            return super().region(position, box, size)
         except (AccessError, DamageError, DecodeError):
-            return self._open_files(self._positions[position : position + 1]).region(0, box, size)
+            if not self._is_stored[position]:
+                raise
+            return self._files(self._positions[position : position + 1]).region(0, box, size)
 
     def orientations(self) -> list[int]:
         found = np.ones(len(self._positions), np.int64)
-        stored = np.array(self._is_stored, bool)
-        found[stored] = self._records.orientations()
-        if self._files is not None:
-            found[~stored] = self._files.orientations()
+        for images, chosen in self._parts:
+            found[chosen] = images.orientations()
         return found.tolist()
 
     def gathered(self) -> Gathered | None:
-        return self._records.gathered() if self._files is None else None
+        return self._parts[0][0].gathered() if len(self._parts) == 1 else None

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.utils.data
 from numpy.typing import NDArray
 
 from fastload.datasets._batch_source import FileImages
@@ -32,13 +31,13 @@ class FolderDataset(FilesDataset):
         path: The folder.
         transform: Applied to every image.
         target_transform: Applied to every target.
-        memory_format: As for `PackedDataset`.
-        reducing_gap: As for `PackedDataset`.
-        apply_orientation: As for `PackedDataset`.
-        cache: As for `PackedDataset`.
+        memory_format: Same meaning as for `PackedDataset`.
+        reducing_gap: Same meaning as for `PackedDataset`.
+        apply_orientation: Same meaning as for `PackedDataset`.
+        cache: Same meaning as for `PackedDataset`.
 
     Attributes:
-        root: The folder, as passed.
+        root: The path that was passed.
         source: The listing of its files.
 
     Raises:

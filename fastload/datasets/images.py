@@ -78,7 +78,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
 
     @property
     def memory_format(self) -> torch.memory_format:
-        """The format of batches; an attribute of this class could not be pickled by torch.save."""
+        """The memory format of batches; not an attribute, because torch.save could not pickle it."""
         return torch.channels_last if self._is_channels_last else torch.contiguous_format
 
     @property
@@ -153,12 +153,12 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         """Replace the dataset's cache.
 
         Args:
-            cache: As for the dataset itself.
+            cache: Same meaning as for the dataset.
             measured: Known rates, for `auto`; the rest is measured here.
             room: Returns the memory that the cache may take, in bytes.
 
         Returns:
-            The state of the new cache, with the reason of the choice.
+            The state of the new cache, with the reason for the choice.
 
         Raises:
             OptionError: This cache is not possible here.
@@ -195,14 +195,14 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         self._cache.refresh()
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        """Ask the system to read some samples, all in range, from disk now, without waiting for them."""
+        """Start reading some samples from the disk without waiting; all indices must be in range."""
         self.fill_cache()
         positions = self._cache.prefetch(np.asarray(indices, np.int64))
         if len(positions):
             self._prefetch(positions)
 
     def close_cache(self) -> None:
-        """Stop using the cache. It is removed if no other process uses it, unless it is on the disk."""
+        """Stop using the cache, which is removed if no other process uses it and it is not on a disk."""
         self._cache = _NO_CACHE
 
     @abstractmethod
@@ -216,10 +216,10 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     lies_in_memory = False
 
     def _prefetch(self, positions: NDArray[np.int64]) -> None:
-        """Ask the system to read some samples that no cache has."""
+        """Start reading samples that are not cached from the disk, without waiting for them."""
 
     def _extent(self, wants_pixels: bool) -> Extent:
-        """Return the size of the dataset; that of its pixels, which may have to be read, only if wanted."""
+        """Return the size of the dataset; of its pixels only if wanted, because they may have to be read."""
         raise NotImplementedError
 
     def _through_store(self, opening: Opening) -> CachedFiles | CachedRecords:
@@ -242,11 +242,6 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
         """Return the targets as one array if they are integers within the range of int64."""
 
-    @property
-    def _cached_samples(self) -> CachedFiles | CachedRecords | None:
-        """The samples through the store; None without one."""
-        return self._cache.samples
-
     def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
         """Return the samples at valid positions."""
         if not len(positions):
@@ -256,13 +251,13 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         if pipeline.is_foreign:
             draws = draws_for(positions)
             singles = (self.source_of(position) for position in positions[:, None])
-            images = (pipeline.run(whole_image(single), draws.image(i)) for i, single in enumerate(singles))
+            images = (pipeline.run(full_image(single), draws.image(i)) for i, single in enumerate(singles))
         else:
             source, drawn = draw_batch(pipeline, positions, len(self), self._opened)
             annotations = drawn.annotations
             views = enumerate(drawn.geometry.views())
             images = (render(source, pipeline, drawn, view, i) for i, view in views)
-        # Sample by sample, an image before its target: the order in which ImageFolder's transforms draw.
+        # Each image is made before its target: the order in which the transforms of an ImageFolder draw.
         return list(zip(images, self._final_targets(positions, annotations), strict=True))
 
     def _opened(self, positions: NDArray[np.int64]) -> tuple[BatchSource, list[Annotations] | None]:
@@ -289,7 +284,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         """Return the targets of some samples, collated as by torch's `default_collate`."""
         labels = None if annotations is not None else self._labels(positions)
         if labels is None or self.target_transform is not None:
-            # A tuple, as in torch's own collation, which returns one of strings unchanged.
+            # A tuple, as in torch: its default_collate returns a tuple of strings unchanged.
             targets: Any = tuple(self._final_targets(positions, annotations))
             return default_collate(targets)
         batch = out.empty(labels.shape, torch.int64)
@@ -332,7 +327,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         return {**state, "_compiled": None}
 
 
-def whole_image(source: BatchSource) -> NDArray[np.uint8]:
+def full_image(source: BatchSource) -> NDArray[np.uint8]:
     """Return all pixels of a single image, writable."""
     height, width = source.sizes[0].tolist()
     pixels = source.region(0, Box(0, 0, height, width), (height, width))

@@ -10,7 +10,6 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
-import torch.utils.data
 from numpy.typing import NDArray
 
 from fastload.datasets._batch_source import RecordImages
@@ -21,7 +20,7 @@ from fastload.datasets.cache._attaching import Extent
 from fastload.datasets.cache._records import CachedRecords
 from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.images import ImageDataset, whole_image
+from fastload.datasets.images import ImageDataset, full_image
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import encoding_named
 from fastload.shards.reading_ahead import ReadingAhead
@@ -76,9 +75,8 @@ class PackedDataset(ImageDataset):
         apply_orientation: Turn images by the EXIF orientation of their JPEG or PNG (`yuv420` and `raw` store
             none). The default is False, as in torchvision's ImageFolder; with objects, it is True if their
             coordinates refer to upright images, as YOLO's do.
-        cache: Where to keep the dataset's bytes: `"auto"`, `"ram"`, `"tmpfs"`, `"device"`, for files
-            also `"disk"`, or a `fastload.Cache`; None for no cache. See the page
-            "Caching".
+        cache: Where to cache the samples: `"auto"`, `"ram"`, `"tmpfs"`, `"device"`, for image files also
+            `"disk"`, or a `fastload.Cache`; None for no cache. See the page "Caching".
         transforms: A function of (image, target), as for torchvision's datasets: it gets a PIL image and the
             target, and returns the sample. Samples are then made one by one.
         tv_tensors: Boxes, keypoints and masks are torchvision's tv_tensors, which the transforms of
@@ -124,9 +122,8 @@ class PackedDataset(ImageDataset):
         self._encoding = encoding_named(manifest.image.encoding or "keep")
         self._target_fields = tuple(field for field in manifest.fields[1:] if not field.internal)
         self._objects = ObjectFields.of(self._target_fields)
-        self._is_upright = is_upright(manifest.made)
         if self._objects is not None:
-            self._check_orientation(apply_orientation)
+            self.apply_orientation = self._required_orientation(apply_orientation)
         self._has_label_only = [field.name for field in self._target_fields] == ["label"]
         self._has_integer_labels = self._has_label_only and _fits_int64(self._target_fields[0])
         encodings = {field.name: field.encoding for field in self._target_fields}
@@ -194,17 +191,17 @@ class PackedDataset(ImageDataset):
 
     def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
         if not callable(self._on_error):
-            return self._made(positions)
+            return self._samples_or_raise(positions)
         samples = []
         for position in positions:
             try:
-                samples += self._made(position[None])
+                samples += self._samples_or_raise(position[None])
             except (DamageError, DecodeError) as error:
                 samples.append(self._on_error(int(position), error))
         return samples
 
-    def _made(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
-        """Return the samples at valid positions, or raise."""
+    def _samples_or_raise(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
+        """Return the samples at valid positions; raise the error of one that cannot be made."""
         if self.transforms is None:
             if self._objects is not None and self._pipeline().is_foreign:
                 raise OptionError(
@@ -212,7 +209,7 @@ class PackedDataset(ImageDataset):
                     "would move the image alone: pass a function of (image, target) as `transforms`"
                 )
             return super()._samples(positions)
-        images = (ToPILImage()(whole_image(self.source_of(single))) for single in positions[:, None])
+        images = (ToPILImage()(full_image(self.source_of(single))) for single in positions[:, None])
         return list(map(self.transforms, images, self.targets_of(positions)))
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
@@ -227,7 +224,7 @@ class PackedDataset(ImageDataset):
     @property
     def _stored(self) -> RecordReader | CachedRecords:
         """The records, from the shards or through the cache."""
-        cached = self._cached_samples
+        cached = self._cache.samples
         return cached if isinstance(cached, CachedRecords) else self._records
 
     def _through_store(self, opening: Opening) -> CachedRecords:
@@ -247,7 +244,7 @@ class PackedDataset(ImageDataset):
 
     def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
         """See `ImageDataset`."""
-        # Verified already, when the source of their images was made.
+        # The records were verified when the source of their images was made.
         records = map(self._stored.read_verified, positions.tolist())
         if self._has_label_only:
             return [self._value("label", record) for record in records]
@@ -302,15 +299,16 @@ class PackedDataset(ImageDataset):
             raise OptionError(f"{self}: records must have objects or a mask, got none: use dataset[index]")
         return found[0]
 
-    def _check_orientation(self, is_wanted: bool | None) -> None:
-        """Turn images if their objects' coordinates require it; raise OptionError if the user disagrees."""
-        if is_wanted is not None and is_wanted != self._is_upright:
+    def _required_orientation(self, is_wanted: bool | None) -> bool:
+        """Return True if coordinates are those of upright images; raise OptionError if that is not wanted."""
+        is_required = is_upright(self._records.manifest.made)
+        if is_wanted is not None and is_wanted != is_required:
             raise OptionError(
-                f"apply_orientation must be {self._is_upright} for {self._records.folder}, because its "
-                f"coordinates are those of images {'turned upright' if self._is_upright else 'as stored'}, "
+                f"apply_orientation must be {is_required} for {self._records.folder}, because its "
+                f"coordinates are those of images {'turned upright' if is_required else 'as stored'}, "
                 f"got {is_wanted}: leave it out"
             )
-        self.apply_orientation = self._is_upright
+        return is_required
 
     def _value(self, name: str, record: Record) -> Any:
         """Return a field's value, which the caller may keep and write to."""

@@ -22,8 +22,8 @@ _SMALL_TILE, _LARGE_TILE = 144, 294  # without and with boxes or masks
 _MOST_IMAGES = 40
 _BACKGROUND, _INK = 255, (60, 60, 60)
 
-# The most letters of a caption, for each pixel of a tile's width.
-_LETTERS = 1 / 7.5
+# Characters of a caption that fit into each pixel of the width of a tile.
+_CHARACTERS_PER_PIXEL = 1 / 7.5
 
 
 def write_sheet(dataset: Any, file: Path, most: int | None = None) -> int:
@@ -59,7 +59,7 @@ def write_sheet(dataset: Any, file: Path, most: int | None = None) -> int:
         height, width = picture.shape[:2]
         down, right = top + (tile - height) // 2, left + (tile - width) // 2
         sheet[down : down + height, right : right + width] = picture
-        write_text(sheet, caption[: int(tile * _LETTERS)], left, top + tile + _CAPTION - 5, _INK)
+        write_text(sheet, caption[: int(tile * _CHARACTERS_PER_PIXEL)], left, top + tile + _CAPTION - 5, _INK)
     try:
         file.write_bytes(encode(sheet, ".png"))
     except OSError as error:
@@ -74,7 +74,7 @@ def require_png(file: Path) -> None:
 
 
 def _tile(dataset: Any, index: int, side: int) -> tuple[Pixels, str]:
-    """Return a sample's picture, not larger than a tile, and its caption."""
+    """Return the picture of a sample, at most as large as a tile, and its caption."""
     try:
         image, target = _sample(dataset, index)
     except (DamageError, DecodeError):
@@ -117,7 +117,7 @@ def _has_objects(target: Any) -> bool:
 
 
 def _to_levels(image: Any) -> Pixels:
-    """Return an image of any type as RGB; fractions beyond 0…1, such as normalised ones, are stretched."""
+    """Return an image of any type as RGB, uint8; floats beyond 0…1, such as normalised ones, are stretched."""
     pixels: Pixels = PILToTensor()(image).permute(1, 2, 0).numpy()
     if pixels.dtype != np.uint8:
         low, high = float(pixels.min()), float(pixels.max())

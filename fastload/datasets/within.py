@@ -1,4 +1,4 @@
-"""Datasets of this library within another one: a Subset, a ConcatDataset, a compiled dataset."""
+"""Datasets of this library inside another one: a Subset, a ConcatDataset, a compiled dataset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastload.errors import OptionError
 
 
 def image_datasets_in(dataset: Any) -> list[ImageDataset]:
-    """Return the datasets of this library that a dataset is made of; none if any part is another one."""
+    """Return the datasets of this library that a dataset consists of; none if any part is of another kind."""
     if isinstance(dataset, ImageDataset):
         return [dataset]
     if isinstance(images := getattr(dataset, "images", None), ImageDataset):
@@ -37,11 +37,11 @@ def is_plain_subset(dataset: Any) -> bool:
 
 
 def use_cache_in(dataset: Any, cache: str | Cache) -> None:
-    """Set the cache of all datasets within another one; raise OptionError if there are none."""
+    """Set the cache of all datasets inside another one; raise OptionError if there are none."""
     parts = image_datasets_in(dataset)
     if not parts:
         raise OptionError(
-            f"a cache needs a dataset of image files that is known, got {type(dataset).__name__}: load from "
+            f"a cache needs a known dataset of image files, got {type(dataset).__name__}: load from "
             "an ImageFolder, a FolderDataset or a PackedDataset, or leave cache out"
         )
     for part in parts:

@@ -1,4 +1,4 @@
-"""Images rendered only when their pixels are needed, after all steps of a transform are known.
+"""Images rendered only when their pixels are needed, once all steps of a transform are known.
 
 Ultralytics pastes a mosaic, warps it, changes its colours and flips it, each into a new array. A deferred
 image stands in for the array: it has its shape, records the steps, and renders only the visible pixels.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -23,11 +23,11 @@ from fastload.transforms.hsv import BAND_PIXELS, HsvChange
 
 
 class PixelSource(Protocol):
-    """Pixels of which deferred images are made, in the order of colours that they are stored in."""
+    """Pixels of a part of a deferred image, in the colour order in which they are stored."""
 
     @property
     def is_rgb(self) -> bool:
-        """Order of the channels: RGB, otherwise BGR."""
+        """True if the channels are RGB, False if BGR."""
 
     @property
     def size(self) -> Size:
@@ -54,35 +54,28 @@ class Image:
         return box.of(self.pixels)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class DeferredImage:
     """Image rendered on demand, in place of an array of shape (height, width, 3), BGR, uint8.
 
     Attributes:
-        canvas: The placed parts of which it is made, before colours are changed and the image is flipped.
+        canvas: The placed parts of the image, before colours are changed and the image is flipped.
         sources: The images of these parts.
-        change: The change of colours; None leaves them.
-        flip: OpenCV's code of a flip; None does not flip.
+        change: The change of colours, or None.
+        flip: OpenCV's code of a flip, or None.
     """
 
-    __slots__ = ("canvas", "change", "flip", "sources")
-    ndim = 3
-    dtype = np.dtype(np.uint8)
+    ndim: ClassVar[int] = 3
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
 
-    def __init__(
-        self,
-        canvas: Canvas,
-        sources: Sequence[PixelSource],
-        change: HsvChange | None = None,
-        flip: int | None = None,
-    ) -> None:
-        self.canvas = canvas
-        self.sources = sources
-        self.change = change
-        self.flip = flip
+    canvas: Canvas
+    sources: Sequence[PixelSource]
+    change: HsvChange | None = None
+    flip: int | None = None
 
     @classmethod
     def of(cls, source: PixelSource) -> DeferredImage:
-        """Return the deferred image of one source as it is."""
+        """Return the deferred image of one unchanged source."""
         return cls(Canvas.of(source.size), (source,))
 
     @property
@@ -92,20 +85,20 @@ class DeferredImage:
 
     @property
     def is_rgb(self) -> bool:
-        """Order of the channels that are made: RGB, otherwise BGR."""
+        """True if the image is rendered as RGB, False if as BGR."""
         return self.sources[0].is_rgb
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self.pixels() if dtype is None else self.pixels().astype(dtype)
 
     def source(self) -> PixelSource:
-        """Return the image, rendered unless it is unchanged, as a part of another one."""
+        """Return the image as a part of another one; it is rendered unless it is an unchanged source."""
         if self._is_flat and self.canvas == Canvas.of(self.canvas.output):
             return self.sources[0]
         return Image(self._changed(render(self.canvas, self._region)), self.is_rgb)
 
     def flattened(self) -> DeferredImage:
-        """Return the same image without a matrix, changed colours or a flip: they are rendered."""
+        """Return the same image without a matrix, a change of colours or a flip, which are rendered."""
         return self if self._is_flat else DeferredImage.of(self.source())
 
     def coloured(self, change: HsvChange) -> DeferredImage:
@@ -141,7 +134,7 @@ class DeferredImage:
         memory = reusable_array((rows, width, 3))
         for top in range(0, len(pixels), rows):
             band = self._changed(pixels[top : top + rows], memory)
-            # An image that is turned upside down is written from its end.
+            # An image that is flipped vertically is written from its end.
             start = end - top - len(band) if self.flip == 0 else first + top
             cv2.split(band, list(planes[:, start : start + len(band)]))
 
@@ -163,7 +156,7 @@ class DeferredImage:
         return pixels if source.is_rgb == self.is_rgb else np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
 
     def _changed(self, pixels: Pixels, out: Pixels | None = None) -> Pixels:
-        """Return rows with changed colours and flipped, in `out` if there is anything to do."""
+        """Return rows with their colours changed and flipped, in `out` if there is anything to do."""
         if self.change is None and self.flip is None:
             return pixels
         out = reusable_array(pixels.shape) if out is None else out[: len(pixels)]

@@ -32,7 +32,7 @@ class _ThreadState(threading.local):
     """State of a thread.
 
     Attributes:
-        dataset: The dataset whose sample it makes.
+        dataset: The dataset whose sample is being made.
         is_worker: True in a worker that makes batches.
     """
 
@@ -82,7 +82,7 @@ def _image_and_label(self: Any, index: int) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of one entry of a label: `copy.deepcopy` takes 60 µs for what are arrays and numbers."""
+    """Return a copy of one entry of a label; `copy.deepcopy` would take 60 µs for arrays and numbers."""
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, list):
@@ -94,7 +94,7 @@ def unsupported_reason(dataset: Any) -> str:
     """Return why fastload cannot make a dataset's samples, and log it once; "" if it can."""
     steps = getattr(dataset.transforms, "transforms", ())
     known_steps, reason = dataset.__dict__.get("_fastload_plain", ((), None))
-    # A callback may have added a step since then.
+    # A callback may have added a step since the last call.
     if reason is None or len(known_steps) != len(steps) or not all(map(operator.is_, known_steps, steps)):
         before, reason = reason, _find_reason(dataset)
         if reason and reason != before:
@@ -138,14 +138,14 @@ class Batches:
         """Return the batch, with the images in `memory`."""
         shapes = {_shape(sample.get("img")) for sample in samples}
         if None in shapes or len(shapes) > 1:
-            return _plain_collate([_drawn(sample) for sample in samples])
+            return _plain_collate([_rendered(sample) for sample in samples])
         (height, width, channels) = shapes.pop()  # type: ignore[misc]
         images = memory.empty((len(samples), channels, height, width), torch.uint8)
         arrays = images.numpy()
         for sample, out in zip(samples, arrays, strict=True):
             image, is_rgb = sample["img"]
             image.write(out, is_rgb)
-        # Their own collation of everything else; an empty image keeps the batch's order of keys.
+        # Everything else is collated by Ultralytics; an empty image preserves the order of keys in the batch.
         batch: dict[str, Any] = _plain_collate([{**sample, "img": _NOTHING} for sample in samples])
         batch["img"] = images
         return batch
@@ -158,25 +158,25 @@ def _shape(image: Any) -> tuple[int, int, int] | None:
     return image[0].shape if isinstance(image, tuple) else None
 
 
-def _drawn(sample: dict[str, Any]) -> dict[str, Any]:
+def _rendered(sample: dict[str, Any]) -> dict[str, Any]:
     image = sample.get("img")
     return {**sample, "img": image[0].tensor(image[1])} if isinstance(image, tuple) else sample
 
 
 def is_plain_collation(function: Any) -> bool:
-    """Return True for Ultralytics' own function."""
+    """Return True for the collate function of Ultralytics."""
     return function in (YOLODataset.collate_fn, YOLOConcatDataset.collate_fn)
 
 
 class BatchesInWorker:
-    """A worker's initialization, which defers images until the batch is made, then calls the loader's own."""
+    """Initialization of a worker: images are deferred until the batch is made; then the loader's own runs."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
 
     def __call__(self, worker_id: int) -> None:
         """Prepare the worker."""
-        # A worker that was not forked has plain classes. (By name: that module imports this one.)
+        # A worker that was not forked has the original classes. By name: that module imports this one.
         importlib.import_module("fastload.ultralytics").patch()
         _thread.is_worker = True
         if self._function is not None:

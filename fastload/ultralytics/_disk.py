@@ -32,31 +32,31 @@ _plain_check = BaseDataset.check_cache_disk
 _SIZED_FILES = 30
 
 
-class KeptFile(str):
-    """The path of an image file, of which there is a copy."""
+class CopiedFile(str):
+    """The path of an image file of which there is a packed copy."""
 
     copy: DiskCache
-    place: int
+    position: int
 
     def pixels(self) -> NDArray[np.uint8] | None:
         """Return the image, BGR, as Ultralytics reads it; None if the copy does not hold it."""
         self.copy.refresh()
         try:
-            images = self.copy.images(np.array([self.place]), _not_kept, None)
+            images = self.copy.images(np.array([self.position]), _raise_not_copied, None)
             height, width = images.sizes[0].tolist()
             rgb = images.region(0, Box(0, 0, height, width), (height, width))
             rgb = upright(rgb, images.orientations()[0])
-        except _NotKeptError:
+        except _NotCopiedError:
             return None
         return np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), np.uint8)
 
 
-class _NotKeptError(Exception):
+class _NotCopiedError(Exception):
     pass
 
 
-def _not_kept(places: NDArray[np.int64]) -> Any:
-    raise _NotKeptError
+def _raise_not_copied(positions: NDArray[np.int64]) -> Any:
+    raise _NotCopiedError
 
 
 def disk_replacements() -> list[tuple[Any, str, Any]]:
@@ -66,17 +66,17 @@ def disk_replacements() -> list[tuple[Any, str, Any]]:
 
 @functools.wraps(_plain_check)
 def _check_cache_disk(self: Any, *args: Any, **options: Any) -> bool:
-    """Give a dataset's files a copy, and return False, so that Ultralytics makes none."""
+    """Make a packed copy of the files of a dataset; return False, so that Ultralytics makes no copy."""
     if packed_of(self.im_files[0]) is not None:
         outcome = "is not needed, because the dataset is packed"
     else:
         try:
-            self.im_files = _kept(self)
+            self.im_files = _copied_files(self)
         except OptionError as error:
             LOGGER.info(f"{self.prefix}fastload: cache='disk' is Ultralytics' own: {error}")
             return bool(_plain_check(self, *args, **options))
-        outcome = "keeps a packed copy, which is made beside the training: 'fastload cache list' shows it"
-    # The draws with which Ultralytics chooses those images: what is drawn later is the same.
+        outcome = "uses a packed copy, which is made in the background: 'fastload cache list' shows it"
+    # Ultralytics chooses these images by random draws; they are repeated, so that later draws stay the same.
     for _ in range(min(self.ni, _SIZED_FILES)):
         random.choice(self.im_files)
     self.cache = None
@@ -84,22 +84,22 @@ def _check_cache_disk(self: Any, *args: Any, **options: Any) -> bool:
     return False
 
 
-def _kept(dataset: Any) -> list[KeptFile]:
+def _copied_files(dataset: Any) -> list[CopiedFile]:
     if dataset.channels != 3:
         raise OptionError(f"its images have {dataset.channels} channels")
     paths = [os.path.abspath(name) for name in dataset.im_files]
-    # Validation sorts them in another way, and can then use the same copy.
+    # Validation sorts the files differently, and can use the same copy.
     names = sorted(paths)
     source = CacheableFiles(list_files("/", names), os.path.commonpath(names), alike_only=True)
     copy = open_disk_cache(source, Cache("disk"), None)
-    places = {name: place for place, name in enumerate(names)}
-    kept = [KeptFile(name) for name in dataset.im_files]
-    for file, path in zip(kept, paths, strict=True):
-        file.copy, file.place = copy, places[path]
-    return kept
+    positions = {name: position for position, name in enumerate(names)}
+    files = [CopiedFile(name) for name in dataset.im_files]
+    for file, path in zip(files, paths, strict=True):
+        file.copy, file.position = copy, positions[path]
+    return files
 
 
 @functools.wraps(read)
 def _read(filename: Any, *args: Any, **options: Any) -> Any:
-    pixels = filename.pixels() if isinstance(filename, KeptFile) else None
+    pixels = filename.pixels() if isinstance(filename, CopiedFile) else None
     return read(filename, *args, **options) if pixels is None else pixels

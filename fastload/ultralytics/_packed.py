@@ -1,6 +1,6 @@
-"""Packed datasets as Ultralytics' data: `train(data="photos.fl")`.
+"""Packed datasets as the data of Ultralytics: `train(data="photos.fl")`.
 
-Its datasets list files; a record is listed as the path of its key below the packed dataset, and read where
+Its datasets list files. A record is listed as the path of its key below the packed dataset, and is read where
 Ultralytics would read that file.
 """
 
@@ -42,24 +42,24 @@ _SPLITS = ("train", "val", "test")
 # The default of `max_files` in ultralytics.data.utils.check_file_speeds (8.4).
 _TIMED_FILES = 5
 
-# A header with EXIF and a colour profile fits, mostly; else the whole file is read.
+# Enough for most headers with EXIF and a colour profile; otherwise the complete file is read.
 _HEADER_BYTES = 1 << 17
 
 
 def packed_replacements() -> list[tuple[Any, str, Any]]:
     """Return the replacements of functions and methods: (owner, name, function)."""
     return [
-        *((module, "check_det_dataset", _check) for module in (utils, trainer, validator)),
-        (base.BaseDataset, "get_img_files", _files),
-        (YOLODataset, "get_labels", _labels),
+        *((module, "check_det_dataset", _check_det_dataset) for module in (utils, trainer, validator)),
+        (base.BaseDataset, "get_img_files", _get_img_files),
+        (YOLODataset, "get_labels", _get_labels),
     ]
 
 
 class PackedImages:
-    """Records of a packed dataset under the names of files."""
+    """Records of a packed dataset, read by the names of files."""
 
     def __init__(self, folder: str) -> None:
-        # Whole records are verified when their images are read.
+        # Records are verified when their images are read, and not for their labels and keys.
         self._reader = RecordReader(folder)
         self._unverified = RecordReader(folder, "never")
         manifest = self._reader.manifest
@@ -84,21 +84,21 @@ class PackedImages:
     def label(self, name: str, has_keypoints: bool, has_outlines: bool) -> dict[str, Any]:
         """Return the objects of an image as Ultralytics' reader of label files does.
 
-        Label files have boxes or outlines. Of sources with both, such as COCO, a task gets what it needs.
+        Label files have boxes or outlines. Of sources with both, such as COCO, a task gets the ones it needs.
         """
         record = self._unverified.read(self.index[name])
         height, width = self._size(record)
         classes = record["labels"] if "labels" in self._fields else np.zeros(0)
-        kept = np.flatnonzero(~record["iscrowd"].astype(bool)) if "iscrowd" in self._fields else ...
+        single = np.flatnonzero(~record["iscrowd"].astype(bool)) if "iscrowd" in self._fields else ...
         scale = np.array([width, height], np.float64)
         boxes_field = self._fields.get("boxes")
         is_yolo = boxes_field is not None and boxes_field.format == "cxcywh"
         segments = self._segments(record, scale) if has_outlines or is_yolo else []
-        if kept is not ... and segments:
-            segments = [segments[at] for at in kept]
-        classes = np.array(classes, np.float32)[kept].reshape(-1, 1)
-        boxes = segments2boxes(segments) if segments else self._boxes(record, scale)[kept]
-        keypoints = self._keypoints(record, scale)[kept] if has_keypoints else None
+        if single is not ... and segments:
+            segments = [segments[at] for at in single]
+        classes = np.array(classes, np.float32)[single].reshape(-1, 1)
+        boxes = segments2boxes(segments) if segments else self._boxes(record, scale)[single]
+        keypoints = self._keypoints(record, scale)[single] if has_keypoints else None
         return {
             "im_file": name,
             "shape": (height, width),
@@ -173,12 +173,12 @@ def packed_at(folder: str) -> PackedImages:
 
 
 def packed_of(name: str) -> PackedImages | None:
-    """Return the packed dataset that a file's name is below; None if it is an ordinary file."""
+    """Return the packed dataset in whose folder a file is named; None for an ordinary file."""
     head, mark, _ = str(name).partition(f".fl{os.sep}")
     if not mark:
         return None
     folder = f"{head}.fl"
-    # A folder of splits holds packed datasets whose names end alike.
+    # A folder of splits holds packed datasets, whose names end with .fl too.
     rest = str(name)[len(folder) + 1 :].partition(f".fl{os.sep}")
     inner = os.path.join(folder, f"{rest[0]}.fl") if rest[1] else ""
     found = next((each for each in (inner, folder) if each and looks_packed(Path(each))), None)
@@ -186,7 +186,7 @@ def packed_of(name: str) -> PackedImages | None:
 
 
 @functools.wraps(_plain_check)
-def _check(dataset: Any, *args: Any, **options: Any) -> dict[str, Any]:
+def _check_det_dataset(dataset: Any, *args: Any, **options: Any) -> dict[str, Any]:
     if Path(str(dataset)).suffix != ".fl":
         return _plain_check(dataset, *args, **options)  # type: ignore[no-any-return]
     folder = Path(os.path.abspath(os.path.expanduser(str(dataset))))
@@ -197,25 +197,26 @@ def _check(dataset: Any, *args: Any, **options: Any) -> dict[str, Any]:
     manifest = RecordReader(splits["train"]).manifest
     described = yaml.safe_load(manifest.made.get("details", {}).get("yaml") or "{}")
     names = dict(enumerate(manifest.classes))
-    kept = {name: described[name] for name in ("kpt_shape", "flip_idx", "kpt_names") if name in described}
-    return {"path": folder, **splits, "names": names, "nc": len(names), "channels": 3, **kept}
+    entries = "kpt_shape", "flip_idx", "kpt_names"
+    keypoints = {name: described[name] for name in entries if name in described}
+    return {"path": folder, **splits, "names": names, "nc": len(names), "channels": 3, **keypoints}
 
 
 @functools.wraps(_plain_files)
-def _files(self: Any, img_path: Any) -> Any:
+def _get_img_files(self: Any, img_path: Any) -> Any:
     paths = img_path if isinstance(img_path, list) else [img_path]
     if not all(str(path).endswith(".fl") for path in paths):
         return _plain_files(self, img_path)
     names = sorted(name for path in paths for name in packed_at(str(path)).index)
     count = self.fraction if isinstance(self.fraction, int) else max(1, round(len(names) * self.fraction))
     names = names[:count]
-    # The draw with which Ultralytics chooses files whose reading it times: what is drawn later is the same.
+    # Ultralytics chooses files to time by a random draw; it is repeated, so that later draws stay the same.
     random.sample(names, min(_TIMED_FILES, len(names)))
     return names
 
 
 @functools.wraps(_plain_labels)
-def _labels(self: Any) -> Any:
+def _get_labels(self: Any) -> Any:
     if packed_of(self.im_files[0]) is None:
         return _plain_labels(self)
     self.label_files = list(self.im_files)

@@ -26,7 +26,7 @@ from fastload.ultralytics._stored import cache_replacements
 _plain_init = InfiniteDataLoader.__init__
 _plain_ddp_file = dist.generate_ddp_file
 
-# Prefix of Ultralytics' own program of a rank.
+# Prefix of the program of a rank, which Ultralytics writes.
 _RANK = """if __name__ == "__main__":
     import sys
     sys.path = {path!r}
@@ -39,7 +39,7 @@ def replacements(rank_programs: list[str]) -> list[tuple[Any, str, Any]]:
     """Return the replacements of attributes: (owner, name, value).
 
     Args:
-        rank_programs: Gets the files with the programs of ranks that Ultralytics starts.
+        rank_programs: List to which the files with the programs of ranks are appended.
     """
 
     @functools.wraps(_plain_ddp_file)
@@ -65,7 +65,7 @@ def replacements(rank_programs: list[str]) -> list[tuple[Any, str, Any]]:
 def _init(self: Any, *args: Any, **options: Any) -> None:
     if is_plain_collation(options.get("collate_fn")):
         dataset = options.get("dataset")
-        # Asked here, so that the reason is logged once and not by each worker.
+        # Determined here, so that the reason is logged once and not by each worker.
         reason = unsupported_reason(dataset) if isinstance(dataset, BaseDataset) else ""
         options["collate_fn"] = Batches(reason)
         options["worker_init_fn"] = BatchesInWorker(options.get("worker_init_fn"))

@@ -1,7 +1,7 @@
-"""Ultralytics' transforms on deferred images: parameters and labels are its own, pixels are made at the end.
+"""Transforms of Ultralytics on deferred images: parameters and labels are its own, pixels are made last.
 
-Each function stands in for one method, which it calls for anything but a deferred image. So Ultralytics
-itself draws random numbers, in its order, and labels come from its own code.
+Each function replaces one method, which it calls for anything but a deferred image. So Ultralytics itself
+draws the random numbers, in its order, and labels come from its own code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fastload.ultralytics._deferred_images import DeferredImage, Image
 
 Labels = dict[str, Any]
 
-# Steps that change no pixels, or are replaced below; a transform with any other is left to itself.
+# Steps that change no pixels or are replaced below. A transform with any other step is not replaced.
 _KNOWN = (
     augment.Compose,
     augment.Mosaic,
@@ -53,7 +53,7 @@ def replacements(ends_in_batch: Callable[[], bool]) -> list[tuple[Any, str, Any]
     """Return the replacements of methods: (class, name, function).
 
     Args:
-        ends_in_batch: Returns True where samples are collated later, which renders deferred images.
+        ends_in_batch: Returns True where samples are collated later, and deferred images rendered then.
     """
     plain_format = augment.Format._format_img
 
@@ -64,7 +64,7 @@ def replacements(ends_in_batch: Callable[[], bool]) -> list[tuple[Any, str, Any]
         is_rgb = random.uniform(0, 1) > self.bgr
         return (img, is_rgb) if ends_in_batch() else img.tensor(is_rgb)
 
-    later = {
+    of_deferred = {
         augment.Mosaic: _mosaic,
         augment.RandomPerspective: _perspective,
         augment.RandomHSV: _hsv,
@@ -72,7 +72,7 @@ def replacements(ends_in_batch: Callable[[], bool]) -> list[tuple[Any, str, Any]
         augment.LetterBox: _letterbox,
     }
     return [
-        *((kind, "apply_image", _otherwise(kind.apply_image, do)) for kind, do in later.items()),
+        *((kind, "apply_image", _if_deferred(kind.apply_image, do)) for kind, do in of_deferred.items()),
         (augment.Albumentations, "__call__", _with_pixels(augment.Albumentations.__call__)),
         *(
             (kind, "apply_image", _with_pixels(kind.apply_image))
@@ -82,7 +82,7 @@ def replacements(ends_in_batch: Callable[[], bool]) -> list[tuple[Any, str, Any]
     ]
 
 
-def _otherwise(plain: Callable[..., Any], of_deferred: Callable[..., Any]) -> Callable[..., Any]:
+def _if_deferred(plain: Callable[..., Any], of_deferred: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that calls `of_deferred` for deferred images, and the original for arrays."""
 
     @functools.wraps(plain)
@@ -132,7 +132,7 @@ def _perspective(self: Any, labels: Labels, params: Labels) -> None:
     image = labels["img"].flattened()
     canvas = replace(image.canvas, matrix=params["M"], output=(height, width))
     if canvas.axis_resizes is None:
-        # A warp of a part of the canvas would round positions otherwise.
+        # Otherwise, a warp of a part of the canvas would round positions differently.
         canvas = replace(canvas, is_exact=True)
     labels["img"] = DeferredImage(canvas, image.sources)
     labels["resized_shape"] = (height, width)

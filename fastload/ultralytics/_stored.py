@@ -1,7 +1,7 @@
-"""`cache="ram"`: the images of a dataset, resized, once in the memory of a machine.
+"""`cache="ram"`: the resized images of a dataset, stored once in the memory of a machine.
 
-Ultralytics keeps them as pixels, once for each process that trains (a rank). Here they are planes of
-brightness and of colours at half the resolution, as in a JPEG file, in memory that ranks and workers share.
+Ultralytics stores them as pixels, once for each training process (rank). Here they are planes of
+brightness, and of colours at half the resolution as in a JPEG file, in memory shared by ranks and workers.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _plain_check = BaseDataset.check_cache_ram
 
 
 class ImagesInMemory:
-    """Images in a shared store; in place of a dataset's list `ims`, where None stands for "not in memory"."""
+    """Images in a shared store, in place of the list `ims` of a dataset, where None means "not in memory"."""
 
-    def __init__(self, opening: Opening, is_guest: bool = False) -> None:
+    def __init__(self, opening: Opening, is_unpickled: bool = False) -> None:
         self._opening = opening
-        self._store = open_store(opening, is_guest)
+        self._store = open_store(opening, is_unpickled)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ImagesInMemory, (self._opening, True)
@@ -54,7 +54,7 @@ class ImagesInMemory:
 
     @property
     def used_bytes(self) -> int:
-        """The bytes that the images take."""
+        """The memory that the images take."""
         return self._store.used_bytes
 
     def has(self, index: int) -> bool:
@@ -62,7 +62,7 @@ class ImagesInMemory:
         return self._store.has(index)
 
     def image(self, index: int) -> tuple[Planes, Size, Size] | None:
-        """Return an image, its file's height and width and its own; None if it is not stored."""
+        """Return an image, the height and width of its file, and its own; None if it is not stored."""
         if not self._store.has(index):
             return None
         height, width, *own = _SIZES.unpack(self._store.fixed(index).tobytes())
@@ -70,7 +70,7 @@ class ImagesInMemory:
         return image, (height, width), image.size
 
     def put(self, index: int, pixels: Pixels, original: Size) -> None:
-        """Store an image, BGR; without room nothing happens."""
+        """Store an image, BGR, if there is room."""
         height, width = pixels.shape[:2]
         rgb: Pixels = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)
         stored = np.frombuffer(_PLANES.encode(rgb, None, Path()).data, np.uint8)
@@ -95,7 +95,7 @@ class Planes:
 
 
 class StoredSizes:
-    """Heights and widths of a store's images, of their files or their own; in place of a dataset's lists."""
+    """Heights and widths of stored images or of their files, in place of the lists of a dataset."""
 
     def __init__(self, images: ImagesInMemory, is_own: bool) -> None:
         self._images = images
@@ -115,7 +115,7 @@ def cache_replacements() -> list[tuple[Any, str, Any]]:
 
 @functools.wraps(_plain_check)
 def _check_cache_ram(self: Any, safety_margin: float = 1.0) -> bool:
-    # A margin of 1 asks for twice the bytes of the pixels; half of those are stored.
+    # A margin of 1 requires twice the bytes of the pixels; half of these bytes are stored.
     is_possible = _is_possible(self)
     return bool(_plain_check(self, (safety_margin - 1) / 2 if is_possible else safety_margin))
 
@@ -126,7 +126,7 @@ def _cache_images(self: Any) -> None:
         _plain_cache(self)
         return
     images = ImagesInMemory(_opening(self))
-    # Ranks begin at different images; what one has stored, the others skip.
+    # Ranks begin at different images; each skips the images that another one has stored.
     first = max(LOCAL_RANK, 0) * self.ni // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
     def store(index: int) -> None:
@@ -147,19 +147,18 @@ def _cache_images(self: Any) -> None:
 
 
 def _is_possible(dataset: Any) -> bool:
-    is_colour = bool(dataset.channels == 3)
-    return is_colour and can_cache()
+    return can_cache() and bool(dataset.channels == 3)
 
 
 def _opening(dataset: Any) -> Opening:
-    """Return the parameters of a dataset's store; another run of the same files at this size shares it."""
+    """Return the parameters of the store of a dataset, shared with other runs on these files at this size."""
     side = max(np.ravel(dataset.imgsz).tolist())
     digest = hashlib.blake2b(f"ultralytics 1 {type(dataset).__name__} {side}".encode(), digest_size=16)
     for name in dataset.im_files:
         packed = packed_of(name)
         state = _state(name) if packed is None else packed.identity
         digest.update(f"\n{name} {state}".encode(errors="surrogateescape"))
-    # Memory is taken as images are stored.
+    # Memory is allocated as images are stored.
     capacity = dataset.ni * _most_bytes(side)
     layout = Layout(dataset.ni, _SIZES.size, capacity)
     return Opening("ram", "decoded", store_folder(holds_data=False), digest.hexdigest(), layout)
@@ -171,5 +170,5 @@ def _state(file: str) -> str:
 
 
 def _most_bytes(side: int) -> int:
-    """Return the most bytes that an image takes whose longer side has this many pixels."""
+    """Return the most bytes that an image takes if its longer side has this many pixels."""
     return (side + side % 2) ** 2 * 3 // 2

@@ -1,6 +1,6 @@
-"""YOLOv5's loader on fastload's: `utils.dataloaders` of its repository.
+"""Loader of YOLOv5, in `utils.dataloaders` of its repository, based on that of fastload.
 
-Its dataset makes samples as ever. Its loader becomes fastload's; images are stacked in the batch's memory.
+Its dataset is unchanged. Its loader becomes fastload's, and images are stacked in the memory of the batch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def replacements(module: ModuleType) -> list[tuple[Any, str, Any]]:
 
 
 class StackedImages:
-    """YOLOv5's collate function, with the images stacked in the batch's final memory."""
+    """Collate function of YOLOv5, with the images stacked in the final memory of the batch."""
 
     changes = "its batches are stacked in shared memory by fastload.ultralytics"
 

@@ -1,4 +1,4 @@
-"""Ultralytics' loaders and datasets replaced by fastload's, at once or as soon as they are imported."""
+"""Replacement of the loaders and datasets of Ultralytics, at once or as soon as they are imported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastload.system.patching import patched
 _patches = ExitStack()
 _is_patched = False
 
-# Files with the programs of Ultralytics' ranks, written while it was patched.
+# Files with the programs of the ranks of Ultralytics, written while it was patched.
 _rank_programs: list[str] = []
 
 # The module of YOLOv5 that makes loaders: in its repository, and in the package on PyPI.
@@ -30,12 +30,11 @@ def patch() -> AbstractContextManager[object]:
     Its trainers, datasets, transforms and settings stay as they are: the same random numbers are drawn, and
     the labels are its own. Images are warped and coloured in fewer steps, batches come through shared memory,
     and `cache="ram"` keeps one copy of half the size for all processes. See the page
-    "Ultralytics (YOLO) through fastload" of the documentation.
+    "Ultralytics (YOLO) through fastload" of the documentation. YOLOv5 gets the loader of fastload if its
+    `utils.dataloaders` has been imported before.
 
     Returns:
-        A context manager that undoes it at its end; `unpatch` does too.
-
-    YOLOv5 gets fastload's loader if its `utils.dataloaders` has been imported before.
+        A context manager that undoes it at its end, as `unpatch` does.
 
     Raises:
         LibraryMissingError: Ultralytics is not installed.
@@ -62,7 +61,7 @@ def patch() -> AbstractContextManager[object]:
 
 
 def unpatch() -> None:
-    """Undo `patch`; loaders and datasets made since then go on as they are."""
+    """Undo `patch`; loaders and datasets made in the meantime do not change."""
     global _is_patched
     _is_patched = False
     _patches.close()

@@ -297,7 +297,7 @@ DataLoader(Own(sys.argv[1], ToTensor()), num_workers=0)
     first, second = done.stderr.splitlines()
     assert first.startswith("fastload: the script runs without a cache: ")
     assert "must be a folder that can be written to" in first
-    assert "needs a dataset of image files that is known, got Own" in second
+    assert "needs a known dataset of image files, got Own" in second
 
 
 def test_a_folder_does_not_hide_a_command_of_its_name(tmp_path, monkeypatch):

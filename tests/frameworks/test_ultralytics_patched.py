@@ -53,6 +53,6 @@ def test_images_in_memory_take_half_of_what_ultralytics_takes(found, case):
 
 def test_copy_on_the_disk_is_read_instead_of_files_and_lies_elsewhere(found):
     assert found["on disk"]["hits"] >= 14, "the images are copied"
-    assert any("keeps a packed copy" in line for line in found["on disk"]["said"])
+    assert any("uses a packed copy" in line for line in found["on disk"]["said"])
     assert any("the dataset is packed" in line for line in found["packed on disk"]["said"])
     assert not any(found[case]["files written"] for case in CASES)

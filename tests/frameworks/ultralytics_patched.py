@@ -114,9 +114,9 @@ def batches(case: str, source: Path) -> tuple[list[dict[str, Any]], Any]:
     change_steps(dataset, how.get("step"))
     shuffle = mode == "train" and not is_rect
     # Imported here, because it imports Ultralytics.
-    from fastload.ultralytics._disk import KeptFile
+    from fastload.ultralytics._disk import CopiedFile
 
-    if isinstance(name := dataset.im_files[0], KeptFile):
+    if isinstance(name := dataset.im_files[0], CopiedFile):
         while name.copy.report().state.startswith("filling"):
             time.sleep(0.1)
     loader = build_dataloader(dataset, batch=4, workers=how.get("workers", 1), shuffle=shuffle)

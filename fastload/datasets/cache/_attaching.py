@@ -35,7 +35,7 @@ _RESERVE = 1.25
 class Extent:
     """Size of a dataset: the bytes of all its samples, exact or slightly overestimated."""
 
-    identity: str  # stands for location and content: another one if either differs
+    identity: str  # differs if the location or the content differs
     samples: int
     stored_bytes: int  # images as stored
     decoded_bytes: int  # images as pixels
@@ -58,7 +58,7 @@ def estimated_bytes(sampled: Sequence[int], count: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OpenCache:
-    """An open cache: the choice, and the samples read through a store, if there is one; see `DiskCache`."""
+    """An open cache, except on a disk: the choice, and the samples read through a store, if it has one."""
 
     choice: CacheReport
     samples: CachedRecords | CachedFiles | None = None
@@ -69,7 +69,7 @@ class OpenCache:
             self.samples.filler.ensure_running(self.samples)
 
     def images(self, positions: Ints, stored: StoredImagesAt, reducing_gap: float | None) -> StoredImages:
-        """Return the images at some positions, which read the store themselves."""
+        """Return the images at some positions; `stored` reads them through the store itself."""
         return stored(positions)
 
     def prefetch(self, indices: Ints) -> Ints:
@@ -100,7 +100,7 @@ def attach(
 ) -> OpenCache:
     """Open a dataset's cache; raise OptionError if the requested one is not possible here.
 
-    `through_store` returns the samples read through a store; `choice` is the choice made for `auto`.
+    `through_store` opens a store and returns the samples read through it; `choice` is that of `auto`.
     """
     choice = choice or _explicit_choice(cache)
     if choice.kind is None or choice.kind == "device" or choice.kind == "disk":
@@ -129,7 +129,7 @@ def attach(
 
 
 def find_shared(cache: Cache, extent: Extent) -> CacheReport | None:
-    """Return the choice with which other processes of this user cache the dataset now; None if none does.
+    """Return the choice by which other processes of this user cache the dataset now; None if none does.
 
     If each rank measured by itself, ranks could choose differently, and would measure a busy disk.
     """
@@ -138,9 +138,9 @@ def find_shared(cache: Cache, extent: Extent) -> CacheReport | None:
     for kind in kinds if can_cache() else ():
         if cache.folder is None and kind == "tmpfs" and not tmpfs_room(DEFAULT_PARENT):
             continue
-        place = StoreFolder(store_folder(cache.folder, holds_data=kind == "tmpfs"))
+        registry = StoreFolder(store_folder(cache.folder, holds_data=kind == "tmpfs"))
         for form in forms:
-            if place.is_used(_key(kind, form, extent.identity)):
+            if registry.is_used(_key(kind, form, extent.identity)):
                 return CacheReport(kind, form, 1.0, "another of your processes chose it for this dataset")
     return None
 

@@ -22,22 +22,22 @@ class ReadCounts:
     """Numbers of samples read from a cache and from files, by this process and those forked from it."""
 
     def __init__(self) -> None:
-        # Processes forked one after the other have consecutive PIDs, so each has its own pair.
+        # Processes forked one after another have consecutive PIDs, so that each has its own pair of counts.
         self._counts = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
 
     def add(self, hits: int, misses: int) -> None:
         """Add to the hits and misses of this process."""
-        place = 2 * os.getpid() % len(self._counts)
-        self._counts[place] += hits
-        self._counts[place + 1] += misses
+        own = 2 * os.getpid() % len(self._counts)
+        self._counts[own] += hits
+        self._counts[own + 1] += misses
 
     @property
     def hits_and_misses(self) -> tuple[int, int]:
-        """The sums over this process and those forked from it."""
+        """Totals of this process and those forked from it."""
         return sum(self._counts[::2]), sum(self._counts[1::2])
 
 
-# Attributes that are not pickled, because each process makes its own.
+# Attributes that each process makes for itself, and that are not pickled.
 _PER_PROCESS = ("store", "filler", "counts", "_values")
 
 
@@ -46,10 +46,10 @@ class CachedSamples(ABC):
 
     def __init__(self, opening: Opening) -> None:
         self.opening = opening
-        self._open(is_guest=False)
+        self._open(is_unpickled=False)
 
-    def _open(self, is_guest: bool) -> None:
-        self.store = open_store(self.opening, is_guest)
+    def _open(self, is_unpickled: bool) -> None:
+        self.store = open_store(self.opening, is_unpickled)
         self.filler = Filler()
         self.counts = ReadCounts()
 
@@ -58,7 +58,7 @@ class CachedSamples(ABC):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._open(is_guest=True)
+        self._open(is_unpickled=True)
 
     @property
     def holds_pixels(self) -> bool:
@@ -73,7 +73,7 @@ class CachedSamples(ABC):
         for index in self.store.missing().tolist():
             if not self.store.is_open:
                 return
-            # A process that asks for an unreadable sample gets the error.
+            # An unreadable sample raises its error in the process that asks for it.
             with contextlib.suppress(SourceError, DamageError, DecodeError):
                 self._store_sample(index)
             yield

@@ -8,8 +8,8 @@ samples in memory:
     prepare   P, or 1 / ((1 - x) / P + x / P') if pixels are cached
 
 Encoded bytes in memory speed up only the fetch: they pay only if F < R = min(P, G), and the share that raises
-the fetch to R is h* = (1/F - 1/R) / (1/F - 1/M). The share of a set that is never evicted is also its hit
-ratio, in whatever order it is read (DS-Analyzer, Mohan et al., VLDB 2021).
+the fetch to R is h* = (1/F - 1/R) / (1/F - 1/M). If nothing is evicted, the share in memory is also the hit
+ratio, in any order of reading (DS-Analyzer, Mohan et al., VLDB 2021).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class CacheReadings:
     prepare_samples_per_s: float  # P, by all workers
     prepare_decoded_samples_per_s: float | None = None  # P'; None if unknown, or if pixels cannot be cached
     step_samples_per_s: float | None = None  # G; None if unknown
-    room_bytes: int = 0  # shared memory that may be taken; 0 if a folder was named, or without Linux
-    tmpfs_room_bytes: int = 0
+    room_bytes: int = 0  # memory that the cache may take; 0 without Linux
+    has_folder: bool = False  # a folder was named: the cache is in a tmpfs, not in shared memory
     is_in_memory: bool = False  # the dataset is in a tmpfs already
     device_room_bytes: int | None = None  # None if the device cannot hold the dataset
 
@@ -116,10 +116,9 @@ def no_cache(reason: str) -> CacheReport:
 
 
 def choose_cache(readings: CacheReadings) -> CacheReport:
-    """Choose the fastest cache; none if the gain would be under 10 %.
+    """Choose the fastest cache, or none if the gain would be less than 10 %.
 
-    Shared memory is preferred to a tmpfs, because it is not limited by /dev/shm and cannot outlive its users;
-    encoded bytes to pixels, unless pixels gain 10 % more.
+    Encoded bytes are preferred to pixels, unless pixels gain 10 % more.
     """
     if readings.is_in_memory:
         return no_cache("the dataset is in memory already (tmpfs)")
@@ -127,12 +126,11 @@ def choose_cache(readings: CacheReadings) -> CacheReport:
         return no_cache("the disk could not be measured")
     if (on_device := _on_device(readings)) is not None:
         return on_device
-    kind: CacheKind = "ram" if readings.room_bytes else "tmpfs"
-    room = readings.room_bytes or readings.tmpfs_room_bytes
-    shares: dict[Form, float] = {"encoded": min(1.0, room / readings.size_bytes("encoded"))}
+    kind: CacheKind = "tmpfs" if readings.has_folder else "ram"
+    shares: dict[Form, float] = {"encoded": min(1.0, readings.room_bytes / readings.size_bytes("encoded"))}
     # As long as the model's rate is unknown, so is the time that it loses to decoding.
     if readings.prepare_decoded_samples_per_s is not None and readings.step_samples_per_s is not None:
-        shares["decoded"] = min(1.0, room / readings.size_bytes("decoded"))
+        shares["decoded"] = min(1.0, readings.room_bytes / readings.size_bytes("decoded"))
     rates = {form: readings.rate(form, share) for form, share in shares.items()}
     form: Form = "decoded" if rates.get("decoded", 0) > rates["encoded"] * _LEAST_GAIN else "encoded"
     gain, bottleneck = rates[form] / readings.rate(), _bottleneck(readings, form)

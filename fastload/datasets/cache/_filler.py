@@ -1,9 +1,9 @@
 """Background filling of a store, by one process per store.
 
-A thread might hold locks when the loader forks its workers, and would compete with training for the GIL. So a
-new interpreter is started, at low priority, about a second after the first batch is asked for. It reads the
-missing samples in the order of the dataset, and sleeps after each for as long as reading it took, because the
-reads of workers come first. Workers store what they read themselves; together they read everything once.
+A thread could hold locks while the loader forks its workers, and would compete with training for the GIL.
+So a new interpreter is started at low priority, about a second after the first batch is requested. It reads
+the missing samples in the order of the dataset, and sleeps after each for as long as the read took, because
+the reads of workers come first. Workers store the samples that they read; together they read each one once.
 
 The process holds the store's filler lock. If it dies, another user of the store starts a new one. It exits at
 most one sample after the process that started it, however that ended.
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 _NICENESS = 10
 
-# The time between two checks that a process fills the store.
+# The time between two checks whether a process fills the store.
 _CHECK_INTERVAL_S = 2.0
 
-# Starting the process takes 0.3 s of a core, which is not worth it for a short use of a dataset.
-_FIRST_S = 1.0
+# A dataset that is used for less time is not worth the 0.3 s of a core that starting the process takes.
+_START_AFTER_S = 1.0
 
-# Packing removes its unfinished files within a second.
-_END_LIMIT_S = 5.0
+# A process that packs removes its unfinished files within a second.
+_TERMINATION_LIMIT_S = 5.0
 
 _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -58,11 +58,11 @@ class Filler:
         """Start the process unless one runs or nothing is missing; called for every batch."""
         now = time.monotonic()
         if self._next_check_s is None:
-            self._next_check_s = now + _FIRST_S
+            self._next_check_s = now + _START_AFTER_S
         if now < self._next_check_s:
             return
         self._next_check_s = now + _CHECK_INTERVAL_S
-        # In a forked child, the parent's process seems to have ended; its lock prevents a second one.
+        # To a forked child, the process of its parent seems to have ended; the lock prevents a second one.
         if self._process is not None and (code := self._process.poll()) is not None:
             self._process = None
             self.failure = why_ended(code) if code else ""
@@ -77,27 +77,25 @@ class Filler:
     def _start(self, samples: CachedSamples) -> None:
         opening = samples.opening
         try:
-            lock_file = StoreFolder(opening.folder).open(opening.key, "filler")
+            lock = StoreFolder(opening.folder).open(opening.key, "filler")
         except OSError:
             return  # the folder is gone: workers still store what they read
         try:
-            if not lock_exclusively(lock_file):
-                return
-            # Only the state, because unpickling the samples themselves would open the store again.
-            job = type(samples), samples.__getstate__()
-            self._process = start_filling(self, __name__, job, samples.store.descriptor, lock_file)
+            if lock_exclusively(lock):
+                # Unpickling the samples themselves, and not only their state, would open the store again.
+                job = type(samples), samples.__getstate__()
+                self._process = start_filling(self, __name__, job, samples.store.descriptor, lock.fileno())
         except OSError as error:
             self.failure = f"no process could be started to fill it ({error})"
-            return
         finally:
-            os.close(lock_file)
+            lock.release()
 
 
 def start_filling(owner: object, module: str, job: Any, *descriptors: int) -> subprocess.Popen[bytes]:
     """Start a process that calls `run` of a module with open descriptors and the PID of this process.
 
-    It finds the pickled job on its standard input, and is ended with its owner. Raises OSError if no process
-    can be started.
+    It reads the pickled job from its standard input, and is terminated when `owner` is finalized. Raises
+    OSError if no process can be started.
     """
     program = _PROGRAM.format(module=module)
     arguments = [json.dumps(sys.path), *map(str, (*descriptors, os.getpid()))]
@@ -115,20 +113,20 @@ def start_filling(owner: object, module: str, job: Any, *descriptors: int) -> su
 
 
 def why_ended(code: int) -> str:
-    """Return how the process that fills a cache has ended, as a clause."""
+    """Return a clause that says how the process that fills a cache has ended."""
     how = f"was killed (signal {-code})" if code < 0 else f"ended with code {code}"
     return f"the process that fills it {how}"
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:
-    """End a process, which may first remove its unfinished files; a stopped one is killed."""
+    """Terminate a process, which may first remove its unfinished files; kill it if it does not end."""
     if os.getpid() != owner:
         process.returncode = 0  # a forked child's copy
         return
     with contextlib.suppress(OSError):
         process.terminate()
     try:
-        process.wait(_END_LIMIT_S)
+        process.wait(_TERMINATION_LIMIT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from typing import TypeAlias
 
-from fastload.system.memory import available_memory_bytes, memory_limit_bytes
+from fastload.system.memory import available_memory_bytes, memory_limit_bytes, shared_memory
 
 # Returns the memory that a cache may take now, in bytes.
 Room: TypeAlias = Callable[[], int]
 
-# Memory that stays free: training takes more memory after its first batches (several workers of about 150 MB
-# each, batches in flight), and the kernel stalls without free memory.
+# The share of memory, or of a tmpfs, that stays free for others, and the least memory that does: training
+# takes more memory after its first batches (several workers of about 150 MB each, batches in flight), and the
+# kernel stalls without free memory.
+_FREE_SHARE = 0.1
 _LEAST_MARGIN_BYTES = 1 << 30
-_MARGIN_SHARE = 0.1
-
-# The share of a tmpfs that stays free for others.
-_TMPFS_SHARE = 0.1
 
 
 def margin_of(total_bytes: int, least_bytes: int = _LEAST_MARGIN_BYTES) -> int:
     """Return how many of the total bytes must stay free: a tenth, or `least_bytes` if that is more."""
-    return max(least_bytes, int(total_bytes * _MARGIN_SHARE))
+    return max(least_bytes, int(total_bytes * _FREE_SHARE))
 
 
 def memory_margin() -> int:
@@ -37,8 +34,5 @@ def memory_room(available: Callable[[], int] = available_memory_bytes) -> int:
 
 def tmpfs_room(folder: str) -> int:
     """Return how many bytes of a folder's file system a cache may take; 0 if there is no such folder."""
-    try:
-        usage = shutil.disk_usage(folder)
-    except OSError:
-        return 0
-    return max(0, usage.free - int(usage.total * _TMPFS_SHARE))
+    usage = shared_memory(folder)
+    return 0 if usage is None else max(0, usage.free_bytes - margin_of(usage.total_bytes, 0))

@@ -1,7 +1,7 @@
 """The records of a packed dataset, read through a store.
 
-A record is stored completely: its image, as packed or as pixels, and all other columns. So a stored record
-needs no access to the disk, not even for its checksum.
+A stored record is complete: its image, as packed or as pixels, and all other columns. So reading it needs no
+access to the disk, not even to check its checksum.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _SHAPE = struct.Struct("<3I")
 class RecordLayout:
     """Positions of a record's columns in a store.
 
-    The fixed part has the EXIF orientation of the pixels (a byte), the columns of fixed size, and the lengths
-    of the others; the tail has the others, except the image.
+    The fixed part holds the EXIF orientation of the pixels (a byte), the columns of fixed size, and the
+    lengths of the other columns; the tail holds these columns, except the image.
     """
 
     def __init__(self, columns: tuple[Column, ...], image: str) -> None:
@@ -55,7 +55,7 @@ class CachedRecord(Record):
 
 
 class CachedRecords(CachedSamples):
-    """A packed dataset's records through a store; `encoding` is that of the images in the shards."""
+    """Records of a packed dataset, read through a store; `encoding` is that of the images in the shards."""
 
     def __init__(self, reader: RecordReader, encoding: Encoding, opening: Opening) -> None:
         self._reader = reader
@@ -64,8 +64,8 @@ class CachedRecords(CachedSamples):
         self.layout = RecordLayout(reader.manifest.columns, self._image)
         super().__init__(opening)
 
-    def _open(self, is_guest: bool) -> None:
-        super()._open(is_guest)
+    def _open(self, is_unpickled: bool) -> None:
+        super()._open(is_unpickled)
         self._values = {field.name: value_reader(field) for field in self._reader.manifest.fields}
 
     @property
@@ -92,7 +92,7 @@ class CachedRecords(CachedSamples):
         """Return a record that passed `verify_records`; raise DamageError if its shard is damaged."""
         if not self.store.has(index):
             return self._reader.read(index)
-        # Of its shard, a record calls only `row`.
+        # A record uses only `row` of its shard.
         return CachedRecord(index, cast(ShardReader, self), index, self._values)
 
     def row(self, column: str, index: int) -> Bytes:
@@ -134,7 +134,7 @@ class CachedRecords(CachedSamples):
         if self.holds_pixels:
             pixels = self._encoding.decode(image, shape)
             if pixels.shape[:2] != shape[:2]:
-                return  # damaged: reading it from the shards raises the error
+                return  # damaged: reading it from its shard raises the error
             if not isinstance(self._encoding, Raw | Yuv420):
                 orientation = exif_orientation(bytes(image))
             image, shape = np.ascontiguousarray(pixels).reshape(-1), (*shape[:2], 3)

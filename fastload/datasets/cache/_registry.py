@@ -1,7 +1,7 @@
 """Registry of stores: a folder in which the processes of one user find stores and register as their users.
 
     /dev/shm/fastload-1000/         mode 0700, made by fastload
-      gate                          locked for microseconds by a process that changes anything here
+      gate                          locked for microseconds by each process that changes this folder
       <key>.users                   locked, shared, by every process that uses the store; lists their PIDs,
                                     with the descriptor and the inode of a store in memory (`ram`)
       <key>.data                    the store, if it is a file (`tmpfs`)
@@ -11,8 +11,8 @@
 the kernel frees it with the last of them, however that ends.
 
 The kernel drops a lock when its process ends, however that happens. So if a process can lock a store's users
-exclusively, nobody uses the store, and it is removed: by the last user when it leaves or, if that was ended
-by a signal or os._exit, by the next one to come, and for a `tmpfs`, whose data would stay in memory, by a
+exclusively, nobody uses the store, and it is removed: by its last user or, if a signal or os._exit ended that
+process, by the next process to open a store; for a `tmpfs`, whose data would stay in memory until then, by a
 small process that checks once a second. Only files with these names are removed, and only if the folder is
 owned by this user and not a link; the folder is removed with the last store. The locks are those of flock(2):
 filelock has shared ones only as transactions of a SQLite database.
@@ -31,6 +31,7 @@ import time
 from collections.abc import Iterator
 
 from fastload.errors import OptionError
+from fastload.system.cache_folder import CacheLock
 
 if sys.platform != "win32":
     import fcntl
@@ -48,44 +49,44 @@ _PROGRAM = (
 )
 
 
-def lock_exclusively(descriptor: int) -> bool:
+def lock_exclusively(lock: CacheLock) -> bool:
     """Try to lock a file exclusively, without waiting; return True on success."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
 class StoreFolder:
-    """A user's folder of stores, made with the first store."""
+    """The stores of one user, in a folder that is made with the first store."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     @contextlib.contextmanager
     def gate(self) -> Iterator[None]:
-        """Keep all other processes from changing the folder.
+        """Exclude changes of the folder by other processes.
 
         Raises OptionError if the folder is a link, another user's, or open to others.
         """
-        gate = self._open_gate()
+        gate = self._lock_gate()
         try:
             yield
         finally:
             with contextlib.suppress(OSError):
                 if os.listdir(self.path) == [_GATE]:
                     os.unlink(os.path.join(self.path, _GATE))
-                    # A process that comes now makes a new gate: then the folder is not empty, and stays.
+                    # A process that opens the folder now makes a new gate, and rmdir fails.
                     os.rmdir(self.path)
-            os.close(gate)  # which unlocks it
+            gate.release()
 
     def file(self, key: str, suffix: str) -> str:
         return os.path.join(self.path, f"{key}.{suffix}")
 
-    def open(self, key: str, suffix: str) -> int:
-        """Open a store's file, made if it is missing; the caller closes the descriptor."""
-        return os.open(self.file(key, suffix), FLAGS | os.O_CREAT, 0o600)
+    def open(self, key: str, suffix: str) -> CacheLock:
+        """Open a file of a store for locking, made if it is missing; the caller releases it."""
+        return CacheLock(self.file(key, suffix), FLAGS | os.O_CREAT)
 
     def is_used(self, key: str) -> bool:
         """Return True if any process uses a store."""
@@ -104,9 +105,9 @@ class StoreFolder:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(self.file(key, suffix))
         finally:
-            os.close(users)
+            users.release()
 
-    def _open_gate(self) -> int:
+    def _lock_gate(self) -> CacheLock:
         while True:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self.path, 0o700)
@@ -117,19 +118,19 @@ class StoreFolder:
                         f"{self.path}: must be a folder that you own and others cannot open (mode 700): "
                         'remove it, or name another place with fastload.Cache("tmpfs", folder=...)'
                     )
-                gate = os.open(os.path.join(self.path, _GATE), FLAGS | os.O_CREAT, 0o600)
+                gate = CacheLock(os.path.join(self.path, _GATE), FLAGS | os.O_CREAT)
             except FileNotFoundError:
-                continue  # the last process to leave has just removed the folder
+                continue  # its last user has just removed the folder
             fcntl.flock(gate, fcntl.LOCK_EX)
-            if os.fstat(gate).st_nlink:
+            if os.fstat(gate.fileno()).st_nlink:
                 return gate
-            os.close(gate)
+            gate.release()
 
 
 def start_remover(folder: str, key: str) -> int:
     """Start a process that removes a store once nobody uses it, however its users end; return its PID, or 0.
 
-    It imports little, holds no file open, and has a session of its own, so signals to the users miss it.
+    It imports little, holds no file open, and has its own session, so that signals to the users miss it.
     """
     paths = json.dumps([os.path.abspath(path) for path in sys.path])
     arguments = [sys.executable, "-S", "-c", _PROGRAM, paths, folder, key]
@@ -140,14 +141,14 @@ def start_remover(folder: str, key: str) -> int:
         )
     except OSError:
         return 0
-    process.returncode = 0  # not waited for: it outlives this process
+    process.returncode = 0  # so that Popen does not warn: the process outlives this one
     return process.pid
 
 
 def remove_when_unused(folder: str, key: str) -> None:
     """Remove a store as soon as nobody uses it."""
-    place = StoreFolder(folder)
-    # A folder that was changed or removed is left alone.
+    registry = StoreFolder(folder)
+    # A folder that has been replaced or removed is not touched.
     with contextlib.suppress(OSError, OptionError):
-        while place.is_used(key):
+        while registry.is_used(key):
             time.sleep(_INTERVAL_S)

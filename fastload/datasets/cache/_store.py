@@ -7,8 +7,8 @@
 
 Images of one size form the rows of an array, so whole batches are gathered from it. A record is claimed under
 a lock, written, and then marked as ready: a writer killed in between leaves a record that is never handed
-out. The kernel allocates memory before anything is written to it: writing to a mapping of a full tmpfs would
-kill the process (SIGBUS).
+out. Memory is allocated before anything is written to it, because writing to a mapping in a full tmpfs kills
+the process (SIGBUS).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Store:
     """A store, mapped by this process.
 
     `folder` is the folder in a tmpfs, None for `ram`; `key` is 16 bytes that identify the dataset. Raises
-    OSError if the header is damaged or another dataset's. The store closes the descriptor.
+    OSError if the header is damaged or of another dataset. The store closes the descriptor.
     """
 
     def __init__(self, descriptor: int, folder: str | None, room: Room, key: bytes) -> None:
@@ -121,7 +121,7 @@ class Store:
         offsets = entries["offset"].astype(np.int64)
         if not size or (entries["size"] != size).any() or (offsets % size).any():
             return None
-        # Not beyond the part that is taken: there may be no memory behind it.
+        # Only the allocated part: the pages after it may not exist.
         taken = int(self._header["front"]) // size * size
         return self._area[:taken].reshape(-1, size), offsets // size
 
@@ -178,7 +178,7 @@ class Store:
         return np.flatnonzero(self._states == RecordState.EMPTY)
 
     def _is_intact(self, index: int) -> bool:
-        """Check a record that is ready; no process uses a damaged one again."""
+        """Check a record that is ready; mark a damaged one, so that no process uses it again."""
         _, crc, offset, tail_offset, size, tail_size = self._index[index].item()
         is_intact: bool = max(offset + size, tail_offset + tail_size) <= len(self._area)
         if is_intact:

@@ -17,7 +17,7 @@ FIXED_BYTES = _PIXELS.size
 
 
 class CachedFiles(CachedSamples):
-    """A folder's files through a store."""
+    """Files of a folder, read through a store."""
 
     def __init__(self, files: FileList, opening: Opening) -> None:
         self._files = files

@@ -11,7 +11,7 @@ import numpy as np
 
 HEADER_BYTES = 4096
 
-# Bytes of the area that are taken from its front and its back; `granted`: bytes for which there was room when
+# `front` and `back`: bytes taken from either end of the area; `granted`: bytes for which there was room when
 # free memory was last read.
 _NUMBERS = ("count", "fixed_bytes", "capacity_bytes", "front", "back", "granted", "closed")
 HEADER = np.dtype([*((name, "<i8") for name in _NUMBERS), ("key", "V16")])

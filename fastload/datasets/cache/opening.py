@@ -1,4 +1,4 @@
-"""Opening of stores that the processes of one user share, through the registry of its users."""
+"""Opening of stores that the processes of one user share, through their registry."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from fastload.datasets.cache._registry import FLAGS, STORE_FILE, StoreFolder, st
 from fastload.datasets.cache._store import Store
 from fastload.datasets.cache.layout import Layout, prepare
 from fastload.errors import OptionError
+from fastload.system.cache_folder import CacheLock
 
 if sys.platform != "win32":
     import fcntl
@@ -29,9 +30,6 @@ _MEMORY_NAME = "fastload-cache"
 
 # The stores of this process: two datasets of one folder share one.
 _opened: weakref.WeakValueDictionary[tuple[str, str], Store] = weakref.WeakValueDictionary()
-
-# Descriptors of the shared locks that make this process a user, by store; a forked child closes its copies.
-_uses: dict[int, int] = {}
 
 
 def can_cache() -> bool:
@@ -68,44 +66,44 @@ class Opening:
     room: Room = memory_room
 
 
-def open_store(opening: Opening, is_guest: bool = False) -> Store:
+def open_store(opening: Opening, is_unpickled: bool = False) -> Store:
     """Open a store, or make it if no process uses it.
 
-    With `is_guest`, a process started by a user of the store (a worker) does not count as another user.
-    Raises OSError if there is no room for a new store or the existing one is damaged, OptionError if the
-    folder does not belong to this user alone.
+    A worker that unpickles the samples of a user (`is_unpickled`) does not count as another user. Raises
+    OSError if there is no room for a new store or the existing one is damaged, OptionError if the folder does
+    not belong to this user alone.
     """
     folder, key = opening.folder, opening.key
     store = _opened.get((folder, key))
     if store is not None:
         return store
-    place = StoreFolder(folder)
-    with place.gate():
+    registry = StoreFolder(folder)
+    with registry.gate():
         for other in {found[1] for name in os.listdir(folder) if (found := STORE_FILE.fullmatch(name))}:
-            place.remove_if_unused(other)
-        users = place.open(key, "users")
+            registry.remove_if_unused(other)
+        users = registry.open(key, "users")
         # Never waits: it is locked exclusively only by a process that holds the gate.
         fcntl.flock(users, fcntl.LOCK_SH)
         try:
-            descriptor = _open_existing(place, opening, users)
+            descriptor = _open_existing(registry, opening, users.fileno())
             is_new = descriptor is None
-            is_user = is_new or not is_guest or multiprocessing.parent_process() is None
+            is_user = is_new or not is_unpickled or multiprocessing.parent_process() is None
             if descriptor is None:
-                descriptor = _create(place, opening)
+                descriptor = _create(registry, opening)
             store = open_inherited(opening, descriptor)
             if is_user:
-                os.lseek(users, 0, os.SEEK_END)
-                os.write(users, f"{os.getpid()} {descriptor} {os.fstat(descriptor).st_ino}\n".encode())
+                os.lseek(users.fileno(), 0, os.SEEK_END)
+                line = f"{os.getpid()} {descriptor} {os.fstat(descriptor).st_ino}\n"
+                os.write(users.fileno(), line.encode())
         except BaseException:
-            os.close(users)
-            place.remove_if_unused(key)
+            users.release()
+            registry.remove_if_unused(key)
             raise
     if is_user:
-        _uses[id(store)] = users
         remover = start_remover(folder, key) if is_new and opening.kind == "tmpfs" else 0
-        weakref.finalize(store, _leave, folder, key, id(store), os.getpid(), remover)
+        weakref.finalize(store, _leave, folder, key, users, os.getpid(), remover)
     else:
-        os.close(users)
+        users.release()
     return store
 
 
@@ -124,11 +122,11 @@ def open_inherited(opening: Opening, descriptor: int) -> Store:
     return store
 
 
-def _open_existing(place: StoreFolder, opening: Opening, users: int) -> int | None:
+def _open_existing(registry: StoreFolder, opening: Opening, users: int) -> int | None:
     """Return a descriptor of a store that some process uses."""
     if opening.kind == "tmpfs":
         with contextlib.suppress(FileNotFoundError):
-            return os.open(place.file(opening.key, "data"), FLAGS)
+            return os.open(registry.file(opening.key, "data"), FLAGS)
         return None
     for line in os.pread(users, os.fstat(users).st_size, 0).decode().splitlines():
         # The process may have ended since, and its PID or its descriptor may have been reused.
@@ -140,11 +138,11 @@ def _open_existing(place: StoreFolder, opening: Opening, users: int) -> int | No
     return None
 
 
-def _create(place: StoreFolder, opening: Opening) -> int:
+def _create(registry: StoreFolder, opening: Opening) -> int:
     if opening.kind == "ram":
         descriptor = os.memfd_create(_MEMORY_NAME, os.MFD_CLOEXEC)
     else:
-        descriptor = os.open(place.file(opening.key, "data"), FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(registry.file(opening.key, "data"), FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         prepare(descriptor, opening.layout, bytes.fromhex(opening.key))
     except BaseException:
@@ -153,26 +151,15 @@ def _create(place: StoreFolder, opening: Opening) -> int:
     return descriptor
 
 
-def _leave(folder: str, key: str, number: int, process: int, remover: int) -> None:
-    """Stop counting as a user of a store; if nobody else uses it, remove it and end its remover."""
-    if os.getpid() != process:
+def _leave(folder: str, key: str, users: CacheLock, owner: int, remover: int) -> None:
+    """End the use of a store by this process; the last user removes it and ends its remover."""
+    if os.getpid() != owner:
         return
-    users = _uses.pop(number)
-    place = StoreFolder(folder)
-    # A folder that has been changed or removed must not make training fail at its end.
-    with contextlib.suppress(OSError, ValueError), place.gate():
-        os.close(users)
-        place.remove_if_unused(key)
-        if remover and not os.path.exists(place.file(key, "users")):
+    users.release()
+    registry = StoreFolder(folder)
+    # A folder that has been replaced or removed must not make training fail at its end.
+    with contextlib.suppress(OSError, ValueError), registry.gate():
+        registry.remove_if_unused(key)
+        if remover and not os.path.exists(registry.file(key, "users")):
             os.kill(remover, signal.SIGKILL)
             os.waitpid(remover, 0)
-
-
-def _forget_uses() -> None:
-    for users in _uses.values():
-        os.close(users)
-    _uses.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_uses)

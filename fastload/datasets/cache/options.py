@@ -24,8 +24,8 @@ class Cache:
         folder: The folder for `tmpfs` and `disk`; for `ram`, where other processes find the cache. fastload
             makes a subfolder in it. None: /dev/shm, and for `disk` the user's cache folder.
         form: `encoded`, as stored, or `decoded`, as pixels; None: whichever is faster.
-        size: For `disk`: the most that all caches in its folder may take, in bytes or as `200GB`. None: what
-            the disk has free, less a tenth of the disk.
+        size: For `disk`: the most that all caches in its folder may take, in bytes or text such as `200GB`.
+            None: the free space of the disk, less a tenth of the disk.
 
     Raises:
         OptionError: An argument has an invalid value.
@@ -56,7 +56,7 @@ class Cache:
 
     @property
     def most_bytes(self) -> int | None:
-        """The `size` in bytes; None if it is not limited."""
+        """The `size` in bytes; None if there is no limit."""
         return None if self.size is None else parse_size(self.size)
 
 

@@ -14,7 +14,7 @@ from fastload.datasets.batch import HostMemory
 from fastload.datasets.cache._attaching import Extent
 from fastload.datasets.cache._choose import CacheReadings, Form
 from fastload.datasets.cache._limits import Room, tmpfs_room
-from fastload.datasets.cache.opening import DEFAULT_PARENT, can_cache
+from fastload.datasets.cache.opening import can_cache
 from fastload.datasets.cache.options import Cache
 from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.sources.protocol import evenly_spaced
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MOST_S = 1.0
 _MOST_BYTES = 128 << 20
 
-# Larger than a core's caches; copying it takes 10 ms.
+# Larger than the caches of a core; copied in 10 ms.
 _COPIED_BYTES = 64 << 20
 
 # Samples prepared to measure how fast that is: about 50 ms of photos.
@@ -40,11 +40,11 @@ _PREPARED = 32
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Rates that a loader has measured already; None is measured here, or stays unknown."""
+    """Rates that a loader has measured already. Those that are None are measured here, or remain unknown."""
 
     prepare_samples_per_s: float | None = None  # P, by all workers
     step_samples_per_s: float | None = None  # G
-    device_room_bytes: int | None = None  # for the dataset; None: the device cannot hold it
+    device_room_bytes: int | None = None  # for the dataset; None if the device cannot hold it
 
 
 def gather(
@@ -56,7 +56,8 @@ def gather(
     disk_bytes_per_s = _disk_bytes_per_s(extent)
     may_cache_pixels = measured.step_samples_per_s is not None and extent.can_be_decoded
     room_bytes = room() if can_cache() else 0
-    folder = os.path.expanduser(os.fspath(cache.folder or DEFAULT_PARENT))
+    if cache.folder is not None:
+        room_bytes = min(room_bytes, tmpfs_room(os.path.expanduser(cache.folder)))
     prepare = measured.prepare_samples_per_s or _prepared_per_s(dataset, "encoded", room)
     return CacheReadings(
         samples=samples,
@@ -67,15 +68,15 @@ def gather(
         prepare_decoded_samples_per_s=_prepared_per_s(dataset, "decoded", room) if may_cache_pixels else None,
         prepare_samples_per_s=prepare or float("inf"),
         step_samples_per_s=measured.step_samples_per_s,
-        room_bytes=room_bytes if cache.folder is None else 0,
-        tmpfs_room_bytes=min(room_bytes, tmpfs_room(folder)),
+        room_bytes=room_bytes,
+        has_folder=cache.folder is not None,
         is_in_memory=bool(extent.paths) and disk_of(extent.paths[0]).kind == "memory",
         device_room_bytes=measured.device_room_bytes,
     )
 
 
 def _disk_bytes_per_s(extent: Extent) -> float:
-    """Measure reading whole files, or parts of shards as large as a sample; 0 if nothing can be read."""
+    """Measure reads of files, or of parts of shards as large as a sample; 0 if nothing can be read."""
     are_files = len(extent.paths) >= extent.samples
     record_bytes = None if are_files else max(1, extent.stored_bytes // max(1, extent.samples))
     try:
@@ -108,4 +109,4 @@ def _prepared_per_s(dataset: ImageDataset, form: Form, room: Room) -> float | No
                     probe.__getitems__(indices)
             return len(indices) / (time.perf_counter() - began) * usable_cpus()
     except (SourceError, DamageError, DecodeError):
-        return None  # training will raise it, and name the sample
+        return None  # training will raise the error, which names the sample

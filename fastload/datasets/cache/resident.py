@@ -1,7 +1,8 @@
 """A small dataset on a device: all its pixels as one uint8 tensor, cropped, flipped and normalised there.
 
     resident = Resident.load(dataset, "cuda")
-    images, labels = resident.batch(indices, seed)
+    with epoch_seed(seed):
+        images, labels = resident.fetch_into(indices, out)
 
 The random parameters are those that the dataset itself draws for the same seed and indices, so the pixels are
 the same. Each step of the transform is applied to the whole batch at once.
@@ -33,7 +34,7 @@ from fastload.transforms.converting import (
 )
 from fastload.transforms.cropping import CenterCrop, Pad, RandomCrop
 from fastload.transforms.degradation import RandomErasing
-from fastload.transforms.draws import current_seed, draws_for, epoch_seed
+from fastload.transforms.draws import draws_for
 from fastload.transforms.flipping import RandomHorizontalFlip, RandomVerticalFlip
 from fastload.transforms.geometry import Ints
 from fastload.transforms.options import to_colour
@@ -93,7 +94,7 @@ class Resident(Dataset[Any]):
     def load(
         cls, dataset: ImageDataset, device: str | torch.device, room_bytes: int | None = None
     ) -> Resident:
-        """Decode a whole dataset onto a device.
+        """Decode a complete dataset to a device.
 
         Raises OptionError if it does not fit into `room_bytes` (None: `device_room`), if its images or labels
         differ in shape, or if its transform cannot run there.
@@ -125,20 +126,18 @@ class Resident(Dataset[Any]):
         return len(self.pixels)
 
     def fetch_into(self, indices: Sequence[int], out: BatchMemory) -> list[torch.Tensor]:
-        """Make a batch, which is on the device already; called by fastload's DataLoader."""
-        return self.batch(indices, current_seed())
+        """Make a batch, which is on the device already; called by fastload's DataLoader.
 
-    def batch(self, indices: Sequence[int], seed: int | None = None) -> list[torch.Tensor]:
-        """Make a batch on the device: [images (batch, channels, height, width), targets].
+        Returns:
+            [images (batch, channels, height, width), targets].
 
-        Without an epoch seed, transforms draw from torch's global generator. Negative indices count from the
-        end. Raises OptionError if the transform cannot run there, and RecordIndexError for an index out of
-        range, because on a GPU that would end the training's use of it.
+        Raises:
+            OptionError: The transform cannot run on the device.
+            RecordIndexError: An index is out of range; on a GPU it would make every later operation fail.
         """
         steps = require_resident(self._dataset.transform)
         positions = self._dataset.positions_of(indices)
-        with epoch_seed(seed):
-            draws = draws_for(positions)
+        draws = draws_for(positions)
         chosen = torch.from_numpy(positions).to(self.pixels.device)
         images = self.pixels[chosen]
         # ToTensor, ToDtype and Normalize at the end are applied as one step.
@@ -177,8 +176,9 @@ def _batches(dataset: ImageDataset) -> Iterator[tuple[torch.Tensor, torch.Tensor
         yield batch[0].permute(0, 2, 3, 1), batch[1]
 
 
-def _windows(images: torch.Tensor, boxes: Ints, step: Any) -> torch.Tensor:
+def _crop(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
     """Crop a window (top, left, height, width) of one size from each image, possibly beyond its edges."""
+    boxes = parameters.astype(np.int64)
     fill, mode = getattr(step, "fill", 0), getattr(step, "padding_mode", "constant")
     height, width = boxes[0, 2:].tolist()
     rows = _source_positions(boxes[:, :1] + np.arange(height), images.shape[1], mode)
@@ -202,10 +202,6 @@ def _source_positions(wanted: Ints, side: int, mode: str) -> Ints:
     before, after = max(0, -int(wanted.min())), max(0, int(wanted.max()) - side + 1)
     padding: Any = mode  # torchvision's names are NumPy's
     return np.pad(np.arange(side), (before, after), padding)[wanted + before]
-
-
-def _crop(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
-    return _windows(images, parameters.astype(np.int64), step)
 
 
 def _flip(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:

@@ -1,12 +1,11 @@
-"""Datasets of any class with compiled attributes: transforms, torchvision's loader, inner datasets.
+"""Datasets of any class with compiled attributes: transforms, the loader of torchvision, inner datasets.
 
-Their own `__getitem__` is still what makes samples.
+Samples are still made by their own `__getitem__`.
 """
 
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,10 +14,11 @@ import torch.utils.data
 from fastload.datasets.compiled._counterpart import Explained
 from fastload.datasets.compiled._encoded import lazily_decoded
 from fastload.datasets.compiled._pipeline import CompiledTransform
+from fastload.datasets.compiled._recognized import is_torchvisions_loader
 
 
 def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], Any]) -> Any:
-    """Return a dataset like another one, with compiled attributes; the other one if none can be compiled.
+    """Return a dataset with the attributes of another one, compiled; the other one if none can be compiled.
 
     Its class is a subclass, with a property for each compiled attribute. All other attributes are shared:
     setting one in either dataset sets it in both. `compile_inner` compiles a dataset among the attributes;
@@ -37,13 +37,13 @@ def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], 
             inner = compile_inner(value, has_transforms)
             if inner is not value:
                 compiled[name] = inner
-        elif has_transforms and _is_torchvisions_loader(value):
+        elif has_transforms and is_torchvisions_loader(value):
             compiled[name] = LateLoader(value)
     if not compiled:
         return dataset
     both: Any = attributes.get("transforms")
     if type(both).__name__ == "StandardTransform" and both.transform is attributes.get("transform"):
-        # VisionDataset's pair of transform and target_transform, which some of its subclasses call.
+        # The pair of transform and target_transform of VisionDataset, which some of its subclasses call.
         compiled["transforms"] = copy.copy(both)
         compiled["transforms"].transform = compiled.get("transform", both.transform)
     members: dict[str, Any] = {
@@ -54,7 +54,7 @@ def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], 
     try:
         return _sharing(type(kind.__name__, (kind, SharingDataset), {**members, **names}), dataset)
     except Exception:
-        return dataset  # of a class that cannot be derived from like that, or that forbids it
+        return dataset  # its class cannot have such a subclass, or forbids it
 
 
 def _sharing(kind: type, dataset: Any) -> Any:
@@ -113,11 +113,3 @@ class LateLoader:
 
     def __call__(self, path: str) -> Any:
         return lazily_decoded(path, lambda: self.theirs(path))
-
-
-def _is_torchvisions_loader(value: Any) -> bool:
-    folder = sys.modules.get("torchvision.datasets.folder")
-    if folder is None:
-        return False
-    is_default = value is folder.default_loader and sys.modules["torchvision"].get_image_backend() == "PIL"
-    return is_default or value is folder.pil_loader

@@ -34,8 +34,7 @@ class Counterpart(Explained):
         return getattr(self.theirs, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        is_own = name in self.__dict__ or not hasattr(self.theirs, name)
-        if is_own:
+        if name in self.__dict__ or not hasattr(self.theirs, name):
             super().__setattr__(name, value)
         else:
             setattr(self.theirs, name, value)

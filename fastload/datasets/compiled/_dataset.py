@@ -13,7 +13,7 @@ from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, fill
 from fastload.datasets.compiled._counterpart import Counterpart
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform
-from fastload.datasets.compiled._recognized import held_by, images_of
+from fastload.datasets.compiled._recognized import images_of, source_attributes
 from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
 from fastload.system.random_states import RandomStates
@@ -21,11 +21,11 @@ from fastload.transforms.draws import fresh_draws
 
 
 class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
-    """Makes the samples of another dataset, faster."""
+    """Dataset with the samples of another dataset, made faster."""
 
     decodes_late: bool  # True if images that are not converted to tensors may be decoded on first use
     _images: ImageDataset
-    _held: tuple[Any, ...]
+    _source_attributes: tuple[Any, ...]
     _compiled: CompiledTransform
 
     def __init__(self, theirs: Any, images: ImageDataset) -> None:
@@ -33,27 +33,27 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
             theirs,
             _images=images,
             decodes_late=False,
-            _held=held_by(theirs),
+            _source_attributes=source_attributes(theirs),
             _compiled=CompiledTransform(theirs.transform),
         )
 
     @property
     def compiled_transform(self) -> CompiledTransform:
         """The other dataset's transform, compiled."""
-        self._follow()
+        self._refresh()
         return self._compiled
 
     @property
     def images(self) -> ImageDataset:
         """Its images and targets, without a transform."""
-        self._follow()
+        self._refresh()
         return self._images
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
-        self._follow()
+        self._refresh()
         positions = self._images.positions_of([operator.index(index)])
         (prepared,), (target,) = self._prepared(
             self._images.source_of(positions), self._images.targets_of(positions)
@@ -61,22 +61,22 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         return self._finished(prepared), target
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[Any, Any]]:
-        return self.samples_of(*self._made(indices, HostMemory()))
+        return self.to_samples(*self._make_batch(indices, HostMemory()))
 
-    def samples_of(self, images: Any, targets: Sequence[Any]) -> list[tuple[Any, Any]]:
-        """Return images and targets made by `made_of` as samples."""
+    def to_samples(self, images: Any, targets: Sequence[Any]) -> list[tuple[Any, Any]]:
+        """Return images and targets made by `transform_images` as samples."""
         if isinstance(images, torch.Tensor):
             images = map(self._compiled.end.wrap, images)
         return list(zip(images, targets, strict=True))
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
-        return collated(*self._made(indices, out, is_collated=True))
+        return collated(*self._make_batch(indices, out, is_collated=True))
 
-    def _made(
+    def _make_batch(
         self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
     ) -> tuple[Any, Any]:
-        """Return images and targets as `made_of` does; with `is_collated`, targets may be a tensor too."""
-        self._follow()
+        """Return images and targets like `transform_images`; if `is_collated`, targets may be a tensor."""
+        self._refresh()
         positions = self._images.positions_of(indices)
         source = self._images.source_of(positions)
         images = self._vectorized(source, len(positions), out)
@@ -85,21 +85,21 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         stored = self._images.targets_of(positions)
         return self._one_by_one(source, stored, out) if images is None else (images, stored)
 
-    def made_of(
+    def transform_images(
         self, source: BatchSource, stored: Sequence[Any], out: BatchMemory
     ) -> tuple[torch.Tensor | list[Any], list[Any]]:
         """Return the transformed images of a source, as one tensor if they have one size, and targets.
 
         `stored` are their targets before `target_transform`.
         """
-        self._follow()
+        self._refresh()
         images = self._vectorized(source, len(stored), out)
         return self._one_by_one(source, stored, out) if images is None else (images, list(stored))
 
     def _one_by_one(
         self, source: BatchSource, stored: Sequence[Any], out: BatchMemory
     ) -> tuple[torch.Tensor | list[Any], list[Any]]:
-        """Same as `made_of`, with parameters drawn image by image."""
+        """Same as `transform_images`, with parameters drawn image by image."""
         prepared, targets = self._prepared(source, stored)
         makes_tensors = self._compiled.end.makes_tensors
         is_batch = makes_tensors and all(isinstance(image, LazyImage) for image in prepared)
@@ -121,27 +121,27 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         return fill(source, pipeline, drawn, out, torch.contiguous_format)
 
     def _finished(self, prepared: Any) -> Any:
-        """Return a sample's image, given the result of `CompiledTransform.prepare`."""
+        """Return the image of a sample, given the result of `CompiledTransform.prepare`."""
         is_left = self.decodes_late and not self._compiled.end.makes_tensors
         return prepared if is_left else self._compiled.end.finish(prepared)
 
-    def _follow(self) -> None:
-        """Recompile what the user has replaced or changed: the transform, the lists of samples."""
+    def _refresh(self) -> None:
+        """Update what the user has replaced or changed: the transform, the list of samples."""
         if not self._compiled.is_of(self.theirs.transform):
             self._compiled = CompiledTransform(self.theirs.transform)
-        held = held_by(self.theirs)
-        if any(new is not old for new, old in zip(held, self._held, strict=True)) or (
-            held[0] is not None and len(held[0]) != len(self._images)
+        found = source_attributes(self.theirs)
+        if any(map(operator.is_not, found, self._source_attributes)) or (
+            found[0] is not None and len(found[0]) != len(self._images)
         ):
             images = images_of(self.theirs)
             if images is None:
                 raise OptionError(
-                    f"{type(self.theirs).__name__}: its samples were replaced by some of another form: "
+                    f"{type(self.theirs).__name__}: its samples were replaced by ones of another form: "
                     "compile the dataset again"
                 )
             if self._images.cached.kind is not None:
                 images.use_cache(self._images.cache_option)
-            self._images, self._held = images, held
+            self._images, self._source_attributes = images, found
 
     @property
     def is_known(self) -> bool:
@@ -156,7 +156,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         self.images.prefetch(indices)
 
     def _prepared(self, source: BatchSource, stored: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Draw all random numbers in the other dataset's order: those of an image before its target's."""
+        """Draw all random numbers in the order of the other dataset: for an image, then for its target."""
         to_target = self.theirs.target_transform
         images, targets = [], []
         for place, size in enumerate(source.sizes.tolist()):
@@ -165,12 +165,16 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         return images, targets
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_compiled", "_held")}
+        derived = "_compiled", "_source_attributes"
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         theirs = state["theirs"]
-        held, compiled = held_by(theirs), CompiledTransform(theirs.transform)
-        self.__dict__.update(state, _held=held, _compiled=compiled)
+        self.__dict__.update(
+            state,
+            _source_attributes=source_attributes(theirs),
+            _compiled=CompiledTransform(theirs.transform),
+        )
 
 
 def collated(*parts: torch.Tensor | list[Any]) -> list[Any]:
@@ -193,12 +197,12 @@ class SkippingDataset(CompiledDataset):
         image, target = self.theirs[operator.index(index)]
         return image, target
 
-    def _made(
+    def _make_batch(
         self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
     ) -> tuple[Any, Any]:
         state = RandomStates()
         try:
-            return super()._made(indices, out, is_collated)
+            return super()._make_batch(indices, out, is_collated)
         except Exception:
             state.restore()
         samples = [self.theirs[operator.index(index)] for index in indices]

@@ -1,4 +1,4 @@
-"""Callables that only pass their argument on, such as the presets of training scripts."""
+"""Callables that only pass their argument to another one, such as the presets of training scripts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 def delegate_of(transform: Any) -> Any:
-    """Return the callable to which `transform` only passes its argument on; None if it does anything else.
+    """Return the callable to which `transform` passes its argument; None if it does anything else.
 
     Such a class has a `__call__` of one line, `return self.transforms(image)`, with any names; a Module has
     such a `forward`, and no hooks.
@@ -20,16 +20,16 @@ def delegate_of(transform: Any) -> Any:
     call = kind.__call__
     inner: Mapping[str, Any] = {}
     if isinstance(transform, torch.nn.Module) and call is torch.nn.Module.__call__:
-        if any(held for name, held in vars(transform).items() if name.endswith("_hooks")):
+        if any(hooks for name, hooks in vars(transform).items() if name.endswith("_hooks")):
             return None
         call, inner = kind.forward, vars(transform)["_modules"]
     if not isinstance(call, types.FunctionType) or not _is_delegating(call.__code__):
         return None
     [name] = call.__code__.co_names
-    # Only an attribute of the instance itself, because that line would find the same object.
+    # Only an attribute of the instance itself, which that line finds too.
     is_plain = kind.__getattribute__ is object.__getattribute__
-    held = {**inner, **vars(transform)}.get(name) if is_plain and hasattr(transform, "__dict__") else None
-    return None if inspect.isdatadescriptor(getattr(kind, name, None)) else held
+    found = {**inner, **vars(transform)}.get(name) if is_plain and hasattr(transform, "__dict__") else None
+    return None if inspect.isdatadescriptor(getattr(kind, name, None)) else found
 
 
 def _delegating(self: Any, image: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Single image files, decoded on first use, and their metadata as PIL keeps them."""
+"""Single image files that are decoded on first use, and their metadata as in PIL."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fastload.images.arrays import Pixels
 from fastload.images.header import parsed_header
 from fastload.images.region import Box, decode_region
 
-# The place of a PNG file's colour type, its value for RGB, and the size of the last chunk, which is empty.
+# Offset of the colour type in a PNG file, its value for RGB, and the size of the last, empty chunk.
 _COLOUR_TYPE, _TRUE_COLOUR, _END_BYTES = 25, 2, 12
 
 
 def lazily_decoded(file: bytes | str, load: Callable[[], Any]) -> Any:
-    """Return an RGB image that is decoded on first use; `load()` unless PIL would open the file as one.
+    """Return an RGB image that is decoded on first use; `load()` if PIL would not open the file as RGB.
 
-    `load` opens the file, given by its content or path, with PIL, also later if OpenCV cannot decode it.
+    `file` is its content or its path. `load` opens it with PIL, also later if OpenCV cannot decode it.
     """
     try:
         data = file if isinstance(file, bytes) else Path(file).read_bytes()
@@ -66,7 +66,7 @@ class _EncodedImage(Regions):
 def info_of(data: bytes) -> dict[Any, Any]:
     """Return PIL's `info` of a file's image after conversion to RGB: EXIF, resolution, colour profile.
 
-    JPEG files, and PNG files with nothing after their pixels, are not decoded for it.
+    Neither JPEG files nor PNG files with nothing after their pixels are decoded for it.
     """
     with PIL.Image.open(io.BytesIO(data)) as image:
         is_complete = image.format in ("JPEG", "MPO") or (
@@ -76,7 +76,7 @@ def info_of(data: bytes) -> dict[Any, Any]:
 
 
 def _ends_with_pixels(data: bytes) -> bool:
-    """Return True if nothing but the end follows a PNG's last chunk of pixels."""
+    """Return True if only the end chunk follows the last chunk of pixels of a PNG."""
     name = data.rfind(b"IDAT")
     length = int.from_bytes(data[name - 4 : name])
     return name + 8 + length == len(data) - _END_BYTES

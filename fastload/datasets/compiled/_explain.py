@@ -1,4 +1,4 @@
-"""Description of a compiled dataset: how each step of its transform is done, and what is left unchanged."""
+"""Description of a compiled dataset: how each step of its transform is carried out, and what is unchanged."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def described(dataset: Any, outer: tuple[Any, ...] = ()) -> list[str]:
         if any(part is each for each in (*outer, dataset)):
             continue
         is_transform = isinstance(part, CompiledTransform)
-        inner = description_of(part) if is_transform else described(part, (*outer, dataset))
-        lines += [f"  {attribute}:", *indented(indented(inner))]
+        found = description_of(part) if is_transform else described(part, (*outer, dataset))
+        lines += [f"  {attribute}:", *indented(indented(found))]
     if is_huggingface(dataset) and (function := compiled_function(dataset)) is not None:
         lines += indented([_LATE])
         for attribute, transform in function.transforms.items():
             lines += [f"  {attribute}:", *indented(indented(description_of(transform)))]
     if len(lines) > 1:
         return lines
-    # An attribute, and no property, which may do anything.
-    held = getattr(dataset, "__dict__", {}).get("dataset")
-    if isinstance(held, Dataset) and not any(held is each for each in (*outer, dataset)):
-        first, *others = described(held, (*outer, dataset))
+    # Read as an attribute: a property could run any code.
+    inner = getattr(dataset, "__dict__", {}).get("dataset")
+    if isinstance(inner, Dataset) and not any(inner is each for each in (*outer, dataset)):
+        first, *others = described(inner, (*outer, dataset))
         return [f"{name} of {first}", *others]
     return [name, f"  left as it is: {why_left(dataset)}"]
 

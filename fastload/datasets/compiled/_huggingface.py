@@ -33,13 +33,13 @@ def with_lazy_images(dataset: Any) -> Any:
     """
     format = dataset.format
     features = dataset.features.items()
-    kinds = datasets.Image, _LazyImages  # which stay if another function is set
+    kinds = datasets.Image, _LazyImages  # the latter remain if another function is set
     columns = [name for name, feature in features if type(feature) in kinds and feature.decode]
     if format["type"] != "custom" or not columns:
         return dataset
     result = copy.copy(dataset)
     result.reset_format()
-    result = copy.deepcopy(result)  # copies the description; the rows are shared
+    result = copy.deepcopy(result)  # copies only the description: the rows are shared
     for name in columns:
         result.info.features[name] = _LazyImages(mode=dataset.features[name].mode)
     options = {name: format[name] for name in ("columns", "output_all_columns")}

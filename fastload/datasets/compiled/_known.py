@@ -22,7 +22,7 @@ from fastload.transforms.rescaling import Rescale, ToDtype
 
 
 class KnownSteps:
-    """Steps that are all known; see `known_first`.
+    """Steps that are all known, see `known_first`.
 
     Attributes:
         makes_tensors: True if finished images are tensors.
@@ -39,14 +39,15 @@ class KnownSteps:
         self.rescale = Rescale.of([step.rescaling for step in conversions if step.rescaling], torch.uint8)
         self.wrap = _wrapper_of(conversions)
         self.makes_tensors = any(step.name != "ToPureTensor" for step in conversions)
-        # Only ToTensor puts one colour behind the other; random numbers for a tensor are drawn in its order.
+        # Only ToTensor stores one colour after the other. Later transforms that draw a number per element do so
+        # in the order of memory.
         is_mixed = any(step.name in ("PILToTensor", "ToImage") for step in conversions)
         self._memory_format = torch.channels_last if is_mixed else torch.contiguous_format
         self.grey_channels = _grey_channels(conversions)
 
     def prepare(self, image: PIL.Image.Image) -> Any:
         """Draw all random numbers of one image, RGB or grey; return an image for `finish`."""
-        # Nothing reads the `info` of an image that becomes a tensor.
+        # The `info` of an image that becomes a tensor is never read.
         result: Any = LazyImage.from_pil(image).without_info() if self.makes_tensors else image
         for step in self._recorded:
             result = step.call(result)
@@ -77,7 +78,7 @@ class KnownSteps:
     ) -> torch.Tensor:
         """Return finished images of one size as a batch (images, channels, height, width).
 
-        If the memory finishes batches on a device, `rescale` is left to the device.
+        If batches are finished on a device, `rescale` is left to it.
         """
         height, width, channels = images[0].shape
         is_left = out.finishes_on_device and self.rescale.dtype.is_floating_point and not self._erasings
@@ -104,7 +105,7 @@ class KnownSteps:
 
 def known_first(steps: Sequence[CompiledStep]) -> int:
     """Return how many of the first steps can be made faster for a PIL image."""
-    # The form of the pixels by now: a PIL image, a tensor's bytes, levels of 0...1, or any other numbers.
+    # The form of the pixels so far: a PIL image, bytes of a tensor, levels of 0…1, or any other numbers.
     form = "image"
     rescalings: list[Any] = []
     for place, step in enumerate(steps):
@@ -138,9 +139,9 @@ def _is_same_for_tensors(step: CompiledStep, form: str) -> bool:
         return False
     if getattr(theirs, "padding", None) or getattr(theirs, "pad_if_needed", False):
         return form == "bytes"
-    held = [inner for each in getattr(theirs, "transforms", ()) for inner in steps_of(each)]
-    if held or not hasattr(theirs, "interpolation"):
-        return all(_is_same_for_tensors(each, form) for each in held)
+    steps = [inner for each in getattr(theirs, "transforms", ()) for inner in steps_of(each)]
+    if steps or not hasattr(theirs, "interpolation"):
+        return all(_is_same_for_tensors(each, form) for each in steps)
     # For tensors, "nearest" selects other pixels; only bilinear weights give levels that bytes can hold.
     kernel = getattr(theirs.interpolation, "value", "")
     return kernel == "bilinear" or (kernel == "bicubic" and form == "bytes")

@@ -15,7 +15,7 @@ from fastload.images.region import Box
 from fastload.images.resize import Resampling
 from fastload.transforms.geometry import View
 
-# PIL's filters that torch's kernels reproduce: bilinear within a level, bicubic except for overshooting.
+# Filters of PIL that kernels of torch reproduce: bilinear within a level, bicubic except for overshoot.
 _RESAMPLINGS = {
     PIL.Image.Resampling.BILINEAR: Resampling("bilinear"),
     PIL.Image.Resampling.BICUBIC: Resampling("bicubic"),
@@ -36,7 +36,7 @@ class LazyImage(PIL.Image.Image):
     """
 
     def __init__(self, source: Regions, position: int, size: Sequence[int], channels: int = 3) -> None:
-        # None of PIL's own attributes, because their names differ between its releases.
+        # Not the attributes of PIL, whose names differ between its releases.
         self._source = source
         self._position = position
         self._view = _view_of(Box(0, 0, size[0], size[1]), _UNFLIPPED)
@@ -49,7 +49,7 @@ class LazyImage(PIL.Image.Image):
 
     @classmethod
     def of(cls, pixels: Pixels, info: Callable[[], dict[Any, Any]] = dict) -> LazyImage:
-        """Return pixels (height, width, channels) as an image, with what `info` returns."""
+        """Return pixels (height, width, channels) as an image, with the result of `info` as its `info`."""
         return cls(_Array(pixels, info), 0, pixels.shape[:2], pixels.shape[2])
 
     @classmethod
@@ -93,7 +93,7 @@ class LazyImage(PIL.Image.Image):
         if self._adjustments or not (0 <= left < right <= width and 0 <= top < bottom <= height):
             return super().crop(box)
         view = self._view
-        # A part of a mirrored image is the part on the other side, mirrored.
+        # A box of a mirrored image is the mirrored box of the original.
         if view.flips[0]:
             top, bottom = height - bottom, height - top
         if view.flips[1]:
@@ -117,8 +117,8 @@ class LazyImage(PIL.Image.Image):
         if self._resampling is not None or self._adjustments or any(self._view.flips):
             info = functools.partial(self._source.info, self._position) if self._keeps_info else dict
             return LazyImage.of(self.pixels(), info).resize(size, resample)
-        whole = Box(0, 0, height, width)
-        view = View(self._view.box, (height, width), whole, _UNFLIPPED)
+        window = Box(0, 0, height, width)
+        view = View(self._view.box, (height, width), window, _UNFLIPPED)
         return self._with(_view=view, _resampling=resampling)
 
     def transpose(self, method: Any) -> PIL.Image.Image:
@@ -140,7 +140,7 @@ class LazyImage(PIL.Image.Image):
     def adjusted(
         self, adjust: Callable[[Pixels], Pixels], channels: int | None = None, keeps_info: bool = True
     ) -> LazyImage:
-        """Return the image with a recorded function of its pixels, which returns this many channels."""
+        """Return the image with a function of its pixels recorded, whose result has this many channels."""
         return self._with(
             _adjustments=(*self._adjustments, adjust),
             _channels=channels or self._channels,
@@ -148,7 +148,7 @@ class LazyImage(PIL.Image.Image):
         )
 
     def without_info(self) -> LazyImage:
-        """Return the image with an empty `info`, so that no file is read for it."""
+        """Return the image with an empty `info`, for which no file is read."""
         return self._with(_keeps_info=False, _rendered=self._rendered)
 
     def load(self) -> Any:

@@ -29,15 +29,15 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
         super().__init__(theirs, datasets=datasets)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
-        made = self._made(indices, HostMemory())
+        made = self._make_batch(indices, HostMemory())
         if made is None:
             return [self[index] for index in indices]
         part, images, targets = made
-        return part.samples_of(images, targets)
+        return part.to_samples(images, targets)
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
         """See `ImageDataset`; also NotImplemented if the parts have different transforms."""
-        made = self._made(indices, out)
+        made = self._make_batch(indices, out)
         if made is None:
             return NotImplemented
         _, images, targets = made
@@ -48,11 +48,11 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
         return images if part is None else part.finish(images)
 
     def prefetch(self, indices: Sequence[SupportsIndex]) -> None:
-        for part, places in _by_part(self, indices).values():
+        for part, samples in _by_part(self, indices).values():
             if isinstance(part, CompiledDataset):
-                part.prefetch([index for _, index in places])
+                part.prefetch([index for _, index in samples])
 
-    def _made(
+    def _make_batch(
         self, indices: Sequence[SupportsIndex], out: BatchMemory
     ) -> tuple[CompiledDataset, Any, list[Any]] | None:
         """Return the first part, images and targets; None unless all parts share its transform."""
@@ -61,14 +61,14 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
             return None
         joined, channels = JoinedImages(len(indices)), set()
         stored: list[Any] = [None] * len(indices)
-        for part, places in _by_part(self, indices).values():
-            positions = part.images.positions_of([index for _, index in places])
+        for part, samples in _by_part(self, indices).values():
+            positions = part.images.positions_of([index for _, index in samples])
             source = part.images.source_of(positions)
             channels.add(source.channels)
-            joined.add(source, [place for place, _ in places])
-            for (place, _), target in zip(places, part.images.targets_of(positions), strict=True):
+            joined.add(source, [place for place, _ in samples])
+            for (place, _), target in zip(samples, part.images.targets_of(positions), strict=True):
                 stored[place] = target
-        return (common, *common.made_of(joined, stored, out)) if len(channels) == 1 else None
+        return (common, *common.transform_images(joined, stored, out)) if len(channels) == 1 else None
 
     def _common(self) -> CompiledDataset | None:
         """Return the first part, if all parts are compiled and share its transforms."""
@@ -92,7 +92,7 @@ def leaves(dataset: Any) -> Iterator[Any]:
 
 
 def _by_part(dataset: Any, indices: Sequence[SupportsIndex]) -> dict[int, tuple[Any, list[tuple[int, int]]]]:
-    """Return each innermost dataset, by identity, with the places in the batch and indices of its samples."""
+    """Return each innermost dataset, by identity, with the batch positions and indices of its samples."""
     found: dict[int, tuple[Any, list[tuple[int, int]]]] = {}
     for place, index in enumerate(indices):
         part, inner = _located(dataset, index)

@@ -21,7 +21,7 @@ from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._steps import CompiledStep, StepKind, steps_of
 from fastload.datasets.compiled._vector import vectorized
 
-# A transform's parameters are not compared at greater depth, or in larger containers.
+# Parameters of a transform that are nested more deeply, or in larger containers, are not compared.
 _MOST_DEPTH, _MOST_PARTS = 6, 32
 
 # A container, a function that returns its values as they are now, and its values as they were.
@@ -29,10 +29,10 @@ _Watched = tuple[Any, Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]
 
 
 class CompiledTransform:
-    """A transform that returns the same as another one, faster.
+    """A faster version of a transform.
 
     Attributes:
-        theirs: The other transform.
+        theirs: The original transform.
         steps: Its steps.
         end: The steps that finish an image, all of them if all are known.
         vector: The pipeline that makes whole batches of one image size; None if a step does not allow it.
@@ -62,7 +62,7 @@ class CompiledTransform:
         return self if name in ("ToImage", "ToTensor") else None
 
     def kinds(self) -> Iterator[tuple[CompiledStep, StepKind]]:
-        """Yield each step and how it is done; from the first unknown one to the tail, all are `unknown`."""
+        """Yield each step and its kind, `unknown` for all from the first unknown one to the tail."""
         if self._of_arrays not in (None, self):
             yield self.steps[0], "conversion"
             yield from self._of_arrays.kinds()
@@ -80,7 +80,7 @@ class CompiledTransform:
         result = self._begin.prepare(image)
         if not self._left:
             return result
-        # Unknown steps get the same as before: a tensor, or an image whose pixels are there.
+        # Unknown steps get the same input as before: a tensor, or a decoded image.
         result = self._begin.finish(result)
         for step in self.steps[self._left.start : self._left.stop]:
             result = step.theirs(result)
@@ -91,7 +91,7 @@ class CompiledTransform:
         return result
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """Transform an image of PIL or NumPy; other inputs are passed to the other transform."""
+        """Transform an image of PIL or NumPy; pass any other input to the original transform."""
         image = inputs[0] if len(inputs) == 1 and not options else None
         if isinstance(image, PIL.Image.Image) and image.mode in ("RGB", "L"):
             return self.end.finish(self.prepare(LazyImage.from_pil(image)))
@@ -120,7 +120,7 @@ def _is_image_array(image: Any) -> bool:
 
 
 def _watched(value: Any, depth: int = 0) -> Iterator[_Watched]:
-    """Yield the containers of the parameters of a transform and of those that it contains."""
+    """Yield the containers of the parameters of a transform and of its inner transforms."""
     parts: tuple[Any, ...] = ()
     if type(value) in (list, tuple):
         if len(value) <= _MOST_PARTS:

@@ -1,7 +1,8 @@
-"""Known datasets of other libraries: their images and targets as a dataset of fastload."""
+"""Known datasets of other libraries, whose images and targets become a dataset of fastload."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -35,19 +36,19 @@ def compiled_function(dataset: Any) -> CompiledFunction | None:
 
 
 def why_left(dataset: Any) -> str:
-    """Return why a dataset is left as it is, as a clause."""
+    """Return the reason why a dataset is left as it is, as a clause."""
     if isinstance(dataset, ImageDataset):
         return _why_left_ours(dataset)
     if isinstance(dataset, torch.utils.data.IterableDataset):
         return "it is iterable, and not read by index"
-    # An attribute, and no property, which may do anything.
+    # Read as an attribute: a property could run any code.
     if getattr(dataset, "__dict__", {}).get("transform") is None:
         return "none of its attributes is a known transform"
     return "no step of its transform is known"
 
 
 def _why_left_ours(dataset: ImageDataset) -> str:
-    """Return why a dataset of fastload is left as it is; "" if it is to be compiled."""
+    """Return the reason why a dataset of fastload is left as it is; "" if it can be compiled."""
     if dataset.transform is None:
         return "it has no transform"
     if package_of(dataset.transform) != "torchvision":
@@ -56,14 +57,21 @@ def _why_left_ours(dataset: ImageDataset) -> str:
     return "its on_error replaces samples" if dataset.substitutes_samples else ""
 
 
+def is_torchvisions_loader(value: Any) -> bool:
+    """Return True for a loader of image files of torchvision that opens them with PIL."""
+    folder = sys.modules.get("torchvision.datasets.folder")
+    if folder is None:
+        return False
+    is_default = value is folder.default_loader and sys.modules["torchvision"].get_image_backend() == "PIL"
+    return is_default or value is folder.pil_loader
+
+
 def _of_torchvision(dataset: Any) -> ImageDataset | None:
-    import torchvision
     from torchvision import datasets
 
     if _reads_as(dataset, datasets.DatasetFolder):
-        loaders = datasets.folder.default_loader, datasets.folder.pil_loader
-        is_pil = torchvision.get_image_backend() == "PIL"
-        return ListedFiles(dataset.samples, dataset.loader) if is_pil and dataset.loader in loaders else None
+        loader = dataset.loader
+        return ListedFiles(dataset.samples, loader) if is_torchvisions_loader(loader) else None
     if _reads_as(dataset, datasets.CIFAR10, datasets.MNIST):
         return _arrays(dataset.data, dataset.targets)
     if _reads_as(dataset, datasets.SVHN, datasets.STL10) and dataset.labels is not None:
@@ -72,7 +80,7 @@ def _of_torchvision(dataset: Any) -> ImageDataset | None:
 
 
 def _reads_as(dataset: Any, *kinds: type) -> bool:
-    """Return True for an instance of one of these classes, or of a subclass that inherits their reading."""
+    """Return True for an instance of one of these classes, or of a subclass that inherits how it is read."""
     names = "__getitem__", "__getitems__", "__len__"
     return any(
         isinstance(dataset, kind)
@@ -81,7 +89,7 @@ def _reads_as(dataset: Any, *kinds: type) -> bool:
     )
 
 
-def held_by(dataset: Any) -> tuple[Any, ...]:
+def source_attributes(dataset: Any) -> tuple[Any, ...]:
     """Return the attributes that the samples of a known dataset are made from."""
     names = ("samples", "loader", "data", "targets", "labels", "reader")
     return tuple(vars(dataset).get(name) for name in names)

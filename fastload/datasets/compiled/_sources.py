@@ -25,7 +25,7 @@ from fastload.sources.files import FileList, list_files
 from fastload.transforms.geometry import same_sizes
 from fastload.transforms.windows import Gathered
 
-# In place of an orientation: this file is decoded by the dataset's own loader.
+# In place of an orientation: the file is decoded by the loader of the original dataset.
 _THEIRS = 255
 
 
@@ -60,7 +60,7 @@ class ListedImages(FileImages):
         return box.of(pixels)
 
     def info(self, position: int) -> dict[Any, Any]:
-        """Return PIL's `info` of one image, as the dataset's own loader would return it."""
+        """Return the `info` of one image, as the loader of the original dataset would."""
         if position not in self._infos:
             try:
                 return info_of(self._files.get(position) or self._read(position))
@@ -78,7 +78,7 @@ class ListedImages(FileImages):
             data = self._read(position)
             header = parsed_header(data)
         except (DecodeError, OSError):
-            pass  # the loader's own error says more
+            pass  # the error of the loader says more
         if header is not None and header.is_read_alike:
             self._buffer(self._files, position, data, len(data))
             return self._note_header(index, header.height, header.width, header.orientation)
@@ -142,7 +142,7 @@ class Arrays(ImageDataset):
 
     def __init__(self, pixels: Pixels, targets: Any) -> None:
         super().__init__(None, None, torch.contiguous_format, None, False)
-        # torchvision only transposes CIFAR's colour planes, so the array may not be contiguous.
+        # Not contiguous for CIFAR, whose colour planes torchvision only transposes.
         self.pixels = np.ascontiguousarray(pixels)
         self._their_targets = targets
 
@@ -161,7 +161,7 @@ class Arrays(ImageDataset):
         return targets if fits and targets.ndim == 1 else None
 
     def _targets_at(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        # Read from the dataset's own list, whose elements may be set at any time.
+        # Read from the list of the original dataset, whose elements may be set at any time.
         targets = self._their_targets
         if isinstance(targets, list):
             return np.array(list(map(targets.__getitem__, positions.tolist())))

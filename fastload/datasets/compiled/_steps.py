@@ -1,7 +1,7 @@
-"""Steps of transforms of other libraries: which are known, and how each is done.
+"""Steps of the transforms of other libraries: the known ones, and how each is carried out.
 
-A known transform still draws its random parameters by its own functions, from the same generators; only the
-pixels are made in another way.
+A known transform still draws its random parameters by its own functions, from the same generators; only its
+pixels are computed differently.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _CONTAINERS = {"RandomApply", "RandomChoice", "RandomOrder"}
 
 
 def steps_of(transform: Any) -> list[CompiledStep]:
-    """Return the steps of a transform, with those of each Compose and Sequential in its place."""
+    """Return the steps of a transform; a Compose or Sequential is replaced by its own steps."""
     return [_step_of(each) for each in _flattened(transform)]
 
 
@@ -166,7 +166,7 @@ def _in_order(steps: Sequence[CompiledStep]) -> Callable[[Any], Any]:
 
 
 class _Erasing:
-    """RandomErasing that records the box that it draws, instead of filling it."""
+    """RandomErasing that records the box that it draws instead of filling it."""
 
     def __init__(self, theirs: Any) -> None:
         self._theirs = theirs
@@ -177,7 +177,7 @@ class _Erasing:
 
     def __call__(self, image: LazyImage) -> LazyImage:
         height, width, channels = image.shape
-        # It has the size of the finished image, but no memory.
+        # A tensor with the size of the finished image, but without memory.
         probe = torch.empty((channels, height, width), device="meta")
         self._drawn = None
         self._recorder(probe)
@@ -245,7 +245,7 @@ def _gaussian_blur(theirs: Any) -> Callable[[Any], Any]:
     adjust = _adjusting(GaussianBlur(theirs.kernel_size, theirs.sigma), draw)
 
     def blur(image: Any) -> Any:
-        # torchvision mirrors the edges, and raises an error if the image is too small for that.
+        # torchvision mirrors the edges, and raises an error if the image is too small for it.
         fits = all(side // 2 < length for side, length in zip(theirs.kernel_size, image.size, strict=True))
         return (adjust if fits else theirs)(image)
 

@@ -33,7 +33,8 @@ from fastload.transforms.options import require
 from fastload.transforms.pipeline import Pipeline
 from fastload.transforms.transform import Parameters, Transform
 
-# The words that most images need: two for a crop's area and shape, two for its position, one for a flip.
+# Words that are enough for most images: two for the area and shape of a crop, two for its position, one for a
+# flip, one to spare.
 _WORDS_AN_IMAGE = 6
 
 _NONE: Parameters = np.empty((0, 0))
@@ -52,7 +53,7 @@ class _Drawer(ABC):
 
     @abstractmethod
     def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[Any]:
-        """Return the parameters of the next image; if there is a count, also those of several, as arrays."""
+        """Return the parameters of the next image, or of all images as arrays if there is a count."""
 
 
 class _Flip(_Drawer):
@@ -157,7 +158,7 @@ class VectorPipeline(Pipeline):
         self._regions = regions
 
     def makes_one_size(self, sizes: Sizes) -> bool:
-        """Return True if images of these sizes have one size in the end."""
+        """Return True if images of these sizes all end with one size."""
         return common_size(self._sizes_before(sizes)[-1]) is not None
 
     def _drawn_at_once(self, sizes: Sizes) -> Mapping[int, Parameters]:

@@ -1,4 +1,4 @@
-"""Words of torch's CPU generator, drawn many at once, and the numbers that torch makes of each.
+"""Words of torch's CPU generator, drawn many at once, and the numbers that torch makes from each.
 
 torchvision draws one number at a time: `torch.rand(1)` for a flip, `torch.randint` for each side of a crop.
 Each call takes microseconds and one 32-bit word of the generator's sequence. A thousand words in one call
@@ -42,11 +42,11 @@ class WordColumns:
         self._columns = iter(words.T)
 
     def below(self, end: int) -> NDArray[np.int64]:
-        """Return the numbers of `torch.randint(0, end, (1,))`, one for each image."""
+        """Return the results of `torch.randint(0, end, (1,))` for each image."""
         return np.asarray(next(self._columns) % np.uint32(end), np.int64)
 
     def uniform(self, low: float, high: float) -> NDArray[np.float32]:
-        """Return the numbers of `torch.empty(1).uniform_(low, high)`, one for each image."""
+        """Return the results of `torch.empty(1).uniform_(low, high)` for each image."""
         return np.float32(low) + np.float32(high - low) * units(next(self._columns))
 
 
@@ -63,15 +63,15 @@ class WordReader:
         self._read: dict[tuple[str, float, float], list[float]] = {}
 
     def below(self, end: int) -> int:
-        """Return the number of `torch.randint(0, end, (1,))`."""
+        """Return the result of `torch.randint(0, end, (1,))`."""
         return int(self._next("word", 0.0, 1.0)) % end
 
     def uniform(self, low: float, high: float) -> float:
-        """Return the number of `torch.empty(1).uniform_(low, high)`."""
+        """Return the result of `torch.empty(1).uniform_(low, high)`."""
         return self._next("uniform", low, high)
 
     def exp_uniform(self, low: float, high: float) -> float:
-        """Return the number of `torch.empty(1).uniform_(low, high).exp()`."""
+        """Return the result of `torch.empty(1).uniform_(low, high).exp()`."""
         return self._next("exp", low, high)
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ _READERS: dict[str, Callable[[torch.Generator, int, float, float], list[float]]]
 
 
 def _words(generator: torch.Generator, count: int) -> Words:
-    # Full 64 bits: two words each, the upper half first.
+    # Each number of 64 bits takes two words, the upper half first.
     drawn = torch.empty(-(-count // 2), dtype=torch.int64).random_(-(1 << 63), None, generator=generator)
     halves = drawn.numpy().view(np.uint64)
     words = np.empty((len(halves), 2), np.uint32)

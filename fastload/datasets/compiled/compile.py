@@ -28,7 +28,7 @@ def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named 
     Args:
         dataset: A map-style dataset. It shares its attributes, such as `transform`, with the result: setting
             one in either dataset sets it in both.
-        cache: Where to cache its image files, such as `"disk"`; see `FolderDataset`.
+        cache: Where to cache its image files, such as `"disk"`; see `PackedDataset`.
 
     Returns:
         A dataset of the same length; `dataset` itself if nothing in it is known.
@@ -43,7 +43,7 @@ def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named 
 
 
 def _compiled(dataset: Any, outer: tuple[Any, ...]) -> Any:
-    """Compile a dataset, unless it is one of the `outer` ones that contain it: there may be a cycle."""
+    """Compile a dataset, unless it is one of the `outer` datasets, which contain it: there may be a cycle."""
     if isinstance(dataset, Explained) or any(dataset is each for each in outer):
         return dataset
     outer = (*outer, dataset)

@@ -19,7 +19,7 @@ def compiling_saves(dataset: Any) -> tuple[float, float] | None:
     """Return this process's CPU seconds for a sample of the dataset, and of the compiled one.
 
     As many samples as can be made in 30 ms are made three times uncompiled (the first time also reads the
-    disk) and twice compiled. The global random states change as by any other sample. None if nothing can be
+    disk) and twice compiled. The global random states change as for any other sample. None if nothing can be
     compiled, or if the calls would run the user's own code.
     """
     compiled = compile(dataset)
@@ -27,7 +27,7 @@ def compiling_saves(dataset: Any) -> tuple[float, float] | None:
     if not is_new or not compiled.is_known or not len(compiled):
         return None
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in a worker, and so that all time is this thread's
+    torch.set_num_threads(1)  # as in a worker; the CPU time of other threads would not be measured
     try:
         ends_at, made = time.perf_counter() + _MOST_S, 0
         while made < min(_MOST_SAMPLES, len(compiled)) and (not made or time.perf_counter() < ends_at):

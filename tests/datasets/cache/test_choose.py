@@ -19,7 +19,6 @@ def readings(**changed):
         "memory_bytes_per_s": 5e9,
         "prepare_samples_per_s": 7_000.0,
         "room_bytes": 64 * GB,
-        "tmpfs_room_bytes": 16 * GB,
     }
     return CacheReadings(**{**usual, **changed})
 
@@ -44,9 +43,7 @@ def test_slow_disk_is_cached_completely_if_the_set_fits():
 
 
 def test_half_of_a_set_is_cached_if_half_fits():
-    choice = choose_cache(
-        readings(disk_samples_per_s=500.0, room_bytes=int(50_000 * 110e3 / 2), tmpfs_room_bytes=0)
-    )
+    choice = choose_cache(readings(disk_samples_per_s=500.0, room_bytes=int(50_000 * 110e3 / 2)))
     assert choice.kind == "ram"
     assert choice.share == pytest.approx(0.5)
     assert choice.predicted_gain == pytest.approx(2, rel=0.05)
@@ -54,13 +51,13 @@ def test_half_of_a_set_is_cached_if_half_fits():
 
 
 def test_no_room_no_cache():
-    choice = choose_cache(readings(disk_samples_per_s=500.0, room_bytes=0, tmpfs_room_bytes=0))
+    choice = choose_cache(readings(disk_samples_per_s=500.0, room_bytes=0))
     assert choice.kind is None
     assert "0% of 5.5 GB fit into the memory left" in choice.reason
 
 
-def test_tmpfs_is_used_without_room_in_shared_memory():
-    choice = choose_cache(readings(disk_samples_per_s=500.0, room_bytes=0))
+def test_tmpfs_is_used_if_a_folder_is_named():
+    choice = choose_cache(readings(disk_samples_per_s=500.0, has_folder=True))
     assert choice.kind == "tmpfs"
 
 
@@ -88,7 +85,6 @@ def test_encoded_bytes_are_cached_if_pixels_do_not_fit():
             step_samples_per_s=12_000.0,
             prepare_decoded_samples_per_s=40_000.0,
             room_bytes=6 * GB,
-            tmpfs_room_bytes=0,
         )
     )
     assert (choice.kind, choice.form, choice.share) == ("ram", "encoded", 1.0)
@@ -188,7 +184,7 @@ def test_device_must_gain_a_tenth(gain, kind):
         prepare_decoded_samples_per_s=st.none() | st.floats(1, 1e6),
         step_samples_per_s=st.none() | st.floats(1, 1e6),
         room_bytes=st.integers(0, 100 * GB),
-        tmpfs_room_bytes=st.integers(0, 100 * GB),
+        has_folder=st.booleans(),
         device_room_bytes=st.none() | st.integers(0, 100 * GB),
     )
 )
@@ -201,8 +197,8 @@ def test_every_choice_fits_gains_and_has_a_reason(drawn):
     assert choice.predicted_gain >= 1.1
     if choice.kind in ("ram", "tmpfs"):
         each = drawn.sample_bytes if choice.form == "encoded" else drawn.decoded_bytes
-        room = {"ram": drawn.room_bytes, "tmpfs": drawn.tmpfs_room_bytes}[choice.kind]
-        assert choice.share * drawn.samples * each <= room * (1 + 1e-9)
+        assert (choice.kind == "tmpfs") == drawn.has_folder
+        assert choice.share * drawn.samples * each <= drawn.room_bytes * (1 + 1e-9)
     # No encoded cache where the disk feeds enough.
     if choice.form == "encoded" and choice.kind != "device":
         assert drawn.disk_samples_per_s < drawn.needed_samples_per_s

@@ -12,6 +12,7 @@ from torchvision.datasets import ImageFolder
 
 import fastload
 from fastload import FolderDataset
+from fastload.datasets.cache._registry import StoreFolder, lock_exclusively
 from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.opening import Opening, open_store
 from tests.datasets.cache.programs import is_alive, running, wait_for
@@ -301,7 +302,7 @@ class TestChecks:
         dataset = FolderDataset(folder, cache=cache("ram", form))
         expected = [image for image, _ in dataset]
         list(dataset)
-        store = dataset._cached_samples.store
+        store = dataset._cache.samples.store
         for index in (5, 6):
             store._writable[int(store._index["offset"][index]) + 50] ^= 255
         loader = fastload.DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="fork")
@@ -323,3 +324,17 @@ class TestFolder:
         with pytest.raises(fastload.OptionError, match="others cannot open"):
             FolderDataset(folder, cache=cache("tmpfs"))
         own.unlink()
+
+    def test_process_forked_while_the_folder_is_locked_does_not_hold_the_lock(self, place):
+        registry, own = StoreFolder(str(place / "fastload")), place / "fastload"
+        with registry.gate():
+            (own / "notes").touch()  # so that the folder is not removed
+            if not (child := os.fork()):
+                signal.pause()
+        with open(own / "gate") as gate:
+            is_free = lock_exclusively(gate)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        (own / "notes").unlink()
+        with registry.gate():
+            assert is_free

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 import fastload
 import fastload.transforms as T
 from fastload import FolderDataset, OptionError, PackedDataset
+from fastload.datasets.batch import HostMemory
 from fastload.datasets.cache.resident import Resident, device_room, room_of
+from fastload.transforms.draws import epoch_seed
 from tests.datasets.pipelines import MEAN, STD
 from tests.datasets.reference import filled
 
@@ -36,9 +38,14 @@ STEPS = [
 NUMBERS = [T.ToDtype(torch.float32, scale=True), T.Normalize(MEAN, STD)]
 
 
+def batch(resident, indices, seed=None):
+    with epoch_seed(seed):
+        return resident.fetch_into(indices, HostMemory())
+
+
 def check(path, transform, indices=INDICES, kind=PackedDataset, **options):
     dataset = kind(path, transform, **options)
-    images, labels = Resident.load(dataset, "cpu").batch(indices, SEED)
+    images, labels = batch(Resident.load(dataset, "cpu"), indices, SEED)
     expected, expected_labels = filled(dataset, indices, SEED)
     assert images.dtype == expected.dtype
     assert images.stride() == expected.stride()
@@ -76,7 +83,7 @@ def test_a_folder_too(thumbnails):
 
 def test_negative_indices_count_from_the_end(packed):
     dataset = PackedDataset(packed("thumbnails", "raw"))
-    assert torch.equal(Resident.load(dataset, "cpu").batch([-1])[0], filled(dataset, [39])[0])
+    assert torch.equal(batch(Resident.load(dataset, "cpu"), [-1])[0], filled(dataset, [39])[0])
 
 
 def test_the_whole_epoch_and_other_seeds(packed):
@@ -84,7 +91,7 @@ def test_the_whole_epoch_and_other_seeds(packed):
     resident = Resident.load(dataset, "cpu")
     for seed in (1, 2):
         order = np.random.default_rng(seed).permutation(40)
-        assert torch.equal(resident.batch(order, seed)[0], filled(dataset, order, seed)[0])
+        assert torch.equal(batch(resident, order, seed)[0], filled(dataset, order, seed)[0])
 
 
 @pytest.mark.parametrize(
@@ -132,7 +139,7 @@ class Numbers:
 def test_labels_of_several_dtypes_are_refused_and_never_truncated(tmp_path):
     fastload.pack(Numbers(), tmp_path / "x.fl", encode="raw", workers=1)
     dataset = PackedDataset(tmp_path / "x.fl")
-    assert Resident.load(dataset, "cpu").batch([519, 0])[1].tolist() == [519, 0]
+    assert batch(Resident.load(dataset, "cpu"), [519, 0])[1].tolist() == [519, 0]
     dataset.target_transform = lambda label: label if label < 512 else label + 0.5
     with pytest.raises(OptionError, match=r"labels of one dtype and shape, got torch\.int64 and"):
         Resident.load(dataset, "cpu")
@@ -142,4 +149,4 @@ def test_labels_of_several_dtypes_are_refused_and_never_truncated(tmp_path):
 def test_an_index_out_of_range_is_refused_before_the_device_sees_it(packed, index):
     resident = Resident.load(PackedDataset(packed("thumbnails", "raw")), "cpu")
     with pytest.raises(IndexError, match=f"index {index} is out of range for 40 samples"):
-        resident.batch([0, index])
+        batch(resident, [0, index])
