@@ -6,16 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from fastload.errors import FastloadError, SourceError
 from fastload.images.arrays import Size
 from fastload.images.header import read_header
 from fastload.images.orientation import swaps_sides
 from fastload.shards.schema import Field
 from fastload.sources._malformed import malformed
-from fastload.sources.files import NOT_FOUND, FileList, ListedSource, NameTable, digest_of, safe_key, value_at
+from fastload.sources.files import NOT_FOUND, FileList, ImageFileSource, NameTable, digest_of, value_at
 from fastload.sources.protocol import SourceRecord
 
 ImageValues = dict[str, object]
@@ -50,19 +47,13 @@ def require_size(stated: Iterable[object], size: Size, where: str) -> None:
 
 
 @dataclass(eq=False, kw_only=True)
-class AnnotatedFiles(ListedSource):
+class AnnotatedFiles(ImageFileSource):
     """A source of image files with annotations."""
 
     texts: FileList | NameTable | None = None  # of each image: files, of which any may be missing, or texts
     origin: str = ""  # the file from which texts were taken, for messages
     reader: AnnotationReader | None = None  # None for images that have masks alone
     needs_masks: bool = False  # if not, a missing mask is stored as b""
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def key(self, index: int) -> str:
-        return safe_key(self.files.names[index])
 
     def read(self, index: int) -> SourceRecord:
         """Read an image and its annotations; raise SourceError, naming the file, if either is malformed."""
@@ -116,9 +107,6 @@ class AnnotatedFiles(ListedSource):
         if self.is_upright and swaps_sides(header.orientation):
             return header.width, header.height
         return header.height, header.width
-
-    def sizes_bytes(self) -> npt.NDArray[np.int64]:
-        return self.files.sizes_bytes.clip(min=0)
 
     def fingerprint(self) -> str:
         texts = [] if self.texts is None else [self.texts]

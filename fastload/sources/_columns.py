@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources._malformed import is_text, malformed
+from fastload.sources._malformed import INT64, is_text, malformed
 from fastload.sources._walking import is_image
 from fastload.sources.files import NameTable, Values, list_files
 from fastload.sources.protocol import evenly_spaced
@@ -36,7 +36,6 @@ Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?\s*")
-_INT64 = range(-(2**63), 2**63)
 _INT64_CHARACTERS = 20
 
 ColumnKind = Literal["text", "int", "float", "path"]
@@ -210,7 +209,7 @@ def are_class_names(names: Sequence[str]) -> bool:
 
 def _as_integer(cell: str) -> int:
     """Return the integer in a cell, however it is written; raise ValueError if int64 cannot hold it."""
-    if _INTEGER.fullmatch(cell) and len(cell) <= _INT64_CHARACTERS and int(cell) in _INT64:
+    if _INTEGER.fullmatch(cell) and len(cell) <= _INT64_CHARACTERS and int(cell) in INT64:
         return int(cell)
     raise ValueError(cell)
 

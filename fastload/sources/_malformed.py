@@ -15,6 +15,7 @@ CORRECT = "correct or remove it"
 FROM_PYTHON = (
     "in Python, fastload.pack takes a map-style dataset that reads them: fastload.pack(dataset, 'DEST.fl')"
 )
+INT64 = range(-(2**63), 2**63)
 _MOST_CHARACTERS = 300
 
 

@@ -196,7 +196,23 @@ class ListedSource(Source):
 
 
 @dataclass(eq=False, kw_only=True)
-class FileSource(ListedSource):
+class ImageFileSource(ListedSource):
+    """A source with one image file for each record."""
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def key(self, index: int) -> str:
+        """Return the file's relative path, with `/` between its parts."""
+        return safe_key(self.files.names[index])
+
+    def sizes_bytes(self) -> npt.NDArray[np.int64]:
+        """Return the size of each image's file; 0 for one that does not exist."""
+        return self.files.sizes_bytes.clip(min=0)
+
+
+@dataclass(eq=False, kw_only=True)
+class FileSource(ImageFileSource):
     """A `Source` whose records are files.
 
     `table` is the table that lists the records, for messages; empty if there is none.
@@ -204,17 +220,10 @@ class FileSource(ListedSource):
 
     table: str = ""
 
-    def __len__(self) -> int:
-        return len(self.files)
-
     def part(self, indices: Sequence[int]) -> FileSource:
         """Return the records at these indices in their order; negative ones count from the end."""
         values = {name: _part(column, indices) for name, column in self.values.items()}
         return replace(self, files=self.files.part(indices), values=values)
-
-    def key(self, index: int) -> str:
-        """Return the file's relative path, with `/` between its parts."""
-        return safe_key(self.files.names[index])
 
     def read(self, index: int) -> SourceRecord:
         """Read one record; raise SourceError, naming the file and the table's row, if it cannot be read."""
@@ -226,10 +235,6 @@ class FileSource(ListedSource):
                 raise
             raise SourceError(f"{self.table}, row {index + 1}: {error}") from error
         return SourceRecord(self.key(index), image, values)
-
-    def sizes_bytes(self) -> npt.NDArray[np.int64]:
-        """Return the size of each image's file; 0 for one that does not exist."""
-        return self.files.sizes_bytes.clip(min=0)
 
     def size_bytes(self) -> int:
         """Return the size of all files; a file listed twice counts twice."""
