@@ -1,4 +1,4 @@
-"""Images with annotations: a file, or a text, for each image, which a reader of the layout understands."""
+"""Images with annotations: a file or a text for each image, parsed by the reader of the layout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fastload.sources.protocol import SourceRecord
 ImageValues = dict[str, object]
 
 HAS_FILE = Field("has_file", "scalar", "bool", internal=True)
-"""True for an image with a file of annotations, in sources of which some have an empty one, and some none."""
+"""True for an image with an annotation file, for sources in which some of these files are empty."""
 
 
 class AnnotationReader(ABC):
@@ -30,16 +30,15 @@ class AnnotationReader(ABC):
 
     @abstractmethod
     def read(self, text: bytes, size: Size, where: str) -> tuple[ImageValues, tuple[str, ...]]:
-        """Return the values of the fields, and notes on what was put right.
+        """Return the values of the fields, and notes on corrections.
 
-        `text` is empty if the image has no file of annotations; `size` is the image's, in the frame of the
-        coordinates. SourceError, naming `where` and the line or the annotation, is raised for all that is
-        malformed.
+        `text` is empty if the image has no annotation file; `size` is the image's, in the frame of the
+        coordinates. Malformed text raises SourceError, which names `where` and the line or the annotation.
         """
 
 
 def require_size(stated: Iterable[object], size: Size, where: str) -> None:
-    """Raise SourceError unless a stated height and width are the image's; some tools write none, or 0."""
+    """Raise SourceError unless a stated height and width, if not missing or 0, are those of the image."""
     step = "its boxes belong to another size of it, or to one turned by its EXIF orientation"
     for name, given, side in zip(("height", "width"), stated, size, strict=True):
         if (given or side) != side:
@@ -52,7 +51,7 @@ class AnnotatedFiles(ImageFileSource):
 
     texts: FileList | NameTable | None = None  # of each image: files, of which any may be missing, or texts
     origin: str = ""  # the file from which texts were taken, for messages
-    reader: AnnotationReader | None = None  # None for images that have masks alone
+    reader: AnnotationReader | None = None  # None for images with only masks
     needs_masks: bool = False  # if not, a missing mask is stored as b""
 
     def read(self, index: int) -> SourceRecord:

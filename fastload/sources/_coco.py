@@ -167,7 +167,7 @@ def _members(members: list[tuple[str, Any]]) -> Entry:
 
 
 def _entries(path: str, name: str, entries: Any) -> list[Entry]:
-    """Return a list of objects with different ids in the order of these."""
+    """Return a list of objects with distinct ids, sorted by id except for annotations."""
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         got, step = type(entries).__name__, "correct it first"
         raise malformed(path, f"have {name}, a list of objects as a COCO json has", got, step)
@@ -186,7 +186,7 @@ def _is_shallow(value: Any, levels: int = _MOST_LEVELS) -> bool:
 
 
 def _well_formed(annotations: Sequence[Entry]) -> Coordinates:
-    """Return the boxes of some annotations without those that reading the record reports."""
+    """Return the well-formed boxes of some annotations; reading their records reports the others."""
     boxes = (each.get("bbox") for each in annotations)
     right = [box for box in boxes if isinstance(box, list) and len(box) == 4 and all(map(is_finite, box))]
     return np.array(right, np.float64).reshape(-1, 4)

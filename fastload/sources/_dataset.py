@@ -97,12 +97,12 @@ def files_behind(dataset: Any) -> FileSource | None:
     if it does more: if it has transforms, another loader, or another `__getitem__`.
     """
     if _is_subset(dataset) and type(dataset).__module__ == "torch.utils.data.dataset":
-        whole = files_behind(dataset.dataset)
-        if whole is None:
+        parent = files_behind(dataset.dataset)
+        if parent is None:
             return None
-        where, must = f"Subset of {whole.name}", f"have indices below {len(whole)}"
+        where, must = f"Subset of {parent.name}", f"have indices below {len(parent)}"
         with explaining((IndexError,), where, must, "make it again from the dataset"):
-            return whole.part([operator.index(index) for index in dataset.indices])
+            return parent.part([operator.index(index) for index in dataset.indices])
     if not _is_plain(dataset):
         return None
     source = getattr(dataset, "source", None)

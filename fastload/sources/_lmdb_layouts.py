@@ -6,7 +6,7 @@
     basicsr     the names' stems, with meta_info.txt beside: super-resolution (BasicSR, MMEngine)
     lsun        any keys, of images alone; a folder of them, `NAME_train_lmdb`, is one dataset of classes
 
-Pickles are read for plain values alone; records that pyarrow serialized are refused.
+Of pickles, only plain values are read; records that pyarrow serialized are refused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Layout:
     keys: NameTable  # of the images
     fields: tuple[Field, ...] = (Field.label(),)
     further: Mapping[str, NameTable] = field(default_factory=dict)  # keys of other fields' values, by field
-    values: Mapping[str, NameTable] = field(default_factory=dict)  # no entries of the database, by field
+    values: Mapping[str, NameTable] = field(default_factory=dict)  # by field, not from the database
     others: int = 0  # the number of the layout's entries that belong to no record
 
 

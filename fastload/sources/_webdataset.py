@@ -293,7 +293,7 @@ class TarSource(ContainerSource):
             return data
         if "npy" not in map(_kind, self.members[described.name]):
             return int(data)
-        with explaining((ValueError, EOFError), f"{where}, .npy", "be a whole array", "leave it out"):
+        with explaining((ValueError, EOFError), f"{where}, .npy", "be a complete array", "leave it out"):
             loaded = np.load(io.BytesIO(data), allow_pickle=False)
         return loaded.item() if described.kind == "scalar" else loaded
 

@@ -163,7 +163,7 @@ Values = npt.NDArray[np.int64 | np.float64 | np.bool_] | NameTable | FileList
 
 
 def list_files(folder: str, names: Iterable[str]) -> FileList:
-    """List files by their paths, relative to the folder or absolute, if they exist or not; "" is none."""
+    """List files by paths that are absolute or relative to the folder; missing files, or "", are listed too."""
     table = names if isinstance(names, NameTable) else NameTable(names)
     sizes_bytes, times_ns = array("q"), array("q")
     for name in table:
@@ -182,8 +182,7 @@ def list_files(folder: str, names: Iterable[str]) -> FileList:
 class ListedSource(Source):
     """A source of files that were listed with their sizes and times.
 
-    `values` holds what is known of all records by the listing, by field; the other fields are read with a
-    record.
+    `values` holds, by field, the values known from the listing; the other fields are read with each record.
     """
 
     files: FileList
@@ -270,7 +269,7 @@ def _part(column: Values, indices: Sequence[int]) -> Values:
 
 
 def digest_of(head: object, columns: Iterable[Values]) -> str:
-    """Return a hexadecimal digest of what `head` shows and of columns, files by names, sizes and times."""
+    """Return a hexadecimal digest of the repr of `head` and of columns; files by names, sizes and times."""
     digest = hashlib.blake2b(repr(head).encode("utf-8", "surrogateescape"), digest_size=16)
     for column in columns:
         for numbers in _arrays_of(column):
