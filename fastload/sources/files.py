@@ -163,7 +163,7 @@ Values = npt.NDArray[np.int64 | np.float64 | np.bool_] | NameTable | FileList
 
 
 def list_files(folder: str, names: Iterable[str]) -> FileList:
-    """List files by paths that are absolute or relative to the folder; missing files, or "", are listed too."""
+    """List files by paths, absolute or relative to the folder; missing files, and "", are listed too."""
     table = names if isinstance(names, NameTable) else NameTable(names)
     sizes_bytes, times_ns = array("q"), array("q")
     for name in table:

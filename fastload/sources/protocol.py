@@ -42,7 +42,7 @@ class Source(ABC):
     def __len__(self) -> int: ...
 
     def key(self, index: int) -> str:
-        """Return the key of a record, by default its index with leading zeros; two records may share a key."""
+        """Return the key of a record, by default its index, padded with zeros; keys may repeat."""
         return f"{index:08d}"
 
     @abstractmethod
