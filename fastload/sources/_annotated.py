@@ -17,9 +17,6 @@ from fastload.sources.protocol import SourceRecord
 
 ImageValues = dict[str, object]
 
-HAS_FILE = Field("has_file", "scalar", "bool", internal=True)
-"""True for an image with an annotation file, for sources in which some of these files are empty."""
-
 
 class AnnotationReader(ABC):
     """Reader of one image's annotations; frozen, and picklable."""

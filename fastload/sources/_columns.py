@@ -31,6 +31,7 @@ from fastload.sources._malformed import INT64, is_text, malformed
 from fastload.sources._walking import is_image
 from fastload.sources.files import NameTable, Values, list_files
 from fastload.sources.protocol import evenly_spaced
+from fastload.system.units import format_count
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
@@ -116,8 +117,8 @@ class TableColumn:
             _refuse_images(self)
             _refuse_decimals(replace(self, name=LABEL))
         labels, classes = _named(self.cells)
-        count_text = "1 class" if len(classes) == 1 else f"{len(classes):,} classes"
-        return TableField(Field.label(), labels, f"names of {count_text}, {self.origin}", classes)
+        meaning = f"names of {format_count(len(classes), 'class', 'classes')}, {self.origin}"
+        return TableField(Field.label(), labels, meaning, classes)
 
     def to_field(self, name: str) -> TableField:
         """Return the column as a field of this name."""

@@ -19,7 +19,7 @@ from dataclasses import replace
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
-from fastload.sources._annotated import HAS_FILE, AnnotatedFiles
+from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._annotations import first_with_boxes
 from fastload.sources._malformed import malformed
 from fastload.sources._walking import (
@@ -46,6 +46,9 @@ _DARKNET = "obj_train_data"  # its folder of images
 _SCANNED = 5000
 _SAMPLED = 256
 _LEAST_ROW = 9  # bytes of a file with an object: `0 0 0 0 0`
+
+# True for an image with a label file; stored if some of these files are empty.
+_HAS_FILE = Field("has_file", "scalar", "bool", internal=True)
 
 
 def open_yolo(path: str) -> dict[str, AnnotatedFiles] | None:
@@ -149,14 +152,14 @@ def _list_splits(
     for split, names in images.items():
         values: dict[str, Values] = {}
         if has_empty:
-            values[HAS_FILE.name] = labels[split].sizes_bytes != NOT_FOUND
+            values[_HAS_FILE.name] = labels[split].sizes_bytes != NOT_FOUND
         if has_masks:
             values["mask"] = _listed(root, masks[split])
         sources[split] = AnnotatedFiles(
             kind="yolo",
             name=path,
             classes=classes,
-            fields=(*reader.fields(), *[HAS_FILE] * has_empty, *[Field.mask()] * has_masks),
+            fields=(*reader.fields(), *[_HAS_FILE] * has_empty, *[Field.mask()] * has_masks),
             warnings=tuple(warnings) if not sources else (),
             left_out=tuple(_labels_without_image(labels[split])),
             details={"labels": places[split], "yaml": description.further},

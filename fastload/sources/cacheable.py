@@ -15,9 +15,9 @@ from fastload.sources.protocol import Source, SourceRecord
 class CacheableFiles(Source):
     """Image files, each with its EXIF orientation; a file that must not be cached has no bytes.
 
-    A file is not cached if it cannot be read, has changed since it was listed, or, with `alike_only`, might be
-    read differently by OpenCV and PIL. Packed with `on_error="keep"`, it is an unreadable record, so that all
-    other records keep their places.
+    A file is not cached if it cannot be read or has changed since it was listed; with `alike_only`, also if
+    it might be read differently by OpenCV and PIL. Packed with `on_error="keep"`, it is an unreadable record,
+    so that all other records keep their places.
     """
 
     def __init__(self, files: FileList, folder: str, *, alike_only: bool) -> None:
