@@ -29,7 +29,7 @@ from fastload.sources.protocol import evenly_spaced
 _SPLIT = re.compile(r"(train|val|test)", re.IGNORECASE)
 _OBJECTS = "instances_"  # COCO's own file of boxes, beside others for keypoints and captions
 _SAMPLED = 16
-_MOST_LEVELS = 20  # a manifest, in which they are kept, nests 30
+_MOST_LEVELS = 20  # a manifest, which stores them, nests 30
 
 UNLISTED = "an image that the json does not list"
 

@@ -303,7 +303,7 @@ def _kind(extension: str) -> str:
 
 
 def _array_form(head: bytes) -> tuple[str, tuple[int, ...]] | None:
-    """Return the dtype and shape in the header of a .npy file; None for arrays that are kept as bytes."""
+    """Return the dtype and shape in the header of a .npy file; None for arrays that are stored as bytes."""
     file = io.BytesIO(head)
     try:
         if np.lib.format.read_magic(file) != (1, 0):

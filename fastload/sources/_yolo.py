@@ -13,7 +13,7 @@ import functools
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fastload.errors import SourceError
@@ -35,6 +35,7 @@ from fastload.sources._walking import (
 from fastload.sources._yolo_rows import YoloReader, guess_task, scan_rows
 from fastload.sources._yolo_yaml import CLASSES_FILES, YoloDescription, read_class_names, read_description
 from fastload.sources.files import NOT_FOUND, FileList, Values, list_files, read_text
+from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.protocol import evenly_spaced
 
 NO_IMAGE_OF_NAME = "labels without an image of their name"
@@ -161,7 +162,7 @@ def _list_splits(
             classes=classes,
             fields=(*reader.fields(), *[_HAS_FILE] * has_empty, *[Field.mask()] * has_masks),
             warnings=tuple(warnings) if not sources else (),
-            left_out=tuple(_labels_without_image(labels[split])),
+            left_out=_labels_without_image(labels[split]),
             details={"labels": places[split], "yaml": description.further},
             is_upright=True,
             files=_listed(root, names),
@@ -231,14 +232,16 @@ def _beside(folder: str, name: str) -> str:
     return os.path.join(before, name, after).rstrip(os.sep) if images else ""
 
 
-def _labels_without_image(labels: FileList) -> Iterator[LeftOut]:
-    """Yield the label files beside those of the images."""
+def _labels_without_image(labels: FileList) -> tuple[LeftOut, ...]:
+    """Return the label files beside those of the images."""
+    left_out = LeftOutFiles()
     expected = {*labels.names}
     for folder in sorted({os.path.dirname(name) for name in expected}):
         for name in list_entries(os.path.join(labels.folder, folder)).files:
             path = os.path.join(folder, name)
             if name.lower().endswith(".txt") and name not in CLASSES_FILES and path not in expected:
-                yield LeftOut(path, NO_IMAGE_OF_NAME)
+                left_out.add(path, NO_IMAGE_OF_NAME)
+    return left_out.finish()
 
 
 def _some_images(folder: str) -> list[str]:
