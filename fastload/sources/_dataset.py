@@ -74,7 +74,7 @@ class DatasetSource(Source):
                 sample = self._dataset[0]
                 fields = infer_fields(sample)
             for index in evenly_spaced(self._length, _SAMPLED):
-                # One that cannot be read is reported in its turn.
+                # A sample that cannot be read is reported when it is packed.
                 with contextlib.suppress(SourceError), self._naming(index):
                     fields = merged(fields, infer_fields(self._dataset[index]))
         return fields, isinstance(sample, Mapping) or isinstance(sample[1], Mapping)

@@ -10,7 +10,7 @@ The columns decide the fields, by Arrow's types and by the features that `datase
                                   the other parts
     other structs                 a field for each part, `NAME_PART`
 
-A missing value is an error when its row is read; so is any other type of column when the source is opened.
+A missing value is an error when its row is read, a column of another type when the source is opened.
 """
 
 from __future__ import annotations
