@@ -1,6 +1,6 @@
 """Assembly of a shard from the chunks of its records, in the source's order.
 
-Its bytes depend only on its records, never on the chunks or on who encoded them when.
+The bytes of a shard depend only on its records, not on how they were chunked, nor when and by whom encoded.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FinishedShard:
     image_shape: tuple[int, int, int] | None  # that all images share
     skipped: tuple[Skipped, ...]  # records that were left out because they cannot be read
     kept: tuple[Skipped, ...]  # records that were stored although they are not readable images
-    notes: tuple[str, ...]  # what was put right in reading the records
+    notes: tuple[str, ...]  # corrections made in reading the records
     read_bytes: int  # from the source
 
 
@@ -55,14 +55,14 @@ class ShardDraft:
         self._payload = self.path.with_suffix(".payload")
         with self._payload.open("xb") as file:
             file.truncate(self._writer.payload_offset)
-        self._early: dict[int, Chunk] = {}  # chunks without a place: those before them are missing
+        self._early: dict[int, Chunk] = {}  # chunks whose place depends on chunks that are missing
         self._chunks: list[Chunk] = []
         self._size_bytes = 0
         self._position = shard.begin
         self._unwritten: dict[int, Chunk] = {}
 
     def add(self, chunk: Chunk) -> list[WriteTask]:
-        """Add a chunk, in any order; return the places of all payloads that have one by that."""
+        """Add a chunk, in any order; return the places of all payloads whose place is known now."""
         self._early[chunk.start] = chunk
         tasks = []
         while (placed := self._early.pop(self._position, None)) is not None:
@@ -130,7 +130,7 @@ class ShardDraft:
         return ShardContent(count, identity, fixed, ragged, payload)
 
     def _dataset(self) -> bytes:
-        """Return the dataset's part of the identity: it differs where equal bytes mean different things."""
+        """Return the dataset's part of a shard's identity: equal bytes may differ in meaning."""
         recipe = self._recipe
         fields = [field.to_json() for field in recipe.fields]
         return json.dumps([recipe.split, fields, [*recipe.source.classes]]).encode()

@@ -74,7 +74,7 @@ def fill(
     soon as the cache is no longer wanted.
     """
     if not len(source):
-        raise PackError(f"{source.name}: there are no files to keep")
+        raise PackError(f"{source.name}: there are no files to cache")
     folder.describe(name, **{**folder.description(name), "dataset": source.name, "total": len(source)})
     encode, sizes = _encoding_of(source, folder, name, form, most_bytes)
     ends = sizes.cumsum() + _METADATA_BYTES
@@ -120,7 +120,7 @@ def _encoding_of(
     encode = described.get("encode", "")
     mean_pixels = estimate_stats(source, None).mean_pixels
     decoded = np.full(len(source), _DECODED_GROWTH * 3 * mean_pixels + _COLUMN_BYTES)
-    # One that was interrupted goes on as it began.
+    # An interrupted cache continues with its encoding.
     if encode not in ("keep", "tiled", "raw") or "stopped" in described:
         is_tiled = find_jpegtran() is not None
         encode = "tiled" if is_tiled else "keep"

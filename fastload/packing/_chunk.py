@@ -65,7 +65,7 @@ class Chunk:
     crcs: bytes = b""  # the joined checksums of all records
     skipped: list[Skipped] = field(default_factory=list)
     kept: list[Skipped] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what was put right in reading the records
+    notes: list[str] = field(default_factory=list)  # corrections made in reading the records
     read_bytes: int = 0
     seconds: float = 0.0
 
@@ -131,7 +131,7 @@ class ChunkEncoder:
         return chunk, payload
 
     def _encode_record(self, chunk: Chunk) -> list[Any]:
-        """Return the stored rows of the record that follows a chunk, and note there what became of it."""
+        """Return the stored rows of the next record of a chunk, and count its bytes and notes there."""
         record = self._recipe.source.read(chunk.stop)
         image = record.image
         chunk.read_bytes += image.nbytes if isinstance(image, np.ndarray) else len(image)
@@ -145,7 +145,7 @@ class ChunkEncoder:
         """Return the stored image, and the reason if it is kept although it is unreadable."""
         recipe, image = self._recipe, record.image
         if recipe.source.is_upright and recipe.encoding.name in _WITHOUT_ORIENTATION:
-            image = _upright(image)  # these do not keep the orientation that coordinates count with
+            image = _upright(image)  # these do not store the orientation, which coordinates assume
         try:
             return recipe.encoding.encode(image, recipe.limit, self._temporary), []
         except DecodeError as error:
@@ -154,7 +154,7 @@ class ChunkEncoder:
             return StoredImage(image, *_UNREADABLE), [Skipped(record.key, str(error))]
 
     def _skip(self, index: int, error: Exception) -> Skipped:
-        """Return the entry of a record that is left out; raise SourceError if none may be."""
+        """Return the entry of a skipped record; raise SourceError if no record may be skipped."""
         key = self._recipe.source.key(index)
         if self._recipe.on_error == "fail":
             raise SourceError(
@@ -196,7 +196,7 @@ class ChunkEncoder:
 
 
 def _upright(image: bytes | NDArray[np.uint8]) -> bytes | NDArray[np.uint8]:
-    """Return an image turned by its EXIF orientation; a file without one as it is."""
+    """Return an image turned by its EXIF orientation; a file that need not be turned is returned as it is."""
     if isinstance(image, np.ndarray) or (orientation := read_header(image).orientation) == 1:
         return image
     return upright(decode(image), orientation)
@@ -235,7 +235,7 @@ def write_payload(target: WriteTask, buffers: Sequence[Any]) -> None:
 
 
 def _blocks(buffers: Sequence[Any]) -> Iterator[memoryview]:
-    """Yield the bytes of the buffers in blocks of a good size: large buffers are cut, small ones joined."""
+    """Yield the bytes of the buffers in blocks of about 32 KB: large buffers are cut, small ones joined."""
     small: list[Any] = []
     small_bytes = 0
     for buffer in buffers:

@@ -1,4 +1,4 @@
-"""Checks of a destination: nothing but a packed dataset is ever replaced, and no source."""
+"""Checks of a destination: only a packed dataset is ever replaced, and never the source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastload.shards.remote import RemoteFolder, is_url
 
 
 def check_apart(source: Any, dest: str | os.PathLike[str]) -> None:
-    """Raise DestinationError if one contains the other: packing would read its output or remove its input."""
+    """Raise DestinationError if source or destination contains the other: packing would read or remove it."""
     if not isinstance(source, str | os.PathLike) or is_url(dest):
         return
     destination = os.path.abspath(os.path.expanduser(dest))
@@ -54,7 +54,7 @@ def check_remote_replaceable(destination: RemoteFolder, overwrite: bool, own: st
 
     Returns:
         True if a packing was interrupted while it wrote the manifests: `own` is still there. Only the same
-        job may go on.
+        job may continue.
     """
     splits = split_folders(destination)
     names = {folder.url: folder.names() for folder in (destination, *splits)}

@@ -14,7 +14,7 @@ Report = Callable[[int, int, int], None]
 
 
 class Executor(Protocol):
-    """Encodes records and packs shards, each of which depends on nothing but the recipe."""
+    """Executor of a job: it encodes records and packs shards, which depend on nothing but the recipe."""
 
     def measure(self, recipe: Recipe, indices: Sequence[int], journal: Journal) -> dict[int, int]:
         """Return the stored size of records by their index, without those that cannot be packed."""

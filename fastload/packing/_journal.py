@@ -49,15 +49,15 @@ class Journal:
         """
         self.require_current()
         if finished.entry is not None:
-            self.place.take(f"{folder_of(shard.split)}/{finished.entry.file}", path)
+            self.place.store(f"{folder_of(shard.split)}/{finished.entry.file}", path)
         text = json.dumps({"job": self.job, **asdict(finished)})
         self.place.write(_entry_name(shard), text.encode())
 
     @contextlib.contextmanager
     def drafts(self) -> Iterator[Path]:
-        """Make a folder for the temporary files of one process, and remove it in the end.
+        """Make a folder for the temporary files of one process, and remove it at the end.
 
-        Its name is its own: a worker of a killed run may live a moment longer, and must not write into it.
+        Its name is unique: a worker of a killed run may live a moment longer, and must not write into it.
         """
         folder = self.place.scratch
         with tempfile.TemporaryDirectory("", "fastload-drafts-", folder, ignore_cleanup_errors=True) as name:
@@ -66,15 +66,15 @@ class Journal:
     def finished(
         self, shards: Sequence[ShardRange]
     ) -> tuple[dict[ShardRange, FinishedShard], dict[ShardRange, str]]:
-        """Return those of some shards that are finished and intact, and the flaw of each of the others."""
+        """Return the shards that are finished and intact, and for each other shard what is wrong with it."""
         finished: dict[ShardRange, FinishedShard] = {}
-        flaws: dict[ShardRange, str] = {}
+        defects: dict[ShardRange, str] = {}
         for shard in shards:
             try:
                 finished[shard] = self._require(shard)
             except DamageError as error:
-                flaws[shard] = str(error)
-        return finished, flaws
+                defects[shard] = str(error)
+        return finished, defects
 
     def _require(self, shard: ShardRange) -> FinishedShard:
         """Return a finished shard; raise DamageError, with the reason, if it is missing or damaged."""
@@ -90,9 +90,9 @@ class Journal:
         except (ValueError, KeyError, TypeError) as error:
             raise DamageError(f"its entry {name} is damaged ({error})") from error
         if finished.entry is not None:
-            flaw = self.place.flaw(f"{folder_of(shard.split)}/{finished.entry.file}", finished.entry)
-            if flaw is not None:
-                raise DamageError(flaw)
+            defect = self.place.defect(f"{folder_of(shard.split)}/{finished.entry.file}", finished.entry)
+            if defect is not None:
+                raise DamageError(defect)
         return finished
 
 

@@ -10,9 +10,8 @@ from typing import Any
 from fastload.shards.manifest import Manifest
 from fastload.shards.record import Record
 
-WrittenFiles = Iterator[
-    tuple[str, bytes]
-]  # paths relative to the folder of the whole dataset, and their content
+WrittenFiles = Iterator[tuple[str, bytes]]
+"""Paths relative to the folder of the dataset, and the content of these files."""
 
 
 class LayoutWriter(ABC):
@@ -34,12 +33,12 @@ class LayoutWriter(ABC):
         """Yield the files that belong to a record, whose image has been written to a path."""
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
-        """Yield the files of the split; those of the whole dataset for the first of all splits' writers."""
+        """Yield the files that describe the split; the first writer also yields those of the dataset."""
         yield from ()
 
 
 def number_text(value: float) -> str:
-    """Return the shortest text of a number, without ".0" for a whole one."""
+    """Return the shortest text of a number, without ".0" for an integer."""
     text = repr(float(value))
     return text.removesuffix(".0")
 

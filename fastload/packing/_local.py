@@ -80,8 +80,8 @@ def exchange(
 ) -> None:
     """Let the workers encode all records of a schedule, and write each chunk's payload to its place.
 
-    `place` returns the places of all chunks that have one by the given chunk, `written` is called with the
-    start of each chunk whose payload is there.
+    `place` takes an encoded chunk and returns the places of all chunks whose place is known now; `written` is
+    called with the start of each chunk whose payload is there.
     """
     run_ends: dict[int, int] = {}
     while True:
@@ -101,7 +101,7 @@ def exchange(
 
 
 class Schedule:
-    """Hands out ranges of records, [begin, end) and ascending, in runs, lowest first, each record once."""
+    """Schedule of ascending ranges of records, [begin, end): runs, lowest first, with each record once."""
 
     def __init__(self, ranges: Sequence[tuple[int, int]], workers: int) -> None:
         self._ranges = [*ranges]  # a heap, as it is ascending

@@ -27,7 +27,7 @@ _locking = threading.Lock()
 
 @contextlib.contextmanager
 def locked(folder: Path, destination: Path, *, is_shared: bool) -> Iterator[None]:
-    """Make a staging folder, and hold its lock; afterwards, remove an empty one that is not shared.
+    """Make a staging folder, and hold its lock; afterwards, remove the folder if it is empty and not shared.
 
     Not filelock: forked workers inherit its flock, and may outlive a killed run. Raises DestinationError if
     another run holds the lock.

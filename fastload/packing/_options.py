@@ -41,7 +41,7 @@ class PackOptions:
         if self.quality not in range(1, 101):
             raise OptionError(f"quality must be 1 to 100, got {self.quality!r}")
         if self.shard_bytes < _MIN_SHARD_BYTES:
-            raise OptionError(f"shard_size must be at least 4096 bytes, got {self.shard_bytes}")
+            raise OptionError(f"shard_size must be at least {_MIN_SHARD_BYTES} bytes, got {self.shard_bytes}")
         if self.limit is not None and self.encode in _LOSSLESS_OF_SOURCE:
             raise OptionError(
                 f"encode={self.encode} stores the source's own pixels and cannot resize them: "
@@ -85,7 +85,7 @@ def ray_address(on: str) -> str | None:
 
 
 def check_part(part: tuple[int, int] | None, on: str | None) -> None:
-    """Raise OptionError unless a part is a number from 1 to the count of parts, to be packed here."""
+    """Raise OptionError unless a part is (number, count), numbered from 1, and packed on this machine."""
     if part is None:
         return
     if on is not None:

@@ -26,7 +26,7 @@ from fastload.packing.choose import SAMPLE_RECORDS
 from fastload.shards.manifest import Manifest, Skipped
 from fastload.sources.protocol import Source, evenly_spaced
 
-# Of a small source, fewer records are encoded, so that this costs little; but at least some.
+# Of a small source, only this share of the records is encoded, but at least 8, so that it costs little.
 _SAMPLED_SHARE = 1 / 32
 _LEAST_SAMPLED = 8
 
@@ -49,14 +49,14 @@ class SplitPartition:
         found = [finished[shard] for shard in self.shards if shard in finished]
         skipped = tuple(each for shard in found for each in shard.skipped)
         entries = tuple(shard.entry for shard in found if shard.entry is not None)
-        is_whole = len(found) == len(self.cuts) - 1
-        if is_whole:
+        is_complete = len(found) == len(self.cuts) - 1
+        if is_complete:
             require_records(self.manifest.made["source"], self.cuts[-1], len(entries), skipped)
         shapes = {shard.image_shape for shard in found if shard.entry is not None}
         return replace(
             self.manifest,
             shards=entries,
-            left_out=self.manifest.left_out if is_whole else (),
+            left_out=self.manifest.left_out if is_complete else (),
             image_shape=shapes.pop() if len(shapes) == 1 else None,
             skipped=skipped,
             kept=tuple(each for shard in found for each in shard.kept),
@@ -101,7 +101,7 @@ class Partition:
 
 
 def require_records(name: str, listed: int, packed: int, skipped: Sequence[Skipped] = ()) -> None:
-    """Raise SourceError if no record of a source can be packed: an empty dataset looks like success."""
+    """Raise SourceError if no record of a source can be packed: an empty dataset would look like success."""
     if packed:
         return
     found = "got none"
@@ -122,7 +122,7 @@ def cut(recipe: Recipe, shard_bytes: int, journal: Journal, executor: Executor) 
 
 
 def cuts_of(sizes: npt.NDArray[np.int64], shard_bytes: int) -> list[int]:
-    """Return the cuts into shards of about one size, at most `shard_bytes` on average.
+    """Return the cuts into shards of about equal size, at most `shard_bytes` on average.
 
     >>> cuts_of(np.array([40, 40, 40, 40, 40]), 100)
     [0, 2, 5]

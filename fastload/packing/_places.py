@@ -1,4 +1,4 @@
-"""Places of an unfinished dataset, under DATASET, and of its state, under STATE: here, or at a URL."""
+"""Places of an unfinished dataset (DATASET) and of its state (STATE): on this machine or at a URL."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class LocalPlace:
         draft.write_bytes(data)
         os.replace(draft, self.root / name)
 
-    def take(self, name: str, path: Path) -> None:
-        """Move a finished file here from the folder for temporary files."""
+    def store(self, name: str, path: Path) -> None:
+        """Move a finished file to its place from the folder for temporary files."""
         target = self.root / name
         target.parent.mkdir(exist_ok=True)
         os.replace(path, target)
 
-    def flaw(self, name: str, entry: ShardEntry) -> str | None:
+    def defect(self, name: str, entry: ShardEntry) -> str | None:
         """Return the defect of a shard's file; None if there is none."""
         path = self.root / name
         try:
@@ -69,7 +69,7 @@ class LocalPlace:
 
 @dataclass(frozen=True, slots=True)
 class RemotePlace:
-    """A dataset at a URL that has no manifest yet, and a folder for its state; methods as of `LocalPlace`."""
+    """A dataset at a URL without a manifest, and a folder for its state, with the methods of `LocalPlace`."""
 
     dataset: RemoteFolder
     state: RemoteFolder
@@ -90,12 +90,12 @@ class RemotePlace:
         folder, file = self._at(name)
         folder.write(file, data)
 
-    def take(self, name: str, path: Path) -> None:
+    def store(self, name: str, path: Path) -> None:
         folder, file = self._at(name)
         folder.upload(file, path)
         path.unlink()
 
-    def flaw(self, name: str, entry: ShardEntry) -> str | None:
+    def defect(self, name: str, entry: ShardEntry) -> str | None:
         """Return the defect of a shard's file, judged by its size alone; None if there is none."""
         folder, file = self._at(name)
         try:

@@ -7,7 +7,7 @@ The destination `photos.fl` has a staging folder beside it, `.photos.fl.partial`
     state/     the job, its partition, an entry for each finished shard, and the drafts of the unfinished ones
 
 At a URL, where nothing can be renamed or locked, shards are written to their final place, the manifest last,
-and the state is in the folder `.partial` inside of the destination.
+and the state is in the folder `.partial` inside the destination.
 """
 
 from __future__ import annotations
@@ -68,19 +68,19 @@ class Staging(contextlib.AbstractContextManager["Staging"]):
         self._job = job.encode()
         return self._journal()
 
-    def keep_partition(self, partition: Partition) -> None:
-        """Keep the partition for later runs of the job."""
+    def save_partition(self, partition: Partition) -> None:
+        """Save the partition for later runs of the job."""
         self.place.write(self._partition_name, partition.to_json().encode())
 
-    def kept_partition(self) -> Partition | None:
+    def saved_partition(self) -> Partition | None:
         """Return the partition of an earlier run of the job."""
         data = self.place.read(self._partition_name)
         return None if data is None else Partition.from_json(data, str(self.destination))
 
     def resume(self) -> tuple[Journal, Partition]:
-        """Return journal and partition of the job that was begun here; raise FormatError if there is none."""
+        """Return the journal and partition of the job begun here; raise FormatError if there is none."""
         self._job = self.place.read(JOB) or b""
-        partition = self.kept_partition()
+        partition = self.saved_partition()
         if partition is None:
             raise FormatError(
                 f"{self.destination}: no part of it has been packed: "
@@ -165,7 +165,7 @@ class LocalStaging(Staging):
 
     def __init__(self, destination: Path, overwrite: bool, is_part: bool = False) -> None:
         super().__init__(overwrite, is_part)
-        # Not resolved as a whole: a destination that is a link must not redirect the rename.
+        # Only the parent is resolved: a destination that is a link must not redirect the rename.
         self.destination = destination.parent.resolve() / destination.name
         check_replaceable(self.destination, overwrite)
         self._root = self.destination.with_name(f".{self.destination.name}.partial")

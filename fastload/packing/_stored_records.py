@@ -87,7 +87,7 @@ class StoredRecords:
         return {each.name: stored_file(record, each, is_first=each is first) for each in self._images}
 
     def by_file(self) -> Iterator[tuple[str, Iterator[tuple[Record, ImageFiles]]]]:
-        """Yield the name of each of the source's files, and its records, which must be taken at once."""
+        """Yield the name of each of the source's files, and its records, to be read before the next name."""
         names = self.details["files"]
         for number, records in itertools.groupby(self, lambda each: each[0]["shard"]):
             if not 0 <= number < len(names):

@@ -55,7 +55,7 @@ def _row(
     record: Record,
     files: ImageFiles,
 ) -> dict[str, Any]:
-    """Return the row of a record, its structs put together again."""
+    """Return the row of a record, with its structs reassembled."""
     values: dict[tuple[str, ...], Any] = {}
     for path, name in roles.items():
         if name not in files:

@@ -1,6 +1,6 @@
 """Unpacking to a table: the source's own columns, and images under the paths that it names.
 
-Rows of objects are kept as they are; only the path of a changed file and the boxes of a resized image differ.
+Rows of objects stay as they were; only the path of a changed file and the boxes of a resized image differ.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TableWriter(LayoutWriter):
     def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
         name, header = self.details["table"], self.details["header"]
         rows = [*([header] if any(header) else []), *(cells for _, cells in sorted(self._rows))]
-        # Spaces at the beginning of cells without quotes may be dropped in reading.
+        # Readers may drop the leading spaces of cells without quotes.
         has_spaces = any(cell.startswith(" ") for row in rows for cell in row)
         text = io.StringIO(newline="")
         csv.writer(

@@ -63,6 +63,6 @@ class YoloWriter(LayoutWriter):
 
 
 def _common_folder(images: Sequence[PurePosixPath]) -> PurePosixPath:
-    """Return the folder below which all of some images are."""
+    """Return the deepest folder that contains all of some images."""
     folders = {image.parent.as_posix() for image in images}
     return PurePosixPath(posixpath.commonpath(folders) if folders else "")

@@ -100,7 +100,7 @@ def pack(
         progress: Called in this process after every chunk, on Ray after every shard.
 
     Returns:
-        The packed datasets, and decisions about the source. For a part, what it holds of each.
+        The packed datasets, or the parts of them that were packed, and decisions about the source.
 
     Raises:
         OptionError: An option is invalid.
@@ -179,7 +179,7 @@ class _PackJob:
         recipes = {split: self._recipe(split, source, encoding) for split, source in self.sources.items()}
         manifests = {split: self._manifest(recipe) for split, recipe in recipes.items()}
         journal = self.staging.begin(self._description(manifests))
-        partition = self.staging.kept_partition() or self._partition(recipes, manifests, journal)
+        partition = self.staging.saved_partition() or self._partition(recipes, manifests, journal)
         shards = partition.part(*self.part) if self.part else partition.shards
         finished, _ = journal.finished(shards)
         resumed = sum(shard.end - shard.begin for shard in finished)
@@ -260,13 +260,13 @@ class _PackJob:
     def _partition(
         self, recipes: Mapping[str, Recipe], manifests: Mapping[str, Manifest], journal: Journal
     ) -> Partition:
-        """Decide which records each shard takes, and keep that for later runs and for other parts."""
+        """Decide which records each shard takes, and save that for later runs and for other parts."""
         splits = []
         for split, recipe in recipes.items():
             cuts = cut(recipe, self.options.shard_bytes, journal, self.executor)
             splits.append(SplitPartition(split, tuple(cuts), manifests[split]))
         partition = Partition(tuple(splits), self.part[1] if self.part else 1)
-        self.staging.keep_partition(partition)
+        self.staging.save_partition(partition)
         return partition
 
     def _report(self, records: int, read_bytes: int, written_bytes: int) -> None:

@@ -42,9 +42,9 @@ def merge(
     began = time.perf_counter()
     with signals.unwinding(), staging_for(dest, overwrite, storage_options=storage_options) as staging:
         journal, partition = staging.resume()
-        finished, flaws = journal.finished(partition.shards)
-        if flaws:
-            raise PackError(f"{staging.destination}: {_describe(partition, flaws)}")
+        finished, defects = journal.finished(partition.shards)
+        if defects:
+            raise PackError(f"{staging.destination}: {_describe(partition, defects)}")
         manifests = partition.manifests(finished)
         staging.publish(manifests)
         first = partition.splits[0].manifest
@@ -60,14 +60,14 @@ def merge(
         )
 
 
-def _describe(partition: Partition, flaws: Mapping[ShardRange, str]) -> str:
+def _describe(partition: Partition, defects: Mapping[ShardRange, str]) -> str:
     """Return which shards are missing or damaged, why the first one is, and which parts make them again."""
     count = partition.parts
-    parts = [each for each in range(1, count + 1) if not flaws.keys().isdisjoint(partition.part(each, count))]
+    parts = [each for each in range(1, count + 1) if defects.keys() & {*partition.part(each, count)}]
     named = ", ".join(f"--part {each}/{count}" for each in parts)
-    shard, flaw = next(iter(flaws.items()))
+    shard, defect = next(iter(defects.items()))
     where = f"shard {shard.number} of {shard.split}" if shard.split else f"shard {shard.number}"
     return (
-        f"{len(flaws):,} of its {len(partition.shards):,} shards are missing or damaged (the first, {where}: "
-        f"{flaw}): pack again with {named}, then merge"
+        f"{len(defects):,} of its {len(partition.shards):,} shards are missing or damaged "
+        f"(the first, {where}: {defect}): pack again with {named}, then merge"
     )

@@ -178,7 +178,7 @@ def _reading(
 
 @contextlib.contextmanager
 def _explaining(root: Path) -> Iterator[None]:
-    """Turn errors of the disk, and those that details of a source cause, into fastload's own."""
+    """Turn errors of the disk, and of malformed details of a source, into errors of fastload."""
     try:
         yield
     except FastloadError:
@@ -200,7 +200,7 @@ class _Unpacking:
         reader: RecordReader,
         root: Path,
         progress: Callable[[int, int], None] | None,
-        writer: LayoutWriter | None = None,
+        writer: LayoutWriter | None,
     ) -> None:
         self.writer = writer
         self._reader = reader

@@ -71,7 +71,7 @@ def verify(
 
     Args:
         path: The packed dataset, or its URL: each shard is then fetched once, compared with the checksum in
-            the manifest, and not kept.
+            the manifest, and discarded.
         check: `checksums`; or `pixels`, which also decodes every image, and reports those that cannot be
             decoded or differ from their recorded size. Files that the manifest lists as kept although they
             are not readable images are not decoded.

@@ -1,4 +1,4 @@
-"""Sources of records: folders of images, tables and datasets.
+"""Sources of records: folders of images, tables, files of other programs, and datasets.
 
 A layout is a module that lists its records as a `Source`; `open_source` chooses the module.
 """

@@ -1,4 +1,4 @@
-"""Images with annotations: a file, or a text, for each image, which a reader of the layout understands."""
+"""Images with annotations: a file or a text for each image, parsed by the reader of the layout."""
 
 from __future__ import annotations
 
@@ -6,22 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from fastload.errors import FastloadError, SourceError
 from fastload.images.arrays import Size
 from fastload.images.header import read_header
 from fastload.images.orientation import swaps_sides
 from fastload.shards.schema import Field
 from fastload.sources._malformed import malformed
-from fastload.sources.files import NOT_FOUND, FileList, ListedSource, NameTable, digest_of, safe_key, value_at
+from fastload.sources.files import NOT_FOUND, FileList, ImageFileSource, NameTable, digest_of, value_at
 from fastload.sources.protocol import SourceRecord
 
 ImageValues = dict[str, object]
-
-HAS_FILE = Field("has_file", "scalar", "bool", internal=True)
-"""True for an image with a file of annotations, in sources of which some have an empty one, and some none."""
 
 
 class AnnotationReader(ABC):
@@ -33,16 +27,15 @@ class AnnotationReader(ABC):
 
     @abstractmethod
     def read(self, text: bytes, size: Size, where: str) -> tuple[ImageValues, tuple[str, ...]]:
-        """Return the values of the fields, and notes on what was put right.
+        """Return the values of the fields, and notes on corrections.
 
-        `text` is empty if the image has no file of annotations; `size` is the image's, in the frame of the
-        coordinates. SourceError, naming `where` and the line or the annotation, is raised for all that is
-        malformed.
+        `text` is empty if the image has no annotation file; `size` is the image's, in the frame of the
+        coordinates. Malformed text raises SourceError, which names `where` and the line or the annotation.
         """
 
 
 def require_size(stated: Iterable[object], size: Size, where: str) -> None:
-    """Raise SourceError unless a stated height and width are the image's; some tools write none, or 0."""
+    """Raise SourceError unless a stated height and width, if not missing or 0, are those of the image."""
     step = "its boxes belong to another size of it, or to one turned by its EXIF orientation"
     for name, given, side in zip(("height", "width"), stated, size, strict=True):
         if (given or side) != side:
@@ -50,19 +43,13 @@ def require_size(stated: Iterable[object], size: Size, where: str) -> None:
 
 
 @dataclass(eq=False, kw_only=True)
-class AnnotatedFiles(ListedSource):
+class AnnotatedFiles(ImageFileSource):
     """A source of image files with annotations."""
 
     texts: FileList | NameTable | None = None  # of each image: files, of which any may be missing, or texts
     origin: str = ""  # the file from which texts were taken, for messages
-    reader: AnnotationReader | None = None  # None for images that have masks alone
+    reader: AnnotationReader | None = None  # None for images with only masks
     needs_masks: bool = False  # if not, a missing mask is stored as b""
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def key(self, index: int) -> str:
-        return safe_key(self.files.names[index])
 
     def read(self, index: int) -> SourceRecord:
         """Read an image and its annotations; raise SourceError, naming the file, if either is malformed."""
@@ -116,9 +103,6 @@ class AnnotatedFiles(ListedSource):
         if self.is_upright and swaps_sides(header.orientation):
             return header.width, header.height
         return header.height, header.width
-
-    def sizes_bytes(self) -> npt.NDArray[np.int64]:
-        return self.files.sizes_bytes.clip(min=0)
 
     def fingerprint(self) -> str:
         texts = [] if self.texts is None else [self.texts]

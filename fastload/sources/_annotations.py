@@ -62,18 +62,16 @@ def find_annotations(folder: FolderEntries) -> FoundAnnotations | None:
     """Return the boxes, masks or other annotations of the images in a folder, or None."""
     if len(folder.folders) > _MOST_BESIDE:
         return None
-    return _boxes_beside(folder) or _annotation_folders(folder) or _masks_beside(folder)
+    if boxes := boxes_beside(folder):
+        return "a detection dataset", [boxes], "boxes"
+    return _annotation_folders(folder) or _masks_beside(folder)
 
 
-def _boxes_beside(folder: FolderEntries) -> FoundAnnotations | None:
+def boxes_beside(folder: FolderEntries, suffixes: tuple[str, ...] = _BOX_SUFFIXES) -> str | None:
+    """Return the first file with boxes if at least half of a folder's images have a file beside them."""
     stems = {stem_of(name) for name in folder.files if is_image(name)}
-    paired = [
-        name for name in folder.files if name.lower().endswith(_BOX_SUFFIXES) and stem_of(name) in stems
-    ]
-    if 2 * len(paired) < len(stems):
-        return None
-    boxes = first_with_boxes(folder.path, paired)
-    return ("a detection dataset", [boxes], "boxes") if boxes else None
+    paired = [name for name in folder.files if name.lower().endswith(suffixes) and stem_of(name) in stems]
+    return first_with_boxes(folder.path, paired) if 2 * len(paired) >= len(stems) else None
 
 
 def _annotation_folders(folder: FolderEntries) -> FoundAnnotations | None:

@@ -38,9 +38,10 @@ class _Leaf(NamedTuple):
 
 
 class ArrowColumns:
-    """The fields made of the columns, `roles`, the field of each column or part of a struct, and `paths`.
+    """Fields made from the columns of an Arrow schema.
 
-    The latter are the fields that hold the paths of images.
+    `roles` maps each column, or part of a struct, to its field; `paths` maps each image field to the field
+    with the paths of its images.
     """
 
     def __init__(self, rows: ArrowFiles) -> None:
@@ -144,7 +145,7 @@ class ArrowColumns:
 
 
 def _leaves(path: Path, lengths: tuple[int | None, ...], kind: Any) -> Iterator[_Leaf]:
-    """Yield each part of a type that is no struct."""
+    """Yield the parts of a type that are not structs."""
     name = str(kind)
     if hasattr(kind, "storage_type"):
         yield from _leaves(path, lengths, kind.storage_type)
@@ -171,7 +172,7 @@ def _class_names(features: Mapping[str, Any], path: Path) -> list[str]:
     node: Any = features
     for part in (*path, None):
         while isinstance(node, list) or (isinstance(node, dict) and {"feature", "_type"} <= {*node}):
-            # An older release's list is a list.
+            # Older releases of `datasets` write a list feature as a list.
             node = node["feature"] if isinstance(node, dict) else next(iter(node), None)
         if part is not None:
             node = node.get(part) if isinstance(node, dict) else None

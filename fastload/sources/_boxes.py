@@ -30,14 +30,14 @@ def to_xywh(boxes: Coordinates, box_format: str | None) -> Coordinates:
 
 
 def upright_sides(image: bytes) -> Sides | None:
-    """Return the width and height of an image, the larger one for both of a turned one; None for no image.
+    """Return the width and height of an image; None if it cannot be read.
 
-    Its boxes may be those of the stored or of the upright image.
+    Both are the larger side for an image that its EXIF orientation turns: its boxes may be in either frame.
     """
     try:
         header = read_header(image)
     except FastloadError:
-        return None  # packing says so
+        return None  # packing reports it
     sides = header.width, header.height
     return (max(sides), max(sides)) if swaps_sides(header.orientation) else sides
 
@@ -47,8 +47,9 @@ def require_pixels(
 ) -> None:
     """Raise SourceError if boxes given as x, y, width, height can only be fractions, or corners.
 
-    They are corners if each is a pair of them, and an image has boxes that lie in it if read so, of which one
-    ends far outside of it if not. `sides_of` returns the size of one image; it is seldom called.
+    They are taken for corners if every box can be read as x1, y1, x2, y2, and an image has boxes that all lie
+    inside it when read so, while one ends far outside it when read as x, y, width, height. `sides_of` returns
+    the size of one image; it is seldom called.
     """
     every = np.concatenate([np.zeros((0, 4)), *boxes])
     are_small = bool(every.any() and every.max() <= 1)

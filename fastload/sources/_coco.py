@@ -20,7 +20,7 @@ from fastload.shards.manifest import LeftOut
 from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._boxes import Coordinates, Sides, require_pixels
 from fastload.sources._coco_rows import CocoReader
-from fastload.sources._malformed import explaining, is_finite, is_text, malformed
+from fastload.sources._malformed import INT64, explaining, is_finite, is_text, malformed
 from fastload.sources._walking import in_order, is_image, list_entries, read_part
 from fastload.sources.files import NameTable, list_files
 from fastload.sources.left_out import LeftOutFiles
@@ -29,8 +29,7 @@ from fastload.sources.protocol import evenly_spaced
 _SPLIT = re.compile(r"(train|val|test)", re.IGNORECASE)
 _OBJECTS = "instances_"  # COCO's own file of boxes, beside others for keypoints and captions
 _SAMPLED = 16
-_MOST_LEVELS = 20  # a manifest, in which they are kept, nests 30
-_INT64 = range(-(2**63), 2**63)
+_MOST_LEVELS = 20  # a manifest, which stores them, nests 30
 
 UNLISTED = "an image that the json does not list"
 
@@ -84,8 +83,8 @@ def open_coco(path: str) -> dict[str, AnnotatedFiles] | None:
     if left_out:
         count = sum(each.files for each in left_out)
         warnings.append(f"{path} does not list {count:,} images beside the others, such as {left_out[0].key}")
-    begin = next(iter(sources))
-    sources[begin] = replace(sources[begin], warnings=tuple(warnings), left_out=left_out)
+    first_source = next(iter(sources.values()))
+    first_source.warnings, first_source.left_out = tuple(warnings), left_out
     return sources
 
 
@@ -168,14 +167,14 @@ def _members(members: list[tuple[str, Any]]) -> Entry:
 
 
 def _entries(path: str, name: str, entries: Any) -> list[Entry]:
-    """Return a list of objects with different ids in the order of these."""
+    """Return a list of objects with distinct ids, sorted by id except for annotations."""
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         got, step = type(entries).__name__, "correct it first"
         raise malformed(path, f"have {name}, a list of objects as a COCO json has", got, step)
     seen: set[int] = set()
     for place, entry in enumerate(entries):
         number = entry.get("id")
-        if type(number) is not int or number in seen or number not in _INT64:
+        if type(number) is not int or number in seen or number not in INT64:
             raise malformed(f"{path}, {name}[{place}]", "have an id, a whole number of its own", repr(number))
         seen.add(number)
     return entries if name == "annotations" else sorted(entries, key=lambda entry: entry["id"])
@@ -187,7 +186,7 @@ def _is_shallow(value: Any, levels: int = _MOST_LEVELS) -> bool:
 
 
 def _well_formed(annotations: Sequence[Entry]) -> Coordinates:
-    """Return the boxes of some annotations without those that reading the record reports."""
+    """Return the well-formed boxes of some annotations; reading their records reports the others."""
     boxes = (each.get("bbox") for each in annotations)
     right = [box for box in boxes if isinstance(box, list) and len(box) == 4 and all(map(is_finite, box))]
     return np.array(right, np.float64).reshape(-1, 4)

@@ -27,16 +27,16 @@ import numpy.typing as npt
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources._malformed import is_text, malformed
+from fastload.sources._malformed import INT64, is_text, malformed
 from fastload.sources._walking import is_image
 from fastload.sources.files import NameTable, Values, list_files
 from fastload.sources.protocol import evenly_spaced
+from fastload.system.units import format_count
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?\s*")
-_INT64 = range(-(2**63), 2**63)
 _INT64_CHARACTERS = 20
 
 ColumnKind = Literal["text", "int", "float", "path"]
@@ -117,8 +117,8 @@ class TableColumn:
             _refuse_images(self)
             _refuse_decimals(replace(self, name=LABEL))
         labels, classes = _named(self.cells)
-        count_text = "1 class" if len(classes) == 1 else f"{len(classes):,} classes"
-        return TableField(Field.label(), labels, f"names of {count_text}, {self.origin}", classes)
+        meaning = f"names of {format_count(len(classes), 'class', 'classes')}, {self.origin}"
+        return TableField(Field.label(), labels, meaning, classes)
 
     def to_field(self, name: str) -> TableField:
         """Return the column as a field of this name."""
@@ -210,7 +210,7 @@ def are_class_names(names: Sequence[str]) -> bool:
 
 def _as_integer(cell: str) -> int:
     """Return the integer in a cell, however it is written; raise ValueError if int64 cannot hold it."""
-    if _INTEGER.fullmatch(cell) and len(cell) <= _INT64_CHARACTERS and int(cell) in _INT64:
+    if _INTEGER.fullmatch(cell) and len(cell) <= _INT64_CHARACTERS and int(cell) in INT64:
         return int(cell)
     raise ValueError(cell)
 

@@ -65,14 +65,14 @@ class ContainerSource(ListedSource):
 
 
 def is_data_file(name: str, suffixes: tuple[str, ...]) -> bool:
-    """Return True for a file of many records, by its suffix; `._x.tar` of macOS is none."""
+    """Return True for a file of many records, by its suffix; not for the `._x.tar` of macOS."""
     return name.lower().endswith(suffixes) and clutter_reason(os.path.basename(name)) is None
 
 
 def holds_only(path: str, suffixes: tuple[str, ...]) -> bool:
     """Return True if a folder has files of many records, and neither images nor folders beside them.
 
-    An archive beside class folders is that of their images, as it was downloaded.
+    An archive beside class folders is the download from which they were unpacked.
     """
     folder = list_entries(path)
     has_images = any(map(is_image, folder.files))
@@ -97,7 +97,7 @@ def list_data_files(
 
 
 def files_by_split(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return the names of files by split (train, val, test), a word of each; all under "" without such words.
+    """Return names by the split (train, val, test) that each contains; all under "" unless each has one.
 
     >>> files_by_split(["cats-train-0.tar", "cats-val-0.tar"])
     {'train': ['cats-train-0.tar'], 'val': ['cats-val-0.tar']}

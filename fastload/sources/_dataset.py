@@ -74,7 +74,7 @@ class DatasetSource(Source):
                 sample = self._dataset[0]
                 fields = infer_fields(sample)
             for index in evenly_spaced(self._length, _SAMPLED):
-                # One that cannot be read is reported in its turn.
+                # A sample that cannot be read is reported when it is packed.
                 with contextlib.suppress(SourceError), self._naming(index):
                     fields = merged(fields, infer_fields(self._dataset[index]))
         return fields, isinstance(sample, Mapping) or isinstance(sample[1], Mapping)
@@ -97,12 +97,12 @@ def files_behind(dataset: Any) -> FileSource | None:
     if it does more: if it has transforms, another loader, or another `__getitem__`.
     """
     if _is_subset(dataset) and type(dataset).__module__ == "torch.utils.data.dataset":
-        whole = files_behind(dataset.dataset)
-        if whole is None:
+        parent = files_behind(dataset.dataset)
+        if parent is None:
             return None
-        where, must = f"Subset of {whole.name}", f"have indices below {len(whole)}"
+        where, must = f"Subset of {parent.name}", f"have indices below {len(parent)}"
         with explaining((IndexError,), where, must, "make it again from the dataset"):
-            return whole.part([operator.index(index) for index in dataset.indices])
+            return parent.part([operator.index(index) for index in dataset.indices])
     if not _is_plain(dataset):
         return None
     source = getattr(dataset, "source", None)

@@ -73,13 +73,13 @@ def _reading(path: str) -> Iterator[Any]:
     import h5py
 
     errors = (OSError, RuntimeError, KeyError)
-    with explaining(errors, path, "be a whole HDF5 file", "copy it again"), h5py.File(path, "r") as file:
+    with explaining(errors, path, "be a complete HDF5 file", "copy it again"), h5py.File(path, "r") as file:
         yield file
 
 
 @dataclass(eq=False, kw_only=True)
 class Hdf5Source(ContainerSource):
-    """A `Source` of the images of one file, which is opened for each of them: a chunk is read anyway."""
+    """Source of the images of one file, which is opened anew for each: reading its chunk takes longer."""
 
     def read_from(self, path: str, index: int) -> SourceRecord:
         with _reading(path) as file:

@@ -10,7 +10,7 @@ The columns decide the fields, by Arrow's types and by the features that `datase
                                   the other parts
     other structs                 a field for each part, `NAME_PART`
 
-A missing value is an error when its row is read; so is any other type of column when the source is opened.
+A missing value is an error when its row is read, a column of another type when the source is opened.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _image_of(value: Any, folder: str) -> tuple[bytes, str]:
 
 
 def _fitted(described: Field, value: Any) -> object:
-    """Return a value in its field's type; raise an error if it is missing, in part or whole, or another."""
+    """Return a value in the type of its field; raise an error if any of it is missing or does not fit."""
     if _has_null(value):
         raise TypeError("a missing value")
     if described.kind in ("text", "bytes", "texts"):
@@ -204,7 +204,7 @@ def _fitted(described: Field, value: Any) -> object:
 
 
 def _boxes_of(row: Any) -> Coordinates:
-    """Return the boxes of a row, none if it is malformed, which reading it reports."""
+    """Return the boxes of a row; none if it is malformed, which is reported when the row is read."""
     with contextlib.suppress(TypeError, ValueError):
         return np.array(row, np.float64).reshape(-1, 4)
     return np.zeros((0, 4))

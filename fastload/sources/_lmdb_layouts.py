@@ -6,7 +6,7 @@
     basicsr     the names' stems, with meta_info.txt beside: super-resolution (BasicSR, MMEngine)
     lsun        any keys, of images alone; a folder of them, `NAME_train_lmdb`, is one dataset of classes
 
-Pickles are read for plain values alone; records that pyarrow serialized are refused.
+Of pickles, only plain values are read; records that pyarrow serialized are refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.schema import Field
 from fastload.sources._containers import SHARD, ContainerSource, files_by_split
-from fastload.sources._malformed import FROM_PYTHON, explaining, malformed
+from fastload.sources._malformed import FROM_PYTHON, INT64, explaining, malformed
 from fastload.sources._plain_pickle import read_plain
 from fastload.sources._walking import list_entries
 from fastload.sources.files import NO_LABEL, NameTable, Values, list_files, read_text
@@ -35,7 +35,6 @@ _META = "meta_info.txt"
 _META_LINE = re.compile(r"(.*)\.\w+ \([0-9]+, ?[0-9]+, ?[0-9]+\)( [0-9]+)?")
 _LSUN = re.compile(r"(.+)_(train|val|test)_lmdb")
 _MOST_DIGITS = 12
-_INT64 = range(-(2**63), 2**63)
 _SAMPLED = 8
 _REWRITE = "write the database again"
 
@@ -48,7 +47,7 @@ class _Layout:
     keys: NameTable  # of the images
     fields: tuple[Field, ...] = (Field.label(),)
     further: Mapping[str, NameTable] = field(default_factory=dict)  # keys of other fields' values, by field
-    values: Mapping[str, NameTable] = field(default_factory=dict)  # no entries of the database, by field
+    values: Mapping[str, NameTable] = field(default_factory=dict)  # by field, not from the database
     others: int = 0  # the number of the layout's entries that belong to no record
 
 
@@ -252,7 +251,7 @@ class LmdbSource(ContainerSource):
 
 def _unpickled(data: bytes, where: str) -> tuple[bytes, int]:
     match read_plain(data, where):
-        case [bytes(image), int(label)] if type(label) is int and label in _INT64:
+        case [bytes(image), int(label)] if type(label) is int and label in INT64:
             return image, label
         case [*parts]:
             got: object = [type(each).__name__ for each in parts]

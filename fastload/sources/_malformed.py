@@ -15,12 +15,13 @@ CORRECT = "correct or remove it"
 FROM_PYTHON = (
     "in Python, fastload.pack takes a map-style dataset that reads them: fastload.pack(dataset, 'DEST.fl')"
 )
+INT64 = range(-(2**63), 2**63)
 _MOST_CHARACTERS = 300
 
 
 def malformed(where: str, must: str, got: object, step: str = CORRECT) -> SourceError:
-    """Return the error that a place must be or hold one thing, and got another."""
-    # repr() of a list that holds another one many times over, as YAML can say it, might never end.
+    """Return the error for a place that must be or hold something, and got something else."""
+    # A list of YAML can hold another one many times over, by aliases: its repr() might never end.
     shown = reprlib.repr(got) if isinstance(got, list | tuple | dict) else str(got)
     return SourceError(f"{where}: must {must}, got {shown[:_MOST_CHARACTERS]}: {step}")
 
@@ -29,7 +30,7 @@ def malformed(where: str, must: str, got: object, step: str = CORRECT) -> Source
 def explaining(
     errors: tuple[type[Exception], ...], where: str, must: str, step: str = CORRECT
 ) -> Iterator[None]:
-    """Turn errors of a library into the SourceError that a place must be or hold one thing."""
+    """Turn errors of a library into a SourceError that says what a place must be or hold."""
     try:
         yield
     except SourceError:
@@ -39,7 +40,7 @@ def explaining(
 
 
 def finite_numbers(value: object, where: str, name: str) -> list[float]:
-    """Return a list of JSON's numbers as floats; raise SourceError unless all are finite."""
+    """Return a list of JSON numbers as floats; raise SourceError unless all are finite."""
     if not isinstance(value, list):
         raise malformed(where, f"have a list of numbers as {name}", value)
     for number in value:
@@ -49,17 +50,17 @@ def finite_numbers(value: object, where: str, name: str) -> list[float]:
 
 
 def is_finite(value: object) -> bool:
-    """Return True for a number of JSON that float64 holds, and is neither NaN nor true."""
+    """Return True for a JSON number that float64 can hold; NaN and booleans are not."""
     return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Return True for a text that UTF-8 can hold: JSON and YAML can write halves of characters."""
+    """Return True for a text that UTF-8 can encode: JSON and YAML can contain lone surrogates."""
     return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
 def numbers_of(cells: Sequence[str]) -> list[float] | None:
-    """Return the finite numbers that texts are; None if one of them is something else."""
+    """Return texts as finite numbers; None if one of them is not such a number."""
     text = "".join(cells)
     if "_" in text or not text.isascii():  # float() takes 1_0, and the digits of all scripts
         return None

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._annotations import MASK_STEM, SEGMENTATION, find_annotations
 from fastload.sources._malformed import malformed
 from fastload.sources._walking import by_split, images_below, list_entries, split_names, unannotated
 from fastload.sources.files import NameTable, list_files, safe_key
+from fastload.sources.left_out import LeftOutFiles
 
 NO_IMAGE_OF_MASK = "a mask without an image of its name"
 
@@ -61,13 +61,16 @@ def _places(folder: str) -> tuple[str, str] | None:
 def _source(path: str, root: str, images: str, masks: str) -> AnnotatedFiles:
     pairs, unpaired = _paired(images, masks)
     names = [os.path.relpath(image, root) for image in pairs]
+    left_out = LeftOutFiles()
+    for mask in unpaired:
+        left_out.add(os.path.relpath(mask, root), NO_IMAGE_OF_MASK)
     mask_names = [mask and os.path.relpath(mask, root) for mask in pairs.values()]
     return AnnotatedFiles(
         kind="masks",
         name=path,
         classes=(),
         fields=(Field.mask(), Field("mask_path", "text", internal=True)),
-        left_out=tuple(LeftOut(os.path.relpath(mask, root), NO_IMAGE_OF_MASK) for mask in unpaired),
+        left_out=left_out.finish(),
         files=list_files(root, names),
         values={"mask": list_files(root, mask_names), "mask_path": NameTable(map(safe_key, mask_names))},
         needs_masks=True,

@@ -13,8 +13,8 @@ from fastload.errors import SourceError
 from fastload.shards.schema import Field
 from fastload.sources._boxes import to_xywh
 
-# What torchvision's detection reference has beside boxes and labels; DETR's boxes, which are relative to the
-# image, come without.
+# The values beside boxes and labels in the detection reference of torchvision; the boxes of DETR, which are
+# relative to the image, come without them.
 _DETECTION = {"masks", "image_id", "area", "iscrowd"}
 _COORDINATES = {"boxes", "bbox", "bboxes", "keypoints", "polygons"}
 _FORMATS = {"XYXY": "xyxy", "XYWH": "xywh", "CXCYWH": "cxcywh"}

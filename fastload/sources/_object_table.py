@@ -64,7 +64,7 @@ class BoxColumns:
         return any(cells[at].strip() for at in self.box)
 
     def box_of(self, cells: Sequence[str]) -> list[float] | None:
-        """Return the four numbers of a row's box, or None if its cells are no such numbers."""
+        """Return the four numbers of a row's box; None if its cells hold anything else."""
         texts = [cells[at] for at in self.box]
         if len(texts) == 1:
             texts = re.split(r"[\s,;]+", texts[0].strip("[]() "))
@@ -72,9 +72,9 @@ class BoxColumns:
 
 
 def find_boxes(names: Sequence[str], given: Mapping[str, ColumnKind]) -> BoxColumns | None:
-    """Return the columns of boxes by the headers of a table; None for one with a row for each image.
+    """Return the columns of boxes by the headers of a table; None if its rows are images, not objects.
 
-    So is one whose columns of boxes are given a kind.
+    Columns to which the user gives a kind are not taken for boxes.
     """
     plain = [re.sub(r"[^a-z0-9]", "", name.lower()) for name in names]
     plain = [name.removeprefix("bbox") or name for name in plain]
@@ -161,7 +161,7 @@ def list_objects(
     field = Field.boxes(found.format, relative=0 < largest <= 1)
 
     def sides_of(index: int) -> Sides | None:
-        with contextlib.suppress(SourceError):  # packing says so
+        with contextlib.suppress(SourceError):  # packing reports it
             return upright_sides(files.read(index))
         return None
 

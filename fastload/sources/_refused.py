@@ -17,6 +17,7 @@ from fastload.sources._layouts import annotated_kind
 from fastload.sources._malformed import FROM_PYTHON
 from fastload.sources._walking import IMAGE_SUFFIXES, FolderEntries, list_entries, read_part
 from fastload.sources.left_out import NO_IMAGE, count_suffixes
+from fastload.system.units import format_count
 
 _PACKED = "'fastload pack' takes such a file, or a folder of them alone: pack it, and name its DEST.fl"
 
@@ -148,14 +149,10 @@ def explain_no_images(path: str, left_out: Sequence[LeftOut]) -> str:
     for suffixes, description, workaround in _FILE_KINDS:
         count = sum(counts[suffix] for suffix in suffixes)
         if count:
-            return f"{wanted}got none, but {description} ({_counted(count)}): {workaround}"
+            return f"{wanted}got none, but {description} ({format_count(count, 'file')}): {workaround}"
     unread = [entry for entry in files if entry.reason != NO_IMAGE]
     if unread:
-        found = f"{unread[0].reason} ({_counted(sum(entry.files for entry in unread))})"
+        found = f"{unread[0].reason} ({format_count(sum(entry.files for entry in unread), 'file')})"
         return f"{wanted}got none that can be read, but {found}: convert them first"
-    found = f"got none among {_counted(sum(entry.files for entry in left_out))}"
+    found = f"got none among {format_count(sum(entry.files for entry in left_out), 'file')}"
     return f"{wanted}{found}: check the path; or {FROM_PYTHON}"
-
-
-def _counted(files: int) -> str:
-    return f"{files:,} {'file' if files == 1 else 'files'}"

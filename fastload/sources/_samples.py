@@ -95,10 +95,11 @@ def to_values(
     not fit.
     """
     names = [field.name for field in fields]
-    for name in [name for name in values if name not in names and _shape_of_list(values[name]) == 0]:
-        # An empty list of dicts does not show its keys.
-        parts = {each: () for each in names if each.startswith(f"{name}_")}
-        values = {each: value for each, value in values.items() if each != name} | parts
+    for name, value in list(values.items()):
+        if name not in names and isinstance(value, (list, tuple)) and not value:
+            # An empty list of dicts does not show its keys.
+            parts = {each: () for each in names if each.startswith(f"{name}_")}
+            values = {each: other for each, other in values.items() if each != name} | parts
     if set(names) != set(values):
         raise SourceError(f"must hold the fields {names}, got {list(values)}: make all samples alike")
     return {field.name: _to_value(field, values[field.name], are_inferred) for field in fields}
@@ -182,10 +183,6 @@ def _image_key(sample: Mapping[Any, object]) -> str | None:
     named = [name for name in ("image", "img") if name in sample]
     images = [name for name, value in sample.items() if _is_pil(value)]
     return next(iter(named or (images if len(images) == 1 else [])), None)
-
-
-def _shape_of_list(value: object) -> int:
-    return len(value) if isinstance(value, (list, tuple)) else -1
 
 
 def _has_dtype(field: Field, value: object, array: npt.NDArray[Any]) -> bool:

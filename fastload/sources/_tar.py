@@ -1,7 +1,7 @@
 """Members of a tar file, by the offsets of their bytes, so that records are read without extracting anything.
 
-A compressed file is read from front to back: members in their order cost one pass, a step back begins another
-one.
+A compressed file is read from front to back: reading members in order takes one pass, and every step back
+begins another one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ERRORS = (OSError, EOFError, ValueError, OverflowError, tarfile.TarError, zlib.
 
 
 class TarMember(NamedTuple):
-    """A member of a tar file that is no folder: its name, and the place of its bytes.
+    """A member of a tar file other than a folder: its name, and the place of its bytes.
 
     The size is NOT_FOUND for links and devices.
     """
@@ -79,11 +79,11 @@ def tar_members(path: str) -> Iterator[TarMember]:
                 raise malformed(f"{path}, offset {archive.offset}", must, "more bytes", _DAMAGED)
 
 
-class _WholeHeader(tarfile.TarInfo):
-    """A member's header, which must be whole: tarfile ends without an error at any other."""
+class _StrictHeader(tarfile.TarInfo):
+    """Header of a member that raises an error for damage, where tarfile would silently end the archive."""
 
     @classmethod
-    def fromtarfile(cls, archive: tarfile.TarFile) -> _WholeHeader:
+    def fromtarfile(cls, archive: tarfile.TarFile) -> _StrictHeader:
         try:
             return super().fromtarfile(archive)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # the end; no part of the stubs
@@ -97,7 +97,7 @@ def _open(path: str) -> tarfile.TarFile:
     if path.lower().endswith(".zst") and "zst" not in tarfile.TarFile.OPEN_METH:
         step = "decompress it first (zstd -d), or pack with Python 3.14"
         raise malformed(path, "be compressed by gzip, bzip2 or xz", "zstd", step)
-    return tarfile.open(path, tarinfo=_WholeHeader, encoding="utf-8", errors="surrogateescape")
+    return tarfile.open(path, tarinfo=_StrictHeader, encoding="utf-8", errors="surrogateescape")
 
 
 def _explaining(path: str) -> AbstractContextManager[None]:

@@ -14,13 +14,13 @@ from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources._annotated import AnnotatedFiles
+from fastload.sources._annotations import boxes_beside
 from fastload.sources._malformed import malformed
 from fastload.sources._voc_rows import VocReader, class_names
 from fastload.sources._walking import (
     by_split,
     is_image,
     list_entries,
-    read_part,
     split_names,
     stem_of,
     unannotated,
@@ -33,7 +33,6 @@ _MASKS = {"SegmentationClass": Field.mask()} | {
     "SegmentationObject": Field("instances", "image", encoding="keep", internal=True)
 }
 _NESTED = ("VOCdevkit", "VOC")
-_SAMPLED = 32
 
 IN_NO_SPLIT = "an image in no split"
 SECOND_OF_NAME = "another image has its name and its annotations"
@@ -54,7 +53,7 @@ def open_voc(path: str) -> dict[str, AnnotatedFiles] | None:
     found = {
         folder: {name: f"{os.path.splitext(name)[0]}.xml" for name in _images_in(entries.path, folder)}
         for folder in folders or [""]
-        if _has_xml(entries.join(folder))
+        if boxes_beside(list_entries(entries.join(folder)), (".xml",))
     }
     if not found:
         return None
@@ -144,15 +143,6 @@ def _voc_folder(path: str) -> str | None:
             return None
         folder = entries.join(inner[0])
     return None
-
-
-def _has_xml(folder: str) -> bool:
-    """Return True if a folder has xml files of annotations beside at least half of its images."""
-    files = list_entries(folder).files
-    images = {stem_of(name) for name in files if is_image(name)}
-    paired = [name for name in files if name.lower().endswith(".xml") and stem_of(name) in images]
-    has_content = any(b"<annotation" in read_part(os.path.join(folder, name)) for name in paired[:_SAMPLED])
-    return has_content and 2 * len(paired) >= len(images)
 
 
 def _stems_of_splits(root: str) -> dict[str, list[str]]:

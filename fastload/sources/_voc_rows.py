@@ -1,6 +1,6 @@
 """Pascal VOC's xml file of an image: boxes in pixels, counted from 1 and inclusive.
 
-The file itself is kept in the internal field `xml`, because it holds more than the fields: parts, actions,
+The file itself is stored in the internal field `xml`, because it holds more than the fields: parts, actions,
 the origin of the image.
 """
 

@@ -28,7 +28,7 @@ import os
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -93,10 +93,8 @@ def open_webdataset(path: str) -> dict[str, TarSource] | None:
             own[has_label] = labels[begin : begin + len(cells[split])]
             begin += len(cells[split])
         is_labelled = bool(cells) or not listing.others
-        source = listing.source(path, own if is_labelled else None, ending)
-        sources[split] = replace(source, classes=classes)
-    first = next(iter(sources))
-    sources[first] = replace(sources[first], left_out=left_out.finish())
+        sources[split] = listing.source(path, own if is_labelled else None, classes, ending)
+    next(iter(sources.values())).left_out = left_out.finish()
     return sources
 
 
@@ -113,7 +111,7 @@ def _shards(path: str, left_out: LeftOutFiles) -> tuple[str, dict[str, list[str]
     """Return the folder of the shards, and their names in it by split."""
     if not os.path.isdir(path):
         root, pattern = os.path.split(os.path.abspath(path))
-        # A file whose own name has braces is itself; of a pattern, also the folder's name may be part.
+        # A file whose own name has braces is no pattern.
         names = [pattern] if os.path.isfile(path) else expand_braces(pattern)
         missing = [name for name in names if not os.path.isfile(os.path.join(root, name))]
         if missing:
@@ -184,7 +182,9 @@ class _Listing:
             path = self.files.path(int(self.shard_of[sample]))
             yield reader.read(path, int(offsets[sample]), min(int(sizes[sample]), most_bytes))
 
-    def source(self, path: str, labels: npt.NDArray[np.int64] | None, ending: str) -> TarSource:
+    def source(
+        self, path: str, labels: npt.NDArray[np.int64] | None, classes: tuple[str, ...], ending: str
+    ) -> TarSource:
         """Return the source of the samples, with the labels found for them."""
         taken = {"image", "shard"} | ({"label"} if labels is not None else set())
         fields = [] if labels is None else [Field.label()]
@@ -200,7 +200,7 @@ class _Listing:
         return TarSource(
             kind="webdataset",
             name=path,
-            classes=(),
+            classes=classes,
             fields=(*fields, SHARD),
             warnings=() if self.others else (warning,),
             files=self.files,
@@ -293,7 +293,7 @@ class TarSource(ContainerSource):
             return data
         if "npy" not in map(_kind, self.members[described.name]):
             return int(data)
-        with explaining((ValueError, EOFError), f"{where}, .npy", "be a whole array", "leave it out"):
+        with explaining((ValueError, EOFError), f"{where}, .npy", "be a complete array", "leave it out"):
             loaded = np.load(io.BytesIO(data), allow_pickle=False)
         return loaded.item() if described.kind == "scalar" else loaded
 
@@ -303,7 +303,7 @@ def _kind(extension: str) -> str:
 
 
 def _array_form(head: bytes) -> tuple[str, tuple[int, ...]] | None:
-    """Return the dtype and shape in the header of a .npy file; None for arrays that are kept as bytes."""
+    """Return the dtype and shape in the header of a .npy file; None for arrays that are stored as bytes."""
     file = io.BytesIO(head)
     try:
         if np.lib.format.read_magic(file) != (1, 0):

@@ -13,13 +13,13 @@ import functools
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
-from fastload.sources._annotated import HAS_FILE, AnnotatedFiles
+from fastload.sources._annotated import AnnotatedFiles
 from fastload.sources._annotations import first_with_boxes
 from fastload.sources._malformed import malformed
 from fastload.sources._walking import (
@@ -35,6 +35,7 @@ from fastload.sources._walking import (
 from fastload.sources._yolo_rows import YoloReader, guess_task, scan_rows
 from fastload.sources._yolo_yaml import CLASSES_FILES, YoloDescription, read_class_names, read_description
 from fastload.sources.files import NOT_FOUND, FileList, Values, list_files, read_text
+from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.protocol import evenly_spaced
 
 NO_IMAGE_OF_NAME = "labels without an image of their name"
@@ -46,6 +47,9 @@ _DARKNET = "obj_train_data"  # its folder of images
 _SCANNED = 5000
 _SAMPLED = 256
 _LEAST_ROW = 9  # bytes of a file with an object: `0 0 0 0 0`
+
+# True for an image with a label file; stored if some of these files are empty.
+_HAS_FILE = Field("has_file", "scalar", "bool", internal=True)
 
 
 def open_yolo(path: str) -> dict[str, AnnotatedFiles] | None:
@@ -149,16 +153,16 @@ def _list_splits(
     for split, names in images.items():
         values: dict[str, Values] = {}
         if has_empty:
-            values[HAS_FILE.name] = labels[split].sizes_bytes != NOT_FOUND
+            values[_HAS_FILE.name] = labels[split].sizes_bytes != NOT_FOUND
         if has_masks:
             values["mask"] = _listed(root, masks[split])
         sources[split] = AnnotatedFiles(
             kind="yolo",
             name=path,
             classes=classes,
-            fields=(*reader.fields(), *[HAS_FILE] * has_empty, *[Field.mask()] * has_masks),
+            fields=(*reader.fields(), *[_HAS_FILE] * has_empty, *[Field.mask()] * has_masks),
             warnings=tuple(warnings) if not sources else (),
-            left_out=tuple(_labels_without_image(labels[split])),
+            left_out=_labels_without_image(labels[split]),
             details={"labels": places[split], "yaml": description.further},
             is_upright=True,
             files=_listed(root, names),
@@ -228,14 +232,16 @@ def _beside(folder: str, name: str) -> str:
     return os.path.join(before, name, after).rstrip(os.sep) if images else ""
 
 
-def _labels_without_image(labels: FileList) -> Iterator[LeftOut]:
-    """Yield the label files beside those of the images."""
+def _labels_without_image(labels: FileList) -> tuple[LeftOut, ...]:
+    """Return the label files beside those of the images."""
+    left_out = LeftOutFiles()
     expected = {*labels.names}
     for folder in sorted({os.path.dirname(name) for name in expected}):
         for name in list_entries(os.path.join(labels.folder, folder)).files:
             path = os.path.join(folder, name)
             if name.lower().endswith(".txt") and name not in CLASSES_FILES and path not in expected:
-                yield LeftOut(path, NO_IMAGE_OF_NAME)
+                left_out.add(path, NO_IMAGE_OF_NAME)
+    return left_out.finish()
 
 
 def _some_images(folder: str) -> list[str]:

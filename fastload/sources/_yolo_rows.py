@@ -63,10 +63,10 @@ class YoloReader(AnnotationReader):
                 wanted = f"hold boxes only or polygons only, as line {min(first.values())}"
                 step = "make boxes polygons of four points"
                 raise malformed(f"{where}, line {number}", wanted, "the other", step)
-        kept = list(rows.values())
+        unique = list(rows.values())
         lines = ", ".join(map(str, repeated[:5])) + (", …" if len(repeated) > 5 else "")
         notes = (f"{where}: repeated rows are left out, as by Ultralytics: line {lines}",) if repeated else ()
-        return self._values(kept), notes
+        return self._values(unique), notes
 
     def _values(self, rows: list[list[float]]) -> ImageValues:
         values: ImageValues = {

@@ -60,7 +60,7 @@ class ArrowFiles:
         return number, index - (self.ends[number - 1] if number else 0)
 
     def row(self, index: int) -> dict[str, Any]:
-        """Return a row as Python's values by column; raise SourceError, naming file and row, for damage."""
+        """Return a row as Python values by column; raise SourceError, naming file and row, for damage."""
         number, row = self.place(index)
         with self._explaining(number, row):
             if not self._is_parquet(number):
@@ -76,7 +76,7 @@ class ArrowFiles:
             return {name: table.column(at)[row].as_py() for at, name in enumerate(self.schema.names)}
 
     def columns(self, name: str) -> Iterator[Any]:
-        """Yield one column of each file, whole."""
+        """Yield one full column of each file."""
         for number in range(len(self.files)):
             with self._explaining(number):
                 if self._is_parquet(number):
@@ -124,4 +124,4 @@ class ArrowFiles:
     def _explaining(self, number: int, row: int | None = None) -> AbstractContextManager[None]:
         where = self.files.path(number) + ("" if row is None else f", row {row}")
         errors = (self._arrow.ArrowException, OSError)
-        return explaining(errors, where, "be whole Arrow or Parquet data", "download or write it again")
+        return explaining(errors, where, "be complete Arrow or Parquet data", "download or write it again")

@@ -15,9 +15,9 @@ from fastload.sources.protocol import Source, SourceRecord
 class CacheableFiles(Source):
     """Image files, each with its EXIF orientation; a file that must not be cached has no bytes.
 
-    Such a file cannot be read or has changed since it was listed. With `alike_only`, it is also one that
-    OpenCV and PIL might read differently. Packed with `on_error="keep"`, it is an unreadable record, so that
-    the places of all others are kept.
+    A file is not cached if it cannot be read or has changed since it was listed; with `alike_only`, also if
+    it might be read differently by OpenCV and PIL. Packed with `on_error="keep"`, it is an unreadable record,
+    so that all other records keep their places.
     """
 
     def __init__(self, files: FileList, folder: str, *, alike_only: bool) -> None:
@@ -30,7 +30,7 @@ class CacheableFiles(Source):
         return len(self.files)
 
     def part(self, count: int) -> CacheableFiles:
-        """Return the first files."""
+        """Return the source of the first `count` files."""
         if count >= len(self):
             return self
         return CacheableFiles(self.files.part(range(count)), self.name, alike_only=self.alike_only)

@@ -163,7 +163,7 @@ Values = npt.NDArray[np.int64 | np.float64 | np.bool_] | NameTable | FileList
 
 
 def list_files(folder: str, names: Iterable[str]) -> FileList:
-    """List files by their paths, relative to the folder or absolute, if they exist or not; "" is none."""
+    """List files by paths, absolute or relative to the folder; missing files, and "", are listed too."""
     table = names if isinstance(names, NameTable) else NameTable(names)
     sizes_bytes, times_ns = array("q"), array("q")
     for name in table:
@@ -182,8 +182,7 @@ def list_files(folder: str, names: Iterable[str]) -> FileList:
 class ListedSource(Source):
     """A source of files that were listed with their sizes and times.
 
-    `values` holds what is known of all records by the listing, by field; the other fields are read with a
-    record.
+    `values` holds, by field, the values known from the listing; the other fields are read with each record.
     """
 
     files: FileList
@@ -196,7 +195,23 @@ class ListedSource(Source):
 
 
 @dataclass(eq=False, kw_only=True)
-class FileSource(ListedSource):
+class ImageFileSource(ListedSource):
+    """A source with one image file for each record."""
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def key(self, index: int) -> str:
+        """Return the file's relative path, with `/` between its parts."""
+        return safe_key(self.files.names[index])
+
+    def sizes_bytes(self) -> npt.NDArray[np.int64]:
+        """Return the size of each image's file; 0 for one that does not exist."""
+        return self.files.sizes_bytes.clip(min=0)
+
+
+@dataclass(eq=False, kw_only=True)
+class FileSource(ImageFileSource):
     """A `Source` whose records are files.
 
     `table` is the table that lists the records, for messages; empty if there is none.
@@ -204,17 +219,10 @@ class FileSource(ListedSource):
 
     table: str = ""
 
-    def __len__(self) -> int:
-        return len(self.files)
-
     def part(self, indices: Sequence[int]) -> FileSource:
         """Return the records at these indices in their order; negative ones count from the end."""
         values = {name: _part(column, indices) for name, column in self.values.items()}
         return replace(self, files=self.files.part(indices), values=values)
-
-    def key(self, index: int) -> str:
-        """Return the file's relative path, with `/` between its parts."""
-        return safe_key(self.files.names[index])
 
     def read(self, index: int) -> SourceRecord:
         """Read one record; raise SourceError, naming the file and the table's row, if it cannot be read."""
@@ -226,10 +234,6 @@ class FileSource(ListedSource):
                 raise
             raise SourceError(f"{self.table}, row {index + 1}: {error}") from error
         return SourceRecord(self.key(index), image, values)
-
-    def sizes_bytes(self) -> npt.NDArray[np.int64]:
-        """Return the size of each image's file; 0 for one that does not exist."""
-        return self.files.sizes_bytes.clip(min=0)
 
     def size_bytes(self) -> int:
         """Return the size of all files; a file listed twice counts twice."""
@@ -265,7 +269,7 @@ def _part(column: Values, indices: Sequence[int]) -> Values:
 
 
 def digest_of(head: object, columns: Iterable[Values]) -> str:
-    """Return a hexadecimal digest of what `head` shows and of columns, files by names, sizes and times."""
+    """Return a hexadecimal digest of the repr of `head` and of columns; files by names, sizes and times."""
     digest = hashlib.blake2b(repr(head).encode("utf-8", "surrogateescape"), digest_size=16)
     for column in columns:
         for numbers in _arrays_of(column):

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from fastload.shards.manifest import LeftOut
+from fastload.system.units import format_count
 
 NO_IMAGE = "not an image"
 HIDDEN = "hidden"
@@ -83,7 +84,7 @@ def describe_left_out(left_out: Iterable[LeftOut]) -> Iterator[str]:
         shown = [f"{count:,} {suffix or 'without a suffix'}" for suffix, count in suffixes[:5]]
         if len(suffixes) > len(shown):
             shown.append(f"{sum(count for _, count in suffixes[5:]):,} of other kinds")
-        yield f"left out, {reason}: {files:,} {'file' if files == 1 else 'files'} ({', '.join(shown)})"
+        yield f"left out, {reason}: {format_count(files, 'file')} ({', '.join(shown)})"
 
 
 def _suffix_of(name: str) -> str:

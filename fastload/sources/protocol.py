@@ -21,7 +21,7 @@ class SourceRecord:
     key: str  # a relative path with `/` between its parts, or a number
     image: bytes | npt.NDArray[np.uint8]  # a file, or pixels: RGB (height, width, 3) or grey (height, width)
     values: dict[str, object]  # by field; b"" for a further image that the record lacks
-    notes: tuple[str, ...] = ()  # what was put right in reading the record, a sentence each
+    notes: tuple[str, ...] = ()  # corrections, one sentence each
 
 
 @dataclass(eq=False, kw_only=True)
@@ -42,7 +42,7 @@ class Source(ABC):
     def __len__(self) -> int: ...
 
     def key(self, index: int) -> str:
-        """Return the name of a record, which two may share; the index, so that keys sort as records do."""
+        """Return the key of a record, by default its index, padded with zeros; keys may repeat."""
         return f"{index:08d}"
 
     @abstractmethod

@@ -64,5 +64,5 @@ def test_an_array_of_a_tar_that_was_cut_off_is_named(tmp_path):
     data = npy(np.arange(6.0))
     members = {"a.jpg": image(0), "a.npy": data, "b.jpg": image(1), "b.npy": data[:-8]}
     [source] = open_source(write_tar(tmp_path / "x.tar", members)).values()
-    with pytest.raises(SourceError, match=r"sample 'b', \.npy: must be a whole array"):
+    with pytest.raises(SourceError, match=r"sample 'b', \.npy: must be a complete array"):
         source.read(1)

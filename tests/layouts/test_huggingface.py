@@ -255,7 +255,7 @@ def test_a_truncated_file_is_an_error_that_names_it(tmp_path, suffix):
     whole = path.read_bytes()
     for cut in (0, 3, len(whole) // 2, len(whole) - 20):
         path.write_bytes(whole[:cut])
-        with pytest.raises(SourceError, match=rf"x\{suffix}.*must be whole Arrow or Parquet data"):
+        with pytest.raises(SourceError, match=rf"x\{suffix}.*must be complete Arrow or Parquet data"):
             open_source(path)[""].read(1)
 
 

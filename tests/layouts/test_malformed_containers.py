@@ -188,5 +188,5 @@ def test_entries_of_no_record_are_told(tmp_path):
 def test_a_truncated_hdf5_file_is_named(tmp_path):
     path = write_biggan(tmp_path / "x.hdf5")
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(SourceError, match=r"x\.hdf5: must be a whole HDF5 file"):
+    with pytest.raises(SourceError, match=r"x\.hdf5: must be a complete HDF5 file"):
         open_source(path)

@@ -11,6 +11,7 @@ import torch
 
 from fastload import OptionError, PackedDataset, SourceError, pack
 from fastload.sources import open_source
+from fastload.sources.left_out import MOST_LISTED
 from tests.commands import run_python
 from tests.folders import encoded
 from tests.layouts.conformance import LayoutConformance
@@ -258,6 +259,13 @@ def test_label_files_that_are_not_read_are_listed(tmp_path):
     tree = {"images/a.jpg": photo(0), "images/b.jpg": photo(1), "labels/a.txt": BOX, "labels/b.TXT": BOX}
     (left_out,) = open_source(written(tmp_path / "data", tree))[""].left_out
     assert left_out.key == "labels/b.TXT"
+
+
+def test_very_many_label_files_that_are_not_read_are_counted(tmp_path):
+    tree = {"images/a.jpg": photo(0), "labels/a.txt": BOX}
+    tree |= {f"labels/other{number}.txt": BOX for number in range(MOST_LISTED + 1)}
+    (left_out,) = open_source(written(tmp_path / "data", tree))[""].left_out
+    assert (left_out.key, left_out.files) == ("**/*.txt", MOST_LISTED + 1)
 
 
 def test_a_list_of_images_may_begin_with_a_byte_order_mark(tmp_path):
