@@ -65,12 +65,14 @@ class RandomIoUCrop(BoxCrop):
             numbers = Draws(draws.at(turn).keys[images], len(images)).uniform(1 + 4 * self.trials)
             for image, row in zip(images.tolist(), numbers, strict=True):
                 overlap = self._overlaps[int(integers(row[0], len(self._overlaps)))]
-                box = None
-                objects = annotations[image]
-                if overlap < 1:
-                    box = self._first_fit(row[1:].reshape(4, -1), sizes[image], objects.boxes, overlap)
-                    boxes[image] = boxes[image] if box is None else box
-                undecided[image] = overlap < 1 and box is None
+                if overlap >= 1:  # the option to crop nothing
+                    undecided[image] = False
+                    continue
+                box = self._first_fit(
+                    row[1:].reshape(4, -1), sizes[image], annotations[image].boxes, overlap
+                )
+                if box is not None:
+                    boxes[image], undecided[image] = box, False
         return boxes
 
     def _first_fit(

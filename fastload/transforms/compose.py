@@ -42,7 +42,7 @@ class Compose:
         self._warned = mmap.mmap(-1, 1)
 
     def is_first_to_warn(self) -> bool:
-        """Return True once, in one only of all processes forked from the one that made this object."""
+        """Return True for one call alone, among this process and those forked from it."""
         has_warned = self._warned[0] != 0
         self._warned[0] = 1
         return not has_warned
