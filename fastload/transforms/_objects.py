@@ -55,7 +55,7 @@ class RandomIoUCrop(BoxCrop):
         )
 
     def draw_with(self, draws: Draws, sizes: Sizes, annotations: Sequence[Annotations]) -> Parameters:
-        """Draw boxes (top, left, height, width): the first that fits, or the whole image."""
+        """Draw boxes (top, left, height, width): the first that fits, or the full image."""
         boxes = np.concatenate((np.zeros_like(sizes), sizes), axis=1).astype(np.float64)
         undecided = np.array([len(objects) > 0 for objects in annotations])
         for turn in range(_MOST_ROUNDS):

@@ -6,7 +6,7 @@
 `render` makes only the visible part of the canvas, of regions of the images. A matrix that does not rotate is
 carried out by a resize; see `_axis_resize`. One warp for each image straight into the output was slower than
 one canvas of the visible part (1.8 ms against 1.7 ms), and leaves seams. A region is resized with its
-neighbours, until it begins and ends where the whole image would be sampled, within `_MOST_SHIFT`.
+neighbours, until it begins and ends where the entire image would be sampled, within `_MOST_SHIFT`.
 
 Coordinates of pixels are OpenCV's: (0, 0) is the centre of the first pixel.
 """

@@ -29,7 +29,7 @@ class Compose:
     """Applies transforms in sequence.
 
     In fastload's datasets, the crops, resizes and flips at the beginning are done while decoding, and the
-    rest for whole batches where that is faster. Any callable may be among the transforms: torchvision's get
+    rest for entire batches where that is faster. Any callable may be among the transforms: torchvision's get
     PIL images, as from ImageFolder; albumentations' and others get arrays (height, width, 3). With one of
     those, the images of a batch are transformed one by one.
 

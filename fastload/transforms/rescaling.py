@@ -77,7 +77,7 @@ class Rescale(NamedTuple):
     def _into_pixels(self, images: NDArray[Any], out: torch.Tensor) -> None:
         """Rescale into a contiguous tensor of the same shape."""
         height, width, channels = images.shape[1:]
-        # Factors for a whole row, because a loop over three channels would be all overhead.
+        # Factors for an entire row, because a loop over three channels would be all overhead.
         row = width * channels
         source = torch.from_numpy(np.require(images, requirements=("C", "W"))).view(-1, row)
         out, coefficients = out.view(-1, row), self._coefficients(out, 0, width)
