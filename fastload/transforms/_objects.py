@@ -68,9 +68,7 @@ class RandomIoUCrop(BoxCrop):
                 if overlap >= 1:  # the option to crop nothing
                     undecided[image] = False
                     continue
-                box = self._first_fit(
-                    row[1:].reshape(4, -1), sizes[image], annotations[image].boxes, overlap
-                )
+                box = self._first_fit(row[1:].reshape(4, -1), sizes[image], annotations[image].boxes, overlap)
                 if box is not None:
                     boxes[image], undecided[image] = box, False
         return boxes
