@@ -129,7 +129,7 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
     """Return the images before the tail, in `out` if it is given and no further copy is needed."""
     size = drawn.geometry.uniform_size
     if size is not None and (drawn.works_on_batches or not drawn.body):
-        may_gather = drawn.works_on_batches and drawn.geometry.is_only_crop
+        may_gather = drawn.works_on_batches and drawn.geometry.resampling is None
         gathered = source.gathered() if may_gather else None
         if gathered is not None:
             return _apply_body(_crop_gathered(gathered, drawn, size, out), drawn, out)

@@ -1,4 +1,4 @@
-"""EXIF's orientation, its only entry that affects pixels.
+"""The EXIF orientation, the only entry of EXIF that affects pixels.
 
 EXIF is a TIFF file without pixels: a byte order, then directories of 12-byte entries (EXIF 2.32, section
 4.6.2). JPEG stores it in an APP1 segment, PNG in an eXIf chunk.

@@ -94,7 +94,7 @@ def _quantization_tables(segments: tuple[bytes, ...]) -> set[int]:
 
 
 def _huffman_tables(segments: Sequence[bytes]) -> set[int]:
-    """Return the tables in DHT segments, class (0 DC, 1 AC) and number a nibble each; none if malformed."""
+    """Return the tables in DHT segments as bytes: class (0 DC, 1 AC), then number; none if malformed."""
     tables: set[int] = set()
     for segment in segments:
         start, end = 0, len(segment)

@@ -55,7 +55,7 @@ class PngLayout:
     has_palette: bool
     orientation: int
     rows: tuple[memoryview, ...]  # the bodies of the IDAT chunks
-    is_usual: bool  # the chunks are such as every decoder reads
+    is_usual: bool  # every decoder accepts these chunks
 
 
 def parse_png(data: bytes) -> PngLayout:

@@ -1,4 +1,4 @@
-"""Check that a stored image agrees with its record: encoding, shape and tiles.
+"""Consistency of a stored image with its record: encoding, shape and tiles.
 
 JPEG and PNG are checked by their headers, without decoding: 30 µs for a JPEG of 100 KB.
 """

@@ -33,11 +33,11 @@ _REDUCED = {
 
 
 def decode(data: bytes | NDArray[np.uint8], reduction: int = 1) -> NDArray[np.uint8]:
-    """Decode a whole image to RGB, uint8, (height, width, 3), contiguous.
+    """Decode an image to RGB, uint8, (height, width, 3), contiguous.
 
-    Grey becomes three equal channels, alpha is dropped (for TIFF, OpenCV multiplies by it first), and of 16
-    bits the upper 8 are used. The EXIF orientation is not applied, as in torchvision's ImageFolder. (Only
-    TIFF comes upright: both OpenCV and PIL turn it while reading.)
+    Grey becomes three equal channels, alpha is dropped (OpenCV multiplies TIFF by it first), and 16-bit
+    channels are cut to their upper 8 bits. The EXIF orientation is not applied, as in torchvision's
+    ImageFolder. (Only TIFF comes upright: both OpenCV and PIL turn it while reading.)
 
     Each side of a JPEG is divided by `reduction` (1, 2, 4 or 8), rounded up. Raises DecodeError if OpenCV
     cannot read the bytes, or for a JPEG without an end marker.

@@ -105,14 +105,14 @@ def unreadable_reason(format: str, head: bytes) -> str | None:
     if format in _FLOATING:
         return f"{format}, whose numbers do not fit into 8 bits a channel"
     if format not in _readable and _refusals[format] < _MOST_REFUSALS:
-        if _is_read(head):
+        if _has_reader(head):
             _readable.add(format)
         else:
             _refusals[format] += 1
     return None if format in _readable else f"{format}, which OpenCV does not read here"
 
 
-def _is_read(head: bytes) -> bool:
+def _has_reader(head: bytes) -> bool:
     """Return True if OpenCV has a reader, which it chooses by the first bytes of a file."""
     from fastload.images.opencv import cv2  # listing a folder must work without OpenCV
 

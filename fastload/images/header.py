@@ -129,7 +129,7 @@ def _decode_other(data: bytes) -> tuple[ImageHeader, NDArray[np.uint8]]:
     try:
         image = imdecode(data, cv2.IMREAD_UNCHANGED)
     except DecodeError:
-        image = decode(data)  # the only way in which OpenCV reads a JPEG 2000 in grey with alpha
+        image = decode(data)  # OpenCV reads a grey JPEG 2000 with alpha in no other way
     # Floating-point images have no levels: OpenCV clips them to white or black.
     if image.dtype not in (np.uint8, np.uint16):
         raise DecodeError(
@@ -208,7 +208,7 @@ def _read_by_pillow(data: bytes) -> NDArray[np.uint8] | None:
     except ImportError:
         return None
     # OpenCV has decoded it, so its size is harmless.
-    most_pixels, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+    pixel_limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -228,7 +228,7 @@ def _read_by_pillow(data: bytes) -> NDArray[np.uint8] | None:
             "it again, as PNG for example"
         ) from error
     finally:
-        Image.MAX_IMAGE_PIXELS = most_pixels
+        Image.MAX_IMAGE_PIXELS = pixel_limit
 
 
 def _rgb_of(image: Any) -> NDArray[np.uint8]:

@@ -143,7 +143,7 @@ def _layout(data: bytes, frame: Segment, scan_offset: int, interval: int, orient
     if height == 0 or width == 0 or sampling_y == 0 or sampling_x == 0:
         raise DecodeError(
             f"a JPEG must have a size, got height {height}, width {width}, sampling factors "
-            f"{factors.hex()}: the file is damaged, or states its height after its image"
+            f"{factors.hex()}: the file is damaged, or gives its height after its image"
         )
     # The MCU of an image of one component is one block, whatever its factors (T.81, A.2.2).
     is_grey = components == 1
@@ -166,7 +166,7 @@ def choose_interval(width: int, mcu_width: int) -> int:
     """Return the restart interval, in MCUs, that gives good tiles for an image width, in pixels.
 
     It is the divisor of the number of MCUs in a row, among 2 to 8, that is nearest to 4; without one, the
-    whole row. On 1000 photos, the files grow by 1.2 %, and random crops decode 1.6 times as fast as whole
+    full row. On 1000 photos, the files grow by 1.2 %, and random crops decode 1.6 times as fast as complete
     images. Of 3 and 5 it is 5, which needs fewer markers.
     """
     mcus_per_row = -(-width // mcu_width)

@@ -1,4 +1,4 @@
-"""Masks: images whose levels, or indices of a palette, are classes."""
+"""Masks: images whose grey levels, or palette indices, are classes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GREY, _PALETTE = 0, 3
 def decode_mask(data: bytes | NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Decode a mask to classes, uint8, (height, width).
 
-    Raises DecodeError for bytes that are no image, colours, and more than 8 bits.
+    Raises DecodeError if the bytes are not an image, or have colours or more than 8 bits a channel.
     """
     file = bytearray(data)
     depth = 0
@@ -36,7 +36,7 @@ def decode_mask(data: bytes | NDArray[np.uint8]) -> NDArray[np.uint8]:
             file[_CRC] = struct.pack(">I", zlib.crc32(file[_IHDR]))
             file = _without_palette(file)
         elif depth in (2, 4):
-            depth = 8  # few tools write such levels, and all read them as if they were of 8 bits
+            depth = 8  # readers spread such grey levels over 0 to 255: the spread levels are the classes
     levels: NDArray[Any] = imdecode(bytes(file), cv2.IMREAD_UNCHANGED | cv2.IMREAD_IGNORE_ORIENTATION)
     if levels.ndim == 3 and (levels == levels[:, :, :1]).all():
         levels = levels[:, :, 0]
@@ -57,11 +57,11 @@ def resize_mask(data: bytes, height: int, width: int) -> bytes:
 
 
 def _without_palette(file: bytearray) -> bytearray:
-    """Remove the chunks that only a palette has: PLTE and tRNS."""
-    kept, place = bytearray(file[: len(PNG_SIGNATURE)]), len(PNG_SIGNATURE)
-    while place + 8 <= len(file):
-        end = place + 12 + int.from_bytes(file[place : place + 4], "big")
-        if bytes(file[place + 4 : place + 8]) not in (b"PLTE", b"tRNS", b"bKGD", b"hIST"):
-            kept += file[place:end]
-        place = end
-    return kept
+    """Remove the palette of a PNG, and the chunks that refer to its entries."""
+    rest, offset = bytearray(file[: len(PNG_SIGNATURE)]), len(PNG_SIGNATURE)
+    while offset + 8 <= len(file):
+        end = offset + 12 + int.from_bytes(file[offset : offset + 4], "big")
+        if bytes(file[offset + 4 : offset + 8]) not in (b"PLTE", b"tRNS", b"bKGD", b"hIST"):
+            rest += file[offset:end]
+        offset = end
+    return rest

@@ -1,4 +1,4 @@
-"""EXIF orientation, applied to whole images or to regions.
+"""EXIF orientation, applied to full images or to regions.
 
 The eight orientations are flips and quarter turns (EXIF 2.32, section 4.6.4, tag 274). A region of the
 upright image corresponds to a region of the stored one, so only that is decoded.

@@ -3,7 +3,7 @@
 Of a JPEG in tiles, only those that the region touches are decoded: the header and these tiles, with their
 markers, make a plain JPEG of the region's size, which OpenCV decodes like any other. Tiles outside the region
 cost neither time nor memory. Of a JPEG without tiles, the TurboJPEG library decodes a region; without that
-library, and in other formats, the image is decoded whole.
+library, and in other formats, the full image is decoded.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def decode_region(
     box: Box,
     reduction: int = 1,
 ) -> NDArray[np.uint8]:
-    """Decode a region of a file of size (height, width), bit-equal to decoding all and cropping.
+    """Decode a region of a file of size (height, width), bit-equal to decoding all of it and cropping.
 
     `index` holds the tiles of a JPEG, None if it has none. Other formats ignore `reduction`. Returns RGB,
     uint8, of the size of the box, or of `reduce_box`; a view.
@@ -116,15 +116,15 @@ def _decode_tiles(
     margin = _MARGIN * reduction
     rows = _touched(box.top, box.height, tile_height, size[0], margin)
     columns = _touched(box.left, box.width, tile_width, size[1], margin)
-    across = -(-size[1] // tile_width)
-    down = -(-size[0] // tile_height)
-    if index.lengths.size != across * down:
+    per_row = -(-size[1] // tile_width)
+    row_count = -(-size[0] // tile_height)
+    if index.lengths.size != per_row * row_count:
         raise DecodeError(
-            f"the index must have {down} rows of {across} tiles, got {index.lengths.size} in all: "
+            f"the index must have {row_count} rows of {per_row} tiles, got {index.lengths.size} in all: "
             "the record is damaged"
         )
-    is_whole = (rows.stop - rows.first) * (columns.stop - columns.first) == index.lengths.size
-    jpeg = data if is_whole else _extract(np.frombuffer(data, np.uint8).data, index, across, rows, columns)
+    needs_all = (rows.stop - rows.first) * (columns.stop - columns.first) == index.lengths.size
+    jpeg = data if needs_all else _extract(np.frombuffer(data, np.uint8).data, index, per_row, rows, columns)
     pixels = decode(jpeg, reduction)
     inner = Box(box.top - rows.start, box.left - columns.start, box.height, box.width)
     return crop(pixels, (rows.length, columns.length), inner, reduction)
@@ -137,22 +137,22 @@ def _touched(start: int, length: int, tile: int, size: int, margin: int) -> _Spa
 
 
 def _extract(
-    data: memoryview, index: TileIndex, across: int, rows: _Span, columns: _Span
+    data: memoryview, index: TileIndex, per_row: int, rows: _Span, columns: _Span
 ) -> NDArray[np.uint8]:
-    """Return a JPEG of some rows and columns of tiles, of `across` in a row."""
+    """Return a JPEG of some rows and columns of the tiles; the image has `per_row` tiles in a row."""
     sof_offset, scan_offset, _, _ = index.grid
     # Each tile is followed by a marker of two bytes, the last one by the end of the image.
     ends = index.lengths.cumsum(dtype=np.int64)
     ends += np.arange(scan_offset + 2, scan_offset + 2 + 2 * ends.size, 2)
-    first, last = rows.first * across + columns.first, rows.first * across + columns.stop - 1
-    stops = ends[last : rows.stop * across : across]
-    starts = (ends - index.lengths)[first : rows.stop * across : across] - 2
+    first, last = rows.first * per_row + columns.first, rows.first * per_row + columns.stop - 1
+    stops = ends[last : rows.stop * per_row : per_row]
+    starts = (ends - index.lengths)[first : rows.stop * per_row : per_row] - 2
     pieces = [data[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)]
     # Joined in half the time that NumPy takes to concatenate arrays.
     jpeg = np.frombuffer(bytearray().join((data[:scan_offset], *pieces)), np.uint8)
     # A row's markers move by as much as the row.
     moved = (stops - starts).cumsum() + scan_offset - stops
-    markers = ends.reshape(-1, across)[rows.first : rows.stop, columns.first : columns.stop] - 1
+    markers = ends.reshape(-1, per_row)[rows.first : rows.stop, columns.first : columns.stop] - 1
     markers += moved[:, None]
     if markers[-1, -1] != jpeg.size - 1:
         raise DecodeError("the tiles must lie within the record, but by the index they do not: it is damaged")

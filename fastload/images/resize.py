@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     import torch
 
 _MAX_SIDE = 65_500  # the largest that libjpeg writes
+_TRANSPOSED_CHANNELS = 4  # the most that OpenCV transposes for every type
+
+_FILTERS = ("bilinear", "bicubic", "area", "nearest", "nearest-exact")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +72,6 @@ class Resampling:
         if self.filter not in _FILTERS:
             raise OptionError(f"interpolation must be one of {', '.join(_FILTERS)}, got {self.filter!r}")
 
-
-_TRANSPOSED_CHANNELS = 4  # the most that OpenCV transposes for every type
-
-_FILTERS = ("bilinear", "bicubic", "area", "nearest", "nearest-exact")
 
 _ANTIALIASED = Resampling()
 

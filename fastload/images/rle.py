@@ -1,7 +1,7 @@
 """Run-length encoding (RLE) of COCO's masks: column by column, beginning with the pixels outside.
 
 COCO also writes the lengths as a text, of which each character holds five bits of a number, lowest first, and
-a bit that says if more follow; from the third run on, the difference to the run before the last one is
+a bit that is set if more follow; from the fourth run on, the difference from the run two before it is
 written (pycocotools, maskApi.c). Fractions of a percent of all objects have such masks: crowds.
 """
 
@@ -17,17 +17,17 @@ from fastload.images.opencv import cv2
 
 _FIRST_CHARACTER = 48
 _MORE, _SIGN = 0x20, 0x10
-_MOST_BITS = 64  # more than any run's; reading a number takes time by the square of its length
+_MOST_BITS = 64  # more than any run has; reading a longer number takes quadratic time
 
 
 def decode_counts(text: str) -> list[int]:
-    """Return the run lengths of a compressed text; raise ValueError if it is none."""
+    """Return the run lengths of a compressed text; raise ValueError if it is not valid."""
     counts: list[int] = []
     number = shift = 0
     for character in text:
         bits = ord(character) - _FIRST_CHARACTER
         if not 0 <= bits < 2 * _MORE:
-            raise ValueError(f"the character {character!r} is none of a compressed mask")
+            raise ValueError(f"the character {character!r} is not one of a compressed mask")
         number |= (bits & (_MORE - 1)) << shift
         shift += 5
         if not bits & _MORE:
@@ -73,8 +73,8 @@ def counts_of_mask(mask: NDArray[np.uint8]) -> list[int]:
 def outlines(mask: NDArray[np.uint8]) -> list[Any]:
     """Return the polygons around a mask's pixels and holes; filled by the even-odd rule they are the mask.
 
-    The points are the centers of pixels, (0.5, 0.5) that of the first; OpenCV's functions take them rounded
-    down.
+    The points are the centres of pixels; that of the first pixel is (0.5, 0.5). OpenCV's functions take them
+    rounded down.
     """
     found, _ = cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
     return [contour.reshape(-1, 2) + 0.5 for contour in found if len(contour) > 2]

@@ -53,8 +53,8 @@ def decode_part(
 ) -> NDArray[np.uint8] | None:
     """Decode a region, (top, left, height, width), of a complete JPEG to RGB.
 
-    Returns a view, (height, width, 3), bit-equal to that of the decoded image; or None if the image must be
-    decoded whole: it is progressive, CMYK, damaged or not of `size`, (height, width), or no library is
+    Returns a view, (height, width, 3), bit-equal to a crop of the decoded image; or None if the full image
+    must be decoded: it is progressive, CMYK, damaged or not of `size`, (height, width), or no library is
     installed.
     """
     library = find_library()
@@ -112,7 +112,7 @@ def find_library() -> ctypes.CDLL | None:
         try:
             library = ctypes.CDLL(path)
             _declare(library)
-        except (OSError, AttributeError):  # it does not exist, or is of version 2
+        except (OSError, AttributeError):  # it does not exist, or is older than version 3
             continue
         if all(_decodes_alike(library, sampling) for sampling in _SAMPLINGS):
             return library
@@ -120,7 +120,7 @@ def find_library() -> ctypes.CDLL | None:
 
 
 def _candidates() -> Iterator[str]:
-    """Yield where conda, the system, Homebrew and the wheel `turbojpeg` install it."""
+    """Yield the paths at which conda, the system, Homebrew and the wheel `turbojpeg` install the library."""
     name = "libturbojpeg.dylib" if sys.platform == "darwin" else "libturbojpeg.so.0"
     yield os.path.join(sys.prefix, "lib", name)
     yield name

@@ -44,7 +44,7 @@ def require_channels(pixels: Pixels) -> None:
 
 
 def grey(image: Pixels) -> Pixels:
-    """Return levels of grey, in as many channels."""
+    """Return the grey levels of an image, in as many channels as it has."""
     image = contiguous(image)
     return image if image.shape[2] == 1 else cv2.merge((_grey_plane(image),) * 3)
 

@@ -27,7 +27,7 @@ from fastload.transforms.transform import Parameters, Row
 _STRENGTHS = 10  # of each operation, in both papers
 _DEEPEST = 3  # of AugMix: longest chain if the depth is random
 
-# Drawing a gamma number fails at most once in twenty attempts.
+# An attempt to draw a gamma number fails with a probability of at most 1 in 20.
 _ATTEMPTS = 16
 
 

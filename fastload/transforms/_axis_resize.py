@@ -64,9 +64,9 @@ def is_mostly_empty(resizes: tuple[AxisResize, AxisResize], size: Size) -> bool:
 
 
 def resize_axes(
-    pixels: Pixels, scales: tuple[float, float], resizes: tuple[AxisResize, AxisResize], size: tuple[int, int]
+    pixels: Pixels, scales: tuple[float, float], resizes: tuple[AxisResize, AxisResize], size: Size
 ) -> Pixels:
-    """Resize the pixels of two ranges to `size` (width, height), perhaps as a view.
+    """Resize the pixels of two ranges to `size`, perhaps as a view.
 
     Scales and resizes are those along x and y; both scales are 1, or none is.
     """
@@ -75,7 +75,7 @@ def resize_axes(
         return _shifted(pixels, across.fraction, down.fraction)
     resized = cv2.resize(pixels, None, fx=scales[0], fy=scales[1], interpolation=cv2.INTER_LINEAR)
     return np.asarray(
-        resized[down.skipped : down.skipped + size[1], across.skipped : across.skipped + size[0]]
+        resized[down.skipped : down.skipped + size[0], across.skipped : across.skipped + size[1]]
     )
 
 

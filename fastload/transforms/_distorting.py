@@ -32,7 +32,7 @@ class Distortion(Transform):
         self._filter = options.to_warp_filter(interpolation)
         options.to_colour(fill)
 
-    def moves_mask(self, parameters: Row) -> MoveMask:
+    def mask_mover(self, parameters: Row) -> MoveMask:
         """Return the function that moves a mask as `apply` moves pixels, with the nearest pixels' levels."""
 
         def move(mask: Mask, fill: int) -> Mask:
@@ -82,7 +82,7 @@ class RandomRotation(Distortion):
         center = _warping.from_middle(self.center, *annotations.size)
         matrix = _warping.inverse_matrix(-parameters[0], center=center)
         forward = _warping.forward_matrix(matrix, annotations.size, size)
-        return annotations.warped(forward, size, self.moves_mask(parameters), options.mask_fill(self.fill))
+        return annotations.warped(forward, size, self.mask_mover(parameters), options.mask_fill(self.fill))
 
     def _size(self, angle: float, height: int, width: int) -> tuple[int, int]:
         if not self.expand:
@@ -150,7 +150,7 @@ class RandomAffine(Distortion):
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         size = annotations.size
         forward = _warping.forward_matrix(self._matrix(parameters, *size), size, size)
-        return annotations.warped(forward, size, self.moves_mask(parameters), options.mask_fill(self.fill))
+        return annotations.warped(forward, size, self.mask_mover(parameters), options.mask_fill(self.fill))
 
     def _matrix(self, parameters: Row, height: int, width: int) -> tuple[float, ...]:
         angle, shift_x, shift_y, scale, shear_x, shear_y = parameters
@@ -194,7 +194,7 @@ class RandomPerspective(Distortion):
         size = annotations.size
         found = _warping.perspective_coefficients(np.reshape(parameters[1:], (4, 2)), *size)
         forward = np.linalg.inv(np.append(found.numpy(), 1).reshape(3, 3))
-        return annotations.warped(forward, size, self.moves_mask(parameters), options.mask_fill(self.fill))
+        return annotations.warped(forward, size, self.mask_mover(parameters), options.mask_fill(self.fill))
 
 
 class ElasticTransform(Distortion):
@@ -229,7 +229,7 @@ class ElasticTransform(Distortion):
                 kernel = (int(8 * deviation + 1) | 1,) * 2
                 along_x, along_y = self.sigma
                 cv2.GaussianBlur(move, kernel, along_x, move, along_y, cv2.BORDER_REFLECT_101)
-            shares.append(move.reshape(height, width) * (alpha / side))
+            shares.append(move * (alpha / side))
         return torch.from_numpy(np.stack(shares, axis=2)[None].astype(np.float32))
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
@@ -250,7 +250,7 @@ class ElasticTransform(Distortion):
             return moved
 
         return annotations.mapped(
-            move, (height, width), self.moves_mask(parameters), options.mask_fill(self.fill)
+            move, (height, width), self.mask_mover(parameters), options.mask_fill(self.fill)
         )
 
 

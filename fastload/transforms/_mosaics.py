@@ -16,7 +16,7 @@ from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
 from fastload.transforms import options
 from fastload.transforms._layouts import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
-from fastload.transforms._moved_objects import masks_placed, on_canvas, through_matrix
+from fastload.transforms._moved_objects import mask_placer, on_canvas, through_matrix
 from fastload.transforms.canvas import GREY, UNLABELLED, Canvas, Placement
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
@@ -34,7 +34,7 @@ class Mosaic(SceneTransform):
         imgsz: The length of an image's longer side.
         p: The probability of a mosaic.
         n: The number of images, 4 or 9.
-        among: Take the other images from the whole `"dataset"`, or from the same `"batch"`, whose images are
+        among: Take the other images from all of the `"dataset"`, or from the same `"batch"`, whose images are
             then decoded only once each: faster, as with Ultralytics' buffer of recent images.
         exact: Make the same pixels as Ultralytics, at half the speed.
     """
@@ -95,7 +95,7 @@ class Mosaic(SceneTransform):
 class ObjectPerspective(SceneTransform):
     """Rotates, scales, shears and shifts an image with its objects: Ultralytics' RandomPerspective.
 
-    Objects of which too little is left are removed, as there.
+    Like Ultralytics, it removes objects of which too little is left.
 
     Args:
         degrees: The largest rotation.
@@ -103,7 +103,7 @@ class ObjectPerspective(SceneTransform):
         scale: The range of the scale: 1 ± `scale`, or (least, most).
         shear: The largest shear, in degrees.
         perspective: The largest perspective, 0 to 0.001.
-        size: The (width, height) of the result, in this order as there; None for the image's own.
+        size: The (width, height) of the result, in Ultralytics' order; None for the image's own.
     """
 
     width = 8
@@ -152,9 +152,9 @@ class LetterBox(SceneTransform):
     Args:
         new_shape: The size, (height, width) or one number.
         auto: Pad each side only to the next multiple of `stride`.
-        scale_fill: Stretch the image to the whole size.
+        scale_fill: Stretch the image to the full size.
         scaleup: Also enlarge small images.
-        center: Pad all around, otherwise right and below.
+        center: Pad on all sides, otherwise only on the right and at the bottom.
         stride: See `auto`.
         padding_value: The level of the padding.
     """
@@ -186,11 +186,11 @@ class LetterBox(SceneTransform):
         canvas = replace(self._canvas(scene.size), is_exact=scene.canvas.is_exact)
         (height, width), place = scene.size, canvas.placements[0]
         ratio = min(self.new_shape[0] / height, self.new_shape[1] / width)
-        # Theirs, before the sides are rounded to whole pixels.
+        # As in Ultralytics, the factors are those before the sides are rounded to whole pixels.
         factors = (ratio, ratio) if self.scaleup else (min(ratio, 1.0),) * 2
         if self.scale_fill and not self.auto:
             factors = place.size[1] / width, place.size[0] / height
-        move_mask = masks_placed(place, canvas.size)
+        move_mask = mask_placer(place, canvas.size)
         shifts = place.left, place.top
         objects = scene.objects.rescaled(factors, shifts, canvas.size, move_mask, UNLABELLED)
         return scene.drawn_as(canvas, objects)

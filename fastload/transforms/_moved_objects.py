@@ -40,7 +40,6 @@ def through_matrix(objects: Annotations, matrix: Matrix, output: Size, scale: fl
 
     `scale` is the matrix's: an object's area is compared with that before, times its square.
     """
-    has_outlines = objects.polygons is not None
     moved = objects.warped(
         matrix,
         output,
@@ -55,7 +54,8 @@ def through_matrix(objects: Annotations, matrix: Matrix, output: Size, scale: fl
             polygons.append([_cut_outline(ring, boxes[row].tolist()) for ring in rings])
         moved = replace(moved, boxes=boxes, polygons=polygons)
     moved = cut_to_image(moved)
-    least = _LEAST_AREA_OF_OUTLINE if has_outlines or objects.corners is not None else _LEAST_AREA
+    has_outlines = objects.polygons is not None or objects.corners is not None
+    least = _LEAST_AREA_OF_OUTLINE if has_outlines else _LEAST_AREA
     is_kept = candidates(objects.boxes * np.float32(scale), moved.boxes, least)
     return moved.chosen(is_kept)
 
@@ -108,7 +108,7 @@ def resampled(ring: Floats, count: int = _POINTS) -> Floats:
     return np.stack(sides, axis=1).astype(np.float32)
 
 
-def masks_placed(place: Placement, canvas: Size) -> MoveMask:
+def mask_placer(place: Placement, canvas: Size) -> MoveMask:
     """Return the function that moves a mask of an image onto the canvas."""
     x1, y1, x2, y2 = place.within((0, 0, canvas[1], canvas[0]))
     left, top = place.left, place.top
@@ -125,7 +125,7 @@ def masks_placed(place: Placement, canvas: Size) -> MoveMask:
 def _placed(objects: Annotations, place: Placement, canvas: Size) -> Annotations:
     (height, width), (stored_height, stored_width) = place.size, place.stored
     factors = width / stored_width, height / stored_height
-    return objects.rescaled(factors, (place.left, place.top), canvas, masks_placed(place, canvas), UNLABELLED)
+    return objects.rescaled(factors, (place.left, place.top), canvas, mask_placer(place, canvas), UNLABELLED)
 
 
 def cut_to_image(objects: Annotations) -> Annotations:
@@ -155,7 +155,7 @@ def _joined_mask(canvas: Canvas, parts: Sequence[Annotations]) -> Mask | None:
     classes = np.full(canvas.size, UNLABELLED, np.uint8)
     for place, part in zip(canvas.placements, parts, strict=True):
         if part.mask is not None:
-            x1, y1, x2, y2 = place.within(canvas.whole)
+            x1, y1, x2, y2 = place.within(canvas.bounds)
             classes[y1:y2, x1:x2] = part.mask[y1:y2, x1:x2]
     return classes
 

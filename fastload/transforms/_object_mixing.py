@@ -35,8 +35,8 @@ PreTransform = Callable[[Any], Any] | None
 class _SecondImage(SceneTransform):
     """Base class of transforms that draw, for a share `p` of images, a second one from the dataset.
 
-    The parameters are a number in [0, 1) that decides whether, one for the index, a seed, and those of
-    `pre_transform`, which is done to the second image.
+    The parameters are numbers for the decision to draw an image, for its index and for a seed, and those of
+    `pre_transform`, which is applied to the second image.
     """
 
     needs_dataset = True
@@ -47,7 +47,7 @@ class _SecondImage(SceneTransform):
         steps = flattened([] if pre_transform is None else [pre_transform])
         scene_steps = [step for step in steps if isinstance(step, SceneTransform)]
         is_valid = len(scene_steps) == len(steps)
-        rule = "pre_transform must be of LetterBox, Mosaic, ObjectPerspective, CopyPaste and others of them"
+        rule = "pre_transform must consist of LetterBox, Mosaic, ObjectPerspective, CopyPaste and the like"
         options.require(is_valid, rule, pre_transform)
         self._steps = SceneSteps(scene_steps)
         self.width = 3 + self._steps.width
@@ -85,7 +85,7 @@ class ObjectMixUp(_SecondImage):
     """Blends an image with another of the dataset, and takes the objects of both: Ultralytics' MixUp.
 
     Args:
-        pre_transform: Done to the other image; usually the transforms before this one.
+        pre_transform: Applied to the other image; usually the transforms before this one.
         p: The probability.
     """
 
@@ -97,7 +97,7 @@ class ObjectCutMix(_SecondImage):
     """Replaces a rectangle without objects by that of another image of the dataset: Ultralytics' CutMix.
 
     Args:
-        pre_transform: Done to the other image; usually the transforms before this one.
+        pre_transform: Applied to the other image; usually the transforms before this one.
         p: The probability.
         beta: Both parameters of the beta distribution of the rectangle's share.
         num_areas: The number of rectangles tried.
@@ -126,7 +126,7 @@ class CopyPaste(_SecondImage):
     """Copies objects with polygons to where they hide little of others, as Ultralytics does.
 
     Args:
-        pre_transform: Done to the other image, with mode "mixup".
+        pre_transform: Applied to the other image, with mode "mixup".
         p: The share of objects copied; with mode "mixup", also the probability.
         mode: Copy from the image's mirror image, `"flip"`, or from another image, `"mixup"`.
     """

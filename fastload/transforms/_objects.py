@@ -55,7 +55,7 @@ class RandomIoUCrop(BoxCrop):
         )
 
     def draw_with(self, draws: Draws, sizes: Sizes, annotations: Sequence[Annotations]) -> Parameters:
-        """Draw boxes (top, left, height, width): the first that fits, or the whole image."""
+        """Draw boxes (top, left, height, width): the first that fits, or the full image."""
         boxes = np.concatenate((np.zeros_like(sizes), sizes), axis=1).astype(np.float64)
         undecided = np.array([len(objects) > 0 for objects in annotations])
         for turn in range(_MOST_ROUNDS):
@@ -65,12 +65,12 @@ class RandomIoUCrop(BoxCrop):
             numbers = Draws(draws.at(turn).keys[images], len(images)).uniform(1 + 4 * self.trials)
             for image, row in zip(images.tolist(), numbers, strict=True):
                 overlap = self._overlaps[int(integers(row[0], len(self._overlaps)))]
-                box = None
-                objects = annotations[image]
-                if overlap < 1:
-                    box = self._first_fit(row[1:].reshape(4, -1), sizes[image], objects.boxes, overlap)
-                    boxes[image] = boxes[image] if box is None else box
-                undecided[image] = overlap < 1 and box is None
+                if overlap >= 1:  # the option to crop nothing
+                    undecided[image] = False
+                    continue
+                box = self._first_fit(row[1:].reshape(4, -1), sizes[image], annotations[image].boxes, overlap)
+                if box is not None:
+                    boxes[image], undecided[image] = box, False
         return boxes
 
     def _first_fit(

@@ -139,7 +139,8 @@ class RandomResizedCrop(Resizing):
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
         sizes = self.sizes_after(geometry.sizes, parameters)
         boxes = parameters.astype(np.int64)
-        return geometry.is_only_crop and geometry.crop(boxes) and geometry.resize(sizes, self._resampling)
+        is_resized = geometry.resampling is not None
+        return not is_resized and geometry.crop(boxes) and geometry.resize(sizes, self._resampling)
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         top, left, height, width = map(int, parameters)

@@ -65,10 +65,10 @@ def forward_matrix(
     Points are relative to the upper left corners of the source and of the result.
     """
     (height, width), (new_height, new_width) = size, new_size
-    whole = np.array((matrix[:3], matrix[3:], (0, 0, 1)), np.float64)
+    square = np.array((matrix[:3], matrix[3:], (0, 0, 1)), np.float64)
     to_middle = np.array(((1, 0, -width / 2), (0, 1, -height / 2), (0, 0, 1)))
     from_middle = np.array(((1, 0, new_width / 2), (0, 1, new_height / 2), (0, 0, 1)))
-    forward: NDArray[np.float64] = from_middle @ np.linalg.inv(whole) @ to_middle
+    forward: NDArray[np.float64] = from_middle @ np.linalg.inv(square) @ to_middle
     return forward
 
 

@@ -59,7 +59,7 @@ class Annotations:
 
     @classmethod
     def of_target(cls, target: Mapping[str, Any], size: tuple[int, int]) -> Annotations:
-        """Return the annotations of a dict like that of `to_target`; entries not of each object are left out.
+        """Return the annotations in a dict like that of `to_target`; other values need one row an object.
 
         Raises:
             OptionError: The boxes are not (objects, 4), or the labels not one for each.
@@ -179,8 +179,8 @@ class Annotations:
 
         A box becomes the smallest one around its four corners. For masks, see `rescaled`.
         """
-        whole = np.asarray(matrix, np.float64)
-        return self.mapped(lambda points: _projected(points, whole), size, move_mask, fill)
+        matrix = np.asarray(matrix, np.float64)
+        return self.mapped(lambda points: _projected(points, matrix), size, move_mask, fill)
 
     def mapped(self, move: Move, size: tuple[int, int], move_mask: MoveMask, fill: int = 0) -> Annotations:
         """Return the annotations with every point moved by a function, boxes by their corners."""

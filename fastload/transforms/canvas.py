@@ -6,7 +6,7 @@
 `render` makes only the visible part of the canvas, of regions of the images. A matrix that does not rotate is
 carried out by a resize; see `_axis_resize`. One warp for each image straight into the output was slower than
 one canvas of the visible part (1.8 ms against 1.7 ms), and leaves seams. A region is resized with its
-neighbours, until it begins and ends where the whole image would be sampled, within `_MOST_SHIFT`.
+neighbours, until it begins and ends where the entire image would be sampled, within `_MOST_SHIFT`.
 
 Coordinates of pixels are OpenCV's: (0, 0) is the centre of the first pixel.
 """
@@ -58,8 +58,8 @@ class Placement(NamedTuple):
     top: int = 0
 
     def within(self, rectangle: Rectangle) -> Rectangle:
-        """Return the part of a rectangle of the canvas that it covers; see `has_area`."""
-        return intersection(
+        """Return the part of a rectangle of the canvas that it covers, possibly empty."""
+        return _intersection(
             rectangle, (self.left, self.top, self.left + self.size[1], self.top + self.size[0])
         )
 
@@ -73,7 +73,7 @@ class Canvas:
         placements: The images; the rest is grey.
         matrix: From the canvas to the output; None if they are the same.
         output: The size of the output.
-        is_exact: True if images are resized whole, and the whole canvas is made, as Ultralytics does.
+        is_exact: True to resize entire images and to make the entire canvas, as Ultralytics does.
         fill: The level of the canvas where there is no image; beyond the canvas, it is 114.
     """
 
@@ -90,8 +90,8 @@ class Canvas:
         return cls(size, (Placement(0, size, size),), None, size)
 
     @property
-    def whole(self) -> Rectangle:
-        """The whole canvas."""
+    def bounds(self) -> Rectangle:
+        """The rectangle of the entire canvas."""
         return 0, 0, self.size[1], self.size[0]
 
     @property
@@ -112,7 +112,7 @@ class Canvas:
     def shown_rows(self) -> tuple[int, int]:
         """The (first, end) of the output's rows; a resize makes those before and after it grey."""
         height = self.output[0]
-        covers = [cover for cover in (each.within(self.whole) for each in self.placements) if has_area(cover)]
+        covers = list(filter(_has_area, (each.within(self.bounds) for each in self.placements)))
         if self.axis_resizes is None or self.matrix is None or not covers:
             return 0, height
         scale, offset = self.matrix[1, 1:].tolist()
@@ -135,13 +135,13 @@ def render(canvas: Canvas, region: Region) -> Pixels:
     """
     matrix, resizes = canvas.matrix, canvas.axis_resizes
     if matrix is None:
-        return _placed(canvas, region, canvas.whole)
+        return _placed(canvas, region, canvas.bounds)
     if resizes is not None:
         across, down = resizes
         box = across.start, down.start, across.start + across.length, down.start + down.length
         scales = float(matrix[0, 0]), float(matrix[1, 1])
-        return resize_axes(_placed(canvas, region, box), scales, resizes, canvas.output[::-1])
-    box = canvas.whole if canvas.is_exact else _seen(matrix, canvas.output, canvas.size)
+        return resize_axes(_placed(canvas, region, box), scales, resizes, canvas.output)
+    box = canvas.bounds if canvas.is_exact else _visible_part(matrix, canvas.output, canvas.size)
     if box[:2] != (0, 0):
         matrix = matrix @ np.array(((1, 0, box[0]), (0, 1, box[1]), (0, 0, 1.0)))
     return warped(_placed(canvas, region, box), matrix, canvas.output, cv2.INTER_LINEAR, GREY)
@@ -159,29 +159,29 @@ def warped(pixels: Pixels, matrix: Matrix, size: Size, interpolation: int, level
     return np.asarray(cv2.warpAffine(pixels, matrix[:2], size[::-1], **options))
 
 
-def intersection(first: Rectangle, second: Rectangle) -> Rectangle:
-    """Return the common part of two rectangles; see `has_area`."""
+def _intersection(first: Rectangle, second: Rectangle) -> Rectangle:
+    """Return the common part of two rectangles, possibly empty."""
     (left, top, right, bottom), (x1, y1, x2, y2) = first, second
     return max(left, x1), max(top, y1), min(right, x2), min(bottom, y2)
 
 
-def subtract(rectangle: Rectangle, hole: Rectangle) -> list[Rectangle]:
+def _subtract(rectangle: Rectangle, hole: Rectangle) -> list[Rectangle]:
     """Return the rest of a rectangle without a hole, as rectangles beside each other."""
     x1, y1, x2, y2 = rectangle
-    left, top, right, bottom = within = intersection(rectangle, hole)
-    if not has_area(within):
+    left, top, right, bottom = within = _intersection(rectangle, hole)
+    if not _has_area(within):
         return [rectangle]
     parts = [(x1, y1, x2, top), (x1, top, left, bottom), (right, top, x2, bottom), (x1, bottom, x2, y2)]
-    return list(filter(has_area, parts))
+    return list(filter(_has_area, parts))
 
 
-def has_area(rectangle: Rectangle) -> bool:
+def _has_area(rectangle: Rectangle) -> bool:
     """Return True unless a rectangle is empty."""
     x1, y1, x2, y2 = rectangle
     return x1 < x2 and y1 < y2
 
 
-def _seen(matrix: Matrix, output: Size, canvas: Size) -> Rectangle:
+def _visible_part(matrix: Matrix, output: Size, canvas: Size) -> Rectangle:
     """Return the part of the canvas that the output shows, and its neighbours."""
     height, width = output
     canvas_height, canvas_width = canvas
@@ -190,12 +190,11 @@ def _seen(matrix: Matrix, output: Size, canvas: Size) -> Rectangle:
     if (scale <= 0).any():  # the horizon lies within the output
         return 0, 0, canvas_width, canvas_height
     x, y = x / scale, y / scale
-    left, top = (
-        min(max(int(x.min()) - 1, 0), canvas_width - 1),
-        min(max(int(y.min()) - 1, 0), canvas_height - 1),
-    )
+    left = min(max(int(x.min()) - 1, 0), canvas_width - 1)
+    top = min(max(int(y.min()) - 1, 0), canvas_height - 1)
     right = min(max(int(x.max()) + 3, left + 1), canvas_width)
-    return left, top, right, min(max(int(y.max()) + 3, top + 1), canvas_height)
+    bottom = min(max(int(y.max()) + 3, top + 1), canvas_height)
+    return left, top, right, bottom
 
 
 def _placed(canvas: Canvas, region: Region, box: Rectangle) -> Pixels:
@@ -203,10 +202,10 @@ def _placed(canvas: Canvas, region: Region, box: Rectangle) -> Pixels:
     out = reusable_array((box[3] - box[1], box[2] - box[0], 3))
     bare = [box]
     for each in canvas.placements:
-        x1, y1, x2, y2 = cover = each.within(intersection(box, canvas.whole))
-        if not has_area(cover):
+        x1, y1, x2, y2 = cover = each.within(_intersection(box, canvas.bounds))
+        if not _has_area(cover):
             continue
-        bare = [part for one in bare for part in subtract(one, cover)]
+        bare = [part for one in bare for part in _subtract(one, cover)]
         cell = out[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]]
         image, stored, size, left, top = each
         x1, x2, y1, y2 = x1 - left, x2 - left, y1 - top, y2 - top

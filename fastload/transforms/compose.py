@@ -29,7 +29,7 @@ class Compose:
     """Applies transforms in sequence.
 
     In fastload's datasets, the crops, resizes and flips at the beginning are done while decoding, and the
-    rest for whole batches where that is faster. Any callable may be among the transforms: torchvision's get
+    rest for entire batches where that is faster. Any callable may be among the transforms: torchvision's get
     PIL images, as from ImageFolder; albumentations' and others get arrays (height, width, 3). With one of
     those, the images of a batch are transformed one by one.
 
@@ -42,7 +42,7 @@ class Compose:
         self._warned = mmap.mmap(-1, 1)
 
     def is_first_to_warn(self) -> bool:
-        """Return True once, in one only of all processes forked from the one that made this object."""
+        """Return True for one call alone, among this process and those forked from it."""
         has_warned = self._warned[0] != 0
         self._warned[0] = 1
         return not has_warned

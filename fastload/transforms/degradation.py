@@ -62,7 +62,7 @@ class GaussianNoise(ColourTransform):
     takes_any_dtype = True
 
     def __init__(self, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> None:
-        self.mean = mean
+        self.mean = options.to_number(mean, "mean", -math.inf)
         self.sigma = options.to_number(sigma, "sigma")
         self.clip = clip
 

@@ -1,4 +1,4 @@
-"""Counter-based random numbers: those of an image depend only on which image it is.
+"""Counter-based random numbers, which depend only on the image that they are drawn for.
 
 A transform's parameters follow from (seed, epoch, index, position in the pipeline), so it makes no difference
 which process draws them, in which order, or after which resume. The function is the finalizer of SplitMix64

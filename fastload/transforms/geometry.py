@@ -56,11 +56,6 @@ class Geometry:
         """The (height, width) of every result; None if they differ."""
         return common_size(self.sizes)
 
-    @property
-    def is_only_crop(self) -> bool:
-        """True if no region is resized."""
-        return self._resized is None
-
     def crop(self, boxes: Ints) -> bool:
         """Crop to boxes (images, 4); return False after a flip, or if a box extends beyond its image."""
         if self._flips is not None or (boxes[:, :2] < 0).any():

@@ -14,6 +14,8 @@ from fastload.system.buffers import reusable_array
 # OpenCV's hues of uint8 images are 0 to 179. A shift of up to 76 is added without an overflow.
 _HUES = 180
 _MOST_SHIFT = 255 - (_HUES - 1)
+_HUE_LEVELS = np.arange(_HUES)
+_LEVELS = np.arange(256, dtype=np.uint8).reshape(1, -1)
 
 # Added before rounding, so that numbers are rounded down, as `astype` does.
 _DOWN = -0.49998
@@ -66,7 +68,7 @@ class HsvChange:
             there, back = cv2.COLOR_BGR2HSV, cv2.COLOR_HSV2BGR
         height, width, _ = pixels.shape
         cv2.cvtColor(pixels, there, dst=out)
-        # Memory of one size for all bands: others would crowd larger blocks out of what is kept for reuse.
+        # Memory of one size for all bands: blocks of other sizes would displace larger, reusable ones.
         rows = max(height, BAND_PIXELS // width)
         planes = list(reusable_array((3, rows, width))[:, :height])
         cv2.split(out, planes)
@@ -96,20 +98,16 @@ class HsvChange:
             np.subtract(np.uint8(_HUES - 1), hues, out=hues)
 
 
-_HUE_LEVELS = np.arange(_HUES)
-_LEVELS = np.arange(256, dtype=np.uint8).reshape(1, -1)
-
-
 def _factor(table: NDArray[np.uint8], factor: float) -> float | None:
     """Return the factor if multiplying with it makes what the table says."""
     made = cv2.convertScaleAbs(_LEVELS, alpha=factor, beta=_DOWN)
     return factor if np.array_equal(made[0], table) else None
 
 
-def shift_hsv(pixels: Pixels, gains: tuple[float, float, float], *, is_bgr: bool = False) -> None:
-    """Change an image (height, width, 3), uint8, in place."""
+def shift_hsv(pixels: Pixels, gains: tuple[float, float, float]) -> None:
+    """Change an RGB image (height, width, 3), uint8, in place; see `HsvChange.of`."""
     change = HsvChange.of(gains)
     rows = max(1, BAND_PIXELS // pixels.shape[1])
     for top in range(0, len(pixels), rows):
         band = pixels[top : top + rows]
-        change.apply(band, is_bgr=is_bgr, out=band)
+        change.apply(band, is_bgr=False, out=band)

@@ -92,14 +92,14 @@ class Pipeline:
         last = len(steps)
         while last and isinstance(steps[last - 1], (ToDtype, Normalize, Conversion, ObjectTransform)):
             last -= 1
-        # What changes no image may as well come before the tail.
+        # Transforms of objects alone are moved before the tail: neither affects the other.
         self._before_tail = steps[:last] + [
             step for step in steps[last:] if isinstance(step, ObjectTransform)
         ]
         self._tail_steps = [step for step in steps[last:] if isinstance(step, (ToDtype, Normalize))]
         dtypes = [step for step in self._before_tail if isinstance(step, ToDtype)]
         self.dtype = Rescale.of(dtypes, torch.uint8).dtype
-        # A foreign transform alone costs what it costs elsewhere; in fastload's Compose, it gets a warning.
+        # Only in fastload's Compose: alone, a foreign transform costs no more than elsewhere.
         self._compose = transform if self.is_foreign and type(transform) is Compose else None
         self._images = 0
         self._foreign_s: dict[int, float] = {}  # by position in the pipeline
@@ -143,7 +143,7 @@ class Pipeline:
         return Drawn(geometry, body, common_size(sizes), channels, is_uniform, moved)
 
     def _drawn_at_once(self, sizes: Sizes) -> Mapping[int, Parameters]:
-        """Return the parameters of steps that do not draw them one after the other, by position."""
+        """Return the parameters of steps that draw together, by position in the pipeline; here none do."""
         return {}
 
     def run(self, pixels: Pixels, draws: Draws) -> Any:

@@ -22,7 +22,7 @@ from fastload.transforms._pixels import to_pixels
 from fastload.transforms.options import require
 from fastload.transforms.transform import Row, TargetKeeping, Transform
 
-_Numbers = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
+_Coefficients = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
 
 _MOST_SPLIT = 4  # channels that OpenCV separates
 
@@ -77,26 +77,26 @@ class Rescale(NamedTuple):
     def _into_pixels(self, images: NDArray[Any], out: torch.Tensor) -> None:
         """Rescale into a contiguous tensor of the same shape."""
         height, width, channels = images.shape[1:]
-        # Factors for a whole row, because a loop over three channels would be all overhead.
+        # Factors for an entire row, because a loop over three channels would be all overhead.
         row = width * channels
         source = torch.from_numpy(np.require(images, requirements=("C", "W"))).view(-1, row)
-        out, numbers = out.view(-1, row), self._numbers(out, 0, width)
+        out, coefficients = out.view(-1, row), self._coefficients(out, 0, width)
         step = height * _at_a_time(height * row * out.itemsize)
         for first in range(0, len(source), step):
             part = out[first : first + step]
             part.copy_(source[first : first + step])
-            _scale(part, numbers)
+            _scale(part, coefficients)
 
     def _into_planes(self, images: NDArray[Any], out: torch.Tensor) -> None:
         """Rescale into a tensor (images, channels, height, width)."""
         count, height, width, channels = images.shape
-        pair = self._numbers(out, 0, 1)
-        numbers = [[_of_channel(each, channel) for each in pair] for channel in range(channels)]
+        pair = self._coefficients(out, 0, 1)
+        coefficients = [[_of_channel(each, channel) for each in pair] for channel in range(channels)]
         step = _at_a_time(height * width * channels * out.itemsize)
         for first in range(0, count, step):
             stop = min(first + step, count)
             for channel, plane in enumerate(_planes(images[first:stop])):
-                _rescale_plane(torch.from_numpy(plane), out[first:stop, channel], *numbers[channel])
+                _rescale_plane(torch.from_numpy(plane), out[first:stop, channel], *coefficients[channel])
 
     def on(self, images: torch.Tensor) -> torch.Tensor:
         """Rescale a batch (images, channels, height, width) on its device, in its memory format."""
@@ -104,7 +104,7 @@ class Rescale(NamedTuple):
         if self.rounds:
             return self._replace(dtype=torch.float32).on(images).to(self.dtype)
         out = images.to(self.dtype, copy=True)
-        _scale(out, self._numbers(out, 2, 1))
+        _scale(out, self._coefficients(out, 2, 1))
         return out
 
     @property
@@ -114,10 +114,10 @@ class Rescale(NamedTuple):
         is_neutral = set(self.factors.tolist()) == {1.0} and not any(self.offsets.tolist())
         return not self.dtype.is_floating_point and not is_neutral
 
-    def _numbers(self, out: torch.Tensor, trailing: int, repeats: int) -> _Numbers:
+    def _coefficients(self, out: torch.Tensor, trailing: int, repeats: int) -> _Coefficients:
         """Return factors and offsets, shaped for broadcasting; None where they change nothing."""
         factors, offsets = tuple(self.factors.tolist()), tuple(self.offsets.tolist())
-        return _numbers(factors, offsets, out.device, out.dtype, trailing, repeats)
+        return _coefficients(factors, offsets, out.device, out.dtype, trailing, repeats)
 
     def _require_channels(self, channels: int) -> None:
         if len(self.factors) not in (1, channels):
@@ -269,24 +269,24 @@ def _planes(images: NDArray[Any]) -> Sequence[NDArray[Any]]:
 
 
 @functools.lru_cache(16)
-def _numbers(
+def _coefficients(
     factors: tuple[float, ...],
     offsets: tuple[float, ...],
     device: torch.device,
     dtype: torch.dtype,
     trailing: int,
     repeats: int,
-) -> _Numbers:
-    numbers: list[torch.Tensor | None] = []
+) -> _Coefficients:
+    coefficients: list[torch.Tensor | None] = []
     for values, neutral in ((factors, 1.0), (offsets, 0.0)):
         repeated = torch.tensor(values * repeats if len(values) > 1 else values, dtype=torch.float64)
         is_neutral = set(values) == {neutral}
-        numbers.append(None if is_neutral else repeated.to(device, dtype).reshape(-1, *[1] * trailing))
-    return numbers[0], numbers[1]
+        coefficients.append(None if is_neutral else repeated.to(device, dtype).reshape(-1, *[1] * trailing))
+    return coefficients[0], coefficients[1]
 
 
-def _of_channel(numbers: torch.Tensor | None, channel: int) -> torch.Tensor | None:
-    return None if numbers is None else numbers[channel if len(numbers) > 1 else 0]
+def _of_channel(coefficients: torch.Tensor | None, channel: int) -> torch.Tensor | None:
+    return None if coefficients is None else coefficients[channel if len(coefficients) > 1 else 0]
 
 
 def _rescale_plane(
@@ -300,8 +300,8 @@ def _rescale_plane(
     _scale(out, (factor, offset))
 
 
-def _scale(out: torch.Tensor, numbers: _Numbers) -> None:
-    factors, offsets = numbers
+def _scale(out: torch.Tensor, coefficients: _Coefficients) -> None:
+    factors, offsets = coefficients
     if factors is not None and offsets is not None:
         torch.addcmul(offsets, out, factors, out=out)
     elif factors is not None:

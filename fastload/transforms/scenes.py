@@ -28,10 +28,10 @@ from fastload.transforms.transform import Parameters, Row, Transform
 
 Indices = NDArray[np.int64]
 
-# The place of all transforms of scenes in a pipeline, whose other steps have those from 0 on.
+# The position of all scene transforms in a pipeline; the other steps are numbered from 0.
 _PLACE = -1
 
-# The other images of a scene whose parts are pixels: it asks for none.
+# In place of other images, for a scene that needs none.
 _NO_IMAGES: Any = None
 
 

@@ -179,7 +179,7 @@ class ColourTransform(Transform):
 
 
 class TargetKeeping(ColourTransform):
-    """Base class of transforms without random parameters that return the target of a sample itself."""
+    """Base class of transforms without random parameters that leave the target of a sample unchanged."""
 
     takes_any_dtype = True
 

@@ -128,7 +128,7 @@ def _copy_runs(gathered: Gathered, begins: NDArray[np.int64], out: Pixels) -> ND
     """Copy runs of pixels to `out`, one after the other, and return the images with runs that were moved.
 
     `begins`, (images, runs of each), are in pixels from the first pixel of each image. A run may begin before
-    its image or end after it, in the pixels of its neighbours; one that leaves the whole array is moved
+    its image or end after it, in the pixels of its neighbours; one that leaves the array is moved
     inside.
     """
     total, height, width, channels = gathered.images.shape

@@ -99,6 +99,7 @@ def test_enums_match_torchvision():
         (lambda: T.ElasticTransform(sigma=(0, 1)), "sigma must be"),
         (lambda: T.ElasticTransform("a"), "alpha must be"),
         (lambda: T.GaussianNoise(sigma=-1), "sigma must be"),
+        (lambda: T.GaussianNoise(mean="dark"), "mean must be a number"),
         (lambda: T.JPEG(101), "quality must be"),
         (lambda: T.JPEG((50, 20)), "quality must be"),
         (lambda: T.AutoAugment("imagenet2"), "policy must be one of"),
