@@ -8,7 +8,7 @@ more columns: an encoded image, for instance, also stores its height, width and 
     ragged  a record has any number of rows:              data (total rows, *shape) and offsets (n + 1)
 
 Boxes, polygons, keypoints and corners are stored in the source's own numbers, so that they can be written
-back exactly; a field's `format` and `relative` say their meaning.
+back exactly; a field's `format` and `relative` define their meaning.
 """
 
 from __future__ import annotations
@@ -37,16 +37,14 @@ DTYPES = (
 )  # fmt: skip
 
 # HDF5 allows 32 dimensions (H5S_MAX_RANK), and the records are one of them.
-_MOST_SIDES = 31
+_MOST_DIMENSIONS = 31
 _MOST_ROW_BYTES = 1 << 40
 
-IMAGE_ENCODINGS = ("keep", "tiled", "jpeg", "yuv420", "raw")
-
-# The shapes of a row of the kinds that hold float64 coordinates of objects; keypoints have K × 2 or K × 3.
+# The row shapes of float64 coordinates of objects; keypoints have (points, 2) or (points, 3).
 _COORDINATES = {"boxes": (4,), "polygons": (2,), "corners": (4, 2)}
 _COORDINATE_KINDS = (*_COORDINATES, "keypoints")
 
-_ENCODING = re.compile("|".join(IMAGE_ENCODINGS))
+_ENCODING = re.compile("keep|tiled|jpeg|yuv420|raw")
 _FORMAT = re.compile("|".join([*get_args(BoxFormat), *get_args(MaskFormat)]))
 _FLAGS = ("relative", "per_object", "internal")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -91,7 +89,7 @@ class Field:
             `masks` for the objects' masks below each other.
         relative: Coordinates are fractions of the image's width and height instead of pixels.
         per_object: There is one row, or text, for each object of the image.
-        internal: The field is for `unpack`, and no part of a dataset's samples.
+        internal: The field is for `unpack` and not a part of a dataset's samples.
 
     Raises:
         OptionError: The name, dtype or shape is not one that can be stored.
@@ -133,19 +131,19 @@ class Field:
             )
         # Rows of zero bytes could not be counted.
         least = 1 if self.kind == "ragged" else 0
-        if any(side < least for side in self.shape):
-            raise OptionError(f"field {self.name!r}: every side must be at least {least}, got {self.shape}")
+        if any(length < least for length in self.shape):
+            raise OptionError(f"field {self.name!r}: every length must be at least {least}, got {self.shape}")
         row_bytes = math.prod(self.shape) * np.dtype(self.dtype).itemsize
-        if len(self.shape) > _MOST_SIDES or max(row_bytes, *self.shape, 0) > _MOST_ROW_BYTES:
+        if len(self.shape) > _MOST_DIMENSIONS or max(row_bytes, *self.shape, 0) > _MOST_ROW_BYTES:
             raise OptionError(
-                f"field {self.name!r}: a shape has at most {_MOST_SIDES} sides and {_MOST_ROW_BYTES} bytes, "
-                f"got {self.shape}"
+                f"field {self.name!r}: a shape has at most {_MOST_DIMENSIONS} dimensions and "
+                f"{_MOST_ROW_BYTES} bytes, got {self.shape}"
             )
         if self.kind == "image" and self.encoding is None:
             raise OptionError(f"field {self.name!r}: an image needs an encoding")
 
     def _check_coordinates(self) -> None:
-        """Raise OptionError unless dtype, shape and format are those of the kind."""
+        """Raise OptionError unless dtype, shape and format suit the kind."""
         is_shape = self.shape == _COORDINATES.get(self.kind)
         if self.kind == "keypoints":
             is_shape = len(self.shape) == 2 and self.shape[1] in (2, 3)
@@ -169,7 +167,7 @@ class Field:
 
     @property
     def least_version(self) -> int:
-        """The first version of the format that has such a field."""
+        """The lowest version of the format that has such a field."""
         is_new = self.kind == "texts" or self.is_of_objects or self.internal or self.format
         return 3 if is_new else 2
 
@@ -257,7 +255,7 @@ class Field:
                 json["name"].text(),
                 kind,
                 json["dtype"].text(),
-                () if shape is None else tuple(side.count() for side in shape.each()),
+                () if shape is None else tuple(length.count() for length in shape.each()),
                 None if encoding is None else encoding.text(_ENCODING),
                 box_format,
                 **flags,

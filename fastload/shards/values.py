@@ -18,9 +18,9 @@ _STRUCT_CODES = {
 
 
 class ValueReader(NamedTuple):
-    """The conversion of a field's stored bytes to its value; ValueError if they are none.
+    """Conversion of a field's stored bytes to its value; raises ValueError if they do not encode one.
 
-    `convert` takes the bytes of the column of the field's name, then those of the `further` columns.
+    `convert` takes the bytes of the field's first column, then those of the `further` columns.
     """
 
     convert: Callable[..., Any]
@@ -46,7 +46,7 @@ def value_reader(field: Field) -> ValueReader:
 
 
 def stored_rows(field: Field, value: Any) -> list[bytes]:
-    """Return the stored bytes of each column of a field that is no image."""
+    """Return the stored bytes of each column of a field that is not an image."""
     if field.kind == "text":
         return [value.encode("utf-8", "surrogateescape")]
     if field.kind == "bytes":

@@ -15,15 +15,22 @@ class OpenFiles:
     used: int
 
 
-def open_files() -> OpenFiles | None:
-    """Return the limit and the number of open files of this process; None on Windows."""
+def descriptor_limit() -> int | None:
+    """Return the soft limit on file descriptors of this process, `sys.maxsize` for none; None on Windows."""
     if sys.platform == "win32":
         return None
     import resource  # does not exist on Windows
 
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def open_files() -> OpenFiles | None:
+    """Return the limit and the number of open files of this process; None on Windows."""
+    if (soft := descriptor_limit()) is None:
+        return None
     try:
         used = len(os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")) - 1
     except OSError:
         used = 0
-    return OpenFiles(sys.maxsize if soft == resource.RLIM_INFINITY else soft, used)
+    return OpenFiles(soft, used)

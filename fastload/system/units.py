@@ -1,4 +1,4 @@
-"""Sizes, durations, ratios and counts as text for people, and sizes from text."""
+"""Formatting of sizes, durations, ratios and counts, and parsing of sizes."""
 
 from __future__ import annotations
 
