@@ -27,7 +27,7 @@ from fastload.shards.remote import RemoteFolder, changed
 from fastload.system.cache_folder import CacheFolder, CacheLock
 
 # Short against the time of a request.
-_POLL_S = 0.01
+POLL_S = 0.01
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -131,7 +131,7 @@ class Copies:
                 seen, since_s = done, time.monotonic()
             elif time.monotonic() - since_s > self._remote.timeout_s:
                 return None  # the process that fetches it is stopped
-            self._remote.pause(_POLL_S)
+            self._remote.pause(POLL_S)
 
     def remove(self, entry: ShardEntry) -> None:
         """Remove the copy of a shard, which is damaged."""

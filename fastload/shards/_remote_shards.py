@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError, RemoteError
-from fastload.shards._copies import Copies
+from fastload.shards._copies import POLL_S, Copies
 from fastload.shards._entries import ShardEntry
 from fastload.shards.container import ShardReader
 from fastload.shards.manifest import Manifest
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from fastload.shards._ranged import RangedReader  # imports h5py, which shards in LMDB do not need
 
 _COPIED_SHARE = 0.5
-
-# Short against the time of a request.
-_POLL_S = 0.01
 
 # In place of a process that will fetch a shard: its thread has ended with an error.
 _FAILED = -1
@@ -173,7 +170,7 @@ class RemoteShards:
             was_announced = True
             if self.copies.is_complete(self._manifest.shards[number]):
                 break
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
             self._close_passed(close)
         return was_announced
 

@@ -217,11 +217,13 @@ class Field:
             )
         if self.kind in ("text", "bytes"):
             return (Column(self.name, "uint8", ragged=True),)
-        column = Column(self.name, self.dtype, self.shape, ragged=self.kind not in ("scalar", "vector"))
         ends = Column(f"{self.name}/ends", "uint32", ragged=True)
+        if self.kind == "texts":
+            return Column(self.name, "uint8", ragged=True), ends
+        column = Column(self.name, self.dtype, self.shape, ragged=self.kind not in ("scalar", "vector"))
         if self.kind == "polygons":
             return column, ends, Column(f"{self.name}/counts", "uint32", ragged=True)
-        return (column, ends) if self.kind == "texts" else (column,)
+        return (column,)
 
     def to_json(self) -> dict[str, Any]:
         """Return the field as the manifest stores it."""

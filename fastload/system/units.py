@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from fastload.errors import OptionError
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?\s*", re.IGNORECASE | re.ASCII)
+_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?\s*", re.IGNORECASE | re.ASCII)
 
 
 def format_size(size_bytes: float) -> str:
