@@ -31,10 +31,11 @@ FieldKind = Literal[
 BoxFormat = Literal["cxcywh", "xywh", "xyxy"]
 MaskFormat = Literal["mask", "masks"]
 Format = BoxFormat | MaskFormat
-DTYPES = (
-    "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64",
-    "float16", "float32", "float64", "bool",
-)  # fmt: skip
+# NumPy's names of the element types that can be stored, and their codes in Python's `struct`.
+DTYPES = {
+    "uint8": "B", "int8": "b", "uint16": "H", "int16": "h", "uint32": "I", "int32": "i",
+    "uint64": "Q", "int64": "q", "float16": "e", "float32": "f", "float64": "d", "bool": "?",
+}  # fmt: skip
 
 # HDF5 allows 32 dimensions (H5S_MAX_RANK), and the records are one of them.
 _MOST_DIMENSIONS = 31

@@ -9,12 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastload.shards.schema import Field
-
-_STRUCT_CODES = {
-    "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
-    "int64": "q", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d", "bool": "?",
-}  # fmt: skip
+from fastload.shards.schema import DTYPES, Field
 
 
 class ValueReader(NamedTuple):
@@ -39,7 +34,7 @@ def value_reader(field: Field) -> ValueReader:
     dtype = field.columns()[0].numpy_dtype
     if field.kind == "scalar":
         # Six times as fast as a NumPy array of one element.
-        unpack = struct.Struct("<" + _STRUCT_CODES[field.dtype]).unpack
+        unpack = struct.Struct("<" + DTYPES[field.dtype]).unpack
         return ValueReader(lambda stored: unpack(stored)[0])
     shape = field.shape if field.kind == "vector" else (-1, *field.shape)
     return ValueReader(lambda stored: np.frombuffer(stored, dtype).reshape(shape))

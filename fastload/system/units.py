@@ -48,8 +48,7 @@ def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
 
 def parse_size(size: str | int) -> int:
     """Return the bytes in a size such as `256MB`, `1.5 GiB` or `4096`; raise OptionError otherwise."""
-    text = str(size) if isinstance(size, int) else size
-    match = _SIZE.fullmatch(text) if isinstance(text, str) else None
+    match = _SIZE.fullmatch(str(size)) if isinstance(size, str | int) else None
     if match is None:
         raise OptionError(f"a size must look like 256MB or 1.5GiB, got {size!r}")
     exponent = "KMGT".index(match[2].upper()) + 1 if match[2] else 0
