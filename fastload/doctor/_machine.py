@@ -13,7 +13,7 @@ import torch
 
 from fastload.doctor.findings import MachineState
 from fastload.system.cpus import affine_cpus, cpu_quota, local_ranks
-from fastload.system.descriptors import open_files
+from fastload.system.descriptors import descriptor_limit
 from fastload.system.memory import available_memory_bytes, shared_memory
 
 GpuReadings = list[tuple[float, float]]
@@ -35,11 +35,11 @@ class BusyWatch:
         cpus, quota, ranks = affine_cpus(), cpu_quota(), local_ranks()
         usable = float(cpus) if quota is None else min(float(cpus), quota)
         at, others_s = (after - before for after, before in zip(_readings(), self._began, strict=True))
-        shared, files = shared_memory(), open_files()
+        shared = shared_memory()
         return MachineState(
             usable_cpus=usable / ranks,
             cpus=max(1, cpus // ranks),
-            open_files=None if files is None else files.soft,
+            open_files=descriptor_limit(),
             shared_memory_bytes=None if shared is None else shared.total_bytes,
             available_bytes=available_memory_bytes(),
             other_cpus=max(0.0, others_s) / at if at > 0.1 else 0.0,

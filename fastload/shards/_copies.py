@@ -1,7 +1,7 @@
 """Copies of remote shards in the cache folder of this machine, shared by all processes of a user.
 
-Each shard is a cache of its own in a `CacheFolder`: whoever fetches it holds its lock exclusively, whoever
-reads it shares the lock. So a shard is fetched by one process while others wait for it, is not removed as
+Each shard is a cache of its own in a `CacheFolder`: a process that fetches it locks it exclusively, and those
+that read it share the lock. So a shard is fetched by one process while others wait for it, is not removed as
 long as it is read, and a killed process leaves an unfinished draft, which the next one replaces.
 """
 
@@ -27,13 +27,13 @@ from fastload.shards.remote import RemoteFolder, changed
 from fastload.system.cache_folder import CacheFolder, CacheLock
 
 # Short against the time of a request.
-_POLL_S = 0.01
+POLL_S = 0.01
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Copy(NamedTuple):
-    """A complete copy of a shard, and the shared lock that keeps it."""
+    """A complete copy of a shard, and the shared lock that keeps it from being removed."""
 
     path: Path
     lock: CacheLock
@@ -42,7 +42,7 @@ class Copy(NamedTuple):
 class Copies:
     """The copies of one remote dataset's shards, below `parent` or in the user's cache folder.
 
-    `most_bytes` bounds all caches in that folder; None: what the disk has free, less a tenth of it.
+    `most_bytes` bounds all caches in that folder; None: the free space of the disk but a tenth of its size.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Copies:
         return self._folder.path.parent
 
     def stoppable(self) -> Copies:
-        """Return the same copies, with a `stop` for the requests of their own."""
+        """Return the same copies with requests of their own, which `stop` ends."""
         copies = copy.copy(self)
         copies._remote = self._remote.stoppable()
         return copies
@@ -77,8 +77,8 @@ class Copies:
         """Return True if a copy of a shard is complete."""
         return self._path(entry).exists()
 
-    def is_under_way(self, entry: ShardEntry) -> bool:
-        """Return True if a process fetches a shard."""
+    def is_being_fetched(self, entry: ShardEntry) -> bool:
+        """Return True if a process is fetching a shard."""
         try:
             lock = self._folder.lock(self._name(entry), is_new=False)
         except FileNotFoundError:
@@ -97,10 +97,10 @@ class Copies:
         )
 
     def get(self, entry: ShardEntry, *, waits: bool = True) -> Copy | None:
-        """Return the copy of a shard, which is fetched first if need be; release its lock after use.
+        """Return the copy of a shard, fetched first if necessary; release its lock after use.
 
         Returns:
-            None if there is no room for it, or, unless this call `waits`, if another process fetches it.
+            None if there is no room for it or, unless `waits` is set, if another process is fetching it.
 
         Raises:
             RemoteError: It cannot be fetched.
@@ -130,8 +130,8 @@ class Copies:
             if done != seen:
                 seen, since_s = done, time.monotonic()
             elif time.monotonic() - since_s > self._remote.timeout_s:
-                return None  # whoever fetches it is stopped
-            self._remote.pause(_POLL_S)
+                return None  # the process that fetches it is stopped
+            self._remote.pause(POLL_S)
 
     def remove(self, entry: ShardEntry) -> None:
         """Remove the copy of a shard, which is damaged."""
@@ -197,7 +197,7 @@ class Copies:
 
 
 def _usable_folder(parent: str | os.PathLike[str] | None) -> CacheFolder:
-    """Return the cache folder, or one of this user's in the folder for temporary files."""
+    """Return the cache folder or, if it cannot be used, this user's own in the folder for temporary files."""
     folder = CacheFolder(parent)
     try:
         folder.make()
@@ -206,13 +206,13 @@ def _usable_folder(parent: str | os.PathLike[str] | None) -> CacheFolder:
         own = os.path.join(tempfile.gettempdir(), f"fastload-{os.getuid()}")
         with contextlib.suppress(FileExistsError):
             os.mkdir(own, 0o700)
-        # Whoever owns it could exchange what is inside.
+        # Its owner could exchange the files in it.
         if os.lstat(own).st_uid != os.getuid():
             raise
         fallback = CacheFolder(own)
         fallback.make()
         warnings.warn(
-            f"remote shards are kept in {fallback.path}, because the cache folder cannot be used: {error}",
+            f"remote shards are cached in {fallback.path}, because the cache folder cannot be used: {error}",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fastload.shards._json_values import JsonValue
 from fastload.shards.schema import Field
 
-# A process keeps one byte for each record.
+# Each process allocates one byte per record.
 MOST_RECORDS = 1 << 48
 # A record's checksum, and the shape and grid of its image.
 _LEAST_RECORD_BYTES = 32
@@ -24,20 +24,20 @@ _IDENTITY = re.compile("[0-9a-f]{32}")
 class ShardEntry:
     """One shard as the manifest lists it; checksums and identity in hexadecimal digits.
 
-    `columns` holds the CRC-32C of each scalar and vector field's whole column, starting with the shard's
+    `columns` holds the CRC-32C of the column of each scalar and vector field, starting with the shard's
     identity, so that all labels can be read and verified without the images.
     """
 
     file: str
     records: int
     size_bytes: int
-    crc32c: str  # of the whole file
+    crc32c: str  # of the file
     columns: Mapping[str, str]
     identity: str  # see `fastload.shards.checksum`
 
     @classmethod
     def from_json(cls, entry: JsonValue, container: str, fields: Sequence[Field]) -> ShardEntry:
-        """Read an entry; raise ValueError, naming the value, if one is impossible."""
+        """Read an entry; raise ValueError, which names the value, if one is impossible."""
         columns = entry["columns"]
         shard = cls(
             file=entry["file"].text(_SHARD_NAME),

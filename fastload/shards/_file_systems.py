@@ -31,7 +31,7 @@ def open_system(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]
     except ImportError as error:
         missing = getattr(error.__cause__, "name", None) or "its package"
         raise LibraryMissingError(f"{url}: {error}: pip install {missing}") from error
-    except Exception as error:  # file systems raise anything for options that they do not take
+    except Exception as error:  # file systems raise any exception for an option that they do not have
         reason = text_of(error)
         raise OptionError(f"{url}: cannot be opened by fsspec with these options: {reason}") from error
     return system, str(path).rstrip("/")

@@ -95,7 +95,7 @@ class _HollowFile(io.RawIOBase):
 
 
 def _structure(columns: Sequence[Column], content: ShardContent) -> tuple[_HollowFile, int | None]:
-    """Return the file with a hole in place of the payload, and the hole's offset, None for an empty payload.
+    """Return the file with a hole for the payload, and the offset of the hole, None for an empty payload.
 
     It is made in memory, because the HDF5 library crashes when a disk is full (1.14 and 2.0, on close).
     Signals are deferred, because h5py frees its objects in callbacks, in which Python discards exceptions:
@@ -167,6 +167,8 @@ def _reserve(file: h5py.File, payload: Payload) -> int | None:
 
 class Hdf5Reader:
     """Reader of one HDF5 shard: all arrays are read-only views of the mapped file."""
+
+    is_ranged: ClassVar[bool] = False
 
     def __init__(self, path: Path, columns: Sequence[Column], entry: ShardEntry) -> None:
         with opening(path, entry) as self.stamp, h5py.File(path, "r", locking=False) as file:

@@ -19,7 +19,7 @@ class JsonValue:
     """A parsed value and its path; every method raises ValueError if the value has another type."""
 
     value: Any
-    name: str = ""  # its path, such as `shards[3].records`; empty for the whole document
+    name: str = ""  # its path, such as `shards[3].records`; empty for the document itself
 
     @classmethod
     def parsed(cls, data: bytes) -> JsonValue:
@@ -38,7 +38,7 @@ class JsonValue:
         return found
 
     def get(self, member: str) -> JsonValue | None:
-        """Return a member that may be missing."""
+        """Return a member; None if it is missing."""
         mapping = self.mapping()
         return JsonValue(mapping[member], self._path(member)) if member in mapping else None
 
@@ -46,7 +46,7 @@ class JsonValue:
         return f"{self.name}.{member}" if self.name else member
 
     def mapping(self) -> Mapping[str, Any]:
-        """Return the value as an object."""
+        """Return the members of an object."""
         if not isinstance(self.value, dict):
             raise self._error("an object")
         return self.value
@@ -58,7 +58,7 @@ class JsonValue:
         return [JsonValue(value, f"{self.name}[{place}]") for place, value in enumerate(self.value)]
 
     def text(self, pattern: re.Pattern[str] | None = None) -> str:
-        """Return the value as a string that matches the whole pattern."""
+        """Return the value as a string that matches a pattern."""
         if not isinstance(self.value, str):
             raise self._error("a string")
         if pattern is not None and not pattern.fullmatch(self.value):

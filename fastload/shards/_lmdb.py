@@ -122,7 +122,7 @@ def _write_sorted(path: Path, items: Iterator[tuple[bytes, Any]], map_size: int)
 
 
 def _extent_bytes(environment: lmdb.Environment) -> int:
-    """Return the size of all pages that the tree may refer to."""
+    """Return the size that the file must have to hold all pages of the tree."""
     return int((environment.info()["last_pgno"] + 1) * environment.stat()["psize"])
 
 
@@ -170,6 +170,8 @@ class LmdbReader:
     The file is reopened in each process: LMDB's environments must not cross a fork. Rows are copies: LMDB's
     own buffers end with their environment, and using them later would crash the process.
     """
+
+    is_ranged: ClassVar[bool] = False
 
     def __init__(self, path: Path, columns: Sequence[Column], entry: ShardEntry) -> None:
         self.count = entry.records

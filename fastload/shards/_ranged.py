@@ -1,6 +1,6 @@
-"""A remote HDF5 shard of which only a part is fetched, by ranges: its structure, and the images asked for.
+"""Remote HDF5 shards read by range requests: the structure, and only the images that are needed.
 
-The structure (every column but the images) lies around the images, and is fetched when the shard is opened.
+The structure (every column but the images) is stored around the images, and fetched when the shard is opened.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import mmap
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import h5py
 import numpy as np
@@ -30,9 +30,11 @@ Range = tuple[int, int]
 class RangedReader(Hdf5Reader):
     """Reader of one remote HDF5 shard.
 
-    `hold` fetches the images that are read next at once, and drops the others. Raises DamageError if the
-    shard is not the one that the manifest lists, RemoteError if it cannot be reached.
+    `hold` fetches the images of the next reads in concurrent requests. Raises DamageError if the shard is not
+    the one that the manifest lists, RemoteError if it cannot be reached.
     """
+
+    is_ranged: ClassVar[bool] = True
 
     def __init__(self, remote: RemoteFolder, columns: Sequence[Column], entry: ShardEntry) -> None:
         self._remote, self._entry = remote, entry
@@ -43,14 +45,15 @@ class RangedReader(Hdf5Reader):
         names = {column.name for column in columns}
         self._images = [name for name in names if f"{name}/shape" in names]
         self._image_begins: dict[str, int] = {}
+        self._structure: list[Range] = []
         self._held: dict[tuple[str, int], ByteArray] = {}
         where = remote / entry.file
         try:
             with h5py.File(_Blocks(self, _known_bytes(columns, entry)), "r") as file:
                 self._view_identity(file, self._memory)
                 self._view_columns(file, self._memory, columns, entry)
-                self._structure = self._places(file, columns)
-                self._load(self._structure)
+                self._locate(file, columns)
+                self._load_structure()
         except FastloadError:
             raise
         except Exception as error:  # h5py raises anything on a malformed file
@@ -62,7 +65,7 @@ class RangedReader(Hdf5Reader):
         require_identity(where, self.identity(), entry)
 
     def hold(self, rows: Iterable[int]) -> list[int]:
-        """Fetch the images of some rows that are not held, and return these; drop those of other rows."""
+        """Fetch the images of some rows that are not held, and return these rows; drop all other images."""
         wanted = [(name, row) for name in self._images for row in rows]
         held = {key: self._held[key] for key in wanted if key in self._held}
         missing = [key for key in wanted if key not in held]
@@ -72,7 +75,7 @@ class RangedReader(Hdf5Reader):
 
     def fetch_again(self, row: int) -> None:
         """Fetch the structure and a row's images again."""
-        self._load(self._structure)
+        self._load_structure()
         for name in self._images:
             self._held.pop((name, row), None)
 
@@ -94,27 +97,25 @@ class RangedReader(Hdf5Reader):
         begin = self._image_begins[name]
         return begin + offsets[row] * row_bytes, begin + offsets[row + 1] * row_bytes
 
-    def _places(self, file: h5py.File, columns: Sequence[Column]) -> list[Range]:
-        """Return where the structure lies; note where images begin."""
+    def _locate(self, file: h5py.File, columns: Sequence[Column]) -> None:
+        """Find the ranges of the structure, and the offsets of the images."""
         names = [IDENTITY_NAME]
         for column in columns:
             names += [f"{column.name}/offsets", f"{column.name}/data"] if column.ragged else [column.name]
-        places = []
         for name in names:
             dataset = file[name].id
             begin = dataset.get_offset() or 0
             if name.removesuffix("/data") in self._images:
                 self._image_begins[name.removesuffix("/data")] = begin
             elif begin:
-                places.append((begin, begin + dataset.get_storage_size()))
-        return places
+                self._structure.append((begin, begin + dataset.get_storage_size()))
 
-    def _load(self, places: Sequence[Range]) -> None:
-        for (begin, end), part in zip(places, self._fetch(places), strict=True):
+    def _load_structure(self) -> None:
+        for (begin, end), part in zip(self._structure, self._fetch(self._structure), strict=True):
             self._memory[begin:end] = part.data
 
     def _fetch(self, ranges: Sequence[Range]) -> list[ByteArray]:
-        """Return the bytes in ranges of the file; those that touch are asked for together."""
+        """Return the bytes in ranges of the file; adjacent ranges are requested as one."""
         merged: list[Range] = []
         for begin, end in sorted(set(ranges)):
             if merged and begin <= merged[-1][1]:
@@ -123,8 +124,8 @@ class RangedReader(Hdf5Reader):
                 merged.append((begin, end))
         if any(end > self._entry.size_bytes for _, end in merged):
             raise DamageError(
-                f"{self._remote / self._entry.file}: its index leads out of it: it was replaced or damaged: "
-                "open the dataset again, or upload it again"
+                f"{self._remote / self._entry.file}: its index points beyond its end: it was replaced or "
+                "damaged: open the dataset again, or upload it again"
             )
         found = self._remote.read_ranges(self._entry, merged) if merged else []
         arrays = {each[0]: np.frombuffer(part, np.uint8) for each, part in zip(merged, found, strict=True)}
@@ -140,7 +141,7 @@ class RangedReader(Hdf5Reader):
 
 
 def _known_bytes(columns: Sequence[Column], entry: ShardEntry) -> int:
-    """Return the size of the structure's columns of fixed size: the others take about as much."""
+    """Return the size of the structure's data of fixed size, which is about half of the structure."""
     return sum(8 if column.ragged else column.row_bytes for column in columns) * (entry.records + 1)
 
 

@@ -1,4 +1,4 @@
-"""Errors of remote requests: those that are final, as the errors of the library."""
+"""Classification of failed remote requests: final errors become those of the library, others are retried."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 
 from fastload.errors import AccessError, RemoteError, RemoteMissingError
 
-# RFC 9110 and RFC 6585: request timeout, too many requests. Above 500, the server has failed.
+# Request timeout (RFC 9110), too early (RFC 8470), too many requests (RFC 6585); most from 500 on are too.
 _TRANSIENT_STATUSES = frozenset({408, 425, 429})
 _REFUSALS = frozenset({401, 402, 403, 407})
 _UNSUPPORTED = frozenset({501, 505})
@@ -16,12 +16,12 @@ _MISSING = frozenset({404, 410})
 _FINAL_ERRNOS = frozenset({errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC})
 
 _FINAL_TYPES = (TypeError, ValueError, LookupError, AttributeError, ImportError, NotImplementedError)
-# As the libraries for S3, Google and Azure name their errors: NoCredentialsError, RefreshError, ….
+# Names of errors in the libraries for S3, Google and Azure: NoCredentialsError, RefreshError, ….
 _CREDENTIAL_ERROR = re.compile("Credential|Authentication|RefreshError")
 
 
 def final_error(url: str, error: Exception) -> Exception | None:
-    """Return the error to raise for one that no further attempt can change; else None."""
+    """Return the error to raise if no further attempt can succeed; None if one may."""
     found = (getattr(error, name, None) for name in ("status", "status_code", "code"))
     status = next((each for each in found if isinstance(each, int)), 0)
     if isinstance(error, FileNotFoundError) or status in _MISSING:
@@ -40,7 +40,7 @@ def final_error(url: str, error: Exception) -> Exception | None:
 
 
 def reason_of(error: Exception) -> Exception:
-    """Return why a request failed; each failure of `info` over HTTP is a FileNotFoundError in fsspec."""
+    """Return the reason for an error: fsspec raises FileNotFoundError for every failed `info` over HTTP."""
     cause = error.__cause__
     if isinstance(error, FileNotFoundError) and isinstance(cause, Exception):
         is_of_http = type(cause).__module__.startswith("aiohttp.")
@@ -50,5 +50,5 @@ def reason_of(error: Exception) -> Exception:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an error's type and text."""
+    """Return an error's type and message."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

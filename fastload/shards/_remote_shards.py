@@ -1,8 +1,8 @@
-"""Remote shards: each is fetched whole into a local copy, or only by ranges.
+"""Remote shards, read from complete local copies or by range requests.
 
-The rule: a shard is fetched whole once the records asked of it are as many as half of it, or a copy exists,
-is under way or announced by a thread that reads ahead; until then, and if there is no room for a copy, only
-its structure and these records are.
+A shard is copied once half of its records have been requested, or if a copy of it exists, is being fetched,
+or was announced by a thread that reads ahead. Until then, and if there is no room for a copy, only its
+structure and the requested records are fetched.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError, RemoteError
-from fastload.shards._copies import Copies
+from fastload.shards._copies import POLL_S, Copies
 from fastload.shards._entries import ShardEntry
 from fastload.shards.container import ShardReader
 from fastload.shards.manifest import Manifest
@@ -30,20 +30,20 @@ from fastload.shards.schema import Column
 from fastload.shards.shard import open_within_limit
 from fastload.system.cpus import local_ranks
 
-_WHOLE_SHARE = 0.5
+if TYPE_CHECKING:
+    from fastload.shards._ranged import RangedReader  # imports h5py, which shards in LMDB do not need
 
-# Short against the time of a request.
-_POLL_S = 0.01
+_COPIED_SHARE = 0.5
 
 # In place of a process that will fetch a shard: its thread has ended with an error.
 _FAILED = -1
 _MOST_MESSAGE_BYTES = 4096
 
-_all: weakref.WeakSet[RemoteShards] = weakref.WeakSet()
+_instances: weakref.WeakSet[RemoteShards] = weakref.WeakSet()
 
 
 class RemoteShards:
-    """The shards of one remote dataset, of which `opened`, by number, are open.
+    """The shards of one remote dataset; `opened` holds those that are open, by number.
 
     A forked child opens copies anew, to hold locks of its own.
     """
@@ -52,50 +52,50 @@ class RemoteShards:
         self, remote: RemoteFolder, manifest: Manifest, copies: Copies, opened: dict[int, ShardReader]
     ) -> None:
         self.opened = opened
-        _all.add(self)
+        _instances.add(self)
         self.copies = copies
         self._remote = remote
         self._manifest = manifest
-        # Shared with forked processes, which ask for records of the same shards.
+        # Shared with forked processes, which request records of the same shards.
         memory = np.frombuffer(mmap.mmap(-1, 24 * max(1, len(manifest.shards))), np.int64)
         # By shard: records; the process that will fetch it, _FAILED, or 0; True if the epoch has passed it.
-        self._asked, self._announced, self._is_passed = np.split(memory, 3)
+        self._requested, self._announced, self._is_passed = np.split(memory, 3)
         self._failure = mmap.mmap(-1, _MOST_MESSAGE_BYTES)
         self._has_no_room: set[int] = set()
 
     def is_outdated(self, number: int, shard: ShardReader | None, count: int) -> bool:
-        """Count records that are asked of a shard; return True if it must be opened anew, from its copy."""
-        self._asked[number] += count
+        """Count requested records of a shard; return True if it is read by ranges, but now from a copy."""
+        self._requested[number] += count
         self._is_passed[number] = False
         if shard is None or not _is_ranged(shard):
             return False
-        wants_whole = number not in self._has_no_room and self._wants_whole(number)
-        return wants_whole or self.copies.is_complete(self._manifest.shards[number])
+        needs_copy = number not in self._has_no_room and self._needs_copy(number)
+        return needs_copy or self.copies.is_complete(self._manifest.shards[number])
 
     def hold(self, shard: ShardReader, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Fetch those of some rows that a shard read by ranges does not hold; return them."""
-        found = shard.hold(rows.tolist()) if _is_ranged(shard) else []  # type: ignore[attr-defined]
-        return np.array(found, np.int64)
+        """Fetch those of some rows that a shard read by ranges does not hold, and return them."""
+        return np.array(shard.hold(rows.tolist()) if _is_ranged(shard) else [], np.int64)
 
     def fetch_again(self, shard: ShardReader, row: int) -> bool:
-        """Fetch a row of a shard read by ranges again; return False for any other shard."""
-        if _is_ranged(shard):
-            shard.fetch_again(row)  # type: ignore[attr-defined]
-        return _is_ranged(shard)
+        """Fetch a row of a shard read by ranges again; return False for a shard read from a copy."""
+        if not _is_ranged(shard):
+            return False
+        shard.fetch_again(row)
+        return True
 
     def open(self, number: int, close: Callable[[int], None], columns: Sequence[Column]) -> ShardReader:
-        """Open a shard from its copy, or by ranges; see the rule above.
+        """Open a shard from its copy, or by ranges.
 
         Raises:
             DamageError: The remote shard is not the one that the manifest lists.
             RemoteError: It cannot be fetched.
         """
         entry, container = self._manifest.shards[number], self._manifest.container
-        is_whole = self._wait_for_thread(number, close) or container != "hdf5" or self._wants_whole(number)
-        if is_whole or self.copies.is_complete(entry) or self.copies.is_under_way(entry):
+        needs_copy = self._wait_for_thread(number, close) or container != "hdf5" or self._needs_copy(number)
+        if needs_copy or self.copies.is_complete(entry) or self.copies.is_being_fetched(entry):
             for is_second in (False, True):
                 copy = self.copies.get(entry)
-                # Not where ranges will do: a full shuffle would fetch a whole shard for a few records.
+                # Not where ranges will do: a full shuffle would fetch a complete shard for a few records.
                 if copy is None and container != "hdf5" and self._close_copies(close):
                     copy = self.copies.get(entry)
                 if copy is None:
@@ -117,7 +117,7 @@ class RemoteShards:
 
         try:
             return RangedReader(self._remote, columns, entry)
-        except DamageError:  # perhaps only on its way
+        except DamageError:  # perhaps only on the way
             return RangedReader(self._remote, columns, entry)
 
     @property
@@ -127,20 +127,20 @@ class RemoteShards:
         return f", 'fastload cache clear {self._remote} --folder {folder}' removes the copies on this machine"
 
     def announce(self, numbers: Sequence[int]) -> None:
-        """Have whoever opens one of these shards wait until a thread of this process has fetched it."""
+        """Make all processes that open these shards wait until a thread of this one has fetched them."""
         self._announced[numbers] = os.getpid()
 
     def fail(self, reason: str) -> None:
-        """Raise RemoteError in whoever waits for what this process has announced."""
+        """Raise RemoteError in all processes that wait for shards that this one has announced."""
         self._failure[:] = reason.encode()[:_MOST_MESSAGE_BYTES].ljust(_MOST_MESSAGE_BYTES, b"\0")
         self._announced[self._announced == os.getpid()] = _FAILED
 
-    def let_go(self, numbers: Sequence[int]) -> None:
-        """Have each process close some shards, which the epoch has passed, once it needs another."""
+    def mark_passed(self, numbers: Sequence[int]) -> None:
+        """Make each process close these shards, which the epoch has passed, when it opens another."""
         self._is_passed[numbers] = True
 
     def withdraw(self, numbers: Sequence[int] | None = None) -> None:
-        """Take back what this process has announced, of some shards or of all."""
+        """Withdraw this process's announcements, of some shards or of all."""
         mine = self._announced == os.getpid()
         self._announced[mine if numbers is None else numbers] = 0
 
@@ -149,15 +149,15 @@ class RemoteShards:
         self._has_no_room.clear()
 
     def _wait_for_thread(self, number: int, close: Callable[[int], None]) -> bool:
-        """Wait until a thread of this or the parent process has fetched a shard, if one has announced to.
+        """Wait until a thread of this or the parent process has fetched a shard that it has announced.
 
         Shards that the epoch has passed are closed, so that there is room.
 
         Returns:
-            True if one had.
+            True if the shard was announced.
 
         Raises:
-            RemoteError: It has tried in vain for as long as a request may take.
+            RemoteError: The thread could not fetch it.
         """
         parent = multiprocessing.parent_process()
         was_announced = False
@@ -170,7 +170,7 @@ class RemoteShards:
             was_announced = True
             if self.copies.is_complete(self._manifest.shards[number]):
                 break
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
             self._close_passed(close)
         return was_announced
 
@@ -179,34 +179,34 @@ class RemoteShards:
             close(number)
 
     def _close_copies(self, close: Callable[[int], None]) -> bool:
-        """Close the shards read from copies, so that these can make room; return False if there are none."""
-        numbers = [number for number, shard in self.opened.items() if not _is_ranged(shard)]
+        """Close the shards read from copies, so that these can be removed; return False if there are none."""
+        numbers = [number for number, shard in self.opened.items() if not shard.is_ranged]
         for number in numbers:
             close(number)
         return bool(numbers)
 
-    def _wants_whole(self, number: int) -> bool:
-        return is_worth_a_copy(self._manifest.shards[number], int(self._asked[number]))
+    def _needs_copy(self, number: int) -> bool:
+        return is_worth_a_copy(self._manifest.shards[number], int(self._requested[number]))
 
 
 def is_worth_a_copy(entry: ShardEntry, count: int) -> bool:
-    """Return True if so many of a shard's records are asked for that it is fetched whole.
+    """Return True if a shard is copied once so many of its records are requested.
 
-    The ranks of this machine share its copies, and each asks for about as many records.
+    The ranks of this machine share its copies, and each requests about as many records.
     """
-    return count * local_ranks() >= _WHOLE_SHARE * entry.records
+    return count * local_ranks() >= _COPIED_SHARE * entry.records
 
 
-def _is_ranged(shard: Any) -> bool:
-    return hasattr(shard, "hold")
+def _is_ranged(shard: ShardReader) -> TypeGuard[RangedReader]:
+    return shard.is_ranged
 
 
 def _forget_after_fork() -> None:
     # Before 2025.5, fsspec does not do so itself, and would wait for a thread of the parent.
     if (asyn := sys.modules.get("fsspec.asyn")) is not None:
         asyn.reset_lock()
-    for shards in list(_all):
-        for number in [number for number, shard in shards.opened.items() if not _is_ranged(shard)]:
+    for shards in list(_instances):
+        for number in [number for number, shard in shards.opened.items() if not shard.is_ranged]:
             del shards.opened[number]
 
 

@@ -1,7 +1,7 @@
 """CRC-32C checksums of records and shards, bound to the dataset, shard and row to which the bytes belong.
 
 Processors compute CRC-32C at memory speed (google-crc32c: 23 GB/s measured; SHA-256 with its own
-instructions: 2 GB/s), so there is no reason to switch it off. It finds every flipped bit and every damaged
+instructions: 2 GB/s), so records are verified by default. It finds every flipped bit and every damaged
 run of up to 32 bits, and misses one in 4 billion of all larger errors. It protects against bit rot and
 accidents, not against forgery.
 
@@ -51,27 +51,27 @@ def identity_crc(identity: bytes) -> int:
     return int(extend(0, identity))
 
 
-def row_mask(bound: int, row: int) -> int:
-    """Return the mask of a record's checksum, given the `identity_crc` of its shard and its row there."""
-    crc: int = extend(bound, _pack_uint64(row))
+def row_mask(shard_crc: int, row: int) -> int:
+    """Return the mask of a record's checksum, given its shard's `identity_crc` and its row in the shard."""
+    crc: int = extend(shard_crc, _pack_uint64(row))
     return crc
 
 
 def apply_masks(identity: bytes, crcs: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Apply the masks to the checksums of all records of a shard; applied twice, they cancel out."""
-    bound = identity_crc(identity)
-    masks = np.fromiter((row_mask(bound, row) for row in range(len(crcs))), "<u4", len(crcs))
+    shard_crc = identity_crc(identity)
+    masks = np.fromiter((row_mask(shard_crc, row) for row in range(len(crcs))), "<u4", len(crcs))
     stored: NDArray[np.uint32] = crcs ^ masks
     return stored
 
 
-def array_crc32c(array: NDArray[Any], bound: int = 0) -> str:
+def array_crc32c(array: NDArray[Any], shard_crc: int) -> str:
     """Return the checksum of an array's bytes, in hexadecimal, started from a shard's `identity_crc`."""
-    return format(extend(bound, np.ascontiguousarray(array).reshape(-1).view(np.uint8)), "08x")
+    return format(extend(shard_crc, np.ascontiguousarray(array).reshape(-1).view(np.uint8)), "08x")
 
 
 def file_crc32c(path: Path) -> str:
-    """Return the checksum of a whole file as eight hexadecimal digits.
+    """Return the checksum of a file as eight hexadecimal digits.
 
     The file is read, not mapped: that is as fast, and if a disk fails, reading a mapping kills the process.
     """

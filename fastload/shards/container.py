@@ -1,6 +1,6 @@
-"""Protocols of the writer and reader of a shard container, implemented by _hdf5.py and _lmdb.py.
+"""Protocols of the writers and readers of shards, implemented in _hdf5.py and _lmdb.py.
 
-A shard is written in one go from a `ShardContent`: small columns in memory, and the payload (the stored
+A shard is written in one step from a `ShardContent`: small columns in memory, and the payload (the stored
 images, nearly all of the bytes) in a file that the packing processes have already written. A shard is read
 by column and row, with no more copies than the container needs.
 """
@@ -34,7 +34,7 @@ class Ragged:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The ragged byte column that is kept in a separate file until the shard is finished."""
+    """The ragged byte column that is in a separate file until the shard is written."""
 
     column: str
     path: Path  # the bytes start at the writer's `payload_offset`
@@ -72,6 +72,7 @@ class ShardWriter(Protocol):
 class ShardReader(Protocol):
     """Reader of one shard; the file stays open as long as the reader or an array that it returned."""
 
+    is_ranged: ClassVar[bool]  # True if it fetches images of a remote file by range requests
     count: int  # of records
     stamp: Stamp  # of the file that was opened
 

@@ -14,7 +14,7 @@ from fastload.errors import AccessError, DamageError
 from fastload.shards._entries import ShardEntry
 
 TOO_MANY_OPEN = frozenset({errno.EMFILE, errno.ENFILE})
-# Errors of this process, not of the file: with another user, permissions or a higher limit it could be read.
+# Errors of this process, not of the file: other permissions, a higher limit or more memory would help.
 _PROCESS_ERRORS = TOO_MANY_OPEN | {errno.EACCES, errno.EPERM, errno.ENOMEM}
 
 

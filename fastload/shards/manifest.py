@@ -98,7 +98,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Manifest:
-        """Parse the result of `to_bytes`; raise FormatError, naming the file `where`, for anything else."""
+        """Parse the result of `to_bytes`; raise FormatError, which names `where`, for anything else."""
         content = _parse(data, where)
         _check_version(content.value.get("version"), where)
         _check_digest(data, where)
@@ -112,7 +112,7 @@ class Manifest:
 
 
 def _manifest_of(content: JsonValue) -> Manifest:
-    """Convert every value; raise ValueError, naming the value, if one is invalid despite a right digest."""
+    """Convert every value; raise ValueError, which names the value, if one is invalid."""
     container = content["container"].text(_CONTAINER)
     fields = tuple(Field.from_json(entry.value, entry.name) for entry in content["fields"].each())
     names = [field.name for field in fields]
@@ -193,9 +193,9 @@ def read_manifest(folder: str | os.PathLike[str] | RemoteFolder) -> Manifest:
     """Read the manifest of the packed dataset in `folder`.
 
     Raises:
-        AccessError: It may not be read.
-        FormatError: There is none, or it is damaged.
-        RemoteError: The server of a remote one cannot be reached.
+        AccessError: This process may not read it.
+        FormatError: There is no manifest, or it is damaged.
+        RemoteError: The server of a remote dataset cannot be reached.
     """
     if is_url(folder):
         folder = RemoteFolder(str(folder))
@@ -251,7 +251,7 @@ def looks_packed(folder: Path) -> bool:
 
 
 def packed_datasets(path: str | os.PathLike[str]) -> list[Path]:
-    """Return the packed dataset at a path, or those directly in the folder; raise FormatError for none."""
+    """Return the packed dataset at a path, or those directly in it; raise FormatError if there is none."""
     folder = Path(path)
     if looks_packed(folder):
         return [folder]
@@ -259,7 +259,7 @@ def packed_datasets(path: str | os.PathLike[str]) -> list[Path]:
     if not splits:
         try:
             os.listdir(folder)
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise _missing_dataset(folder, error) from error
         raise FormatError(_explain_missing(folder))
     return splits

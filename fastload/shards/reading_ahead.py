@@ -1,9 +1,9 @@
 """Reading ahead: a thread that fetches the shards of a remote dataset in the order of an epoch.
 
-It keeps what it fetched until the epoch has passed it, so that a small cache does not lose shards before
-they are read. If there is no room, it waits. The workers wait for the shards that it has announced. It ends
-by itself once it has fetched all that is wanted, and at the first error: whoever waits for the shard, or
-reads it then, raises that error.
+The thread holds the copies that it fetched until the epoch has passed them, so that a small cache does not
+lose shards before they are read; if there is no room for another, it waits. Workers wait for the shards that
+it has announced. It ends when it has fetched all that are wanted, or at the first error, which is then raised
+in the processes that wait for the shard or read it.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class _Wanted:
     first: int
     last: int
     records: int = 0
-    is_soon: bool = False  # as a whole within the batches that are loaded at once
+    is_soon: bool = False  # all batches that make it worth a copy are loaded at once
 
 
+# Shards that were fetched, with the locks of their copies.
 _Held = list[tuple[_Wanted, CacheLock]]
-"""Shards that were fetched, with the locks of their copies."""
 
 
 class ReadingAhead:
     """The shards that an epoch of a remote dataset needs.
 
-    `position` returns the batches handed out so far; `in_flight` batches are loaded at once. The thread ends
-    with the last reference to this object, at the latest.
+    `position` returns the number of batches handed out so far; `in_flight` batches are loaded at once. The
+    thread ends with the last reference to this object, at the latest.
     """
 
     def __init__(self, reader: RecordReader, position: Callable[[], int], in_flight: int) -> None:
@@ -62,17 +62,19 @@ class ReadingAhead:
 
     @property
     def is_full(self) -> bool:
-        """True as long as the wanted shards are more than all copies may take."""
-        if self._most_bytes is not None and self._bytes > self._most_bytes:
+        """True as long as the wanted shards are larger than all copies may be."""
+        if self._most_bytes is None:
+            return False
+        if self._bytes > self._most_bytes:
             position = self._position()
             for wanted in [each for each in self._wanted.values() if each.last < position]:
                 self._bytes -= self._wanted.pop(wanted.number).entry.size_bytes
-        return self._most_bytes is not None and self._bytes > self._most_bytes
+        return self._bytes > self._most_bytes
 
     def want(self, batch: int, indices: Sequence[int]) -> None:
         """Add the records of a later batch; called in the order of the epoch.
 
-        A shard is fetched once enough of it is wanted.
+        A shard is fetched once it is worth a copy.
         """
         numbers = self._reader.shards_of(np.asarray(indices, np.int64).reshape(-1))
         for number, count in Counter(numbers.tolist()).items():
@@ -85,13 +87,13 @@ class ReadingAhead:
             was_enough = is_worth_a_copy(wanted.entry, wanted.records)
             wanted.records += count
             if not was_enough and is_worth_a_copy(wanted.entry, wanted.records):
-                # When the first of these batches is loaded, the others are too, and the training has one.
+                # All of these batches are then loaded while the training uses an earlier one.
                 wanted.is_soon = batch - wanted.first <= self._in_flight
                 self._fetching.add(wanted)
 
 
 class _Fetching:
-    """The thread, which has no reference to its ReadingAhead."""
+    """The thread, which holds no reference to its ReadingAhead, so that this can be freed."""
 
     def __init__(self, shards: RemoteShards, position: Callable[[], int]) -> None:
         self._shards = shards
@@ -136,7 +138,7 @@ class _Fetching:
                 elif not self._has_ended.wait(_POLL_S):
                     held = self._released(held)
         except (FastloadError, OSError, ReferenceError) as error:
-            # Other errors come at once, to whoever reads the shard too.
+            # A process that reads the shard itself meets any other error at once.
             if type(error) is RemoteError and not self._has_ended.is_set():
                 self._shards.fail(str(error))
         finally:
@@ -148,7 +150,7 @@ class _Fetching:
                 lock.release()
 
     def _fetched(self, wanted: _Wanted, held: _Held) -> _Held:
-        """Fetch a shard; return the copies that are held then."""
+        """Fetch a shard; return the copies that are then held."""
         with self._lock:
             self._shards.announce([wanted.number, *(each.number for each in self._queue if each.is_soon)])
         while wanted.last >= self._position() and not self._has_ended.is_set():
@@ -156,20 +158,20 @@ class _Fetching:
             if (copy := self._copies.get(wanted.entry, waits=is_needed)) is not None:
                 held.append((wanted, copy.lock))
                 break
-            if not is_needed and self._copies.is_under_way(wanted.entry):
-                break  # another process will have fetched it by then: the next one
+            if not is_needed and self._copies.is_being_fetched(wanted.entry):
+                break  # another process will have fetched it by then: go on with the next shard
             with self._lock:
-                # The batch that is handed out next does without, or the epoch would never make room.
+                # The next batch reads these by ranges: if it waited, the epoch would never make room.
                 needed = [each for each in (wanted, *self._queue) if each.first <= self._position()]
                 self._shards.withdraw([each.number for each in needed])
             self._has_ended.wait(_POLL_S)
             held = self._released(held)
-            self._shards.let_go(self._passed)
+            self._shards.mark_passed(self._passed)
         self._shards.withdraw([wanted.number])
         return self._released(held)
 
     def _released(self, held: _Held) -> _Held:
-        """Release what no later batch needs; return the others."""
+        """Release the copies that no later batch needs; return the others."""
         position = self._position()
         for wanted, lock in held:
             if wanted.last < position:

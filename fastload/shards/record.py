@@ -1,4 +1,4 @@
-"""One record of a packed dataset: its stored bytes, and the values that they mean."""
+"""One record of a packed dataset: its stored bytes, and the values of its fields."""
 
 from __future__ import annotations
 

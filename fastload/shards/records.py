@@ -44,7 +44,7 @@ class _ShardBatch(NamedTuple):
 class RecordReader:
     """The records of one packed dataset, by index; see `PackedDataset` for `verify`.
 
-    Copies of a remote dataset's shards are kept below `cache_folder`, which may hold `most_bytes`.
+    The shards of a remote dataset are cached in `cache_folder`, in at most `most_bytes`.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class RecordReader:
         return self._count
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("folder", "verify", "manifest", "_cache")
-        return {name: value for name, value in self.__dict__.items() if name in kept}
+        names = ("folder", "verify", "manifest", "_cache")
+        return {name: self.__dict__[name] for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -126,14 +126,14 @@ class RecordReader:
     def verify_records(self, indices: NDArray[np.int64]) -> None:
         """Verify some records according to `verify`; raise DamageError for the first damaged one.
 
-        Those of a remote dataset are fetched, all at once, before they are verified.
+        Those of a remote dataset are first fetched, all at once.
         """
         self.fetch(indices)
         if self.verify == "never":
             return
         if self.verify == "once":
             if self._recheck:
-                self._by_shard(indices)  # marks the records of files that were written to as not verified
+                self._by_shard(indices)  # clears `_verified` for the records of files that were written to
             indices = indices[self._verified[indices] == 0]
         for index in indices.tolist():
             self.read(index)
@@ -168,7 +168,7 @@ class RecordReader:
         if self.remote is not None or len(self._ends) > max_open_shards(self.manifest.container):
             return
         self._recheck.update(self._open)  # reading the mapping of a truncated file kills the process
-        # Two records stand for all: a hint costs a microsecond, and a batch may need hundreds.
+        # Only two records are looked at: a hint costs a microsecond, and a batch may need hundreds.
         sample = self._by_shard(indices[[0, -1]] if len(indices) else indices)
         if all(is_resident(part.shard.location(name, row)) for part in sample for row in part.rows.tolist()):
             return
@@ -200,7 +200,7 @@ class RecordReader:
         return number in self._open
 
     def close_shard(self, number: int) -> None:
-        """Drop a shard, which is closed with the last of its records in use; reading opens it again."""
+        """Close a shard once none of its records is in use; reading opens it again."""
         self._open.pop(number, None)
 
     def _column(self, name: str) -> Column:
@@ -222,7 +222,7 @@ class RecordReader:
         return [_ShardBatch(self._shard(number), positions, rows) for number, positions, rows in parts]
 
     def _split(self, indices: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """Return, for each shard that records are in, its number, their positions and their rows there."""
+        """Return, for each shard with some of the records, its number, their positions and their rows."""
         if len(self._ends) == 1:
             return [(0, np.arange(len(indices)), indices)]
         numbers = self.shards_of(indices)
@@ -238,7 +238,7 @@ class RecordReader:
         return np.searchsorted(np.array(self._ends), indices, side="right")
 
     def fetch(self, indices: NDArray[np.int64]) -> None:
-        """Fetch some records of a remote dataset: by whole shards, or by ranges of them."""
+        """Fetch records of a remote dataset, by complete shards or by ranges; do nothing for a local one."""
         if self.remote is None:
             return
         for number, _, rows in self._split(indices):
@@ -246,7 +246,7 @@ class RecordReader:
             if self.remote.is_outdated(number, shard, len(rows)):
                 self.close_shard(number)
             shard = self._open.get(number) or self._open_shard(number)
-            # What comes again is verified again.
+            # Rows that are fetched again are verified again.
             self._verified[self.remote.hold(shard, rows) + self._ends[number] - shard.count] = 0
 
     def _shard(self, number: int) -> ShardReader:
@@ -288,7 +288,7 @@ class RecordReader:
         if self._verified[index] and self.verify == "once":
             return
         crc, stored = self._checksums(number, shard, row)
-        # What was fetched by ranges may have changed on its way.
+        # Bytes that were fetched by ranges may have been damaged on the way.
         if crc != stored and self.remote is not None and self.remote.fetch_again(shard, row):
             crc, stored = self._checksums(number, shard, row)
         if crc != stored:
@@ -302,6 +302,6 @@ class RecordReader:
         self._verified[index] = 1
 
     def _checksums(self, number: int, shard: ShardReader, row: int) -> tuple[int, int]:
-        """Return the checksum of a record, and the one that its shard holds."""
+        """Return the checksum of a record as computed, and as stored in its shard."""
         crc = record_crc32c(shard.rows(row)) ^ row_mask(self._identity_crcs[number], row)
         return crc, int.from_bytes(bytes(shard.row("crc32c", row)), "little")

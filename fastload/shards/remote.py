@@ -1,8 +1,8 @@
-"""Folders at URLs, through fsspec: reading and writing of files, with retries and the library's own errors.
+"""Folders at URLs, through fsspec: files are read and written with retries, and errors are the library's own.
 
-What fails for a moment (a lost connection, a stall, a truncated body, an error of the server) is tried again
-after pauses that double, for at most `timeout_s` without progress. What cannot succeed (a missing file, a
-refusal) is raised at once. Credentials and endpoints are fsspec's own configuration and `storage_options`.
+Transient failures (a lost connection, a stall, a truncated body, a server error) are retried after pauses
+that double, for at most `timeout_s` without progress. Final ones (a missing file, a refusal) are raised at
+once. Credentials and endpoints come from fsspec's own configuration and `storage_options`.
 """
 
 from __future__ import annotations
@@ -20,25 +20,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from fastload.errors import (
-    DamageError,
-    RemoteError,
-    RemoteMissingError,
-)
+from fastload.errors import DamageError, RemoteError, RemoteMissingError
 from fastload.shards._entries import ShardEntry
 from fastload.shards._file_systems import open_system
 from fastload.shards._remote_errors import final_error, reason_of, text_of
 
-TIMEOUT_S = 60.0
-"""The longest time without progress, retries included, that a request may take."""
+# The longest time without progress, retries included, that a request may take.
+_TIMEOUT_S = 60.0
 
 # The share of the timeout after which a request counts as stalled, so that others can follow it.
 _STALL_SHARE = 1 / 4
 _FIRST_PAUSE_S = 0.1
 
 # Object stores serve one connection at some 100 MB/s, and advise to read large objects by several ranges
-# of 8 to 16 MB at once (Amazon S3, "Performance guidelines"). Less is asked for at once if that would take
-# more than a share of the time of a stall at the last rate, so that a server may become slower. With the
+# of 8 to 16 MB at once (Amazon S3, "Performance guidelines"). Less is requested at once if, at the last rate,
+# that would take more than a share of the time of a stall, so that the server may become slower. With the
 # default timeout, 1 MB in 15 s (70 kB/s) is the slowest that works.
 _PART_BYTES = 16 << 20
 _PARTS_AT_ONCE = 4
@@ -47,7 +43,7 @@ _PARTS_SHARE = 1 / 4
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::|://)")
 
-# As file systems name what changes with a file.
+# The members of fsspec's `info` that change with a file.
 _VERSIONS = ("ETag", "etag", "mtime", "LastModified", "updated", "created")
 
 T = TypeVar("T")
@@ -76,7 +72,7 @@ class RemoteFolder:
         url: Its URL, without a slash at the end.
         storage_options: Arguments of fsspec's file system, such as `key`, `secret` and `endpoint_url`.
         timeout_s: The longest time without progress, retries included, that a request may take.
-        ignores_ranges: True if the server was seen to send whole files in place of ranges.
+        ignores_ranges: True if the server has sent a complete file instead of a range.
 
     Raises:
         LibraryMissingError: fsspec, or the package for the protocol, is not installed.
@@ -84,7 +80,7 @@ class RemoteFolder:
     """
 
     def __init__(
-        self, url: str, storage_options: Mapping[str, Any] | None = None, timeout_s: float = TIMEOUT_S
+        self, url: str, storage_options: Mapping[str, Any] | None = None, timeout_s: float = _TIMEOUT_S
     ) -> None:
         self.url = _URL.sub(lambda found: found[0].lower(), url, count=1).rstrip("/")
         self.storage_options = dict(storage_options or {})
@@ -94,7 +90,6 @@ class RemoteFolder:
 
     def _prepare(self) -> None:
         self._opened: tuple[int, Any, str] | None = None
-        # Set once by servers that send whole files whatever range they are asked for.
         self.ignores_ranges = False
         # Of the last parts; 0: unknown.
         self._bytes_per_s = 0.0
@@ -119,7 +114,7 @@ class RemoteFolder:
         return f"{self.url}/{name}"
 
     def stoppable(self) -> RemoteFolder:
-        """Return the same folder, with a `stop` for its own requests; asynchronous clients are shared."""
+        """Return the same folder, with the same asynchronous client, whose own requests `stop` ends."""
         folder = copy.copy(self)
         if self._system()[0].async_impl:
             folder._opened = self._opened
@@ -138,17 +133,17 @@ class RemoteFolder:
 
     def read(self, name: str) -> bytes:
         """Return the content of a file that fits into memory easily."""
-        return self._retried(name, lambda _: bytes(self._call("cat_file", self._path(name))))
+        return self._retried(name, lambda: bytes(self._call("cat_file", self._path(name))))
 
     def read_ranges(self, entry: ShardEntry, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Return the bytes from `begin` to `end` of a shard, for each (begin, end), in requests at once.
+        """Return the bytes of a shard from `begin` to `end`, for each (begin, end), by concurrent requests.
 
         Like `parts`, raises DamageError if the shard has become shorter.
         """
-        return self._retried(entry.file, lambda _: self._ranges(entry.file, ranges), entry)
+        return self._retried(entry.file, lambda: self._ranges(entry.file, ranges), entry)
 
     def parts(self, entry: ShardEntry) -> Iterator[bytes]:
-        """Yield a shard in parts of some MB: what arrived is not asked again."""
+        """Yield a shard in parts of some MB; a retry requests only those that are missing."""
         name, size_bytes = entry.file, entry.size_bytes
         done = 0
         while done < size_bytes:
@@ -161,12 +156,12 @@ class RemoteFolder:
 
     def stat(self, name: str) -> RemoteFile:
         """Return a file's size and version now."""
-        return self._retried(name, lambda _: self._stat(name))
+        return self._retried(name, lambda: self._stat(name))
 
     def require_unchanged(self, entry: ShardEntry) -> None:
-        """Raise DamageError if a shard has another size than the manifest lists; one request, which may fail.
+        """Raise DamageError if a shard has another size than the manifest lists, by one request.
 
-        It is for a shard that could not be read: the failure of this request tells nothing more.
+        A failure of this request is ignored: it is made for a shard that could not be read.
         """
         found = None
         with contextlib.suppress(Exception):
@@ -181,34 +176,34 @@ class RemoteFolder:
         return RemoteFile(None if size is None else int(size), version)
 
     def names(self) -> list[str]:
-        """Return the names of what is in the folder, sorted; empty if there is no such folder."""
+        """Return the sorted names of the folder's entries; none if there is no such folder."""
         try:
-            found: list[str] = self._retried("", lambda _: self._call("ls", self._path(""), detail=False))
+            found: list[str] = self._retried("", lambda: self._call("ls", self._path(""), detail=False))
         except RemoteMissingError:
             return []
         return sorted({path.rstrip("/").rpartition("/")[2] for path in found} - {""})
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file, replacing one of this name: in an object store, in one step."""
-        self._retried(name, lambda _: self._call("pipe_file", self._path(name), data))
+        """Write or replace a file; in an object store, in one step."""
+        self._retried(name, lambda: self._call("pipe_file", self._path(name), data))
 
     def upload(self, name: str, path: str | os.PathLike[str]) -> None:
-        """Write a file of this machine to the folder, replacing one of this name."""
-        # Progress may be told only at the end (s3fs, up to 100 MB): the slowest reading is progress here too.
+        """Copy a file of this machine to the folder, or replace one there."""
+        # Progress may be reported only at the end (s3fs, up to 100 MB): allow the slowest rate of reading.
         stall_s = self.timeout_s * (1 + _STALL_SHARE * os.path.getsize(path) / _LEAST_BYTES)
         self._retried(
-            name, lambda _: self._call("put_file", os.fspath(path), self._path(name), stall_s=stall_s)
+            name, lambda: self._call("put_file", os.fspath(path), self._path(name), stall_s=stall_s)
         )
 
     def remove(self, name: str) -> None:
         """Remove a file, if it exists."""
         try:
-            self._retried(name, lambda _: self._call("rm_file", self._path(name)))
+            self._retried(name, lambda: self._call("rm_file", self._path(name)))
         except RemoteMissingError:
             return
 
     def clear(self) -> None:
-        """Remove all files of the folder, and itself if it is empty then."""
+        """Remove all files of the folder, and the folder if it is then empty."""
         for name in self.names():
             self.remove(name)
         if not (system := self._system()[0]).async_impl:
@@ -219,7 +214,7 @@ class RemoteFolder:
         return f"{self._system()[1]}/{name}".rstrip("/")
 
     def _system(self) -> tuple[Any, str]:
-        """Return fsspec's file system and the folder's path in it, which every process makes anew."""
+        """Return fsspec's file system, which each process opens anew, and the folder's path in it."""
         if self._opened is None or self._opened[0] != os.getpid():
             self._opened = (os.getpid(), *open_system(self.url, self.storage_options))
         return self._opened[1:]
@@ -239,10 +234,8 @@ class RemoteFolder:
                 raise EOFError(f"{len(part):,} bytes came in place of {end - begin:,}")
         return found
 
-    def _parts(self, name: str, begin: int, end: int, attempt: int) -> list[bytes]:
-        """Return the next parts of a file, as many as its server sends in a short time."""
-        if attempt:
-            self._bytes_per_s /= 4
+    def _parts(self, name: str, begin: int, end: int) -> list[bytes]:
+        """Return the next parts of a file, as many as the server is likely to send in a short time."""
         wanted = int(self._bytes_per_s * self.timeout_s * _STALL_SHARE * _PARTS_SHARE)
         end = min(end, begin + max(_LEAST_BYTES, min(wanted, _PART_BYTES * _PARTS_AT_ONCE)))
         bounds = range(begin, end, _PART_BYTES)
@@ -252,17 +245,17 @@ class RemoteFolder:
             self._bytes_per_s = (end - begin) / max(time.monotonic() - begun, 1e-6)
         return found
 
-    def _retried(self, name: str, attempt: Callable[[int], T], entry: ShardEntry | None = None) -> T:
-        """Return the result of `attempt(number)`, retried until it succeeds; raise the error that ends it.
+    def _retried(self, name: str, attempt: Callable[[], T], entry: ShardEntry | None = None) -> T:
+        """Return the result of `attempt()`, which is retried; raise an error that is final.
 
-        For the shard of an entry, that is DamageError if it is found to be another one.
+        For a shard, raise DamageError if it is found not to be that of the entry.
         """
         begun = time.monotonic()
         number, pause_s = 0, _FIRST_PAUSE_S
         while True:
             self.pause(0)
             try:
-                return attempt(number)
+                return attempt()
             except (concurrent.futures.CancelledError, asyncio.CancelledError) as error:
                 raise RemoteError(f"{self}: the requests were stopped") from error
             except Exception as error:
@@ -272,20 +265,21 @@ class RemoteFolder:
                     self.require_unchanged(entry)
                 if refusal is not None:
                     raise refusal from error
-                # Different times for all that the same failure has met.
+                self._bytes_per_s /= 4  # so that the next parts are smaller
+                # Random, so that clients that failed together do not retry together.
                 wait_s = pause_s * random.uniform(0.5, 1.5)
                 spent_s = time.monotonic() - begun
                 if spent_s + wait_s >= self.timeout_s:
                     raise RemoteError(
                         f"{self / name}: {number + 1} attempts failed in {spent_s:.0f} s, the last with "
                         f"{text_of(reason)}: check that the server can be reached from this machine, and "
-                        "begin again: what was complete is kept"
+                        "begin again: complete files are kept"
                     ) from error
             self.pause(wait_s)
             number, pause_s = number + 1, 2 * pause_s
 
     def _call(self, method: str, *args: Any, stall_s: float | None = None, **options: Any) -> Any:
-        """Call a method of the file system, for as long as something of it goes on every `stall_s`."""
+        """Call a method of the file system; raise TimeoutError after `stall_s` without progress."""
         system, _ = self._system()
         if method in ("info", "ls"):
             system.invalidate_cache()

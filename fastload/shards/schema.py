@@ -8,7 +8,7 @@ more columns: an encoded image, for instance, also stores its height, width and 
     ragged  a record has any number of rows:              data (total rows, *shape) and offsets (n + 1)
 
 Boxes, polygons, keypoints and corners are stored in the source's own numbers, so that they can be written
-back exactly; a field's `format` and `relative` say their meaning.
+back exactly; a field's `format` and `relative` define their meaning.
 """
 
 from __future__ import annotations
@@ -31,22 +31,21 @@ FieldKind = Literal[
 BoxFormat = Literal["cxcywh", "xywh", "xyxy"]
 MaskFormat = Literal["mask", "masks"]
 Format = BoxFormat | MaskFormat
-DTYPES = (
-    "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64",
-    "float16", "float32", "float64", "bool",
-)  # fmt: skip
+# NumPy's names of the element types that can be stored, and their codes in Python's `struct`.
+DTYPES = {
+    "uint8": "B", "int8": "b", "uint16": "H", "int16": "h", "uint32": "I", "int32": "i",
+    "uint64": "Q", "int64": "q", "float16": "e", "float32": "f", "float64": "d", "bool": "?",
+}  # fmt: skip
 
 # HDF5 allows 32 dimensions (H5S_MAX_RANK), and the records are one of them.
-_MOST_SIDES = 31
+_MOST_DIMENSIONS = 31
 _MOST_ROW_BYTES = 1 << 40
 
-IMAGE_ENCODINGS = ("keep", "tiled", "jpeg", "yuv420", "raw")
-
-# The shapes of a row of the kinds that hold float64 coordinates of objects; keypoints have K × 2 or K × 3.
+# The row shapes of float64 coordinates of objects; keypoints have (points, 2) or (points, 3).
 _COORDINATES = {"boxes": (4,), "polygons": (2,), "corners": (4, 2)}
 _COORDINATE_KINDS = (*_COORDINATES, "keypoints")
 
-_ENCODING = re.compile("|".join(IMAGE_ENCODINGS))
+_ENCODING = re.compile("keep|tiled|jpeg|yuv420|raw")
 _FORMAT = re.compile("|".join([*get_args(BoxFormat), *get_args(MaskFormat)]))
 _FLAGS = ("relative", "per_object", "internal")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -91,7 +90,7 @@ class Field:
             `masks` for the objects' masks below each other.
         relative: Coordinates are fractions of the image's width and height instead of pixels.
         per_object: There is one row, or text, for each object of the image.
-        internal: The field is for `unpack`, and no part of a dataset's samples.
+        internal: The field is for `unpack` and not a part of a dataset's samples.
 
     Raises:
         OptionError: The name, dtype or shape is not one that can be stored.
@@ -133,19 +132,19 @@ class Field:
             )
         # Rows of zero bytes could not be counted.
         least = 1 if self.kind == "ragged" else 0
-        if any(side < least for side in self.shape):
-            raise OptionError(f"field {self.name!r}: every side must be at least {least}, got {self.shape}")
+        if any(length < least for length in self.shape):
+            raise OptionError(f"field {self.name!r}: every length must be at least {least}, got {self.shape}")
         row_bytes = math.prod(self.shape) * np.dtype(self.dtype).itemsize
-        if len(self.shape) > _MOST_SIDES or max(row_bytes, *self.shape, 0) > _MOST_ROW_BYTES:
+        if len(self.shape) > _MOST_DIMENSIONS or max(row_bytes, *self.shape, 0) > _MOST_ROW_BYTES:
             raise OptionError(
-                f"field {self.name!r}: a shape has at most {_MOST_SIDES} sides and {_MOST_ROW_BYTES} bytes, "
-                f"got {self.shape}"
+                f"field {self.name!r}: a shape has at most {_MOST_DIMENSIONS} dimensions and "
+                f"{_MOST_ROW_BYTES} bytes, got {self.shape}"
             )
         if self.kind == "image" and self.encoding is None:
             raise OptionError(f"field {self.name!r}: an image needs an encoding")
 
     def _check_coordinates(self) -> None:
-        """Raise OptionError unless dtype, shape and format are those of the kind."""
+        """Raise OptionError unless dtype, shape and format suit the kind."""
         is_shape = self.shape == _COORDINATES.get(self.kind)
         if self.kind == "keypoints":
             is_shape = len(self.shape) == 2 and self.shape[1] in (2, 3)
@@ -169,7 +168,7 @@ class Field:
 
     @property
     def least_version(self) -> int:
-        """The first version of the format that has such a field."""
+        """The lowest version of the format that has such a field."""
         is_new = self.kind == "texts" or self.is_of_objects or self.internal or self.format
         return 3 if is_new else 2
 
@@ -219,11 +218,13 @@ class Field:
             )
         if self.kind in ("text", "bytes"):
             return (Column(self.name, "uint8", ragged=True),)
-        column = Column(self.name, self.dtype, self.shape, ragged=self.kind not in ("scalar", "vector"))
         ends = Column(f"{self.name}/ends", "uint32", ragged=True)
+        if self.kind == "texts":
+            return Column(self.name, "uint8", ragged=True), ends
+        column = Column(self.name, self.dtype, self.shape, ragged=self.kind not in ("scalar", "vector"))
         if self.kind == "polygons":
             return column, ends, Column(f"{self.name}/counts", "uint32", ragged=True)
-        return (column, ends) if self.kind == "texts" else (column,)
+        return (column,)
 
     def to_json(self) -> dict[str, Any]:
         """Return the field as the manifest stores it."""
@@ -257,7 +258,7 @@ class Field:
                 json["name"].text(),
                 kind,
                 json["dtype"].text(),
-                () if shape is None else tuple(side.count() for side in shape.each()),
+                () if shape is None else tuple(length.count() for length in shape.each()),
                 None if encoding is None else encoding.text(_ENCODING),
                 box_format,
                 **flags,

@@ -1,4 +1,4 @@
-"""Opening of shards, and writers, by the name of the container; and the limit of open shards.
+"""Readers and writers of shards by the container's name, and the limit on open shards.
 
 The limit applies to the process, over all datasets. h5py and lmdb are imported on first use: a dataset needs
 only one of them.
@@ -17,12 +17,14 @@ from fastload.shards._entries import ShardEntry
 from fastload.shards.container import ShardReader, ShardWriter
 from fastload.shards.files import TOO_MANY_OPEN
 from fastload.shards.schema import Column
+from fastload.system.descriptors import descriptor_limit
 
-_FALLBACK_OPEN_SHARDS = 256  # if the limit of descriptors is unknown
-# The kernel allows 65,530 mappings (vm.max_map_count).
+# On Windows: half of the C library's 512 files, a limit that Python cannot read.
+_FALLBACK_OPEN_SHARDS = 256
+# Half of the 65,530 mappings that Linux allows (vm.max_map_count).
 _MOST_OPEN_SHARDS = 32_000
 
-# A reader's method that drops one of its shards, held weakly, and the number of the shard.
+# A weak reference to the reader's method that closes the shard, and the shard's number.
 _OpenShards = deque[tuple["weakref.WeakMethod[Callable[[int], None]]", int]]
 
 # The open shards that take a descriptor (True), and the others; oldest first.
@@ -61,7 +63,7 @@ def open_within_limit(
     columns: Sequence[Column],
     entry: ShardEntry,
 ) -> ShardReader:
-    """Open a shard; if too many are open, close the oldest of any reader by its `close(number)` first."""
+    """Open a shard, which `close(number)` closes; at the limit, first close the oldest one of any reader."""
     shards = _open[_takes_descriptor(container)]
     while len(shards) >= max_open_shards(container):
         _close_oldest(shards)
@@ -80,14 +82,8 @@ def open_within_limit(
 
 def max_open_shards(container: str) -> int:
     """Return how many shards of a container may be open: half of the descriptors, if each takes one."""
-    if not _takes_descriptor(container):
-        return _MOST_OPEN_SHARDS
-    try:
-        import resource
-    except ImportError:  # Windows, whose limit of 512 is not known to Python
-        return _FALLBACK_OPEN_SHARDS
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(soft // 2, 1) if soft != resource.RLIM_INFINITY else _MOST_OPEN_SHARDS
+    limit = descriptor_limit() if _takes_descriptor(container) else sys.maxsize
+    return _FALLBACK_OPEN_SHARDS if limit is None else max(1, min(limit // 2, _MOST_OPEN_SHARDS))
 
 
 def _takes_descriptor(container: str) -> bool:
@@ -96,7 +92,7 @@ def _takes_descriptor(container: str) -> bool:
 
 
 def _close_oldest(shards: _OpenShards) -> bool:
-    """Close the shard that was opened first, and return whether there was one."""
+    """Close the shard that was opened first, and return True if there was one."""
     try:
         reference, number = shards.popleft()
     except IndexError:

@@ -9,18 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastload.shards.schema import Field
-
-_STRUCT_CODES = {
-    "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I",
-    "int64": "q", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d", "bool": "?",
-}  # fmt: skip
+from fastload.shards.schema import DTYPES, Field
 
 
 class ValueReader(NamedTuple):
-    """The conversion of a field's stored bytes to its value; ValueError if they are none.
+    """Conversion of a field's stored bytes to its value; raises ValueError if they do not encode one.
 
-    `convert` takes the bytes of the column of the field's name, then those of the `further` columns.
+    `convert` takes the bytes of the field's first column, then those of the `further` columns.
     """
 
     convert: Callable[..., Any]
@@ -39,14 +34,14 @@ def value_reader(field: Field) -> ValueReader:
     dtype = field.columns()[0].numpy_dtype
     if field.kind == "scalar":
         # Six times as fast as a NumPy array of one element.
-        unpack = struct.Struct("<" + _STRUCT_CODES[field.dtype]).unpack
+        unpack = struct.Struct("<" + DTYPES[field.dtype]).unpack
         return ValueReader(lambda stored: unpack(stored)[0])
     shape = field.shape if field.kind == "vector" else (-1, *field.shape)
     return ValueReader(lambda stored: np.frombuffer(stored, dtype).reshape(shape))
 
 
 def stored_rows(field: Field, value: Any) -> list[bytes]:
-    """Return the stored bytes of each column of a field that is no image."""
+    """Return the stored bytes of each column of a field that is not an image."""
     if field.kind == "text":
         return [value.encode("utf-8", "surrogateescape")]
     if field.kind == "bytes":

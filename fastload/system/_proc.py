@@ -42,9 +42,9 @@ def mounts(proc_self: Path = PROC_SELF) -> list[Mount]:
 
 
 def cgroups_of(controller: str, proc_self: Path) -> Iterator[Cgroup]:
-    """Yield the cgroup of this process for a controller ("cpu", "memory"), then each of its ancestors.
+    """Yield this process's cgroup of a controller ("cpu", "memory"), then its ancestors from the bottom up.
 
-    Each of them may set a limit. A machine may mix the two versions, so each controller has its own.
+    Each of them may set a limit. A machine may mix the two versions of cgroups, one for each controller.
     """
     path, version = _path_in_hierarchy(controller, proc_self)
     wanted = "cgroup" if version == 1 else "cgroup2"

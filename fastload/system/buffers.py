@@ -1,4 +1,4 @@
-"""Uninitialised arrays and tensors in memory that is reused once nobody holds it.
+"""Uninitialised arrays and tensors in memory that is reused once nothing refers to it.
 
 New pages cost more than the work on them: of the 1.0 ms that 6 MB of normalised thumbnails take in new
 memory, the kernel spends 0.7 ms clearing pages; and the C library returns large blocks to the kernel as soon
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fastload.system.memory import keep_freed_memory
 
-# Blocks kept for each thread: a batch needs three, and those of earlier batches may still be held.
+# Blocks of each thread: a batch needs three, and those of earlier batches may still be in use.
 _BLOCKS = 8
 
 # Smaller allocations are served from the C library's own free lists at no extra cost.
@@ -29,7 +29,7 @@ _SMALLEST_BYTES = 1 << 16
 
 
 def reusable_array(shape: Sequence[int], dtype: Any = np.uint8) -> NDArray[Any]:
-    """Return an uninitialised array, if possible in memory of an earlier one made by this thread."""
+    """Return an uninitialised array, if possible in the memory of an earlier array of this thread."""
     size_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if size_bytes < _SMALLEST_BYTES:
         return np.empty(shape, dtype)
@@ -54,13 +54,13 @@ _of_thread = _Blocks()
 
 
 def _block(size_bytes: int) -> NDArray[np.uint8]:
-    """Return bytes that nobody else holds."""
+    """Return a block of bytes to which nothing else refers."""
     blocks = _of_thread.blocks
     # Powers of two, so that images of similar sizes reuse each other's memory; untouched pages cost nothing.
     rounded = 1 << (size_bytes - 1).bit_length()
     for index in range(len(blocks)):
         # Every array, tensor or view of a block holds a reference to it, whichever thread has it.
-        if blocks[index].size == rounded and getrefcount(blocks[index]) == _UNHELD:
+        if blocks[index].size == rounded and getrefcount(blocks[index]) == _UNUSED_COUNT:
             return blocks[index][:size_bytes]
     keep_freed_memory()
     # torch aligns to a cache line: rows that straddle two lines are copied at half the speed.
@@ -68,10 +68,10 @@ def _block(size_bytes: int) -> NDArray[np.uint8]:
     return blocks[-1][:size_bytes]
 
 
-def _count_unheld() -> int:
-    """Return the reference count of an object that only a deque holds, which differs between Pythons."""
+def _count_unused() -> int:
+    """Return the reference count of an object that only a deque holds, which depends on Python's version."""
     blocks = deque([object()])
     return getrefcount(blocks[0])
 
 
-_UNHELD = _count_unheld()
+_UNUSED_COUNT = _count_unused()

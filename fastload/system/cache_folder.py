@@ -1,8 +1,8 @@
-"""Folder of caches on a disk: each with a state, a lock and a last use, and one bound for all of them.
+"""Folder of caches on a disk: each has a state, a lock and a time of last use; one limit is for all of them.
 
 A cache NAME, which ends with twelve hexadecimal digits, has in this folder
 
-    NAME.fl            the complete cache; while it is made, `.NAME.fl.partial`
+    NAME.fl            the complete cache; while it is filled, `.NAME.fl.partial`
     NAME.json          its description: dataset, samples, how many of them are stored
     NAME.lock          locked exclusively by the process that fills it, shared by those that read it; its time
                        is that of the last use
@@ -32,8 +32,8 @@ if sys.platform != "win32":
 
 _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 
-# The share of a file system that stays free for others: file systems become slow when they are nearly full,
-# and logs, checkpoints and other programs need room too.
+# The share of a file system that stays free: file systems become slow when they are nearly full, and logs,
+# checkpoints and other programs need space too.
 _FREE_SHARE = 0.1
 
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -107,13 +107,13 @@ class CacheEntry:
     stopped: str
 
 
-def user_cache_folder() -> str:
+def _user_cache_folder() -> str:
     """Return the folder in which this user's programs keep caches: XDG_CACHE_HOME or the system's default.
 
-    Not platformdirs, which would be a dependency for this folder alone.
+    platformdirs would be a dependency for this folder alone.
     """
     named = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(named):  # the specification ignores relative ones
+    if os.path.isabs(named):  # the XDG specification ignores relative paths
         return named
     return os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
 
@@ -122,17 +122,17 @@ class CacheFolder:
     """The caches in `parent`/fastload, or in the user's cache folder; the folder need not exist yet."""
 
     def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
-        place = user_cache_folder() if parent is None else os.path.expanduser(os.fspath(parent))
+        place = _user_cache_folder() if parent is None else os.path.expanduser(os.fspath(parent))
         self.path = Path(os.path.abspath(place)) / "fastload"
         # Sizes of complete caches, which do not change, by name and time of completion.
         self._complete_bytes: dict[tuple[str, int], int] = {}
 
     def make(self) -> None:
-        """Make the folder, for this user alone; raise OptionError if that is not possible."""
+        """Make the folder, for this user alone; raise OptionError if it cannot be used."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700, exist_ok=True)
-            if self.path.stat().st_uid != os.getuid():  # who could not lock the files made here
+            if self.path.stat().st_uid != os.getuid():  # that user could not lock the files made here
                 raise PermissionError(13, "it belongs to another user")
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError(13, "it is not writable")
@@ -149,7 +149,7 @@ class CacheFolder:
     def lock(self, name: str, *, shared: bool = False, is_new: bool = True) -> CacheLock | None:
         """Lock a cache without waiting; return None if another process or call holds its lock.
 
-        Unless it may be new, raises FileNotFoundError for one that does not exist.
+        Unless `is_new`, raises FileNotFoundError for a cache that does not exist.
         """
         access = os.O_RDONLY if shared else os.O_RDWR
         flags = _FLAGS | access | (os.O_CREAT if is_new else 0)
@@ -248,7 +248,7 @@ class CacheFolder:
             (self.path / f"{name}.{suffix}").unlink(missing_ok=True)
 
     def room_for(self, name: str, most_bytes: int | None) -> int:
-        """Return the bytes that a cache may take in all, within the bound and the free space of the disk."""
+        """Return how large a cache may become, within the limit and the free space of the disk."""
         own = reserved = to_come = 0
         for each in self._names():
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
@@ -263,10 +263,10 @@ class CacheFolder:
         return room if most_bytes is None else min(room, most_bytes - reserved)
 
     def make_room(self, name: str, needed_bytes: int, most_bytes: int | None) -> int:
-        """Remove caches that nobody uses, the longest unused first, until another one fits.
+        """Remove caches that are not in use, the least recently used first, until another one fits.
 
         Returns:
-            How many bytes it may take: fewer than needed if even that was not enough.
+            How large it may become: smaller than needed if all of that was not enough.
         """
         room = self.room_for(name, most_bytes)
         names = self._names() if room < needed_bytes else []
@@ -293,7 +293,7 @@ class CacheFolder:
             shutil.rmtree(folder, ignore_errors=True)
 
     def drop_unfinished(self, name: str) -> None:
-        """Remove what is stored of a cache that is given up; the caller holds its lock."""
+        """Remove the files of an incomplete cache; the caller holds its lock."""
         for folder in self._folders(name)[1:]:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -320,7 +320,7 @@ class CacheFolder:
         return self._complete_bytes[key], self._complete_bytes[key]
 
     def _folders(self, name: str) -> list[Path]:
-        """Return the folders that a cache may have: complete, being packed, temporary."""
+        """Return the folders that a cache may have: complete, incomplete, temporary."""
         names = (f"{name}.fl", f".{name}.fl.partial", f".{name}.fl.temporary")
         return [self.path / each for each in names]
 

@@ -15,8 +15,6 @@ from fastload.system._proc import PROC_SELF, cgroups_of, read_text
 # "4", or "4(x2),3" by nodes.
 _COUNTS = r"[0-9]{1,6}(\(x[0-9]{1,6}\))?(,[0-9]{1,6}(\(x[0-9]{1,6}\))?)*"
 
-_CPUINFO = Path("/proc/cpuinfo")
-
 # Set by torchrun; Open MPI; MPICH and Intel MPI; Slurm, for the running step, then for the job.
 _RANKS = (
     "LOCAL_WORLD_SIZE",
@@ -38,12 +36,12 @@ def usable_cpus(proc_self: Path = PROC_SELF) -> int:
 
 
 def affine_cpus() -> int:
-    """Return how many CPUs this process may run on, whatever its quota."""
+    """Return how many CPUs this process may run on, regardless of its quota."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_quota(proc_self: Path = PROC_SELF) -> float | None:
-    """Return how many CPUs' worth of time the cgroups allow, None without a limit."""
+    """Return the CPU time per second that the cgroups allow, in CPUs; None without a limit."""
     quotas = []
     for folder, version in cgroups_of("cpu", proc_self):
         if version == 2:
@@ -60,7 +58,7 @@ def cpu_quota(proc_self: Path = PROC_SELF) -> float | None:
 def local_ranks(environ: Mapping[str, str] = os.environ) -> int:
     """Return how many training processes (ranks) of this job run on this machine, at least 1.
 
-    Read from the variables of torchrun, MPI or Slurm, in this order; the largest number if Slurm lists
+    It is read from the variables of torchrun, MPI or Slurm, in this order; it is the largest if Slurm lists
     several nodes, as in "4(x2),3".
     """
     for name in _RANKS:
@@ -76,7 +74,7 @@ def local_rank() -> int:
     return int(text) if text.isdigit() else 0
 
 
-def cpu_name(cpuinfo: Path = _CPUINFO) -> str:
+def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """Return the name of the CPU model."""
     found = re.search(r"^model name\s*: (.+)$", read_text(cpuinfo), re.MULTILINE)
     return found[1].strip() if found else platform.processor() or platform.machine()

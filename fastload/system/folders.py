@@ -45,7 +45,7 @@ def fsync_folder(path: str | os.PathLike[str]) -> None:
 
 
 def replace_folder(new: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Put the folder `new` in the place of `target`, then remove the old one.
+    """Replace the folder `target` by the folder `new`, and remove the old one.
 
     On Linux the two are exchanged in one step (`renameat2`): at every moment, also after a crash, `target` is
     the complete old or new folder. Elsewhere two renames are needed: a crash between them leaves the old
@@ -77,7 +77,7 @@ def replace_folder(new: str | os.PathLike[str], target: str | os.PathLike[str]) 
 
 
 def _exchange(source: str, destination: str) -> bool:
-    """Exchange two folders in one step; return False if that is not possible here."""
+    """Exchange two folders in one step; return False if this system cannot."""
     import ctypes  # importing it takes milliseconds
 
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)

@@ -8,13 +8,12 @@ import sysconfig
 
 
 def _library_folders() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    folders = {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]}
-    folders.update(site.getsitepackages() if hasattr(site, "getsitepackages") else ())
+    folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders.update(site.getsitepackages())
     folders.add(site.getusersitepackages())
     folders.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return tuple(os.path.join(folder, "") for folder in folders)
 
 
 LIBRARY_FOLDERS = _library_folders()
-"""Each ends with a separator. A file below one of them is a library's, wherever the user's script lies."""
+"""Each ends with a separator. A file in one of them belongs to a library, wherever the user's script is."""

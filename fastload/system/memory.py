@@ -1,4 +1,4 @@
-"""Memory that this process may use and keeps, and named shared memory (/dev/shm)."""
+"""Available memory and its limit, reuse of freed memory, and named shared memory (/dev/shm)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import psutil
 from fastload.system._proc import PROC_SELF, Cgroup, cgroups_of, read_text
 
 # glibc maps blocks above a threshold, and returns them to the kernel when they are freed. The threshold rises
-# to the largest mapped block that was freed, at most 32 MiB, and twice as much free memory is kept
+# to the size of the largest mapped block that was freed, at most 32 MiB; twice as much free memory is kept
 # (mallopt(3)).
 _LARGEST_KEPT_BYTES = (32 << 20) - (64 << 10)
 
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Let glibc keep freed memory for the next image; other C libraries are not affected.
+    """Let glibc retain freed memory for the next image; other C libraries are not affected.
 
-    Called by what loads images, and not when fastload is imported: the doctor, which imports it too, must
-    leave a training run as fast as it is.
+    Called by code that loads images, not on import of fastload: the doctor, which imports it too, must not
+    change the speed of a training run.
     """
     np.empty(_LARGEST_KEPT_BYTES, np.uint8)  # never touched, and freed at once
 
@@ -49,7 +49,7 @@ def available_memory_bytes(proc_self: Path = PROC_SELF, machine_bytes: int | Non
 
 
 def memory_limit_bytes(proc_self: Path = PROC_SELF, machine_bytes: int | None = None) -> int:
-    """Return the most memory that this process could ever have: the machine's, or the cgroups' limit."""
+    """Return the most memory that this process can ever have: the machine's, or the cgroups' limit."""
     total = int(psutil.virtual_memory().total) if machine_bytes is None else machine_bytes
     limits = [_limit_bytes(cgroup) for cgroup in cgroups_of("memory", proc_self)]
     return min([total, *(limit for limit in limits if limit is not None)])

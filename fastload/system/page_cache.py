@@ -1,4 +1,4 @@
-"""Page cache of files: reading ahead, residency, dropping (posix_fadvise(2), madvise(2), mincore(2)).
+"""Page cache of files: prefetching, residency and dropping (madvise(2), mincore(2), posix_fadvise(2)).
 
 Neither Python nor psutil offers mincore, so it is called through libc.
 """

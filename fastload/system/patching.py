@@ -26,5 +26,5 @@ def patched(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
 
 
 def _own(owner: Any, name: str) -> Any:
-    # A class's bases are no entry of its own dictionary.
+    # The bases of a class are not in its own dictionary.
     return owner.__bases__ if name == "__bases__" else vars(owner).get(name, _MISSING)

@@ -1,4 +1,4 @@
-"""Global random states of Python, NumPy and, if it is imported, torch (CPU)."""
+"""States of the global random generators of Python, NumPy and, if it is imported, torch (CPU)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class RandomStates:
-    """The states at the time of creation."""
+    """The random states at the time of creation."""
 
     def __init__(self) -> None:
         self._torch = sys.modules.get("torch")
@@ -29,7 +29,7 @@ class RandomStates:
 
 @contextlib.contextmanager
 def preserved_random_states() -> Iterator[None]:
-    """Restore the states after the block."""
+    """Restore the random states after the block."""
     states = RandomStates()
     try:
         yield

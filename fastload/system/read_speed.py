@@ -45,12 +45,12 @@ class DiskReading:
     """The result of reading a sample of files in random order."""
 
     bytes_per_s: float  # by one reader or by up to 8 threads, whichever was faster
-    is_cold: bool  # False if pages could not be dropped: then the speed is that of some cache
+    is_cold: bool  # False if pages could not be dropped: the speed may then be that of a cache
     bytes_read: int
 
 
 class ReadRange(NamedTuple):
-    """A part of a file; `is_whole` for a small file, which is opened and closed for each reading."""
+    """A part of a file, or a complete file (`is_whole`), which is opened and closed for each reading."""
 
     path: str
     offset: int
@@ -69,7 +69,7 @@ def measure_reading(
     """Measure how fast a random sample of files is read from the disk.
 
     With `record_bytes`, files of more than twice that size are shards, of which records of that size are
-    read; all other files are read whole, which includes opening and closing them. Pages are dropped from the
+    read; all other files are read completely, including opening and closing. Pages are dropped from the
     page cache before they are read, and mincore(2) checks that they are gone; pages that stay (dirty, or
     mapped by others) are skipped. Caches outside this machine's memory (in the disk, the host or a file
     server) stay warm. Raises OptionError if no file can be read.
@@ -98,7 +98,7 @@ def choose_ranges(
     record_bytes: int | None,
     is_late: Callable[[], bool] = lambda: False,
 ) -> list[ReadRange]:
-    """Draw up to 4,096 ranges in random order, the same for the same files.
+    """Draw up to 4,096 ranges of files in random order; the same files give the same ranges.
 
     Files that are empty or cannot be read are left out. Reading sizes ends when `is_late` returns True.
     """
@@ -134,7 +134,7 @@ def _records(path: str, size: int, record_bytes: int, most: int, rng: random.Ran
 
 @dataclass(slots=True)
 class _Timed:
-    """The ranges that were read, each with the bytes read as its size, and the seconds taken."""
+    """Ranges that were read, each with the bytes read as its size, and the seconds that this took."""
 
     parts: list[ReadRange]
     seconds: float = 0.0
@@ -146,7 +146,7 @@ class _Timed:
 
 
 class _Reader(contextlib.ExitStack):
-    """Reads ranges of files until the time or the bytes are spent; leaves out files that cannot be read."""
+    """Reads ranges of files within limits of time and bytes; leaves out files that cannot be read."""
 
     def __init__(self, end_s: float, most_bytes: int, clock: Callable[[], float], is_cold: bool) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class _Reader(contextlib.ExitStack):
         return self._read_batches(batches, share, readers)
 
     def _read_batches(self, batches: Sequence[Sequence[ReadRange]], share: float, readers: int) -> _Timed:
-        """Read batches with a share of the time and bytes left."""
+        """Read batches within a share of the time and bytes that are left."""
         now_s = self._clock()
         until_s = now_s + max(0.0, self._end_s - now_s) * share
         left = int((self._most_bytes - self.bytes_read) * share)
@@ -189,7 +189,7 @@ class _Reader(contextlib.ExitStack):
         return timed
 
     def _run(self, batch: list[ReadRange], until_s: float, readers: int, timed: _Timed) -> None:
-        """Time the reading of a batch; after `until_s` no range but the first is begun."""
+        """Read a batch and add the time that this took; after `until_s`, begin no range but the first."""
         waiting = deque(batch)
         parts: list[ReadRange] = []
 
@@ -206,7 +206,7 @@ class _Reader(contextlib.ExitStack):
         self.bytes_read += sum(part.size for part in parts)
 
     def _read(self, each: ReadRange, until_s: float) -> int:
-        """Read a range as a loader does; return how many bytes were read before the time was over."""
+        """Read a range as a loader does, until `until_s`; return the number of bytes read."""
         done = 0
         with contextlib.suppress(OSError), self._opened(each) as descriptor:
             while done < each.size:
@@ -217,7 +217,7 @@ class _Reader(contextlib.ExitStack):
         return done
 
     def _is_dropped(self, each: ReadRange) -> bool:
-        """Drop a range from the page cache; return True if it is gone, or need not be."""
+        """Drop a range from the page cache; return True if it has gone, or need not go."""
         if not self.is_cold:
             return True
         with contextlib.suppress(OSError), self._opened(each) as descriptor:
@@ -227,7 +227,7 @@ class _Reader(contextlib.ExitStack):
 
     @contextlib.contextmanager
     def _opened(self, each: ReadRange) -> Iterator[int]:
-        """Yield a descriptor of a file, which is closed at once if the file is read whole."""
+        """Yield a descriptor of a file, which is closed after the block if the file is read completely."""
         descriptor = self._descriptors.get(each.path, -1)
         if descriptor < 0:
             descriptor = os.open(each.path, os.O_RDONLY | os.O_CLOEXEC)

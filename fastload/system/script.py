@@ -1,4 +1,4 @@
-"""Running the user's script or module in this process, as Python itself would."""
+"""Execution of the user's script or module in this process, as by Python itself."""
 
 from __future__ import annotations
 
@@ -70,9 +70,10 @@ class Script:
 
 
 def find(path: str, is_module: bool, arguments: Sequence[str]) -> Script:
-    """Find what `python PATH ARGUMENTS` or `python -m PATH ARGUMENTS` would run, or raise OptionError.
+    """Find the code that `python PATH ARGUMENTS` or `python -m PATH ARGUMENTS` would run.
 
-    PATH may be `python` itself, or the name of a command that is a Python script, such as `yolo`.
+    PATH may be `python` itself, or the name of a command that is a Python script, such as `yolo`. Raises
+    OptionError if there is no such code.
     """
     is_python = _PYTHON.fullmatch(path) and not os.path.exists(path)
     if is_python and arguments and len(arguments) > (arguments[0] == "-m"):
@@ -100,7 +101,7 @@ def find(path: str, is_module: bool, arguments: Sequence[str]) -> Script:
 
 
 def _find_module(name: str, arguments: Sequence[str]) -> Script:
-    # For -m, Python puts the working directory there.
+    # With -m, Python puts the working directory there.
     sys.path[0] = os.getcwd()
     try:
         spec = importlib.util.find_spec(name)
@@ -117,7 +118,7 @@ def _find_module(name: str, arguments: Sequence[str]) -> Script:
 
 
 def run_script(caller: Generator[Script, Ending, int]) -> int:
-    """Run the script that a generator yields, send it the ending, and return its exit code.
+    """Run the script that a generator yields, send back its ending, and return the generator's exit code.
 
     The script stays `__main__`, so that its classes can be pickled. If it calls `os._exit` in this thread,
     the generator is finished within that call, which then ends the process: no `except` or `finally` of the

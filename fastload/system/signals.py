@@ -1,4 +1,4 @@
-"""Handling of Ctrl-C, SIGTERM and SIGHUP in work that must not stay half-done, and in workers."""
+"""Handling of Ctrl-C, SIGTERM and SIGHUP in workers, and in work that must not be left half-done."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def unwinding() -> Iterator[None]:
         if os.getpid() != process:  # a forked child, which has inherited this handler, dies at once
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        if not caught:  # the first signal has begun the unwinding, which ends soon
+        if not caught:  # after the first signal, unwinding is under way
             caught.append(number)
             raise Terminated(128 + number)
 
@@ -117,5 +117,5 @@ def killing_workers(pool: ProcessPoolExecutor) -> Iterator[None]:
 
 
 def _handled() -> list[int]:
-    """Return SIGTERM and SIGHUP in the main thread, which alone can handle signals."""
+    """Return SIGTERM and SIGHUP; none of them outside the main thread, which alone can handle signals."""
     return _TERMINATING if threading.current_thread() is threading.main_thread() else []

@@ -1,4 +1,4 @@
-"""Sizes, durations, ratios and counts as text for people, and sizes from text."""
+"""Formatting of sizes, durations, ratios and counts, and parsing of sizes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from fastload.errors import OptionError
 
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?\s*", re.IGNORECASE | re.ASCII)
+_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d+)?)\s*(?:([kmgt])(i?))?b?\s*", re.IGNORECASE | re.ASCII)
 
 
 def format_size(size_bytes: float) -> str:
@@ -48,8 +48,7 @@ def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
 
 def parse_size(size: str | int) -> int:
     """Return the bytes in a size such as `256MB`, `1.5 GiB` or `4096`; raise OptionError otherwise."""
-    text = str(size) if isinstance(size, int) else size
-    match = _SIZE.fullmatch(text) if isinstance(text, str) else None
+    match = _SIZE.fullmatch(str(size)) if isinstance(size, str | int) else None
     if match is None:
         raise OptionError(f"a size must look like 256MB or 1.5GiB, got {size!r}")
     exponent = "KMGT".index(match[2].upper()) + 1 if match[2] else 0

@@ -25,7 +25,7 @@ import fastload
 
 def digest(url, folder, size=None, step=1):
     dataset = fastload.PackedDataset(url, cache=fastload.Cache("disk", folder=folder, size=size))
-    dataset._records.remote._asked.fill(1 << 20)
+    dataset._records.remote._requested.fill(1 << 20)
     found = hashlib.sha256()
     for index in range(0, len(dataset), step):
         image, label = dataset[index]
@@ -188,7 +188,7 @@ def test_users_keep_their_copies_apart(url, packed, tmp_path, public):
 
     first, second = 65534, 65533
     assert "remote shards are kept" not in read(first)
-    assert f"remote shards are kept in {public}/fastload-{second}/fastload" in read(second)
+    assert f"remote shards are cached in {public}/fastload-{second}/fastload" in read(second)
     assert "it belongs to another user" in read(0)
     assert "remote shards are kept" not in read(first)
     for folder, user in (

@@ -33,7 +33,7 @@ CASES = [(fault, is_whole) for fault in (*FAULTS, 429) for is_whole in (True, Fa
 def test_a_passing_fault_is_tried_again(server, packed, cache, fault, is_whole):
     dataset = opened(server, cache)
     if is_whole:
-        dataset._records.remote._asked[:] = RECORDS
+        dataset._records.remote._requested[:] = RECORDS
     server.faults.append(fault)
     assert torch.equal(dataset[0][0], fastload.PackedDataset(packed)[0][0])
     assert not server.faults
@@ -45,7 +45,7 @@ def test_a_flipped_bit_in_a_range_is_noticed_each_time_it_is_fetched(server, pac
     dataset[1]
     server.faults.append("flip")
     assert torch.equal(dataset[0][0], fastload.PackedDataset(packed)[0][0])
-    dataset._records.remote._asked[:] = 0  # still by ranges
+    dataset._records.remote._requested[:] = 0  # still by ranges
     dataset[1]
     server.faults.extend(["flip"] * 20)
     with pytest.raises(fastload.DamageError, match="record 0"):
@@ -65,7 +65,7 @@ def test_an_outage_is_no_missing_file(server, cache):
     dataset = opened(server, cache, timeout_s=0.5)
     folder = dataset._records.folder
     server.is_lost = True
-    dataset._records.remote._asked[:] = RECORDS
+    dataset._records.remote._requested[:] = RECORDS
     for read in (lambda: dataset[0], lambda: folder.stat("shard-00000.h5")):
         with pytest.raises(fastload.RemoteError, match=r"attempts failed in .*Error") as found:
             read()
@@ -127,7 +127,7 @@ def test_a_changed_object_is_an_error_that_names_it(replaceable, cache, change, 
     }
     path.write_bytes(changed[change])
     if is_whole:
-        dataset._records.remote._asked[:] = RECORDS
+        dataset._records.remote._requested[:] = RECORDS
     with pytest.raises(fastload.DamageError, match=r"http://.*shard-00000.h5"):
         [dataset[index] for index in range(2)]
 

@@ -151,7 +151,7 @@ def test_two_processes_fetch_each_shard_once(server, url, packed, tmp_path):
     program = (
         "import sys, fastload; cache = fastload.Cache('disk', sys.argv[2]);"
         "dataset = fastload.PackedDataset(sys.argv[1], cache=cache);"
-        "dataset._records.remote._asked.fill(1 << 20); [dataset[index] for index in range(len(dataset))]"
+        "dataset._records.remote._requested.fill(1 << 20); [dataset[index] for index in range(len(dataset))]"
     )
     processes = [start_python("-c", program, url, tmp_path) for _ in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
@@ -197,7 +197,7 @@ def test_an_unusable_cache_folder_is_replaced_with_a_warning(url, packed, tmp_pa
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "file").write_bytes(b"")
-    with pytest.warns(RuntimeWarning, match="remote shards are kept in"):
+    with pytest.warns(RuntimeWarning, match="remote shards are cached in"):
         dataset = fastload.PackedDataset(url, cache=fastload.Cache("disk", folder=tmp_path / "file"))
     assert same_samples(dataset, fastload.PackedDataset(packed))
 

@@ -113,7 +113,7 @@ def columns_and_rows(draw: st.DrawFn) -> tuple[tuple[Column, ...], Rows]:
         kind = draw(kinds)
         has_shape = kind in ("vector", "ragged")
         shape = draw(st.lists(st.integers(1, 3), min_size=1, max_size=2)) if has_shape else ()
-        dtype = draw(st.sampled_from(DTYPES)) if has_shape or kind == "scalar" else "uint8"
+        dtype = draw(st.sampled_from(list(DTYPES))) if has_shape or kind == "scalar" else "uint8"
         fields.append(Field(name, kind, dtype, tuple(shape), "keep" if kind == "image" else None))
     columns = record_columns(fields)
     count = draw(st.integers(1, 6))

@@ -58,3 +58,8 @@ def test_column_names_are_unique():
 def test_columns_are_stored_little_endian():
     for column in record_columns(EVERY_FIELD):
         assert column.numpy_dtype == column.numpy_dtype.newbyteorder("<")
+
+
+@pytest.mark.parametrize("kind", ["text", "bytes", "texts"])
+def test_text_and_bytes_are_stored_as_bytes_with_any_dtype(kind):
+    assert Field("x", kind, "int64").columns() == Field("x", kind).columns()

@@ -17,3 +17,9 @@ def test_oldest_shards_are_closed_at_the_limit(tmp_path, monkeypatch, takes_desc
     assert [reader.read(index)["label"] for index in range(5)] == list(range(5))
     assert [reader.is_open(number) for number in range(5)] == [False, False, False, True, True]
     assert reader.read(0)["label"] == 0
+
+
+@pytest.mark.parametrize(("limit", "most"), [(None, 256), (1, 1), (1024, 512), (1 << 20, 32_000)])
+def test_open_shards_take_half_of_the_descriptors_but_no_more_than_can_be_mapped(monkeypatch, limit, most):
+    monkeypatch.setattr(shard, "descriptor_limit", lambda: limit)
+    assert shard.max_open_shards("lmdb") == most

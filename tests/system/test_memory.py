@@ -1,13 +1,12 @@
 """Available memory is the tightest limit of the machine and its cgroups."""
 
-import dataclasses
 import os
 import subprocess
 import sys
 
 import pytest
 
-from fastload.system.descriptors import OpenFiles, open_files
+from fastload.system.descriptors import descriptor_limit, free_descriptors
 from fastload.system.memory import SharedMemory, available_memory_bytes, memory_limit_bytes, shared_memory
 
 GIB = 2**30
@@ -94,19 +93,21 @@ class TestSharedMemory:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
-class TestOpenFiles:
-    def test_each_open_file_counts_once(self, tmp_path):
-        before = open_files()
-        assert isinstance(before, OpenFiles)
-        assert 0 < before.used <= before.soft
+class TestDescriptors:
+    def test_each_open_file_takes_one(self, tmp_path):
+        free, limit = free_descriptors(), descriptor_limit()
+        assert free is not None
+        assert limit is not None
+        assert 0 <= free < limit
         with (tmp_path / "a").open("w"), (tmp_path / "b").open("w"):
-            assert open_files() == dataclasses.replace(before, used=before.used + 2)
-        assert open_files() == before
+            assert free_descriptors() == free - 2
+        assert free_descriptors() == free
 
     def test_limit_is_that_of_the_process(self):
         code = (
-            "import resource; from fastload.system.descriptors import open_files\n"
-            "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200)); print(open_files())"
+            "import resource; from fastload.system import descriptors\n"
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))\n"
+            "print(descriptors.descriptor_limit(), descriptors.free_descriptors())"
         )
         printed = subprocess.check_output([sys.executable, "-c", code], text=True, stdin=subprocess.DEVNULL)
-        assert printed == "OpenFiles(soft=100, used=3)\n"
+        assert printed == "100 97\n"

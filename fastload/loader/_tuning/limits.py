@@ -15,7 +15,7 @@ from torch.utils.data import get_worker_info
 from fastload.loader._measurements import WorkerLimits
 from fastload.loader._tuning.decide import MOST_WORKERS_PER_CPU
 from fastload.system.cpus import local_ranks, usable_cpus
-from fastload.system.descriptors import open_files
+from fastload.system.descriptors import free_descriptors
 from fastload.system.memory import available_memory_bytes
 
 # A worker's own memory, forked or spawned (measured: 30 to 60 MB, and 250 MB with torch and OpenCV), rounded
@@ -40,12 +40,12 @@ NO_LIMITS_YET = WorkerLimits(cpus=1, most_workers=0, most_batches=0, reason="", 
 
 def read_limits(multiprocessing_context: Any, batch_bytes: int) -> WorkerLimits:
     """Read the current limits for a loader with this context and batches of this size."""
-    files, ranks = open_files(), local_ranks()
+    ranks = local_ranks()
     forks = _start_method(multiprocessing_context) == "fork"
     limits = limits_within(
         cpus=max(1, usable_cpus() // ranks),
         available_bytes=available_memory_bytes() // ranks,
-        descriptors=None if files is None else files.soft - files.used,
+        descriptors=free_descriptors(),
         forks=forks,
         batch_bytes=batch_bytes,
     )
