@@ -34,7 +34,7 @@ from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexEr
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.transforms.annotations import Annotations
-from fastload.transforms.compose import AnyTransform, flattened
+from fastload.transforms.compose import AnyTransform, are_fastloads, flattened
 from fastload.transforms.draws import draws_for
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.pipeline import Pipeline
@@ -85,6 +85,12 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     def class_to_idx(self) -> dict[str, int]:
         """The label of each class name."""
         return {name: label for label, name in enumerate(self.classes)}
+
+    @property
+    def draws_from_epoch_seed_only(self) -> bool:
+        """True if making samples of an epoch that has a seed uses no global random generator."""
+        transforms = [] if self.transform is None else [self.transform]
+        return self.target_transform is None and are_fastloads([self, *transforms])
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
         """Return one sample, (image, target).

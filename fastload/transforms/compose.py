@@ -113,6 +113,14 @@ def package_of(step: Any) -> str:
     return known[0] if known else packages[0]
 
 
+def are_fastloads(transforms: Sequence[Any]) -> bool:
+    """Return whether transforms, and those that they hold, are all of fastload's own classes."""
+    return all(
+        type(step).__module__.startswith("fastload.") and are_fastloads(getattr(step, "transforms", ()))
+        for step in transforms
+    )
+
+
 def _to_steps(transforms: Any) -> list[AnyTransform]:
     if not hasattr(transforms, "__iter__"):
         raise OptionError(f"transforms must be a list of callables, got {transforms!r}")

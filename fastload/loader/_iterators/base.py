@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import BatchSampler, IterDataPipe, TensorDataset, default_collate
+from torch.utils.data import BatchSampler, IterDataPipe, TensorDataset, default_collate, default_convert
 
 from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._device import moved_to
@@ -193,7 +193,6 @@ class TorchView:
         has_finish = fills and view.device is not None and hasattr(inner, "finish")
         self.make = BatchMaker(view.collate_fn, view.is_batched, dataset if fills else None, has_finish)
         self.finish = inner.finish if has_finish else None
-        self.draws_nothing = not has_own_collate and _returns_stored_tensors(inner)
         self.stateful: StatefulIterable | None = None
         is_seeded = False
         if view.is_iterable and not isinstance(dataset, IterDataPipe):
@@ -201,6 +200,10 @@ class TorchView:
         elif uses_epoch_seed(dataset):
             is_seeded = True
             dataset = SeededDataset(dataset, fills)
+        self.draws_nothing = view.collate_fn in (default_collate, default_convert) and (
+            _returns_stored_tensors(inner)
+            or (is_seeded and getattr(inner, "draws_from_epoch_seed_only", False))
+        )
         self.num_workers, self.prefetch_factor = options.num_workers, options.prefetch_factor
         self.pin_memory, self.persistent_workers = options.pin_memory, options.persistent_workers
         self.dataset: Any = dataset
