@@ -39,7 +39,7 @@ class KnownSteps:
         self.rescale = Rescale.of([step.rescaling for step in conversions if step.rescaling], torch.uint8)
         self.wrap = _wrapper_of(conversions)
         self.makes_tensors = any(step.name != "ToPureTensor" for step in conversions)
-        # Only ToTensor stores one channel after the other. Later transforms that draw a number per element do
+        # Only ToTensor stores one colour after the other. Later transforms that draw a number per element do
         # so in the order of memory.
         is_mixed = any(step.name in ("PILToTensor", "ToImage") for step in conversions)
         self._memory_format = torch.channels_last if is_mixed else torch.contiguous_format

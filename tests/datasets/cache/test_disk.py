@@ -231,7 +231,7 @@ class TestOptions:
     def test_packed_data_and_data_in_memory_are_refused(self, packed, caches):
         with pytest.raises(OptionError, match="is packed already"):
             PackedDataset(packed("photos", "keep"), cache=Cache("disk", caches))
-        with pytest.raises(OptionError, match="a cache needs a dataset of image files"):
+        with pytest.raises(OptionError, match="a cache needs a known dataset of image files"):
             fastload.compile([1, 2], cache=Cache("disk", caches))
 
     def test_size_is_for_the_disk(self):
