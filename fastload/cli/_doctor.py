@@ -116,6 +116,7 @@ def _parse_rest(path: str, options: argparse.Namespace) -> None:
     if options.steps or options.seconds or options.tries or options.is_module:
         raise OptionError(f"--steps, --seconds, --try and -m are for scripts, and {path} is not one")
 
+
 def _around_script(path: str, options: argparse.Namespace) -> Generator[Script, Ending, int]:
     """Yield the script, to be run while it is watched; return its exit code after the report."""
     # Importing torch may take seconds.
