@@ -96,7 +96,7 @@ class TrainingMeasurements:
     in `warmup_s` only.
 
     Attributes:
-        batch_size: That of the sampler; None if the dataset returns complete batches.
+        batch_size: The sampler's batch size; None if the dataset returns complete batches.
         epoch_batches: Batches of an epoch; None if unknown.
         waiting_s: The sum of `waits` waits; `copying_s` is the part for copying to the device.
         stepping_s: The sum of `steps` steps.

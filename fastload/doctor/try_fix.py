@@ -95,7 +95,8 @@ def changed_loaders(changes: dict[str, Any], dataset: str) -> contextlib.Abstrac
                 original(self, *given, **options)
                 return
             del named["self"]
-            if "class" in changes and type(self) is DataLoader:
+            is_replaced = "class" in changes and type(self) is DataLoader
+            if is_replaced:
                 self.__class__ = FastloadDataLoader
                 FastloadDataLoader.__init__(self, **named)
                 return
