@@ -1,4 +1,4 @@
-"""Turns of loaders that are processes of their own, and the bytes that they read; see loaders/epochs.py."""
+"""Loaders in processes of their own: turns, memory, stored files; their protocol is in loaders/epochs.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ _MEMORY_EVERY_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LoadingTurn:
-    """Time of one turn: whole epochs of a loader, or the beginning of a long one.
+    """Time of one turn: complete epochs of a loader, or the beginning of a long one.
 
     `cpu_s` is that of all its processes; `cached` the share of the stored bytes that were in the page cache
     at the beginning, None if it was not read.
@@ -45,7 +45,7 @@ class Driver:
     Attributes:
         versions: Those of the packages that are compared.
         stored: The file or folder that it reads.
-        write_s: Seconds that writing it took; None if it was there.
+        write_s: Seconds that writing it took; None if it existed before.
         open_s: Seconds that making dataset and loader took, without writing.
         first_batch_s: Seconds from the beginning of the first epoch to its first batch.
 
@@ -71,7 +71,7 @@ class Driver:
         self.first_batch_s: float = ready["first_batch_s"]
 
     def turn(self) -> LoadingTurn:
-        """Load whole epochs for a while."""
+        """Load complete epochs for a while."""
         time.sleep(_REST_S)
         before = self._program.cpu_s()
         took = self._ask()
@@ -85,8 +85,7 @@ class Driver:
         self.close()
         self._start()
         cached = drop_files(self.stored)
-        turn = self.turn()
-        return LoadingTurn(turn.seconds, turn.samples, turn.cpu_s, cached)
+        return replace(self.turn(), cached=cached)
 
     def peak_memory(self) -> tuple[int, str]:
         """Return the most memory of all processes during one more turn, and its kind: `PSS` or `RSS`."""
@@ -141,8 +140,8 @@ def size_on_disk(path: Path) -> int:
 
 
 def drop_files(path: Path) -> float | None:
-    """Drop a file, or all in a folder, from the page cache; return the share of the bytes that stayed."""
-    kept, total = 0.0, 0
+    """Drop a file, or all in a folder, from the page cache; return the share of bytes that remain there."""
+    cached, total = 0.0, 0
     for file in _files_in(path):
         descriptor = os.open(file, os.O_RDONLY)
         try:
@@ -154,5 +153,5 @@ def drop_files(path: Path) -> float | None:
             os.close(descriptor)
         if share is None:
             return None
-        kept, total = kept + share * size, total + size
-    return kept / total if total else None
+        cached, total = cached + share * size, total + size
+    return cached / total if total else None

@@ -28,7 +28,7 @@ _PACKAGES = (
     "turbojpeg",
 )
 
-# Read when the benchmark begins: at its end, the load would be its own.
+# Read when the benchmark begins, because at its end the load would be that of the benchmark itself.
 _LOAD_BEFORE = f"{os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else "unknown"
 
 
@@ -36,14 +36,14 @@ def identified(more_versions: Mapping[str, str], is_smoke: bool = False) -> dict
     """Return date, commit, machine and versions, `more_versions` among them; a smoke run is marked."""
     return {
         "date": datetime.date.today().isoformat(),
-        "commit": commit(),
-        "machine": machine(),
-        "versions": {**versions(), **more_versions},
+        "commit": _commit(),
+        "machine": _machine(),
+        "versions": {**_versions(), **more_versions},
         **({"smoke": "figures mean nothing"} if is_smoke else {}),
     }
 
 
-def machine() -> dict[str, Any]:
+def _machine() -> dict[str, Any]:
     """Return a description of this machine that identifies nobody."""
     return {
         "processor": cpu_name(),
@@ -54,7 +54,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str]:
+def _versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that may influence a figure."""
     found = {"Python": platform.python_version(), "fastload": fastload.__version__}
     for package in _PACKAGES:
@@ -63,7 +63,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def commit() -> str:
+def _commit() -> str:
     """Return the commit of this checkout, marked if the measured code differs from it; else `unknown`."""
     root = Path(fastload.__file__).parent.parent
     if not (root / ".git").exists():

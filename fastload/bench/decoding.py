@@ -23,7 +23,15 @@ from fastload.bench._operations import IMAGE_SIDE, MEAN, OPERATIONS, STD, Operat
 from fastload.bench._peers import LIBRARIES, Peer, first_line, load_peer
 from fastload.bench.conditions import identified
 from fastload.bench.images import LoadedImage, link_images, list_images, make_files, read_images
-from fastload.bench.loading import TURN_S, FilesByLibrary, TimedLoader, default_workers, race, take_turns
+from fastload.bench.loading import (
+    TURN_S,
+    FilesByLibrary,
+    OnProgress,
+    TimedLoader,
+    default_workers,
+    race,
+    take_turns,
+)
 from fastload.bench.results import REFERENCE, Comparison, DecodeBench, Difference, Library, Timing
 from fastload.images.opencv import cv2
 
@@ -39,7 +47,7 @@ def compare_decoding(
     runs: int = 5,
     workers: int | None = None,
     is_smoke: bool = False,
-    progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    progress: OnProgress = lambda stage, done, total: None,
 ) -> DecodeBench:
     """Measure every installed library.
 
@@ -58,15 +66,15 @@ def compare_decoding(
     comparisons: list[Comparison] = []
     with tempfile.TemporaryDirectory(prefix="fastload-bench-") as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the libraries' warnings do not matter here
-        place = Path(name)
+        photos = Path(name)
         available = None
         if folder is None:
-            make_files(place, images, 0.2 if is_smoke else 1.0)
+            make_files(photos, images, 0.2 if is_smoke else 1.0)
         else:
             source = list_images(folder)
             available = len(source)
-            link_images(source, place, images)
-        loaded, described = read_images(place, available)
+            link_images(source, photos, images)
+        loaded, described = read_images(photos, available)
         found = [load_peer(library) for library in LIBRARIES]
         peers = [each for each in found if isinstance(each, Peer)]
         turn = {"turn_s": 0.0} if is_smoke else {}
@@ -75,7 +83,7 @@ def compare_decoding(
                 progress(f"comparing: {operation.key}", len(comparisons), len(OPERATIONS))
                 comparisons.append(compare_operation(operation, peers, loaded, runs, **turn))
             if workers:
-                comparisons.append(_compare_loading(comparisons[-1], place, workers, runs, progress, **turn))
+                comparisons.append(_compare_loading(comparisons[-1], photos, workers, runs, progress, **turn))
     libraries = [
         Library(each.library, each.version, each.jpeg) if isinstance(each, Peer) else each for each in found
     ]
@@ -197,7 +205,7 @@ def _compare_loading(
     folder: Path,
     workers: int,
     runs: int,
-    progress: Callable[[str, int, int], None],
+    progress: OnProgress,
     turn_s: float = TURN_S,
 ) -> Comparison:
     """Time PIL and OpenCV in torch's DataLoader and fastload in its own; differences are `training`'s."""

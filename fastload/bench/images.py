@@ -59,15 +59,15 @@ def make_files(
     classes: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Write the same photo-like JPEGs each time, in so many class folders; `scale` is that of their sides."""
-    places = [folder / f"{label:03d}" for label in range(min(classes, count))] or [folder]
-    for place in places:
-        place.mkdir(parents=True, exist_ok=True)
+    """Write the same generated photos on each call, in `classes` folders; `scale` multiplies their sides."""
+    folders = [folder / f"{label:03d}" for label in range(min(classes, count))] or [folder]
+    for subfolder in folders:
+        subfolder.mkdir(parents=True, exist_ok=True)
 
     def write(number: int) -> None:
         height, width = _SIZES[number % len(_SIZES)]
         data = make_jpeg(number, (round(scale * height), round(scale * width)))
-        (places[number % len(places)] / f"{number:04d}.jpg").write_bytes(data)
+        (folders[number % len(folders)] / f"{number:04d}.jpg").write_bytes(data)
 
     # NumPy and OpenCV release the GIL, so threads suffice; they end here, before any loader forks.
     threads_before = cv2.getNumThreads()
@@ -81,7 +81,7 @@ def make_files(
 
 
 def make_jpeg(number: int, size: tuple[int, int] | None = None) -> bytes:
-    """Return the JPEG of a number, of a (height, width) or of one of ImageNet's sizes."""
+    """Return the generated photo of a number as a JPEG, by default in one of ImageNet's sizes."""
     height, width = size or _SIZES[number % len(_SIZES)]
     photo = make_photo(np.random.default_rng(number), height, width)
     sampling = (cv2.IMWRITE_JPEG_SAMPLING_FACTOR, _SAMPLINGS[number % len(_SAMPLINGS)])
@@ -143,14 +143,14 @@ def repeat_images(originals: Sequence[Path], folder: Path, count: int, is_linked
     # Strings, because there may be millions.
     ends = [(str(folder / path.parent.name), path.suffix) for path in originals]
     for number in range(count):
-        place = number * len(originals) // count if count <= len(originals) else number % len(originals)
-        path = f"{ends[place][0]}/{number:06d}{ends[place][1]}"
-        if is_linked and place in written:
+        index = number * len(originals) // count if count <= len(originals) else number % len(originals)
+        path = f"{ends[index][0]}/{number:06d}{ends[index][1]}"
+        if is_linked and index in written:
             with contextlib.suppress(OSError):  # a file system's limit: 65,000 links to a file in ext4
-                os.link(written[place], path)
+                os.link(written[index], path)
                 continue
-        shutil.copyfile(originals[place], path)
-        written[place] = path
+        shutil.copyfile(originals[index], path)
+        written[index] = path
 
 
 def resize_images(originals: Sequence[Path], folder: Path, shorter_side: int) -> list[Path]:
@@ -185,7 +185,8 @@ def readable_images(folder: str | os.PathLike[str], count: int) -> list[Path]:
 def read_images(folder: Path, available: int | None) -> tuple[list[LoadedImage], ImageSet]:
     """Read the files of a folder, and remove from it those that cannot be compared.
 
-    It leaves out images that PIL or OpenCV cannot decode, tiny ones, and the last ones if all are large.
+    Images that PIL or OpenCV cannot decode and tiny ones are left out, and the last ones if all of them would
+    take up too much memory.
     Raises SourceError if none is left.
     """
     images: dict[Path, LoadedImage] = {}

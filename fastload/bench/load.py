@@ -1,4 +1,4 @@
-"""`fastload bench load` and `bench gpu-feed`: whole loaders, in turns, each in processes of its own."""
+"""`fastload bench load` and `bench gpu-feed`: complete loaders in turns, each in processes of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from fastload.bench._operations import IMAGE_SIDE
 from fastload.bench.conditions import identified
 from fastload.bench.images import make_files, readable_images, repeat_images, resize_images
 from fastload.bench.load_results import LoadBench, LoadSetting, MissingSide, SettingResult, SideResult
-from fastload.bench.loading import take_turns
+from fastload.bench.loading import OnProgress, take_turns
 from fastload.bench.program import LoaderFailedError
 from fastload.bench.sides import CHECKOUT, Side
 from fastload.errors import OptionError
@@ -27,10 +27,8 @@ from fastload.system.folders import free_bytes
 
 # 400 photos are 160 MB of pixels: more than processors' caches hold.
 _MOST_DISTINCT, _CLASSES = 400, 100
-# A turn ends within a long epoch after this many of its least durations.
+# Within a long epoch, a turn ends after this multiple of its least duration.
 _LONGEST_TURN = 10
-
-OnProgress = Callable[[str, int, int], None]
 
 
 @dataclass(slots=True)
@@ -57,14 +55,11 @@ class SideComparison:
                 if lacks := side.lacks(self.peers):
                     self.missing.append(MissingSide(side.name, lacks))
                     continue
-                try:
+                with self._listing_failure(side.name):
                     driver = Driver(side.python(self.peers), side.program, {**self.job, **side.job})
-                except LoaderFailedError as error:
-                    self.missing.append(MissingSide(side.name, str(error)))
-                    continue
-                stack.callback(driver.close)
-                drivers[side.name] = driver
-                self.versions |= driver.versions
+                    stack.callback(driver.close)
+                    drivers[side.name] = driver
+                    self.versions |= driver.versions
             done_turns, total = itertools.count(1), self.runs * len(drivers)
             turns = [partial(self._turn, name, driver) for name, driver in drivers.items()]
             found = take_turns(turns, self.runs, lambda: progress("loading", next(done_turns), total))
@@ -72,34 +67,36 @@ class SideComparison:
                 progress(f"reading memory: {name}", len(self.measured), len(drivers))
                 self._conclude(name, driver, [turn for turn in readings if turn is not None])
 
+    @contextlib.contextmanager
+    def _listing_failure(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except LoaderFailedError as error:
+            self.missing.append(MissingSide(name, str(error)))
+
     def _turn(self, name: str, driver: Driver) -> LoadingTurn | None:
         if any(missing.name == name for missing in self.missing):
             return None
-        try:
+        with self._listing_failure(name):
             return driver.turn() if self.job["is_warm"] else driver.cold_turn()
-        except LoaderFailedError as error:
-            self.missing.append(MissingSide(name, str(error)))
-            return None
+        return None
 
     def _conclude(self, name: str, driver: Driver, turns: Sequence[LoadingTurn]) -> None:
         if len(turns) < self.runs:
             return
-        try:
-            memory = driver.peak_memory()
-        except LoaderFailedError as error:
-            self.missing.append(MissingSide(name, str(error)))
-            return
-        self.measured.append(
-            SideResult(
+        with self._listing_failure(name):
+            memory_bytes, memory_kind = driver.peak_memory()
+            result = SideResult(
                 name,
                 tuple(turns),
                 driver.open_s,
                 driver.first_batch_s,
                 driver.write_s,
                 size_on_disk(driver.stored),
-                *memory,
+                memory_bytes,
+                memory_kind,
             )
-        )
+            self.measured.append(result)
 
 
 def shared_job(
@@ -194,14 +191,14 @@ def _fill(
     folder: str | os.PathLike[str] | None, photos: Path, setting: LoadSetting, is_linked: bool
 ) -> float:
     """Fill a folder with the images of a setting; return the mean size of a file."""
-    made = photos.with_name("made")
+    made, resized = photos.with_name("made"), photos.with_name("resized")
     if folder is None:
         make_files(made, min(setting.images, _MOST_DISTINCT), classes=_CLASSES)
         originals = sorted(made.glob("*/*"))
     else:
         originals = readable_images(folder, setting.images)
     if setting.shorter_side is not None:
-        originals = resize_images(originals, photos.with_name("resized"), setting.shorter_side)
+        originals = resize_images(originals, resized, setting.shorter_side)
     image_bytes = sum(path.stat().st_size for path in originals) / len(originals)
     needed = image_bytes * setting.images
     if not is_linked and needed > free_bytes(photos.parent):
@@ -210,6 +207,6 @@ def _fill(
             "repeat them with --hard-links"
         )
     repeat_images(originals, photos, setting.images, is_linked)
-    for temporary in (made, photos.with_name("resized")):
+    for temporary in (made, resized):
         shutil.rmtree(temporary, ignore_errors=True)
     return image_bytes

@@ -18,14 +18,14 @@ class SideResult:
     """Measurements of one loader.
 
     Attributes:
-        name: Its row.
+        name: The name of its row in tables.
         turns: Each turn; drift of the machine affects those with the same number alike.
         open_s: Seconds to list or open its dataset and to make the loader.
         first_batch_s: Seconds from the beginning of the first epoch to its first batch; workers start then.
         write_s: Seconds to write its dataset; None if it reads the given files.
         stored_bytes: Size of what it reads.
         memory_bytes: The most memory of all its processes.
-        memory_kind: `PSS`, or `RSS` where the system does not know shares of pages.
+        memory_kind: `PSS`, or `RSS` where the system does not measure shared pages.
     """
 
     name: str
@@ -39,17 +39,17 @@ class SideResult:
 
     @property
     def rates(self) -> list[float]:
-        """Return the images/s of each turn."""
+        """The images/s of each turn."""
         return [turn.samples / turn.seconds for turn in self.turns]
 
     @property
     def images_per_s(self) -> float:
-        """Return the median rate."""
+        """The median rate."""
         return statistics.median(self.rates)
 
     @property
     def cpu_s_per_1000(self) -> float:
-        """Return the median CPU time of 1000 images."""
+        """The median CPU time of 1000 images."""
         return statistics.median(1000 * turn.cpu_s / turn.samples for turn in self.turns)
 
 

@@ -21,13 +21,16 @@ import torch.utils.data
 
 import fastload
 from fastload.bench import _operations
-from fastload.bench._peers import Steps, steps_of
+from fastload.bench._peers import steps_of
 from fastload.images.opencv import cv2
 from fastload.sources.files import FileSource
 from fastload.system.cpus import usable_cpus
 from fastload.system.memory import shared_memory
 
 _Result = TypeVar("_Result")
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with a stage, how much of it is done, and how much there is."""
 
 IMAGE_SIDE = _operations.IMAGE_SIDE
 BATCH_SIZE = 32
@@ -50,13 +53,12 @@ class FilesByLibrary(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         labels = np.asarray(files.values["label"]).tolist()
         self.samples = [(files.files.path(index), label) for index, label in enumerate(labels)]
         self._library = library
-        self._steps: Steps | None = None  # created in each process, because functions cannot be sent
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        steps = self._steps = self._steps or steps_of(self._library)
+        steps = steps_of(self._library)
         path, label = self.samples[index]
         image = steps.decode(Path(path).read_bytes())
         image = steps.augmented(image, _operations.draw_box(steps.size_of(image), random.getrandbits(32)))
@@ -124,7 +126,7 @@ def race(
     loaders: Sequence[TimedLoader],
     workers: int,
     rounds: int,
-    progress: Callable[[str, int, int], None],
+    progress: OnProgress,
     turn_s: float = TURN_S,
 ) -> tuple[int, list[tuple[float, ...]]]:
     """Return the images of a turn, and the images/s of each loader in each of `rounds` turns.
@@ -148,9 +150,9 @@ def take_turns(
     """
     results: list[list[_Result]] = [[] for _ in turns]
     for first in range(rounds):
-        for place in range(len(turns)):
-            index = (first + place) % len(turns)
-            results[index].append(turns[index]())
+        for offset in range(len(turns)):
+            turn = (first + offset) % len(turns)
+            results[turn].append(turns[turn]())
             step()
     return [tuple(values) for values in results]
 

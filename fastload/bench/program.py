@@ -28,7 +28,7 @@ class LoaderFailedError(FastloadError, RuntimeError):
 class Program:
     """A process with a job, which answers each line of its input with a line of JSON.
 
-    It and the processes that it starts are a group of their own, which ends with `close`.
+    The process and its descendants are one process group, which `close` ends.
     """
 
     def __init__(

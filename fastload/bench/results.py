@@ -34,7 +34,7 @@ class Difference:
 
     @property
     def likeness(self) -> Likeness:
-        """Return `equal` within rounding, `close` to the eye, or `other`."""
+        """`equal` within rounding, `close` to the eye, or `other`."""
         if self.most <= MOST_LEVELS_OF_EQUAL:
             return "equal"
         return "close" if self.mean <= MEAN_LEVELS_OF_CLOSE else "other"
@@ -51,7 +51,7 @@ class Timing:
 
     @property
     def images_per_s(self) -> float:
-        """Return the median rate."""
+        """The median rate."""
         return 1 / statistics.median(self.seconds)
 
     def is_faster(self, other: Timing) -> bool:
@@ -65,7 +65,7 @@ class Timing:
 class Comparison:
     """An operation, timed with every library that supports it; PIL's row is the first.
 
-    `missing` names each call that could not be measured, with the reason.
+    `missing` lists each call that could not be measured, with the reason.
     """
 
     key: str
@@ -133,12 +133,12 @@ class Standing:
 
     @property
     def ratio(self) -> float:
-        """Return OpenCV's speed in multiples of PIL's."""
+        """OpenCV's speed in multiples of PIL's."""
         return self.opencv.images_per_s / self.pil.images_per_s
 
     @property
     def winner(self) -> Literal["PIL", "OpenCV", "neither"]:
-        """Return the library that is faster by more than chance."""
+        """The library that is faster by more than chance."""
         if self.opencv.is_faster(self.pil):
             return "OpenCV"
         return "PIL" if self.pil.is_faster(self.opencv) else "neither"
@@ -167,7 +167,7 @@ def verdict(bench: DecodeBench) -> list[str]:
         "too close to call."
     ]
     if pipelines:
-        sentences.append(f"Whole pipelines: {'; '.join(map(_pace, pipelines))}.")
+        sentences.append(f"Complete pipelines: {'; '.join(map(_pace, pipelines))}.")
     wins = [f"{each.comparison.title} ({1 / each.ratio:.1f} ×)" for each in lost]
     sentences.append(f"PIL is faster at {'; '.join(wins) or 'no single operation here'}.")
     differing = [

@@ -45,10 +45,10 @@ class Side:
     """A loader to compare.
 
     Attributes:
-        name: Its row.
+        name: The name of its row in tables.
         environment: The folder of a peer's environment; "" for the running Python.
-        program: It serves the protocol of loaders/epochs.py.
-        job: The part of its instructions that differs from other sides.
+        program: The script of its process, which serves the protocol of loaders/epochs.py.
+        job: The instructions that differ from those of other sides.
         in_smoke: Include it in a run that only checks that everything works.
     """
 
@@ -98,7 +98,7 @@ def peer_side(name: str, environment: str, in_smoke: bool = False, **job: Any) -
 
 
 def packed_name(store: str) -> str:
-    """Return the row of a packed dataset."""
+    """Return the name of a packed dataset's row."""
     return f"fastload, {store}" + (f", at most {MAX_SIDE} pixels" if store in ("yuv420", "raw") else "")
 
 
@@ -128,7 +128,7 @@ def photo_sides() -> list[Side]:
 
 
 def synthetic_side() -> Side:
-    """Return the side whose batches cost nothing."""
+    """Return the side whose batches are on the device already."""
     return Side(SYNTHETIC, "", LOADERS / "_synthetic_side.py", {}, True)
 
 

@@ -1,4 +1,4 @@
-"""`fastload bench …`: comparisons on this machine; here, decoding: PIL or OpenCV, on these images."""
+"""`fastload bench …`: comparisons on this machine; this module has the one of decoding libraries."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 from functools import partial
 
 from fastload.cli import _bench_load
-from fastload.cli._bench_output import add_output_arguments, check_outputs, publish
+from fastload.cli._bench_output import add_shared_arguments, check_outputs, publish
 from fastload.cli._parser import whole_number
 from fastload.cli._progress import ProgressDisplay
 from fastload.system import signals
 
-HELP = "compare libraries on this machine: decoding, whole loaders, the feeding of a GPU"
+HELP = "compare libraries on this machine: decoding, complete loaders, the feeding of a GPU"
 
 _DECODE_HELP = (
     "PIL or OpenCV? Decode and transform your images with every installed library, in one or two minutes"
@@ -23,17 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     benches = parser.add_subparsers(metavar="BENCH", required=True)
     load = benches.add_parser("load", help=_bench_load.LOAD_HELP, description=_bench_load.LOAD_HELP)
     _bench_load.add_load_arguments(load)
-    load.set_defaults(measure=_bench_load.run_load)
     feed = benches.add_parser("gpu-feed", help=_bench_load.FEED_HELP, description=_bench_load.FEED_HELP)
     _bench_load.add_feed_arguments(feed)
-    feed.set_defaults(measure=_bench_load.run_feed)
     decode = benches.add_parser("decode", help=_DECODE_HELP, description=_DECODE_HELP)
-    decode.add_argument(
-        "folder",
-        metavar="FOLDER",
-        nargs="?",
-        help="your own images, in class folders or not (default: generated photo-like JPEGs)",
-    )
     decode.add_argument(
         "--images",
         type=whole_number,
@@ -50,12 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes of each DataLoader, 0 for no DataLoader (default: one per usable CPU, at most 8)",
     )
-    add_output_arguments(decode)
+    add_shared_arguments(decode)
     decode.set_defaults(measure=_run_decode)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the comparison that was asked for."""
+    """Run the requested comparison."""
     return int(options.measure(options))
 
 

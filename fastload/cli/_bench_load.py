@@ -1,4 +1,4 @@
-"""`fastload bench load [FOLDER]` and `fastload bench gpu-feed [FOLDER]`: whole loaders on these images."""
+"""`fastload bench load [FOLDER]` and `fastload bench gpu-feed [FOLDER]`: complete loaders on these images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fastload.cli._bench_output import add_output_arguments, check_outputs, publish
+from fastload.cli._bench_output import add_shared_arguments, check_outputs, publish
 from fastload.cli._parser import whole_number
 from fastload.cli._progress import ProgressDisplay
 from fastload.errors import OptionError
@@ -20,19 +20,18 @@ LOAD_HELP = (
 )
 FEED_HELP = "how long does the GPU wait for data? Each loader feeds a ResNet-18"
 
-_SMOKE: dict[str, Any] = {"images": 8, "batch_size": 2, "runs": 1, "min_s": 0.01}
-
 
 def add_load_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `bench load`."""
-    _add_shared_arguments(parser)
-    number: dict[str, Any] = {"type": whole_number, "nargs": "+", "metavar": "N"}
-    parser.add_argument("--images", default=[1000], help="images in the dataset (default: 1000)", **number)
+    _add_loader_arguments(parser, "+")
+    parser.set_defaults(device=None)
     parser.add_argument(
-        "--workers", help="processes of each loader (default: one per usable CPU, at most 8)", **number
-    )
-    parser.add_argument(
-        "--image-size", default=[None], help="shorter side to resize to first (default: unchanged)", **number
+        "--image-size",
+        type=whole_number,
+        nargs="+",
+        default=[None],
+        metavar="N",
+        help="shorter side to resize to first (default: unchanged)",
     )
     parser.add_argument(
         "--cache",
@@ -48,29 +47,21 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_feed_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `bench gpu-feed`."""
-    _add_shared_arguments(parser)
     parser.add_argument(
         "--device",
         default="cuda",
         help="the device that trains: cuda (default), cuda:1, …; cpu tries the code",
     )
-    parser.add_argument(
-        "--images", type=whole_number, default=1000, metavar="N", help="images in the dataset (default: 1000)"
-    )
-    parser.add_argument(
-        "--workers",
-        type=whole_number,
-        metavar="N",
-        help="processes of each loader (default: one per usable CPU, at most 8)",
-    )
+    _add_loader_arguments(parser, 1)
+    parser.set_defaults(image_size=[None], cache=["warm"], hard_links=False)
 
 
-def _add_shared_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_loader_arguments(parser: argparse.ArgumentParser, nargs: int | str) -> None:
+    """Add the arguments of both comparisons; `nargs` is that of the conditions that may vary."""
+    number: dict[str, Any] = {"type": whole_number, "nargs": nargs, "metavar": "N"}
+    parser.add_argument("--images", default=[1000], help="images in the dataset (default: 1000)", **number)
     parser.add_argument(
-        "folder",
-        metavar="FOLDER",
-        nargs="?",
-        help="your own images, in class folders or not (default: generated photo-like JPEGs)",
+        "--workers", help="processes of each loader (default: one per usable CPU, at most 8)", **number
     )
     parser.add_argument(
         "--only",
@@ -93,33 +84,14 @@ def _add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workdir", metavar="FOLDER", help="a folder on the disk to use (default: the temporary one)"
     )
-    add_output_arguments(parser)
+    add_shared_arguments(parser)
+    parser.set_defaults(measure=_run)
 
 
-def run_load(options: argparse.Namespace) -> int:
-    """Compare loaders in every setting that the options ask for."""
-    return _measure(options, None)
-
-
-def run_feed(options: argparse.Namespace) -> int:
-    """Feed a training step, and show how long the device waited."""
-    # Importing torch takes seconds on a slow machine: only when it is needed.
-    import torch
-
-    try:
-        torch.zeros(1, device=options.device)
-    except Exception as error:  # torch raises anything, AssertionError among it
-        raise OptionError(
-            f"--device must be a device that torch can use, got {options.device}: "
-            "'--device cpu' tries the code, and 'fastload bench load' measures the loaders alone"
-        ) from error
-    options.images, options.image_size, options.cache = [options.images], [None], ["warm"]
-    options.workers = options.workers and [options.workers]
-    options.hard_links = False
-    return _measure(options, options.device)
-
-
-def _measure(options: argparse.Namespace, device: str | None) -> int:
+def _run(options: argparse.Namespace) -> int:
+    """Compare loaders in every setting of the options; with a device, feed a training step there."""
+    if options.device is not None:
+        _check_device(options.device)
     check_outputs(options)
     if options.workdir is not None and not os.path.isdir(options.workdir):
         raise OptionError(f"--workdir must be an existing folder, got {options.workdir}")
@@ -132,13 +104,11 @@ def _measure(options: argparse.Namespace, device: str | None) -> int:
     from fastload.bench.sides import CHECKOUT, choose_sides, photo_sides, synthetic_side
 
     sides = choose_sides(photo_sides(), options.only, options.smoke)
-    if device is not None:
+    if options.device is not None:
         sides.insert(0, synthetic_side())
-    given = {"batch_size": options.batch_size, "runs": options.runs, "min_s": 1.0}
-    images = options.images
+    images, given = options.images, {"batch_size": options.batch_size, "runs": options.runs, "min_s": 1.0}
     if options.smoke:
-        given = {name: _SMOKE[name] for name in given}
-        images = [_SMOKE["images"]] * bool(images)
+        images, given = [8], {"batch_size": 2, "runs": 1, "min_s": 0.01}
     axes = images, options.workers or [default_workers()], options.image_size, options.cache
     settings = [LoadSetting(*values) for values in itertools.product(*axes)]
     with signals.unwinding(), ProgressDisplay("", "steps", options.quiet) as display:
@@ -149,7 +119,7 @@ def _measure(options: argparse.Namespace, device: str | None) -> int:
             **given,
             is_linked=options.hard_links,
             is_smoke=options.smoke,
-            device=device,
+            device=options.device,
             peers=Path(options.peers or CHECKOUT / ".peers"),
             workdir=options.workdir,
             progress=display.stage,
@@ -158,3 +128,16 @@ def _measure(options: argparse.Namespace, device: str | None) -> int:
 
     publish(loading_document(bench), loading_json(bench), options)
     return 0
+
+
+def _check_device(device: str) -> None:
+    # Importing torch takes seconds on a slow machine: only when it is needed.
+    import torch
+
+    try:
+        torch.zeros(1, device=device)
+    except Exception as error:  # torch raises anything, AssertionError among it
+        raise OptionError(
+            f"--device must be a device that torch can use, got {device}: "
+            "'--device cpu' tries the code, and 'fastload bench load' measures the loaders alone"
+        ) from error

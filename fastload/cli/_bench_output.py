@@ -1,4 +1,4 @@
-"""Output of `fastload bench …`, and the options for it: a page, tables, JSON."""
+"""Shared arguments of `fastload bench …`, and its output: a page, tables, JSON."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from fastload.cli._parser import check_writable
 from fastload.cli.report.document import Document
 
 
-def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that all comparisons share."""
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        nargs="?",
+        help="your own images, in class folders or not (default: generated photo-like JPEGs)",
+    )
     parser.add_argument("--html", metavar="FILE", help="write a page with bars and plots")
     parser.add_argument("--markdown", metavar="FILE", help="write the tables as Markdown")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

@@ -1,4 +1,4 @@
-"""`fastload cache list|clear`: the caches on a disk: those of cache="disk", and copies of remote shards."""
+"""`fastload cache list|clear`: caches on a disk, from cache="disk" or from reading remote shards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from fastload.errors import OptionError
-from fastload.system.units import format_count, format_size
+from fastload.system.units import aligned, format_count, format_size
 
 if TYPE_CHECKING:
     from fastload.system.cache_folder import CacheEntry, CacheFolder
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List or remove caches; return 1 if one is in use and stays."""
+    """List or remove caches; return 1 if one could not be removed because it is in use."""
     from fastload.system.cache_folder import CacheFolder
 
     folder = CacheFolder(options.folder)
@@ -61,13 +61,12 @@ def _print_table(folder: CacheFolder, entries: Sequence[CacheEntry]) -> None:
         )
         for entry in _merged(entries)
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in aligned(rows):
+        print(line)
 
 
 def _merged(entries: Sequence[CacheEntry]) -> list[CacheEntry]:
-    """Return entries in which one stands for all copies of a remote dataset's shards."""
+    """Return the entries, those of copies of one remote dataset's shards combined into one."""
     from fastload.shards.remote import is_url
 
     merged: dict[str, CacheEntry] = {}
@@ -110,5 +109,6 @@ def _clear(folder: CacheFolder, entries: Sequence[CacheEntry], options: argparse
             print(f"removed {name}: {format_size(sizes[name])}")
         else:
             is_any_used = True
-            print(f"{name} is in use by a running program, and stays: end that first", file=sys.stderr)
+            message = "is in use by a running program and was not removed: end that program first"
+            print(f"{name} {message}", file=sys.stderr)
     return int(is_any_used)

@@ -69,10 +69,10 @@ def run(options: argparse.Namespace) -> int:
     require_libraries()
     with (
         signals.unwinding(),
-        tempfile.TemporaryDirectory(prefix="fastload-demo-") as place,
+        tempfile.TemporaryDirectory(prefix="fastload-demo-") as scratch,
         ProgressDisplay("", "steps", options.quiet) as display,
     ):
-        result = _race(options, Path(place), display.stage)
+        result = _race(options, Path(scratch), display.stage)
     if options.json:
         print(json.dumps(result, indent=1, ensure_ascii=False))
     else:
@@ -81,9 +81,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _race(
-    options: argparse.Namespace, place: Path, progress: Callable[[str, int, int], None]
+    options: argparse.Namespace, scratch: Path, progress: Callable[[str, int, int], None]
 ) -> dict[str, Any]:
-    """Generate or choose images, pack them, race, and return the result as JSON."""
+    """Generate or choose images, pack them, race, and return the result that --json prints."""
     # Importing torch takes seconds on a slow machine: only when it is needed.
     import PIL
     import torch
@@ -96,7 +96,7 @@ def _race(
     from fastload.sources.folder import list_folder
     from fastload.system.cpus import cpu_name, usable_cpus
 
-    folder = place / "photos"
+    folder = scratch / "photos"
     available = _fill(folder, options.data, options.images, progress)
     files = list_folder(os.fspath(folder))[""]
     notes = list(files.warnings)
@@ -118,7 +118,7 @@ def _race(
         def show(state: fastload.PackProgress, encode: str = encode) -> None:
             progress(f"packing: {encode}", state.records, state.total)
 
-        result = fastload.pack(folder, place / f"photos-{encode}.fl", encode=encode, progress=show)
+        result = fastload.pack(folder, scratch / f"photos-{encode}.fl", encode=encode, progress=show)
         packed.setdefault(f"fastload, packed {result.encoding}", result)
         if encode == "auto":
             notes.append(f"'--encode auto' chose {result.encoding}: {result.reason}")
@@ -219,8 +219,8 @@ def _remarks(result: dict[str, Any]) -> Iterator[str]:
     startup_s = max(side["startup_s"] for side in sides)
     yield (
         f"images/s: median of {turns} of {result['turn_images']:,} images. The sides take turns; files are "
-        "in memory, and nothing decoded is kept. Each side does the same: read, decode (raw pixels need "
-        "none), random crop, antialiased resize, flip, uint8 tensor, batch. The workers' start is not "
+        "in memory, and decoded images are not cached. Each side does the same: read, decode (raw pixels "
+        "need none), random crop, antialiased resize, flip, uint8 tensor, batch. The workers' start is not "
         f"counted: at most {startup_s:.1f} s for each side."
     )
     images, files_rate = result["images"]["count"], sides[1]["loading"]["images_per_s"]

@@ -1,4 +1,4 @@
-"""`fastload doctor PATH`: find what limits a training run, or the loading of data before there is one."""
+"""`fastload doctor PATH`: find what limits a training run, or the loading of a dataset."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HELP = "find what limits a training run, and what would help: 'doctor train.py',
 EXIT_INTERRUPTED = 130
 
 # Of further loaders only the headline is printed; --json and --html have everything.
-_MOST_WHOLE = 3
+_MOST_COMPLETE = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
     """Examine, print the findings, and return the script's own exit code."""
     from fastload.bench.conditions import identified
     from fastload.shards.remote import is_url
+    from fastload.system.script import run_script
 
     if is_url(options.path):
         path, is_script = options.path, False
@@ -100,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
     options.conditions = identified({}) if options.json else {}
     with unwinding():
         if is_script:
-            return _run_script(options.path if options.is_module else path, options)
+            return run_script(_around_script(path, options))
         return _run_data(path, options)
 
 
@@ -114,12 +115,6 @@ def _parse_rest(path: str, options: argparse.Namespace) -> None:
         raise OptionError(f"only a script takes arguments, got {' '.join(rest)} after {path}")
     if options.steps or options.seconds or options.tries or options.is_module:
         raise OptionError(f"--steps, --seconds, --try and -m are for scripts, and {path} is not one")
-
-
-def _run_script(path: str, options: argparse.Namespace) -> int:
-    from fastload.system.script import run_script
-
-    return run_script(_around_script(path, options))
 
 
 def _around_script(path: str, options: argparse.Namespace) -> Generator[Script, Ending, int]:
@@ -151,7 +146,7 @@ def _around_script(path: str, options: argparse.Namespace) -> Generator[Script, 
         title = f"What limits {Path(path).name}?"
         error = None if found.was_cut else found.ending.error
         _print_result(title, found.examinations, options, found.notes, tried, found.ranks, error)
-    return 0 if found.was_cut else exit_code(found.ending)
+    return 0 if found.was_cut else script_exit_code(found.ending)
 
 
 def _run_data(path: str, options: argparse.Namespace) -> int:
@@ -187,10 +182,10 @@ def _print_result(
         if ranks is not None:
             lines = [ranks.headline, "", *aligned(rank_rows(ranks)), "", *ranks.evidence]
             print("\n".join(["", *lines]))
-        for place, part in enumerate(parts):
+        for index, part in enumerate(parts):
             if len(parts) > 1:
-                print(f"\n{part.name}{'' if place else ', the main loader'}:")
-            print(f"\n{part.diagnosis if place < _MOST_WHOLE else part.diagnosis.headline}")
+                print(f"\n{part.name}{'' if index else ', the main loader'}:")
+            print(f"\n{part.diagnosis if index < _MOST_COMPLETE else part.diagnosis.headline}")
         for note in footer:
             print(f"\n{note}")
     if options.html:
@@ -203,13 +198,13 @@ def print_error(error: BaseException, file: str) -> None:
     The frames that led to the script are left out.
     """
     if isinstance(error, SystemExit):
-        if isinstance(error.code, str):
+        if error.code is not None and not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
         return
-    place = error.__traceback__
-    while place is not None and place.tb_frame.f_code.co_filename != file:
-        place = place.tb_next
-    error = error.with_traceback(place or error.__traceback__)
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != file:
+        trace = trace.tb_next
+    error = error.with_traceback(trace or error.__traceback__)
     if sys.excepthook is not sys.__excepthook__:
         try:
             sys.excepthook(type(error), error, error.__traceback__)
@@ -221,7 +216,8 @@ def print_error(error: BaseException, file: str) -> None:
     traceback.print_exception(error)
 
 
-def exit_code(ending: Ending) -> int:
+def script_exit_code(ending: Ending) -> int:
+    """Return the exit code that Python would have given to a script that ended in this way."""
     error = ending.error
     if error is None:
         return 0

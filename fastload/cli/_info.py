@@ -56,8 +56,8 @@ def run(options: argparse.Namespace) -> int:
 def _print_table(path: Path | str, manifest: Manifest) -> None:
     rows = _rows(manifest)
     if any(field.name == "labels" and field.per_object for field in manifest.fields):
-        place = [name for name, _ in rows].index("classes") + 1
-        rows.insert(place, ("objects", _objects_text(path, manifest)))
+        index = [name for name, _ in rows].index("classes") + 1
+        rows.insert(index, ("objects", _objects_text(path, manifest)))
     width = max(len(name) for name, _ in rows)
     print(path)
     for name, value in rows:
@@ -96,7 +96,7 @@ def _objects_text(path: Path | str, manifest: Manifest) -> str:
     """Return the number of objects, and how many there are of each class, the most frequent first."""
     from fastload.shards.records import RecordReader
 
-    # Without their images, records cannot be verified: 'fastload verify' does so.
+    # Records can only be verified with their images, which are not read here.
     reader = RecordReader(path, verify="never")
     counts: Counter[int] = Counter()
     filled = 0

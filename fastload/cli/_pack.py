@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fastload.cli._packed import exit_code, print_loading, print_packed
 from fastload.cli._parser import whole_number
-from fastload.cli._progress import ProgressDisplay, duration, rate_text
+from fastload.cli._progress import ProgressDisplay, duration_text, rate_text
 from fastload.system.units import format_count
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shard-size",
         default="256MB",
         metavar="SIZE",
-        help="size that shards aim at (default: 256MB)",
+        help="target size of a shard (default: 256MB)",
     )
     parser.add_argument(
         "--on-error",
@@ -180,7 +180,7 @@ def _print_summary(
     fresh = max(result.records - result.resumed, 0)
     seconds = max(result.seconds, 1e-9)
     print(
-        f"in {duration(result.seconds)}: {rate_text(fresh / seconds, 'records')}, "
+        f"in {duration_text(result.seconds)}: {rate_text(fresh / seconds, 'records')}, "
         f"{rate_text(result.read_bytes / seconds, 'B')} read"
     )
     if part is None:

@@ -55,7 +55,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return the question for the most similar known word; empty if there is none."""
+    """Return `: did you mean …?` with the most similar known word; "" if there is none."""
     close = difflib.get_close_matches(word.lower(), list(known), n=1)
     return f": did you mean {close[0]!r}?" if close else ""
 

@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 
     file = Path(options.out)
     require_png(file)
-    transform = None if options.transform is None else _made(options.transform, "transform")
+    transform = None if options.transform is None else _load_object(options.transform, "transform")
     dataset = _dataset(options.dataset)
     if transform is not None:
         _set_transform(dataset, transform)
@@ -67,11 +67,11 @@ def _dataset(name: str) -> Any:
         return PackedDataset(packed[0]) if packed else FolderDataset(path)
     if ":" not in name:
         raise OptionError(f"{name}: must be a packed dataset, a folder, or MODULE:NAME of a dataset")
-    return _made(name, "dataset")
+    return _load_object(name, "dataset")
 
 
-def _made(name: str, kind: str) -> Any:
-    """Return an object of the user's code, or what a function of this name returns."""
+def _load_object(name: str, kind: str) -> Any:
+    """Return an object of the user's code; classes and functions without arguments are called."""
     module, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -79,7 +79,7 @@ def _made(name: str, kind: str) -> Any:
         value = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionError(f"{name}: must be MODULE:NAME of a {kind} that can be imported: {error}") from error
-    is_function = callable(value) and hasattr(value, "__code__") and value.__code__.co_argcount == 0
+    is_function = hasattr(value, "__code__") and value.__code__.co_argcount == 0
     return value() if is_function or isinstance(value, type) else value
 
 

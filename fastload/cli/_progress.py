@@ -46,7 +46,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
             return
         elapsed = max(now - self._start, 1e-9)
         rate = (done - resumed) / elapsed
-        remaining = duration((total - done) / rate if rate > 0 else float("inf"))
+        remaining = duration_text((total - done) / rate if rate > 0 else float("inf"))
         text = f"{rate_text(rate, self._unit)}{note}"
         if is_drawn:
             self._shown = now
@@ -102,7 +102,7 @@ def rate_text(rate: float, unit: str) -> str:
     return f"{format_size(rate)}/s" if unit == "B" else f"{rate:,.0f} {unit}/s"
 
 
-def duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Return a duration for reading: `0.4 s`, `2:05 min`, `1:02:05 h`."""
     if seconds == float("inf"):
         return "?"

@@ -50,17 +50,17 @@ def run(options: argparse.Namespace) -> int:
 def _around_script(options: argparse.Namespace) -> Generator[Script, Ending, int]:
     """Yield the script, to be run with its loaders replaced; return its exit code after the summary."""
     # Importing torch may take seconds.
-    from fastload.cli._doctor import exit_code, print_error
+    from fastload.cli._doctor import print_error, script_exit_code
     from fastload.loader.replacing import loaders_replaced
     from fastload.system.script import find
     from fastload.ultralytics.patching import patched_on_import
 
-    def say(reason: str) -> None:
+    def warn(reason: str) -> None:
         if local_rank() == 0:
             print(f"fastload: the script runs without a cache: {reason}", file=sys.stderr)
 
     process = os.getpid()
-    with loaders_replaced(options.cache, say, options.tune) as replaced, patched_on_import() as ranks:
+    with loaders_replaced(options.cache, warn, options.tune) as replaced, patched_on_import() as ranks:
         script = find(options.path, options.is_module, options.arguments)
         ending = yield script
     if ending.error is not None:
@@ -72,7 +72,7 @@ def _around_script(options: argparse.Namespace) -> Generator[Script, Ending, int
         with contextlib.suppress(OSError, ValueError):
             for line in _summary(replaced, ending.children, ranks):
                 print(line, file=sys.stderr)
-    return exit_code(ending)
+    return script_exit_code(ending)
 
 
 def _summary(
@@ -81,7 +81,7 @@ def _summary(
     if ranks:
         yield "\nfastload: the ranks that Ultralytics started load their images through fastload.ultralytics"
     elif not replaced:
-        yield "fastload: the script made no loader by torch's DataLoader, so nothing was replaced"
+        yield "fastload: the script created no torch DataLoader, so nothing was replaced"
         if children:
             yield f"  nothing is replaced in the processes that it started: {', '.join(children)}"
     if not replaced:

@@ -39,9 +39,10 @@ def run(options: argparse.Namespace) -> int:
             results[path] = verify(
                 path, check=options.check, workers=options.workers, progress=display.update
             )
+    code = int(any(result.damages for result in results.values()))
     if options.json:
         print(json.dumps([{"path": str(p)} | asdict(r) for p, r in results.items()], indent=1))
-        return int(any(result.damages for result in results.values()))
+        return code
     for path, result in results.items():
         for damage in result.damages:
             print(damage.message, file=sys.stderr)
@@ -49,4 +50,4 @@ def run(options: argparse.Namespace) -> int:
             damages = format_count(len(result.damages), "damaged place")
             checked = f"{format_count(result.records, 'record')}, {format_size(result.size_bytes)} checked"
             print(f"{path}: {checked}: {f'{damages} found' if result.damages else 'all is well'}")
-    return int(any(result.damages for result in results.values()))
+    return code

@@ -36,11 +36,11 @@ exit codes:
   0    success
   1    finished, but files were skipped, kept or left out, or damage was found
   2    nothing was done: an option, the source or the destination is invalid
-  3    stopped half-way: the disk is full, data is damaged, a server fails, or a process died
+  3    stopped halfway: the disk is full, data is damaged, a server fails, or a process died
   130  interrupted (Ctrl-C); run the same command again to resume packing
 """
 
-_STOPPED_HALF_WAY = (
+_STOPPED_HALFWAY = (
     errors.PackError,
     errors.DamageError,
     errors.DecodeError,
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()  # the reader of our output has gone: print nothing more
         return EXIT_FAILED
     except errors.FastloadError as error:
-        code = EXIT_FAILED if isinstance(error, _STOPPED_HALF_WAY) else EXIT_USAGE
+        code = EXIT_FAILED if isinstance(error, _STOPPED_HALFWAY) else EXIT_USAGE
         return _report(options, str(error), code)
     except ImportError as error:
         hint = f"install fastload with its dependencies ({errors.HOW_TO_INSTALL})"

@@ -90,7 +90,8 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     def draws_from_epoch_seed_only(self) -> bool:
         """True if making samples of an epoch that has a seed uses no global random generator."""
         transforms = [] if self.transform is None else [self.transform]
-        return self.target_transform is None and are_fastloads([self, *transforms])
+        is_own = type(self).__module__.startswith("fastload.")
+        return is_own and self.target_transform is None and are_fastloads(transforms)
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
         """Return one sample, (image, target).

@@ -13,9 +13,9 @@ from fastload.doctor.findings import Category
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """A stack frame; each is created once, so that stacks are compared by identity.
+    """A stack frame; each is created once, so that stacks can be compared by identity.
 
-    `text` is the source of the call that runs (before Python 3.11, of its whole line; "" without source),
+    `text` is the source of the call that runs (before Python 3.11, of the complete line; "" without source),
     and `called` is the same without arguments, such as `cv2.resize(`; "" if unknown.
     """
 
@@ -50,7 +50,7 @@ _LOADING_CALLS: tuple[tuple[Category, re.Pattern[str]], ...] = (
     ("load", _calls(r"imread cv2\.imread read_image torch\.load np\.load torchaudio\.load")),
     ("read", _calls(rf"open os\.open {_READS} [\w.]*fromfile recv\w* \w*txn\.get os\.stat get_object")),
 )
-# Swapping the channels of a decoded image belongs to decoding with OpenCV.
+# With OpenCV, swapping the channels is a part of decoding.
 _CHANNEL_SWAP = re.compile(r"cv2\.cvtColor\(.*\bCOLOR_BGR2RGB")
 _IMAGE_READERS = re.compile(
     r"/(h5py|zarr|imageio|tifffile|torchcodec|av|pydicom|soundfile|nibabel|skimage/io|monai/(data|transforms/io))/"
@@ -171,7 +171,6 @@ def step_category(stack: Stack, has_device: bool) -> Category:
 # Containers and base classes of transforms, which name no transform themselves.
 _CONTAINERS = re.compile(r"^(_\w*|Compose|Sequential\w*|Random(Apply|Choice)|OneOf|SomeOf|\w*Transform)$")
 
-
 _MOST_SHOWN = 60
 
 
@@ -179,14 +178,14 @@ _MOST_SHOWN = 60
 def users_line(stack: Stack) -> str:
     """Return the innermost line of the user's own code: `train.py:41 self.transform(img) → Normalize`.
 
-    After the arrow comes the transform or the decoder that it calls. If the stack has no line of the user's
-    code, as in a library's dataset, only that is returned.
+    After the arrow comes the transform or the decoder that it calls, which stands alone if the stack has no
+    line of the user's code, as in a library's dataset.
     """
-    place = max((number for number, frame in enumerate(stack) if frame.is_users), default=-1)
-    part = _library_part(stack[place + 1 :])
-    if place < 0:
+    index = max((number for number, frame in enumerate(stack) if frame.is_users), default=-1)
+    part = _library_part(stack[index + 1 :])
+    if index < 0:
         return part
-    frame = stack[place]
+    frame = stack[index]
     line = f"{os.path.basename(frame.file)}:{frame.line} {frame.text[:_MOST_SHOWN]}".rstrip()
     return f"{line} → {part}" if part else line
 

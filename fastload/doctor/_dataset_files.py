@@ -26,7 +26,7 @@ _MOST_LISTED = 4096
 
 @dataclass(frozen=True, slots=True)
 class DataFiles:
-    """At most 4,096 files of a dataset, evenly chosen, or all shards of a packed one."""
+    """Files of a dataset, some thousand of them evenly chosen, or all shards of a packed one."""
 
     paths: list[str]
     are_shards: bool = False

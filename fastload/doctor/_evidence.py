@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from fastload.doctor._rates import MAJORITY, CauseSeconds, Rates, attributed, is_colder, share
+from fastload.doctor._rates import MAJORITY, STEP_CAUSES, CauseSeconds, Rates, attributed, is_colder, share
 from fastload.doctor.findings import DataStorage, Sampled, SlowerSide, TrainingMeasurements, Verdict
 from fastload.loader.report import batch_text, loading_text
 from fastload.system.units import format_count, format_duration, format_size
@@ -23,7 +23,7 @@ FEW_OPEN_FILES = 4096
 h5py and LMDB one per shard and worker (pytorch 973). Distributions set 1024."""
 
 STORAGE_SHARE = 0.15
-"""Reading that takes less than this share of loading is not mentioned, and nothing is advised against it."""
+"""Reading that takes less than this share of loading is not mentioned, and no fix is advised for it."""
 
 LEAST_SHARE = 0.05
 """A part that takes less than this share of a time is not mentioned: without it, the gain would be below
@@ -58,7 +58,7 @@ CAUSES: dict[Verdict, tuple[str, str]] = {
 
 
 def headline_of(measured: TrainingMeasurements, rates: Rates, seconds: CauseSeconds, verdict: Verdict) -> str:
-    """Return the verdict as a sentence with its figures."""
+    """Return the verdict as a sentence; `seconds` are those of the causes on its side."""
     if verdict == "little":
         all_s = format_duration(measured.waited_s + measured.stepping_s + measured.warmup_s)
         start = f", starting workers {format_duration(measured.first_wait_s)} of it"
@@ -69,12 +69,9 @@ def headline_of(measured: TrainingMeasurements, rates: Rates, seconds: CauseSeco
     ended = ran_out_of(measured.error)
     if ended:
         return f"{limit}: the training ended because {_ENDED[ended]}."
-    step: tuple[Verdict, ...] = ("model", "main thread", "copy", "network")
-    part = share(
-        {cause: taken for cause, taken in seconds.items() if (cause in step) == (verdict in step)}, verdict
-    )
+    part = share(seconds, verdict)
     if verdict not in ("model", "copy") and part >= LEAST_SHARE:
-        limit += f", with {part:.0%} of {'each step' if verdict in step else 'loading'}"
+        limit += f", with {part:.0%} of {'each step' if verdict in STEP_CAUSES else 'loading'}"
     loading, training = (rate_text(rate, measured.unit) for rate in (rates.loading, rates.step))
     return f"{limit}: the loader alone gives {loading}, the training step alone could use {training}."
 
@@ -102,12 +99,13 @@ def evidence_of(measured: TrainingMeasurements, rates: Rates, loading: CauseSeco
     if measured.made_samples:
         yield from _loading_evidence(measured, loading)
     making = [one for one in attributed(measured.loading) if one.category != "collate"]
-    yield from _places(making, "making samples")
-    yield from _places(measured.training, "the training step")
+    yield from _places(making, "when making samples")
+    yield from _places(measured.training, "in the training step")
     if rates.start_s * measured.epochs > LEAST_SHARE * (measured.waited_s + measured.stepping_s):
         yield f"Starting and stopping the workers takes {format_duration(rates.start_s)} in each epoch."
     if measured.store is not None and share(loading, "storage") >= STORAGE_SHARE:
-        yield f"The data take {format_size(measured.store.size_bytes)} (file system: {measured.store.kind})."
+        size = format_size(measured.store.size_bytes)
+        yield f"The data takes up {size} (file system: {measured.store.kind})."
         if fits_page_cache(measured.store, measured.machine.available_bytes):
             yield "That is less than half of the available memory: only the first epoch reads from the disk."
     if measured.gpu_share:
@@ -115,7 +113,7 @@ def evidence_of(measured: TrainingMeasurements, rates: Rates, loading: CauseSeco
 
 
 def _step_evidence(measured: TrainingMeasurements) -> Iterator[str]:
-    batches = f"batches of {measured.batch_size}" if measured.batch_size else "whole batches of the dataset"
+    batches = f"batches of {measured.batch_size}" if measured.batch_size else "batches made by the dataset"
     if measured.waits and measured.steps:
         rate = f"{rate_text(measured.samples_per_s, measured.unit)} in {batches}"
         text = batch_text(rate, measured.wait_s, measured.step_s)
@@ -132,7 +130,7 @@ def _step_evidence(measured: TrainingMeasurements) -> Iterator[str]:
             "figures exclude it."
         )
     if measured.role == "evaluation":
-        yield "No optimizer step used these batches: they are evaluation."
+        yield "No optimizer step used these batches, so they count as evaluation."
 
 
 def _loading_evidence(measured: TrainingMeasurements, loading: CauseSeconds) -> Iterator[str]:
@@ -160,7 +158,7 @@ def _places(sampled: Sequence[Sampled], where: str) -> Iterator[str]:
         if place and seconds > LEAST_SHARE * all_s
     ]
     if shown:
-        yield f"Slowest lines of {where}: {'; '.join(shown[:_MOST_PLACES])}."
+        yield f"Slowest lines {where}: {'; '.join(shown[:_MOST_PLACES])}."
 
 
 def fits_page_cache(store: DataStorage, available_bytes: int | None) -> bool:

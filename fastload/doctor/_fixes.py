@@ -9,7 +9,17 @@ from dataclasses import replace
 from typing import Any
 
 from fastload.doctor._evidence import LEAST_SHARE, STORAGE_SHARE, fits_page_cache, ran_out_of, rate_text
-from fastload.doctor._rates import MAJORITY, CauseSeconds, Rates, attributed, loading_work, share, step_work
+from fastload.doctor._rates import (
+    LOADING_CAUSES,
+    MAJORITY,
+    STEP_CAUSES,
+    CauseSeconds,
+    Rates,
+    attributed,
+    loading_work,
+    share,
+    step_work,
+)
 from fastload.doctor.findings import MOST_GAIN, Fix, LoaderTrial, TrainingMeasurements, Verdict
 from fastload.system.units import format_duration, format_size
 
@@ -30,8 +40,6 @@ ENOUGH = 0.95
 
 MOST_OF_MEMORY = 0.7
 """The share of the available memory that may be filled with data; the rest is for the training."""
-
-LOADING: tuple[Verdict, ...] = ("storage", "decoding", "transforms", "transport")
 
 _CREATE_ONCE = "create the loader once, before the first epoch: "
 _IMPORT = "import fastload; from fastload import DataLoader"
@@ -61,7 +69,7 @@ _COMPRESSION = Fix(
 def fixes_of(
     measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds, verdict: Verdict
 ) -> tuple[Fix, ...]:
-    """Return the fixes by gain: changes of a line before other data, unmeasured fixes last."""
+    """Return the fixes by gain, which counts less if other data is needed; unmeasured fixes come last."""
     found = _candidates(measured, rates, loading, verdict)
 
     def rank(fix: Fix) -> tuple[bool, float]:
@@ -80,21 +88,21 @@ def _candidates(
         why = "its batches do not go through /dev/shm"
         yield _MORE_FILES if ended == "open files" else Fix("loader", action, why, arguments=arguments)
         return
-    if verdict in ("model", "main thread", "copy", "network"):
+    if verdict in STEP_CAUSES:
         yield from _log_fix(measured, rates)
     if verdict == "network":
         yield from _network_fixes(measured)
     if verdict in ("transport", "copy") and measured.device != "cpu" and not measured.pin_memory:
         yield _PINNED
     yield from _worker_fixes(measured, rates)
-    if verdict in LOADING:
+    if verdict in LOADING_CAUSES:
         yield from _loading_fixes(measured, rates, loading)
 
 
 def _tried(
     measured: TrainingMeasurements, rates: Rates, trial: LoaderTrial, read_s: float = 0.0
 ) -> tuple[float, str]:
-    """Return the gain of a trial, and all that it is made of in a sentence."""
+    """Return the gain of a trial, and a sentence with all of its parts."""
     after, text = rates.with_trial(trial, read_s), functools.partial(rate_text, unit=measured.unit)
     with_it, without = text(trial.samples_per_s), text(rates.loading)
     why = [f"tried on your data: the loader gives {with_it} with it, {without} without"]
@@ -161,7 +169,7 @@ def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseS
         why = "shards are read in long runs; how fast depends on the disk that they will be on"
         yield Fix("pack", f"{packing}, then fastload.PackedDataset('data.fl')", why)
     slowest = next((one.place for one in attributed(measured.loading) if one.category == "transform"), "")
-    # Compiled, another transform may be the slowest.
+    # In a compiled dataset, another transform may be the slowest.
     if slowest and share(loading, "transforms") >= STORAGE_SHARE and compiling < LEAST_GAIN:
         where = "once before the training, on whole batches, on the device, or with fastload.transforms"
         yield Fix(
@@ -238,7 +246,7 @@ def trials_to_make(measured: TrainingMeasurements, verdict: Verdict) -> Sequence
     if verdict == "little":
         return ["workers"] if measured.num_workers else []
     kinds = ["workers"] if measured.wait_s > (LEAST_GAIN - 1) * measured.step_s else []
-    if verdict in LOADING:
+    if verdict in LOADING_CAUSES:
         loading = loading_work(measured)
         kinds.append("one line")
         if share(loading, "storage") >= STORAGE_SHARE:

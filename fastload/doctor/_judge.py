@@ -1,4 +1,4 @@
-"""The verdict on a training run: the slower of two rates is the side, its largest part is the cause."""
+"""Verdict on a training run: its side is the slower of two rates, its cause the largest part of that side."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ GPU_BUSY = 0.9
 def diagnose(measured: TrainingMeasurements) -> Diagnosis:
     """Return the verdict, its evidence and the fixes for a training run that was measured."""
     rates, loading, step = rates_of(measured), loading_work(measured), step_work(measured)
-    side = side_of(measured, rates)
-    verdict = verdict_of(measured, rates, loading, step)
+    side = _side_of(measured, rates)
+    verdict = _verdict_of(measured, rates, loading, step)
     return Diagnosis(
         verdict=verdict,
-        headline=headline_of(measured, rates, {**loading, **step}, verdict),
+        headline=headline_of(measured, rates, step if verdict in step else loading, verdict),
         evidence=tuple(evidence_of(measured, rates, loading)),
         fixes=fixes_of(measured, rates, loading, verdict),
         limits=tuple(limits_of(measured)),
@@ -56,7 +56,7 @@ def diagnose(measured: TrainingMeasurements) -> Diagnosis:
     )
 
 
-def side_of(measured: TrainingMeasurements, rates: Rates) -> SlowerSide:
+def _side_of(measured: TrainingMeasurements, rates: Rates) -> SlowerSide:
     """Return the slower side."""
     if measured.gpu_share > GPU_BUSY:
         return "training step"
@@ -66,7 +66,7 @@ def side_of(measured: TrainingMeasurements, rates: Rates) -> SlowerSide:
     return "loading" if rates.loading < rates.step else "training step"
 
 
-def verdict_of(
+def _verdict_of(
     measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds, step: CauseSeconds
 ) -> Verdict:
     """Return the cause on which the slower side spends most."""

@@ -34,7 +34,7 @@ class BusyWatch:
         """Return the state of the machine."""
         cpus, quota, ranks = affine_cpus(), cpu_quota(), local_ranks()
         usable = float(cpus) if quota is None else min(float(cpus), quota)
-        at, others_s = (after - before for after, before in zip(_readings(), self._began, strict=True))
+        elapsed_s, others_s = (after - before for after, before in zip(_readings(), self._began, strict=True))
         shared = shared_memory()
         return MachineState(
             usable_cpus=usable / ranks,
@@ -42,7 +42,7 @@ class BusyWatch:
             open_files=descriptor_limit(),
             shared_memory_bytes=None if shared is None else shared.total_bytes,
             available_bytes=available_memory_bytes(),
-            other_cpus=max(0.0, others_s) / at if at > 0.1 else 0.0,
+            other_cpus=max(0.0, others_s) / elapsed_s if elapsed_s > 0.1 else 0.0,
         )
 
 
@@ -71,7 +71,7 @@ def process_cpu_s(*processes: int) -> float:
 def reading_gpu(
     read: Callable[[], float | None] | None = None, each_s: float = 0.25
 ) -> Iterator[GpuReadings]:
-    """Read this process's GPU during the block into the list that is yielded; it stays empty without one."""
+    """Yield a list to which readings of this process's GPU are added in the block; empty without a GPU."""
     readings: GpuReadings = []
     stopping = threading.Event()
 

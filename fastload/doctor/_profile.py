@@ -39,7 +39,7 @@ class Sampler:
     """Samples the stack of the thread that creates it, from `start` to `stop`.
 
     Time in which the thread waited for a free CPU is left out: it says nothing about the code. `delayed_s`
-    reads it, and `cpu_s` is the CPU time that sampling took.
+    returns that time, and `cpu_s` is the CPU time that sampling took.
     """
 
     def __init__(self, notice: Notice, delayed_s: Callable[[], float] | None = None) -> None:
@@ -57,7 +57,7 @@ class Sampler:
         self._sampling.start()
 
     def stop(self) -> None:
-        """Stop it after its last sample."""
+        """Stop the sampling thread after its last sample."""
         self._is_over = True
         if self._sampling.is_alive():
             self._sampling.join()
@@ -80,13 +80,13 @@ class Sampler:
 def stack_of(thread: int) -> Stack:
     """Return the stack of a thread; empty if there is no such thread."""
     # In one call of compiled code, because Python 3.11 crashes if the thread runs during the walk: its frames
-    # may vanish. Collecting garbage could run Python code in it, and so the thread.
+    # may vanish. Garbage collection during the call could run Python code, and so let the thread run.
     top: Any = map(operator.itemgetter(thread), itertools.starmap(sys._current_frames, [()]))
     frames = itertools.accumulate(itertools.chain(top, itertools.repeat("f_back", _DEEPEST - 1)), getattr)
     found: list[tuple[CodeType, int]] = []
     with _no_collection(), contextlib.suppress(KeyError, AttributeError):  # no such thread; above the first
         found.extend(map(operator.attrgetter("f_code", "f_lasti"), frames))
-    return tuple(described(*each, is_innermost=not place) for place, each in reversed(list(enumerate(found))))
+    return tuple(frame_at(*each, is_innermost=not index) for index, each in reversed(list(enumerate(found))))
 
 
 _paused: list[bool] = []  # not empty while collection is off
@@ -107,7 +107,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _collect_in_child() -> None:
-    # A worker may be forked in that moment, and has no sampling thread that would end it.
+    # A worker may be forked while collection is off, and has no sampling thread that turns it on again.
     if _paused:
         gc.enable()
 
@@ -116,16 +116,16 @@ os.register_at_fork(after_in_child=_collect_in_child)
 
 
 # By identity, because hashing a code object hashes all its constants; stored, so that no other gets its id.
-_described: dict[tuple[int, int, bool], tuple[CodeType, Frame]] = {}
+_frames: dict[tuple[int, int, bool], tuple[CodeType, Frame]] = {}
 
 
-def described(code: CodeType, instruction: int, is_innermost: bool = True) -> Frame:
+def frame_at(code: CodeType, instruction: int, is_innermost: bool = True) -> Frame:
     """Return the names and the source of an instruction, given as in a frame's `f_code` and `f_lasti`.
 
     The source is read where it matters: in the user's code, in torch's fetcher, and in the innermost frame.
     Reading all of a library's files would take longer than a short training.
     """
-    known = _described.get((id(code), instruction, is_innermost))
+    known = _frames.get((id(code), instruction, is_innermost))
     if known is not None:
         return known[1]
     file = code.co_filename
@@ -136,7 +136,7 @@ def described(code: CodeType, instruction: int, is_innermost: bool = True) -> Fr
     text = _source_line(file, line).strip() if is_read else ""
     exact = _expression(code, instruction) if text else ""
     frame = Frame(file, name, line, exact or text, is_users, _without_arguments(exact))
-    _described[id(code), instruction, is_innermost] = code, frame
+    _frames[id(code), instruction, is_innermost] = code, frame
     return frame
 
 

@@ -17,6 +17,9 @@ MAJORITY = 0.5
 
 CauseSeconds = dict[Verdict, float]
 
+LOADING_CAUSES: tuple[Verdict, ...] = ("storage", "decoding", "transforms", "transport")
+STEP_CAUSES: tuple[Verdict, ...] = ("model", "main thread", "copy", "network")
+
 
 @dataclass(frozen=True, slots=True)
 class Rates:
@@ -121,9 +124,9 @@ def spent(sampled: Sequence[Sampled], *categories: Category) -> float:
     return sum(one.seconds for one in sampled if one.category in categories)
 
 
-def share(seconds: CauseSeconds, *causes: Verdict) -> float:
-    """Return the share of some causes, from 0 to 1."""
-    return sum(seconds.get(cause, 0.0) for cause in causes) / (sum(seconds.values()) or 1.0)
+def share(seconds: CauseSeconds, cause: Verdict) -> float:
+    """Return the share of a cause, from 0 to 1."""
+    return seconds[cause] / (sum(seconds.values()) or 1.0)
 
 
 def step_work(measured: TrainingMeasurements) -> CauseSeconds:

@@ -26,9 +26,9 @@ WARMUP_RATIO = 3
 """A first step that takes more than this many median steps is warm-up: compilation, memory allocation,
 choice of algorithms."""
 
-# The most first steps that can be warm-up, and the most steps that are kept: the latest.
+# At most so many of the first steps are warm-up, and so many of the latest are stored.
 _EARLY_STEPS = 16
-_MOST_NOTED = 4096
+_MOST_STORED = 4096
 
 _OPTIONS = (
     *("collate_fn", "drop_last", "timeout", "worker_init_fn", "multiprocessing_context", "pin_memory"),
@@ -117,11 +117,14 @@ class LoaderRecord:
         self.epochs = self.batches = self.batch_bytes = self.waits = self.trained = self.without_grad = 0
         self.first_wait_s = self.waiting_s = self.stepping_s = self.others_s = self.copying_s = 0.0
         self.log = WorkerLog()
-        self._waits_s: deque[float] = deque(maxlen=_MOST_NOTED)
-        self._steps: deque[_Step] = deque(maxlen=_MOST_NOTED)
+        self._waits_s: deque[float] = deque(maxlen=_MOST_STORED)
+        self._steps: deque[_Step] = deque(maxlen=_MOST_STORED)
 
     def is_followed_by(self, loader: DataLoader[Any], place: Any) -> bool:
-        """Return whether this loader is gone and another is like it, for its data or at its place."""
+        """Return whether this loader no longer exists and another one replaces it.
+
+        Both load the same data, or similar data at the same place in the script.
+        """
         options, number = self.settings.options, getattr(loader, "num_workers", None)
         own, other = self.settings.dataset, loader.dataset
         return (
@@ -226,8 +229,8 @@ class LoaderRecord:
         warm = warmup_steps(steps_s)
         # The mean number of indices; a single one may stand for a whole batch.
         size = round(work.samples / max(1, work.batches))
-        # The busiest worker may be another process in each epoch.
-        lives = max(1, round(len(logs) / max(1, self.num_workers)))
+        # The busiest worker may be another process each time that workers are started.
+        starts = max(1, round(len(logs) / max(1, self.num_workers)))
         steps, kind = list(self._steps)[warm:], self.settings.kind
         return TrainingMeasurements(
             machine=machine,
@@ -246,7 +249,7 @@ class LoaderRecord:
             synced_s=tuple(step.synced_s for step in self._steps),
             exchanged_s=tuple(step.exchanged_s for step in self._steps),
             work=work,
-            busiest_s=sum(sorted(log.sums["busy_s"] for log in logs)[-lives:]),
+            busiest_s=sum(sorted(log.sums["busy_s"] for log in logs)[-starts:]),
             loading=_as_sampled(list(log.seen.items()) for log in logs),
             training=_as_sampled(step.seen for step in steps),
             role=self.role(),
@@ -265,14 +268,14 @@ class LoaderRecord:
 def warmup_steps(steps_s: Sequence[float]) -> int:
     """Return how many of the first steps are warm-up, given all steps in order."""
     # After this many steps the first ones are no longer known, and do not matter.
-    if not 1 < len(steps_s) < _MOST_NOTED:
+    if not 1 < len(steps_s) < _MOST_STORED:
         return 0
     # An optimizer may be compiled after some normal steps; then no later one is nearly as long.
     early = min(_EARLY_STEPS, len(steps_s) // 2)
     most_s = WARMUP_RATIO * statistics.median_low(steps_s)
     later_s = WARMUP_RATIO * max(steps_s[early:])
-    warm = next((place for place, step_s in enumerate(steps_s[:early]) if step_s <= most_s), early)
-    return max([warm, *(place for place, step_s in enumerate(steps_s[:early], 1) if step_s > later_s)])
+    warm = next((index for index, step_s in enumerate(steps_s[:early]) if step_s <= most_s), early)
+    return max([warm, *(index for index, step_s in enumerate(steps_s[:early], 1) if step_s > later_s)])
 
 
 def _as_sampled(parts: Iterable[Iterable[tuple[tuple[str, str], float]]]) -> tuple[Sampled, ...]:

@@ -22,7 +22,7 @@ _POLL_S = 0.05
 
 
 class Exchange:
-    """Messages between the ranks through their process group's key-value store; a lost store loses them."""
+    """Messages between the ranks through their process group's key-value store; lost if the store is."""
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -61,7 +61,7 @@ class SyncWatch:
         self.steps = 0
         self.gradient_bytes = 0
         self.exchange: Exchange | None = None
-        self._exposed_s = self._whole_s = 0.0
+        self._exposed_s = self._total_s = 0.0
         # The latest published step of each module, and the size of its gradients.
         self._published: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
         self._last_step: float | None = None
@@ -87,18 +87,18 @@ class SyncWatch:
             times = latest_sync(module)
             if times["iteration"] != before:
                 self._published[module] = times["iteration"], times["total_parameter_size_bytes"]
-                whole_ns = times.get("backward_comm_time", 0)
-                self._whole_s += whole_ns / 1e9
+                total_ns = times.get("backward_comm_time", 0)
+                self._total_s += total_ns / 1e9
                 overlap_ns = times.get("backward_compute_comm_overlap_time", 0)
-                self._exposed_s += max(0, whole_ns - overlap_ns) / 1e9
+                self._exposed_s += max(0, total_ns - overlap_ns) / 1e9
                 self.steps += 1
                 self.gradient_bytes = sum(size_bytes for _, size_bytes in self._published.values())
-        return self._exposed_s, self._whole_s
+        return self._exposed_s, self._total_s
 
     def is_end(self, batches: int, is_late: bool) -> bool:
-        """Return whether the ranks end here, after so many batches, given that this rank would.
+        """Return whether this rank ends after so many batches; `is_late` if it would end by itself.
 
-        A rank that ended alone would leave the others waiting for its gradients. So rank 0 names the
+        A rank that ended before the others would leave them waiting for its gradients. So rank 0 names the
         synchronisation after which all end (if none is timed, the batch); no other rank can be more than one
         ahead of it.
         """

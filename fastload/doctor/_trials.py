@@ -27,6 +27,7 @@ from fastload.doctor._workers import count_in
 from fastload.doctor.findings import LoaderTrial
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.packing.job import pack
+from fastload.sources.protocol import evenly_spaced
 from fastload.system.page_cache import can_drop
 from fastload.system.signals import deferred_signals
 
@@ -35,7 +36,7 @@ MOST_TRIAL_S, LEAST_TRIAL_S = 1.0, 0.3
 and batches of 100 ms, one second gives some twenty batches."""
 
 _MOST_S, _TIMEOUT_S = 20.0, 30.0
-# Fewer batches cannot be told from an exception; more indices are not drawn, but repeated.
+# Fewer batches may be outliers; of more batches, no indices are drawn, but the first ones are repeated.
 _LEAST_BATCHES, _MOST_BATCHES = 4, 256
 # Packing so many photos of 110 kB takes 0.8 s on one core.
 _MOST_FILES, _MOST_BYTES = 64, 16 << 20
@@ -66,7 +67,7 @@ class Trials:
 
     @functools.cached_property
     def _compiled(self) -> Any:
-        # Late, because fastload's datasets let the C library keep freed memory, with which others are faster.
+        # Last, because fastload's datasets make the C library keep freed memory, which speeds up any loader.
         return _compiled(self.settings.dataset)
 
     def tried(self, name: str, **changes: Any) -> list[LoaderTrial]:
@@ -78,7 +79,7 @@ class Trials:
         return []
 
     def with_workers(self, number: int, is_cold: bool) -> list[LoaderTrial]:
-        """Measure it with another number of workers; a cold trial reads from the disk, or is left out."""
+        """Measure another number of workers; a cold trial reads from the disk, or is left out."""
         if is_cold:
             if len(self.files.paths) < count_of(self.settings.dataset) or not can_drop():
                 return []
@@ -109,7 +110,7 @@ class Trials:
             return
         with contextlib.suppress(Exception):
             photos = link_files(self.files.paths, self.folder / "files")
-            # One that is compiled already takes the images of its own dataset only.
+            # A compiled transform takes only the images of its own dataset.
             transform = getattr(dataset.transform, "theirs", dataset.transform)
             modules = [type(part).__module__ for part in parts_of(self._compiled)]
             if self.has_counterpart and not any(name.startswith("fastload.datasets.") for name in modules):
@@ -198,7 +199,8 @@ def link_files(paths: Sequence[str], folder: Path) -> Path:
     """Create a folder of links to some of the files: 64 at most, and 16 MiB if these are more than 8."""
     folder.mkdir(parents=True)
     left_bytes = _MOST_BYTES
-    for number, path in enumerate(paths[:: max(1, len(paths) // _MOST_FILES)][:_MOST_FILES]):
+    for number, index in enumerate(evenly_spaced(len(paths), _MOST_FILES)):
+        path = paths[index]
         left_bytes -= os.path.getsize(path)
         if left_bytes < 0 and number >= 8:
             break

@@ -68,7 +68,7 @@ class Watcher:
         self._batches: deque[Any] = deque(maxlen=2)
         self._optimizer_steps = 0
         # When the first step ended, which may have compiled the model, and when the latest batch came.
-        self._begun_at: float | None = None
+        self._begun_at = math.inf
         self._latest_at = 0.0
         self._sampler = Sampler(self._notice)
         self.sync = SyncWatch()
@@ -108,7 +108,7 @@ class Watcher:
     @property
     def span(self) -> tuple[float, float]:
         """The times of the first step's end and the latest batch by `time.perf_counter`."""
-        return self._latest_at if self._begun_at is None else self._begun_at, self._latest_at
+        return min(self._begun_at, self._latest_at), self._latest_at
 
     def _watching_workers(self, record: LoaderRecord) -> contextlib.AbstractContextManager[None]:
         """Watch the workers that are started in the block."""
@@ -118,8 +118,9 @@ class Watcher:
     def _log(self) -> WorkerLog | None:
         record = self._current
         # A forked worker has a copy of this watcher, and writes its own log.
-        is_waiting = record is not None and record.phase == "waiting" and os.getpid() == self._process
-        return record.log if record is not None and is_waiting else None
+        if record is None or record.phase != "waiting" or not self._is_watched():
+            return None
+        return record.log
 
     def _readings(self) -> tuple[float, float, int, float, float]:
         cpu_s = time.process_time() - self._sampler.cpu_s
@@ -168,7 +169,7 @@ class Watcher:
             return original(iterator)
         self._current = record
         record.close_step()
-        if self._begun_at is None and not record.is_first:
+        if math.isinf(self._begun_at) and not record.is_first:
             self._begun_at = time.perf_counter()
         self._stop_if_enough()
         clock = record.clock(iterator)
@@ -198,8 +199,7 @@ class Watcher:
             record.close_step()
 
     def _stop_if_enough(self) -> None:
-        begun_at = math.inf if self._begun_at is None else self._begun_at
-        is_late = self.batches >= _LEAST_HANDED and time.perf_counter() - begun_at >= self._seconds
+        is_late = self.batches >= _LEAST_HANDED and time.perf_counter() - self._begun_at >= self._seconds
         if math.isfinite(self._seconds):
             is_late = self.sync.is_end(self.batches, is_late)
         if is_late or self.batches >= self._steps:

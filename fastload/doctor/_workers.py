@@ -30,7 +30,7 @@ class WorkerLog:
 
     def notice(self, stack: Stack, seconds: float) -> None:
         """Record a stack sample if the thread is making a batch."""
-        begin = next((place for place, frame in enumerate(stack) if frame.file == FETCH_FILE), None)
+        begin = next((index for index, frame in enumerate(stack) if frame.file == FETCH_FILE), None)
         if begin is not None:
             category = loading_category(stack[begin:])
             self.seen[category, users_line(stack[begin:])] += seconds

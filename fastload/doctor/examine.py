@@ -23,7 +23,7 @@ from fastload.system.script import Ending, Script
 from fastload.system.units import format_count
 
 # Changes are tried on the main loader, and on others whose waits take more than this share of the time:
-# without them, the script would be a quarter faster.
+# without these waits, the script would be a quarter faster.
 _LONG_WAITS = 0.2
 
 # The longest wait, after the training, for the times of the other ranks, and for the trials of the slowest.
@@ -42,7 +42,7 @@ class Examination:
 
 @dataclass
 class ExaminedLoader:
-    """The measurements of a loader, to which its trials are added; None: nothing is tried."""
+    """The measurements of a loader, with the results of its trials; without `trials`, nothing is tried."""
 
     measured: TrainingMeasurements
     trials: Trials | None
@@ -54,7 +54,7 @@ class ExaminedLoader:
 
 @dataclass
 class _Loader(ExaminedLoader):
-    """A loader of a script, with its place among the script's loaders."""
+    """A loader of a script, with its number among the script's loaders."""
 
     record: LoaderRecord
     number: int
@@ -194,18 +194,18 @@ def _compared(
 def _add_trials(loaders: Sequence[_Loader], folder: Path) -> None:
     """Prepare trials of the main loader, and of others that the script waits for."""
     all_s = sum(each.record.total_s for each in loaders)
-    for place, each in enumerate(loaders):
+    for index, each in enumerate(loaders):
         record, measured = each.record, each.measured
-        if measured.batches and (place == 0 or measured.waited_s > _LONG_WAITS * all_s):
+        if measured.batches and (index == 0 or measured.waited_s > _LONG_WAITS * all_s):
             each.trials = Trials(
-                record.settings, record.num_workers, folder / f"trials{place}", record.total_s
+                record.settings, record.num_workers, folder / f"trials{index}", record.total_s
             )
             store = storage_of(each.trials.files, count_of(record.settings.dataset))
             each.measured = replace(measured, store=store)
 
 
 def try_changes(loaders: Sequence[ExaminedLoader]) -> None:
-    """Add trials to the measurements of loaders: of the loader itself, then of fastload's.
+    """Add the results of trials to the measurements of loaders: of these loaders, then of fastload's.
 
     fastload's come last, for all loaders, because they make the C library keep freed memory in this process,
     with which any loader is faster.

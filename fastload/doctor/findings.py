@@ -93,18 +93,31 @@ class TrainingMeasurements:
     """Measurements of one loader and of the steps that used its batches; times are sums in seconds.
 
     The first wait of each epoch, in which workers start, counts in `first_wait_s` only, and warm-up steps
-    in `warmup_s` only. `waiting_s` covers `waits` batches, `stepping_s` covers `steps`. Of each step in
-    `steps_s`, `synced_s` went by between the end of its own backward pass and that of gradient
-    synchronisation, and `exchanged_s` since that began. Of `stepping_s`, `network_s` is synchronisation that
-    every rank waited for, and `held_up_s` waiting for slower ranks; `machines` is their number. `batch_size`
-    is the sampler's; None if the dataset returns whole batches. `step_delayed_s` is time in the steps during
-    which the main thread waited for a free CPU. `work` is the sum over the processes that make batches, and
-    `busiest_s` the sum of each epoch's largest `busy_s` of a process. `loading` and `training` are the stack
-    samples of these processes, and of the main thread in the steps. `is_recreated` is True if the script
-    creates the loader for each epoch, `own_class` the name of its class unless it is torch's or fastload's
-    DataLoader itself. `gpu_share` is the GPU's mean utilisation, from 0 to 1.
-    `error` is the exception that ended the training. `folder` names the files, and `command` the script and
-    its arguments, in the actions of fixes.
+    in `warmup_s` only.
+
+    Attributes:
+        batch_size: The sampler's batch size; None if the dataset returns complete batches.
+        epoch_batches: Batches of an epoch; None if unknown.
+        waiting_s: The sum of `waits` waits; `copying_s` is the part for copying to the device.
+        stepping_s: The sum of `steps` steps.
+        step_delayed_s: The part of the steps in which the main thread waited for a free CPU.
+        synced_s: For each of `steps_s`, the time from the end of its own backward pass to that of gradient
+            synchronisation.
+        exchanged_s: The same, from the beginning of the synchronisation.
+        network_s: The part of `stepping_s` in which every rank waited for synchronisation.
+        held_up_s: The part of `stepping_s` in which this rank waited for slower ones.
+        machines: The number of machines with ranks.
+        work: The sum over the processes that make batches.
+        busiest_s: The sum of each epoch's largest `busy_s` of one process.
+        loading: Stack samples of the processes that make batches.
+        training: Stack samples of the main thread in the steps.
+        is_recreated: True if the script creates the loader for each epoch.
+        own_class: The name of the loader's class, unless it is torch's or fastload's DataLoader itself.
+        folder: The name of the files in the actions of fixes.
+        command: The script and its arguments, for the same purpose.
+        was_cut: True if the training was ended early, as requested.
+        gpu_share: The GPU's mean utilisation, from 0 to 1.
+        error: The exception that ended the training; "" for none.
     """
 
     machine: MachineState

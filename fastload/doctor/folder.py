@@ -39,10 +39,10 @@ from fastload.system.units import format_count, format_duration, format_size
 Step = Callable[[str, int, int], None]
 """Called with the name of a step, its number, and the number of all steps."""
 
-# A batch takes 50 ms, so that 1.5 s, the time for reading samples and again for watching, give thirty.
+# Samples are read for 1.5 s and the loader is watched for as long: thirty batches of 50 ms each.
 _BATCH_S, _CHECKED_S, _WATCHED_S = 0.05, 1.5, 1.5
 _MOST_SAMPLES, _LARGEST_BATCH = 4096, 256
-# As many ranges at once as a shard is fetched by. At 10 Mbit/s, they take six seconds.
+# Like the parallel ranges in which a shard is fetched. At 10 Mbit/s, they take six seconds.
 _RANGES, _RANGE_BYTES = 4, 2 << 20
 
 
@@ -91,7 +91,7 @@ class _Split(ExaminedLoader):
 def examine_data(path: Path | str, step: Step = lambda label, done, total: None) -> list[Examination]:
     """Measure loaders of a dataset, which may be packed at a URL, for some seconds per split.
 
-    Raises SourceError if there is none.
+    Raises SourceError if there is no dataset.
     """
     with tempfile.TemporaryDirectory(prefix="fastload-doctor-") as root:
         folder = Path(root)
@@ -125,7 +125,7 @@ def _watched_sources(path: Path, step: Step, folder: Path) -> list[_Split]:
                 f"{path}: must have a file for each image to be examined, got the layout {source.kind!r}: "
                 f"pack it first ('fastload pack {path} DEST'), and examine the result"
             )
-    # As packing does, which stores all splits alike.
+    # Packing, too, chooses one encoding for all splits.
     stats = combine([estimate_stats(source, None) for source in sources.values()])
     has_jpegtran = find_jpegtran() is not None
     chosen = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
@@ -164,7 +164,10 @@ def _watched_remote(url: str, step: Step, folder: Path) -> _Split:
 
 
 def read_some(remote: RemoteFolder, shard: ShardEntry) -> int:
-    """Read ranges of a shard at once; return the bytes sent: without ranges, all of it for each."""
+    """Read ranges of a shard in parallel and return the bytes sent.
+
+    A server without range requests sends the complete shard for each.
+    """
     size = min(_RANGE_BYTES, shard.size_bytes // _RANGES)
     remote.read_ranges(shard, [(size * at, size * (at + 1)) for at in range(_RANGES)])
     return _RANGES * (shard.size_bytes if remote.ignores_ranges else size)
@@ -259,6 +262,6 @@ def diagnose_data(
     when = " after the first epoch" if is_warm else ""
     gives = rate_text(rate, measured.unit)
     headline = f"{CAUSES[found.verdict][0]}: a loader with {workers} gives {gives}{when}."
-    # A training run, which is not there yet, would overlap with workers.
+    # A training run would overlap with the workers; here there is none.
     fixes = tuple(fix for fix in found.fixes if fix.kind != "no workers")
     return replace(found, headline=headline, evidence=(about, *found.evidence[1:], *notes), fixes=fixes)

@@ -121,10 +121,8 @@ class RankComparison:
                 "waiting for other ranks counts as the model's step."
             )
         if self.slowest is None and held_up_s > (1 - BALANCED) * _period_s(self.ranks, self.network_s):
-            yield (
-                "In each step, another rank is the last: they wait "
-                f"{format_duration(held_up_s)} for each other."
-            )
+            held_up = format_duration(held_up_s)
+            yield f"The last rank differs from step to step: on average, ranks wait {held_up} for each other."
         if self.missing:
             ranks = ", ".join(map(str, self.missing))
             yield f"No times arrived from {'rank' if len(self.missing) == 1 else 'ranks'} {ranks}."

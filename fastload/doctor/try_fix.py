@@ -54,7 +54,10 @@ class Attempt:
 def try_first_fix(
     report: ScriptReport, path: str, is_module: bool, arguments: Sequence[str]
 ) -> Attempt | str:
-    """Run the script again with the longest waits' first fix of arguments alone; or return why not."""
+    """Run the script again with one fix, or return the reason why none can be tried.
+
+    It is the first fix that consists of arguments; loaders with longer waits come first.
+    """
     by_waits = sorted(report.examinations, key=lambda part: -part.measured.waited_s)
     found = [(part, fix) for part in by_waits for fix in part.diagnosis.fixes]
     if not found:

@@ -1,4 +1,4 @@
-"""`fastload bench load` and `bench gpu-feed`: turns of whole loaders, their processes, their reports."""
+"""`fastload bench load` and `bench gpu-feed`: turns of complete loaders, their processes, their reports."""
 
 import importlib.util
 import json

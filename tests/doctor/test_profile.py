@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from fastload.doctor._profile import Sampler, described
+from fastload.doctor._profile import Sampler, frame_at
 
 
 def running(frame):
-    return described(frame.f_code, frame.f_lasti)
+    return frame_at(frame.f_code, frame.f_lasti)
 
 
 class Chain:
@@ -41,8 +41,8 @@ def test_the_line_is_used_if_python_does_not_know_the_call():
 
 def test_the_source_of_a_library_is_read_for_the_innermost_frame_only():
     code = json.dumps.__code__
-    assert described(code, 0).text
-    assert described(code, 0, is_innermost=False).text == ""
+    assert frame_at(code, 0).text
+    assert frame_at(code, 0, is_innermost=False).text == ""
 
 
 def test_time_without_a_free_cpu_is_left_out_of_samples():

@@ -88,7 +88,7 @@ def test_memory_that_the_script_frees_goes_back_to_the_kernel_as_without_the_doc
     [
         ("batches(); raise KeyError('oops')", 1, "KeyError: 'oops'"),
         ("batches(); sys.exit(7)", 7, ""),
-        ("batches(); sys.exit('no luck')", 1, "no luck"),
+        ("batches(); sys.exit(('no', 'luck'))", 1, "('no', 'luck')"),
     ],
     ids=["an exception", "an exit code", "an exit message"],
 )

@@ -111,7 +111,7 @@ def with_samples(count):
 SITUATIONS = {
     "WARMUP_RATIO": lambda: [_record.warmup_steps([first, 0.1, 0.1, 0.1]) for first in (0.25, 0.4)],
     "_EARLY_STEPS": lambda: _record.warmup_steps([9.0] * 20 + [0.1] * 40),
-    "_MOST_NOTED": lambda: [_record.warmup_steps([9.0] + [0.1] * most) for most in (3000, 5000)],
+    "_MOST_STORED": lambda: [_record.warmup_steps([9.0] + [0.1] * most) for most in (3000, 5000)],
     "MOST_TRIAL_S": lambda: trials(watched_s=100.0)._trial_s,
     "LEAST_TRIAL_S": lambda: trials(watched_s=0.1)._trial_s,
     "_LEAST_BATCHES": batches_of_a_trial,

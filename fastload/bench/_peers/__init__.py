@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import warnings
 from collections.abc import Callable, Sequence
@@ -39,7 +40,7 @@ class Steps:
     size_of: Callable[[Any], tuple[int, int]] = lambda pixels: pixels.shape[:2]
 
     def resized(self, image: Any) -> Any:
-        """Resize the whole image."""
+        """Resize an image to the side of a training image."""
         return self.resize(image, IMAGE_SIDE, IMAGE_SIDE)
 
     def resized_crop(self, image: Any) -> Any:
@@ -122,8 +123,9 @@ def load_peer(library: str) -> Peer | Library:
     return peer
 
 
+@functools.cache
 def steps_of(library: str) -> Steps:
-    """Return the functions of PIL or OpenCV."""
+    """Return the functions of PIL or OpenCV, made once in each process because they cannot be pickled."""
     peer = load_peer(library)
     assert isinstance(peer, Peer)
     assert peer.steps is not None

@@ -1,4 +1,4 @@
-"""torchvision: v2 functions on uint8 tensors, and whole pipelines on PIL images as well."""
+"""torchvision: v2 functions on uint8 tensors, and pipelines on PIL images as well."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A process is started by the Python of its own environment with one argument, its job as JSON. It writes its
 dataset, warms up, and reports that with a line of JSON on standard output. From then on, each line on
-standard input requests a turn: whole epochs until `min_s` seconds have passed, though no longer than `max_s`;
+standard input requests a turn: complete epochs until `min_s` seconds have passed, at most `max_s` seconds;
 the answer has their seconds and samples. The process ends at the end of its input.
 
 Only the standard library is imported here, so that it works in every peer's environment.
@@ -27,7 +27,7 @@ _WARM_UP_TURNS = 3
 class Stored(NamedTuple):
     """The file or folder that a loader reads, and the seconds that writing it took; None if it was there.
 
-    `is_new` if this process has written it.
+    `is_new` is True if this process has written it.
     """
 
     path: Path
@@ -58,7 +58,7 @@ def serve(prepare: Callable[[Mapping[str, Any]], Loading]) -> None:
     spent_s = time.perf_counter() - began
     _, write_s, is_new = loading.stored
     work = _work(job)
-    # A cold turn must not find in memory what the warm-up read: there, it is one batch.
+    # A cold turn must not find files in memory, so its warm-up is a single batch.
     first = _turn(loading, work, 0.0, job["max_s"] if job["is_warm"] else 0.0)
     if job["is_warm"]:
         _turn(loading, work, _WARM_UP_TURNS * job["min_s"], job["max_s"])
@@ -110,7 +110,7 @@ def _turn(loading: Loading, work: Any, min_s: float, max_s: float) -> dict[str, 
 
 
 def written(path: Path, write: Callable[[], object]) -> Stored:
-    """Write a dataset on first use; how long that took is kept next to it, for others that read it."""
+    """Write a dataset on first use, and a file beside it with the seconds that this took."""
     record = path.with_name(f"{path.name}.write_s")
     is_new = not record.exists()
     if is_new:

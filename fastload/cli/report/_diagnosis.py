@@ -29,9 +29,9 @@ def diagnosis_document(
     if not parts:
         return Document(title, tuple(footer), ())
     sections = [] if ranks is None else [_rank_section(ranks)]
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         prefix = "" if len(parts) == 1 else f"{part.name}: "
-        if place:
+        if index:
             sections.append(Section(part.name, (part.diagnosis.headline,)))
         sections += _sections(prefix, part.diagnosis, part.measured)
     first = parts[0].diagnosis
@@ -72,15 +72,10 @@ def _rank_section(ranks: RankComparison) -> Section:
 
 
 def _fix_table(diagnosis: Diagnosis) -> Table:
-    columns = (
-        ReportColumn(""),
-        ReportColumn("what to do"),
-        ReportColumn("gain"),
-        ReportColumn("why"),
-    )
+    columns = tuple(map(ReportColumn, ("", "what to do", "gain", "why")))
     rows = tuple(
-        TableRow((str(place), fix.action, fix.gain_text, fix.why), "own" if place == 1 else None)
-        for place, fix in enumerate(diagnosis.fixes, 1)
+        TableRow((str(number), fix.action, fix.gain_text, fix.why), "own" if number == 1 else None)
+        for number, fix in enumerate(diagnosis.fixes, 1)
     )
     return Table("", columns, rows, () if rows else ("No fix would gain 5%.",))
 

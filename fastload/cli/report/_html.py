@@ -44,12 +44,9 @@ def _section(section: Section) -> Iterator[str]:
     yield f"<section><h2>{escape(section.title)}</h2>"
     yield from _paragraphs(section.text)
     for plot in section.plots:
-        if isinstance(plot, LinePlot):
-            yield f"<figure><h3>{escape(plot.title)}</h3>"
-            yield from line_plot(plot)
-            yield "</figure>"
-        else:
-            yield from _plot(plot)
+        yield f"<figure><h3>{escape(plot.title)}</h3>"
+        yield from line_plot(plot) if isinstance(plot, LinePlot) else _plot(plot)
+        yield "</figure>"
     for table in section.tables:
         yield from _table(table)
     yield "</section>"
@@ -84,12 +81,11 @@ def _table(table: Table) -> Iterator[str]:
 
 def _plot(plot: Plot) -> Iterator[str]:
     label = escape(f"{plot.title}: {plot.y_name} by {plot.x_name}")
-    yield f"<figure><h3>{escape(plot.title)}</h3>"
     keys = (f'<span><i class="{one.tone}"></i>{escape(one.name)}</span>' for one in plot.series)
     yield f'<div class="key">{"".join(keys)}</div>'
     yield f'<svg class="plot" role="img" aria-label="{label}" viewBox="0 0 {_WIDTH} {_HEIGHT}">'
     yield from _drawing(plot)
-    yield "</svg></figure>"
+    yield "</svg>"
 
 
 def _drawing(plot: Plot) -> Iterator[str]:
@@ -102,16 +98,16 @@ def _drawing(plot: Plot) -> Iterator[str]:
         y = bottom - tick * step * scale
         yield f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
         yield svg_text(_LEFT - 8, y + 5, "end", figure(tick * step))
-    for place in range(0, len(totals), math.ceil(len(totals) / _MOST_LABELS)):
-        x = _LEFT + (place + 0.5) * width
-        yield svg_text(x, bottom + 20, "middle", figure(1 + place * plot.x_step))
+    for index in range(0, len(totals), math.ceil(len(totals) / _MOST_LABELS)):
+        x = _LEFT + (index + 0.5) * width
+        yield svg_text(x, bottom + 20, "middle", figure(1 + index * plot.x_step))
     yield svg_text(0, 16, "start", plot.y_name)
     yield svg_text(_WIDTH - _RIGHT, _HEIGHT - 6, "end", plot.x_name)
     tops = [0.0] * len(totals)
     for one in plot.series:
-        for place, value in enumerate(one.values):
-            tops[place] += value
-            x, y = _LEFT + (place + 0.1) * width, bottom - tops[place] * scale
+        for index, value in enumerate(one.values):
+            tops[index] += value
+            x, y = _LEFT + (index + 0.1) * width, bottom - tops[index] * scale
             yield (
                 f'<rect class="{one.tone}" x="{x:.1f}" y="{y:.1f}" width="{0.8 * width:.1f}" '
                 f'height="{value * scale:.1f}"/>'

@@ -29,22 +29,22 @@ def line_plot(plot: LinePlot) -> Iterator[str]:
     def y_of(value: float) -> float:
         return bottom - (math.log(value) - low) / (high - low) * (bottom - _TOP)
 
-    places = [_LEFT + 20 + (right - _LEFT - 40) * place / last for place in range(len(plot.x_values))]
+    xs = [_LEFT + 20 + (right - _LEFT - 40) * index / last for index in range(len(plot.x_values))]
     label = escape(f"{plot.title}: {plot.y_name} by {plot.x_name}")
     yield f'<div class="lines"><svg class="plot" role="img" aria-label="{label}" '
     yield f'style="width: {_WIDTH}px" viewBox="0 0 {_WIDTH} {height}">'
     for tick in ticks:
         yield f'<line x1="{_LEFT}" x2="{right}" y1="{y_of(tick):.1f}" y2="{y_of(tick):.1f}"/>'
         yield svg_text(_LEFT - 8, y_of(tick) + 5, "end", figure(tick))
-    for place, (x, text) in enumerate(zip(places, plot.x_values, strict=True)):
-        yield svg_text(x, bottom + 20 + _LINE * (place % rows), "middle", text)
+    for index, (x, text) in enumerate(zip(xs, plot.x_values, strict=True)):
+        yield svg_text(x, bottom + 20 + _LINE * (index % rows), "middle", text)
     yield svg_text(0, 16, "start", f"{plot.y_name}, logarithmic axis")
     yield svg_text(right, height - 6, "end", plot.x_name)
     keys = []
     spread = _spread(plot.series, [y_of(one.values[-1]) for one in plot.series], bottom)
     for number, (one, y) in enumerate(spread, start=1):
         look = _look(one, plot.series)
-        points = [f"{x:.1f},{y_of(value):.1f}" for x, value in zip(places, one.values, strict=True)]
+        points = [f"{x:.1f},{y_of(value):.1f}" for x, value in zip(xs, one.values, strict=True)]
         yield f'<polyline {look} points="{" ".join(points)}"/>'
         yield f'<path {look} d="M{points[-1]} L{right + 10},{y:.1f}"/>'
         yield svg_text(right + 14, y + 5, "start", str(number))
@@ -58,10 +58,10 @@ def line_plot(plot: LinePlot) -> Iterator[str]:
 def _look(one: Series, series: tuple[Series, ...]) -> str:
     """Return the attributes of a line: within a tone, each has another hue and other dashes."""
     family = [each for each in series if each.tone == one.tone]
-    place = family.index(one)
-    share = place / max(1, len(family) - 1)
+    index = family.index(one)
+    share = index / max(1, len(family) - 1)
     return (
-        f'class="{one.tone}" style="--share: {share:.0%}" stroke-dasharray="{_DASHES[place % len(_DASHES)]}"'
+        f'class="{one.tone}" style="--share: {share:.0%}" stroke-dasharray="{_DASHES[index % len(_DASHES)]}"'
     )
 
 
@@ -76,16 +76,16 @@ def _ticks(least: float, most: float) -> list[float]:
 
 def _spread(series: tuple[Series, ...], ys: list[float], bottom: float) -> list[tuple[Series, float]]:
     """Return the series with the heights of their numbers: near their ends, and not one on the other."""
-    order = sorted(range(len(ys)), key=lambda place: ys[place])
+    order = sorted(range(len(ys)), key=lambda index: ys[index])
     found: list[tuple[Series, float]] = []
     least = -math.inf
-    for left, place in zip(reversed(range(len(order))), order, strict=True):
-        y = min(max(ys[place], least), bottom - left * _LINE)
-        found.append((series[place], y))
+    for left, index in zip(reversed(range(len(order))), order, strict=True):
+        y = min(max(ys[index], least), bottom - left * _LINE)
+        found.append((series[index], y))
         least = y + _LINE
     return found
 
 
 def svg_text(x: float, y: float, anchor: str, text: str) -> str:
-    """Return a text at a place."""
+    """Return an SVG element with a text at (x, y)."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

@@ -62,7 +62,7 @@ def waiting_share(result: SettingResult, side: SideResult) -> float | None:
 
 
 def _answer(bench: LoadBench) -> Iterator[str]:
-    """Yield the best loaders of the first setting, fastload's losses among them."""
+    """Yield the results of the first setting in sentences, fastload's losses among them."""
     result = bench.settings[0]
     loaders = sorted(
         (side for side in result.sides if side.name != SYNTHETIC), key=lambda side: -side.images_per_s
@@ -70,11 +70,9 @@ def _answer(bench: LoadBench) -> Iterator[str]:
     if not loaders:
         yield "No loader could be measured here."
         return
-    reference = result.side(PIL)
-    for side in loaders[:1]:
-        ratio = "" if reference in (None, side) else f", {_ratio(side, reference)} × {PIL}"
-        yield f"The fastest here is {side.name}: {figure(side.images_per_s)} images/s{ratio}."
-    own = result.side(FILES)
+    best, reference, own = loaders[0], result.side(PIL), result.side(FILES)
+    ratio = "" if reference is None or reference is best else f", {_ratio(best, reference)} × {PIL}"
+    yield f"The fastest here is {best.name}: {figure(best.images_per_s)} images/s{ratio}."
     if own is not None:
         faster = [
             f"{side.name} ({_ratio(side, own)} ×)"
@@ -82,14 +80,12 @@ def _answer(bench: LoadBench) -> Iterator[str]:
             if "fastload" not in side.name and side.images_per_s > own.images_per_s
         ]
         yield f"Faster than {FILES}: {'; '.join(faster) or 'no other library'}."
-    for side in loaders[:1] if bench.device else ():
-        share = waiting_share(result, side)
-        if share is not None:
-            yield f"Fed by {side.name}, the device waits {share:.0%} of the time."
+    share = waiting_share(result, best)
+    if share is not None:
+        yield f"Fed by {best.name}, the device waits {share:.0%} of the time."
 
 
-def _ratio(side: SideResult, other: SideResult | None) -> str:
-    assert other is not None
+def _ratio(side: SideResult, other: SideResult) -> str:
     return f"{side.images_per_s / other.images_per_s:.2f}"
 
 
@@ -186,8 +182,8 @@ def _method_lines(bench: LoadBench) -> Iterator[str]:
         work += f"; a training step of ResNet-18 on {bench.device} with each batch"
     yield (
         f"Each image: {work}; batches of {bench.batch_size}. Each loader has its own processes and takes "
-        f"{format_count(bench.runs, 'turn')} of at least {figure(bench.min_s)} s: whole epochs, or "
-        "the beginning of a long one; the others are idle meanwhile. Medians count."
+        f"{format_count(bench.runs, 'turn')} of at least {figure(bench.min_s)} s: complete epochs, or "
+        "the beginning of a long one; the others are idle meanwhile. Figures are medians."
     )
     yield (
         "Warm: before its first turn, a loader has loaded an epoch and three turns. Cold: its processes "

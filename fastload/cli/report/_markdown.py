@@ -33,10 +33,10 @@ def _section(section: Section) -> Iterator[str]:
 
 def _table(table: Table) -> str:
     columns = []
-    for place, column in enumerate(table.columns):
+    for index, column in enumerate(table.columns):
         if column.kind == "bars":
             continue
-        cells = [_escape(column.name), *(_escape(str(row.cells[place])) for row in table.rows)]
+        cells = [_escape(column.name), *(_escape(str(row.cells[index])) for row in table.rows)]
         width = max(3, *map(len, cells))
         if column.kind == "number":
             columns.append([cell.rjust(width) for cell in cells])

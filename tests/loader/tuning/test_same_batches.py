@@ -206,12 +206,21 @@ def drawn(label: Any) -> Any:
     return label + np.random.rand()
 
 
+def packed(path: Any, **options: Any) -> Any:
+    dest = path.parent / "sixty.fl"
+    if not dest.exists():
+        fastload.pack(path, dest, encode="keep", workers=1)
+    return fastload.PackedDataset(dest, **options)
+
+
 FOLDERS: dict[str, tuple[bool, Any]] = {
     "fastload's transforms": (
         True,
         lambda path: fastload.FolderDataset(path, T.Compose([CROP, T.ToTensor()])),
     ),
     "a resize": (True, lambda path: fastload.FolderDataset(path, T.Resize((8, 8)))),
+    "packed": (True, lambda path: packed(path, transform=CROP)),
+    "packed, a function": (False, lambda path: packed(path, transform=T.Compose([CROP, shaded]))),
     "nested": (True, lambda path: fastload.FolderDataset(path, T.Compose([CROP, T.RandomApply([CROP])]))),
     "a function": (False, lambda path: fastload.FolderDataset(path, T.Compose([CROP, shaded]))),
     "a subclass": (False, lambda path: fastload.FolderDataset(path, T.Compose([CROP, RandomShade()]))),
