@@ -117,7 +117,7 @@ def _has_objects(target: Any) -> bool:
 
 
 def _to_levels(image: Any) -> Pixels:
-    """Return an image of any type as RGB, uint8; floats beyond 0…1, as of normalised ones, are stretched."""
+    """Return an image of any type as RGB, uint8; floats beyond 0…1, as after Normalize, are stretched."""
     pixels: Pixels = PILToTensor()(image).permute(1, 2, 0).numpy()
     if pixels.dtype != np.uint8:
         low, high = float(pixels.min()), float(pixels.max())
