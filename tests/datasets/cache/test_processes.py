@@ -329,8 +329,12 @@ class TestFolder:
         registry, own = StoreFolder(str(place / "fastload")), place / "fastload"
         with registry.gate():
             (own / "notes").touch()  # so that the folder is not removed
+            began, beginning = os.pipe()
             if not (child := os.fork()):
+                os.write(beginning, b"1")
                 signal.pause()
+        assert os.read(began, 1)
+        os.close(began), os.close(beginning)
         with open(own / "gate") as gate:
             is_free = lock_exclusively(gate)
         os.kill(child, signal.SIGKILL)
