@@ -177,12 +177,15 @@ class Normalize(Rescaling):
     """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
-        self.mean = [float(value) for value in mean]
-        self.std = [float(value) for value in std]
+        try:
+            self.mean, self.std = ([float(value) for value in values] for values in (mean, std))
+        except (TypeError, ValueError):
+            self.mean, self.std = [], []
         self.inplace = inplace
         if len(self.mean) != len(self.std) or not self.mean or not all(self.std):
             raise OptionError(
-                f"mean and std must have a number for each channel, std none of 0, got {mean} and {std}"
+                f"mean and std must be lists with a number for each channel, std none of 0, got {mean!r} and "
+                f"{std!r}"
             )
 
     def after(self, earlier: Rescale) -> Rescale:

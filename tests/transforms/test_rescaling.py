@@ -61,9 +61,19 @@ def test_read_only_and_mirrored_images_are_normalised(reverse):
     [
         (T.ToDtype, {"dtype": torch.int64}, "dtype must be one of torch's .* got torch.int64"),
         (T.ToDtype, {"dtype": "float32"}, "dtype must be .* got 'float32'"),
-        (T.Normalize, {"mean": [0.5], "std": [0.5, 0.5]}, "mean and std must have a number for each channel"),
+        (
+            T.Normalize,
+            {"mean": [0.5], "std": [0.5, 0.5]},
+            "mean and std must be lists with a number for each channel",
+        ),
+        (
+            T.Normalize,
+            {"mean": 0.5, "std": 0.5},
+            "must be lists with a number for each channel.* got 0.5 and 0.5",
+        ),
+        (T.Normalize, {"mean": ["grey"], "std": [0.5]}, "must be lists with a number"),
         (T.Normalize, {"mean": [0.5], "std": [0.0]}, "std none of 0"),
-        (T.Normalize, {"mean": [], "std": []}, "mean and std must have"),
+        (T.Normalize, {"mean": [], "std": []}, "mean and std must be lists"),
     ],
 )
 def test_parameters_are_checked(make, options, message):
