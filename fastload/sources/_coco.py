@@ -234,7 +234,7 @@ def _image_folder(content: _Content) -> str:
 
 
 def _descriptions_in(path: str) -> list[str]:
-    """Return the COCO files that are in a folder, in its annotation folders, or in the folders of its splits."""
+    """Return the COCO files in a folder, in its annotation folders, or in the folders of its splits."""
     entries = list_entries(os.path.abspath(path))
     inner = [name for name in entries.folders if "annotation" in name.lower() or _SPLIT.match(name)]
     candidates = [

@@ -143,7 +143,7 @@ class TableColumn:
         return TableField(Field(name, "text"), self.cells, f"text, {self.origin}")
 
     def _to_numbers(self) -> Numbers | None:
-        """Return the numbers of a column, None for text; raise SourceError if a cell misfits the given kind."""
+        """Return the numbers of a column, None for text; raise SourceError for a cell of another kind."""
         if self.kind is None:
             return numbers_in(self.cells)
         if self.kind not in _CONVERSIONS:

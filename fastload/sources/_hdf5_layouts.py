@@ -79,7 +79,7 @@ def _reading(path: str) -> Iterator[Any]:
 
 @dataclass(eq=False, kw_only=True)
 class Hdf5Source(ContainerSource):
-    """Source of the images of one file, which is opened for each image: reading the image's chunk takes longer."""
+    """Source of the images of one file, which is opened for each image: reading its chunk takes longer."""
 
     def read_from(self, path: str, index: int) -> SourceRecord:
         with _reading(path) as file:

@@ -28,7 +28,7 @@ class SourceRecord:
 class Source(ABC):
     """List of records that any process can read by index; picklable."""
 
-    kind: str  # `folder`, `flat` (images alone), `table`, `dataset` or a layout; `unpack` needs it
+    kind: str  # `folder`, `flat` (images alone), `table`, `dataset` or a layout; selects `unpack`'s writer
     name: str  # the source's path as given, or the dataset's class
     classes: tuple[str, ...]  # names, by label
     fields: tuple[Field, ...]  # of each record, except its image
