@@ -170,7 +170,7 @@ def _are_masks(pairs: Sequence[tuple[str, str]], *, of_any_size: bool = False) -
 
 
 def _is_mask_of(image: str, mask: str, of_any_size: bool) -> bool:
-    """Return True if a mask has the size of its image, and far fewer colours."""
+    """Return True if a mask has far fewer colours than its image and, unless `of_any_size`, its size."""
     pixels, labels = _read_pixels(image), _read_pixels(mask)
     if pixels is None or labels is None or not (of_any_size or pixels.shape[:2] == labels.shape[:2]):
         return False

@@ -89,7 +89,7 @@ def open_coco(path: str) -> dict[str, AnnotatedFiles] | None:
 
 
 def _is_coco(path: str) -> bool:
-    """Return True if the start, middle and end of a JSON file hold member names of COCO."""
+    """Return True if the start, middle and end of a JSON file contain COCO's member names."""
     # COCO's own files are too large to read in full.
     text = b"".join(read_part(path, share) for share in (0.0, 0.5, 1.0))
     has_parts = b'"images"' in text or b'"annotations"' in text
@@ -199,7 +199,7 @@ def _stated_sides(image: Entry) -> Sides | None:
 
 
 def _unlisted(sources: Sequence[AnnotatedFiles]) -> tuple[LeftOut, ...]:
-    """Return the images in the folders of the listed images that are not listed themselves."""
+    """Return the unlisted images in the folders of the listed ones."""
     left_out = LeftOutFiles()
     listed = {name for source in sources for name in source.files.names}
     for folder in sorted({os.path.dirname(name) for name in listed}):

@@ -177,7 +177,7 @@ def numbers_in(cells: Sequence[str]) -> Numbers | None:
 
 
 def labels_of(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
-    """Return labels and classes: integers are labels, anything else is a class name, in sorted order."""
+    """Return labels and classes: integers as labels, other cells as class names, numbered in sorted order."""
     numbers = numbers_in(cells)
     if numbers is not None and numbers.dtype == np.int64 and len(numbers):
         return numbers.astype(np.int64), classes_of(numbers)

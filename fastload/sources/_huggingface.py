@@ -92,7 +92,7 @@ def _is_huggingface(path: str) -> bool:
 
 
 def _require_pixels(rows: ArrowFiles, roles: Mapping[tuple[str, ...], str]) -> None:
-    """Raise SourceError if the boxes can only be corners or fractions: no format is stated."""
+    """Raise SourceError if boxes can only be corners or fractions: no schema states their format."""
     paths = {name: path for path, name in roles.items()}
     if "boxes" not in paths:
         return

@@ -60,7 +60,7 @@ def is_text(value: object) -> TypeGuard[str]:
 
 
 def numbers_of(cells: Sequence[str]) -> list[float] | None:
-    """Return cells as finite numbers; None if one of them is not such a number."""
+    """Return cells as floats; None if any of them is not a finite number."""
     text = "".join(cells)
     if "_" in text or not text.isascii():  # float() accepts 1_0, and the digits of all scripts
         return None

@@ -21,7 +21,7 @@ _FORMATS = {"XYXY": "xyxy", "XYWH": "xywh", "CXCYWH": "cxcywh"}
 
 
 def is_instance(value: object, module: str, name: str) -> bool:
-    """Return True if a value is an instance of a class whose module may not be imported or installed."""
+    """Return True if a value is an instance of a class in a module that need not be imported or installed."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(value, kind)
 

@@ -45,7 +45,7 @@ _FILE_KINDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 IMAGE_FOLDERS = ("images", "image", "imgs", "img")
 """Names of folders that hold images of all classes, if other signs confirm it."""
 
-# Folders named after a split and a year, as COCO's and VOC's, hold images of all classes.
+# Folders named after a split and a year, as in COCO and VOC, hold images of all classes.
 _YEAR_SPLIT = re.compile(r"(train|val|test|unlabeled|trainval)[_-]?20[0-9]{2}", re.IGNORECASE)
 _NESTED = re.compile(r"train(ing)?|val(id(ation)?)?|test(ing)?|VOC(devkit|20[0-9]{2})", re.IGNORECASE)
 _DEEPEST = 3

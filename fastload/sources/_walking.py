@@ -180,7 +180,7 @@ def stem_of(path: str) -> str:
 
 
 def read_part(path: str, share: float = 0.0) -> bytes:
-    """Return 64 KB at a share of a file, 0 for its start and 1 for its end; b"" if it cannot be read."""
+    """Return 64 KB at a relative position in a file, 0 for start, 1 for end; b"" if it cannot be read."""
     with contextlib.suppress(OSError):
         if os.path.isfile(path):
             with open(path, "rb") as file:
@@ -197,7 +197,7 @@ class FolderEntries(NamedTuple):
     files: list[str]
 
     def join(self, *names: str) -> str:
-        """Return the path of names below the folder."""
+        """Join path components to the path of the folder."""
         return os.path.join(self.path, *names)
 
 

@@ -15,8 +15,8 @@ per split. The last part of an extension determines the field:
 
 If samples hold only images, in several folders, the names of the folders are the classes.
 
-Reading a sample that lacks a member which others of its split have raises SourceError. Folders, links and
-members named `__…__` are left out, as by webdataset; all but folders are recorded.
+SourceError is raised on reading a sample that lacks a member present in others of its split. Folders, links
+and members named `__…__` are left out, as by webdataset; all but folders are recorded.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class _Listing:
         self.files = list_files(root, names)
         self.keys = NameTable()
         shard_of = array("q")
-        places: dict[str, array[int]] = {}  # sample, offset, size, repeated
+        places: dict[str, array[int]] = {}  # flat triples: sample, offset, size
         last: tuple[int, str] | None = None
         for number, key, extension, offset, size_bytes in _members(self.files, left_out):
             if (number, key) != last:

@@ -196,8 +196,8 @@ def _reader_of(
 def _label_paths(images: Sequence[str]) -> tuple[list[str], str]:
     """Return the path of each image's label file, and where the first one is, as `unpack` needs it.
 
-    A folder's labels are in a folder `parallel` to `images`, in a folder `labels` `inside` it, or `beside` the
-    images: in the first of these places that holds the label file of one of its images.
+    A folder's labels are in a folder `parallel` to `images`, in a folder `labels` `inside` it, or `beside`
+    the images: in the first of these places that holds the label file of one of its images.
     """
     by_folder: dict[str, list[str]] = {}
     for image in images:

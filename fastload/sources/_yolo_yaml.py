@@ -1,4 +1,4 @@
-"""YOLO's data.yaml: splits, classes and keypoints, by the rules of Ultralytics 8.4; names of classes."""
+"""YOLO's data.yaml (splits, classes, keypoints), by the rules of Ultralytics 8.4, and its classes.txt."""
 
 from __future__ import annotations
 

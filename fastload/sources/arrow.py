@@ -112,7 +112,7 @@ class ArrowFiles:
         return self._open[number]
 
     def _table(self, number: int) -> Any:
-        """Return an .arrow file as a memory-mapped table; it is a stream, as from `datasets`, or a file."""
+        """Return an .arrow file in stream format (as from `datasets`) or file format, memory-mapped."""
         if number not in self._open:
             mapped = self._arrow.memory_map(self.files.path(number))
             is_file = mapped.read(6) == b"ARROW1"
