@@ -195,7 +195,7 @@ def _pickled(path: str, transaction: Any) -> _Layout:
 
 
 def _basicsr(meta: str) -> _Layout:
-    """List the lines of meta_info.txt, `name.png (height,width,channels) level`; keys are the names' stems."""
+    """List the lines of meta_info.txt, `name.png (height,width,channels) level`; keys are name stems."""
     lines = read_text(meta).splitlines()
     matches = [_META_LINE.fullmatch(line) for line in lines]
     if None in matches:
