@@ -1,6 +1,6 @@
 """Sources of records: folders of images, tables, files of other programs, and datasets.
 
-A layout is a module that lists its records as a `Source`; `open_source` chooses the module.
+Each layout has a module that lists its records as a `Source`; `open_source` chooses the module.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _SOURCES = (
 def open_source(
     source: Any, fields: Sequence[Field] | None = None, columns: Mapping[str, ColumnKind] | None = None
 ) -> dict[str, Source]:
-    """List a path or a map-style dataset by split (`train`, `val`, `test`), or under the name "".
+    """Return the sources of a path or a map-style dataset by split (`train`, `val`, `test`), or all under "".
 
     A `Source` is returned as it is. An ImageFolder without transforms, or torch's Subset of one, is read from
-    its files. `fields` describes a dataset's samples if the first one does not suffice, `columns` gives the
+    its files. `fields` describes the samples of a dataset if they cannot be inferred; `columns` gives the
     kinds of a table's columns.
-    SourceError is raised for a path that does not exist or cannot be read, OptionError for `fields` or
-    `columns` that the source does not have.
+    SourceError is raised for a path that does not exist or cannot be read, and OptionError for `fields` or
+    `columns` that do not apply to the source.
     """
     if columns is not None and not isinstance(columns, Mapping):
         raise OptionError(f"columns must map names to kinds, as {{'zip': 'text'}} does, got {columns!r}")

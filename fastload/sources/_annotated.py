@@ -1,4 +1,4 @@
-"""Images with annotations: a file or a text for each image, parsed by the reader of the layout."""
+"""Images with annotations: a file or text for each image, parsed by the layout's reader."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class AnnotationReader(ABC):
     def read(self, text: bytes, size: Size, where: str) -> tuple[ImageValues, tuple[str, ...]]:
         """Return the values of the fields, and notes on corrections.
 
-        `text` is empty if the image has no annotation file; `size` is the image's, in the frame of the
-        coordinates. Malformed text raises SourceError, which names `where` and the line or the annotation.
+        `text` is empty if the image has no annotation file; `size` is that of the image, in the frame of the
+        coordinates. SourceError, naming `where` and the line or annotation, is raised for malformed text.
         """
 
 
 def require_size(stated: Iterable[object], size: Size, where: str) -> None:
-    """Raise SourceError unless a stated height and width, if not missing or 0, are those of the image."""
+    """Raise SourceError if a stated height or width is not the image's; None and 0 are not checked."""
     step = "its boxes belong to another size of it, or to one turned by its EXIF orientation"
     for name, given, side in zip(("height", "width"), stated, size, strict=True):
         if (given or side) != side:
@@ -46,10 +46,10 @@ def require_size(stated: Iterable[object], size: Size, where: str) -> None:
 class AnnotatedFiles(ImageFileSource):
     """A source of image files with annotations."""
 
-    texts: FileList | NameTable | None = None  # of each image: files, of which any may be missing, or texts
+    texts: FileList | NameTable | None = None  # of each image: files, any of which may be missing, or texts
     origin: str = ""  # the file from which texts were taken, for messages
     reader: AnnotationReader | None = None  # None for images with only masks
-    needs_masks: bool = False  # if not, a missing mask is stored as b""
+    needs_masks: bool = False  # if False, a missing mask is stored as b""
 
     def read(self, index: int) -> SourceRecord:
         """Read an image and its annotations; raise SourceError, naming the file, if either is malformed."""
@@ -68,7 +68,7 @@ class AnnotatedFiles(ImageFileSource):
         return SourceRecord(self.key(index), image, values, notes)
 
     def _text(self, index: int) -> tuple[bytes, str]:
-        """Return the text of an image, and its place for messages."""
+        """Return the annotations of an image, and their location for messages."""
         if isinstance(self.texts, FileList):
             is_missing = self.texts.sizes_bytes[index] == NOT_FOUND
             return b"" if is_missing else self.texts.read(index), self.texts.path(index)
@@ -76,7 +76,7 @@ class AnnotatedFiles(ImageFileSource):
         return self.texts[index].encode(), f"{self.origin}, image {self.key(index)!r}"
 
     def _mask(self, name: str, files: FileList, index: int, size: Size) -> bytes:
-        from fastload.images.masks import decode_mask  # the loader lists folders too, without OpenCV
+        from fastload.images.masks import decode_mask  # not above: the loader lists folders without OpenCV
 
         path = files.path(index)
         if files.sizes_bytes[index] == NOT_FOUND:

@@ -31,7 +31,7 @@ _MOST_NAMES = 50_000
 
 _COMPARED_PAIRS = 3
 
-_MOST_BESIDE = 16  # more folders beside each other are classes
+_MOST_BESIDE = 16  # more sibling folders are classes
 _ANNOTATION_FOLDER = re.compile(
     r"(.*[_ -])?(masks?|labels?|labelTxt|ann(ot)?(ation)?s?|seg(mentation)?s?|gt|ground[_ -]?truths?"
     r"|trimaps|manual|captions|b?box(es)?)([_ -].*)?|(train|val|test)annot",
@@ -48,9 +48,9 @@ _YOLO_ROW = re.compile(rb"[0-9]+(\.0*)?(\s+-?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?){
 
 SEGMENTATION = "a segmentation dataset"
 
-# Colours are counted in steps of 16 levels, at this many pixels in each direction. The most frequent ones
-# that cover this share of the pixels number 2 to 40 in a mask, 100 to 500 in a photo, about 14 in a grey
-# photo.
+# Colours are counted in steps of 16 levels, at this many pixels in each direction. The number of the most
+# frequent colours that cover this share of the pixels is 2 to 40 in a mask, 100 to 500 in a photo, and about
+# 14 in a grey photo.
 _SAMPLED_SIDE = 64
 _MAIN_SHARE = 0.95
 
@@ -104,7 +104,7 @@ def _annotation_folders(folder: FolderEntries) -> FoundAnnotations | None:
         if boxes and (are_paired or is_typical):
             kind = "a detection dataset of YOLO" if boxes.endswith(".txt") else "a detection dataset"
             return kind, [place, name], "boxes"
-        # A folder beside loose images is left out, and its files are listed: only boxes are certain.
+        # Beside loose images, only boxes are certain enough; other folders are recorded as left out.
         if not boxes and are_paired and is_typical and place:
             return "a dataset with annotations for each image", [place, name], "annotations"
     return None
@@ -135,7 +135,7 @@ def _images_by_stem(folder: str, names: Iterable[str]) -> dict[str, str]:
 
 
 def first_with_boxes(folder: str, names: Sequence[str]) -> str | None:
-    """Return the first of some files with boxes in the form of YOLO, Pascal VOC or LabelMe."""
+    """Return the first of some files that holds boxes of YOLO, Pascal VOC or LabelMe."""
     return next((name for name in names[:_SAMPLED] if _holds_boxes(os.path.join(folder, name))), None)
 
 
@@ -170,7 +170,7 @@ def _are_masks(pairs: Sequence[tuple[str, str]], *, of_any_size: bool = False) -
 
 
 def _is_mask_of(image: str, mask: str, of_any_size: bool) -> bool:
-    """Return True if a mask has the size of its image and few colours, where the image has many."""
+    """Return True if a mask has far fewer colours than its image and, unless `of_any_size`, its size."""
     pixels, labels = _read_pixels(image), _read_pixels(mask)
     if pixels is None or labels is None or not (of_any_size or pixels.shape[:2] == labels.shape[:2]):
         return False
@@ -187,7 +187,7 @@ def _count_main_colours(pixels: npt.NDArray[np.uint8 | np.uint16]) -> int:
 
 def _read_pixels(path: str) -> npt.NDArray[np.uint8 | np.uint16] | None:
     """Return the pixels of a file, grey or colour as stored; None if they cannot be read as integers."""
-    from fastload.images.opencv import cv2  # only here: the loader lists folders too, and runs without OpenCV
+    from fastload.images.opencv import cv2  # not above: the loader lists folders without OpenCV
 
     try:
         with open(path, "rb") as file:

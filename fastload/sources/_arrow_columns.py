@@ -1,4 +1,4 @@
-"""Fields for the columns of Arrow's schemas, with the features that `datasets` stores there."""
+"""Fields for the columns of an Arrow schema and the features that `datasets` stores in it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _BASES = {"bool": "bool", "halffloat": "float16", "float": "float32", "double": 
 }
 
 Path = tuple[str, ...]
-"""A column, or a part of its structs."""
+"""The path of a column, or of a part of its structs."""
 
 
 class _Leaf(NamedTuple):
-    """A column, or a part of a struct: the length of each level of lists, and its elements' type.
+    """A column, or a part of a struct, with the length of each level of lists and the type of their elements.
 
-    The length is None where the schema does not say it; the type is a dtype, `text`, `bytes`, or Arrow's name
-    of another one.
+    A length is None if the schema does not state it. The type is a dtype, `text`, `bytes`, or Arrow's name of
+    any other type.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class ArrowColumns:
         self.roles: dict[Path, str] = {}
         self.paths: dict[str, str] = {}
         images = [column.name for column in rows.schema if self._is_image(column)]
-        # The image is the column named like one, else the first.
+        # The image is the first column that is named like one, else the first image column.
         for name in sorted(images, key=lambda name: name not in _IMAGE_NAMES):
             self._add_image(name)
         for column in rows.schema:
@@ -90,7 +90,7 @@ class ArrowColumns:
             self._taken.add(described.name)
             self.fields.append(described)
             self.roles[leaf.path] = described.name
-            # The names of the objects' classes go before those of images: `labels` count in them.
+            # Class names of objects take precedence over those of images, because `labels` refer to them.
             if described == Field.labels() or (described == Field.label() and not self.classes):
                 self.classes = tuple(names) or self.classes
 
@@ -98,7 +98,7 @@ class ArrowColumns:
         return "label" not in self._taken and (bool(names) or leaf.path == ("label",))
 
     def _category_of_objects(self, leaves: Sequence[_Leaf]) -> str:
-        """Return the part with the classes of objects, of which another is `bbox`; "" if there is none."""
+        """Return the part with the classes of objects that also have a part `bbox`; "" if there is none."""
         parts = {leaf.path[-1]: leaf for leaf in leaves}
         category = next((name for name in _CATEGORIES if name in parts), "")
         are_lists = all(len(leaf.path) == 2 and leaf.lengths[:1] == (None,) for leaf in leaves)
@@ -129,9 +129,9 @@ class ArrowColumns:
         )
 
     def _sides(self, leaf: _Leaf) -> tuple[int, ...] | None:
-        """Return the shape of a list's elements, by the first that is there where the schema does not say it.
+        """Return the shape of a list's elements, by the first nonempty list if the schema does not state it.
 
-        It is None if that one's lists are of different lengths; those of other rows are checked when read.
+        Return None if that list has inner lists of different lengths; other rows are checked when read.
         """
         sides = tuple(length for length in leaf.lengths[1:] if length is not None)
         if len(sides) < len(leaf.lengths) - 1:
@@ -168,7 +168,7 @@ def _features(schema: Any, where: str) -> dict[str, Any]:
 
 
 def _class_names(features: Mapping[str, Any], path: Path) -> list[str]:
-    """Return the names of the ClassLabel at a path, through lists; nothing if there is none."""
+    """Return the names of the ClassLabel at a path, inside lists too; an empty list if there is none."""
     node: Any = features
     for part in (*path, None):
         while isinstance(node, list) or (isinstance(node, dict) and {"feature", "_type"} <= {*node}):
@@ -181,7 +181,7 @@ def _class_names(features: Mapping[str, Any], path: Path) -> list[str]:
 
 
 def dig(value: Any, path: Sequence[str]) -> Any:
-    """Return the part of a row's value at a path; of a list of structs, the list of that part."""
+    """Return the part of a value at a path; for a list of structs, the list of their parts."""
     for part in path:
         value = [each[part] for each in value] if isinstance(value, list) else value[part]
     return value

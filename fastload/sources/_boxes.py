@@ -1,4 +1,4 @@
-"""Checks that boxes are in the format and the units in which a layout states them."""
+"""Checks that boxes have the format and the units that their layout states."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from fastload.sources._malformed import CORRECT, malformed
 Coordinates = npt.NDArray[np.float64]
 Sides = tuple[int, int]  # width, height
 
-# Boxes end up to this share of a side beyond their image in CPPE-5 and others; corners much further.
+# In CPPE-5 and other datasets, boxes end beyond the image by up to this share of its side. Corners that are
+# read as x, y, width, height end much further out.
 _MARGIN = 0.1
 
 
 def to_xywh(boxes: Coordinates, box_format: str | None) -> Coordinates:
-    """Return boxes of a format, (objects, 4), as x, y, width, height."""
+    """Return boxes (objects, 4) of a format as x, y, width, height."""
     first, second = boxes[:, :2], boxes[:, 2:]
     if box_format == "xyxy":
         second = second - first
@@ -32,7 +33,7 @@ def to_xywh(boxes: Coordinates, box_format: str | None) -> Coordinates:
 def upright_sides(image: bytes) -> Sides | None:
     """Return the width and height of an image; None if it cannot be read.
 
-    Both are the larger side for an image that its EXIF orientation turns: its boxes may be in either frame.
+    Both are the larger side if the EXIF orientation swaps the sides: boxes may be in either frame.
     """
     try:
         header = read_header(image)
@@ -47,9 +48,9 @@ def require_pixels(
 ) -> None:
     """Raise SourceError if boxes given as x, y, width, height can only be fractions, or corners.
 
-    They are taken for corners if every box can be read as x1, y1, x2, y2, and an image has boxes that all lie
-    inside it when read so, while one ends far outside it when read as x, y, width, height. `sides_of` returns
-    the size of one image; it is seldom called.
+    Boxes are taken for corners if every box is valid as x1, y1, x2, y2, and if, for some image, all boxes lie
+    inside it as corners while one ends far outside it as x, y, width, height. `sides_of` returns the sides of
+    the image at an index; it is seldom called.
     """
     every = np.concatenate([np.zeros((0, 4)), *boxes])
     are_small = bool(every.any() and every.max() <= 1)
@@ -69,9 +70,9 @@ def require_pixels(
 
 
 def require_inside(boxes: Coordinates, sides: Sides, where: str, must: str, step: str = CORRECT) -> None:
-    """Raise SourceError unless boxes x, y, width, height are finite, and lie in an image of these sides.
+    """Raise SourceError unless boxes (x, y, width, height) are finite and lie in an image of these sides.
 
-    They may end somewhat beyond it, but not be fractions of an image in pixels.
+    They may end slightly beyond it. Fractions are refused if `sides` are in pixels.
     """
     slack = np.multiply(sides, _MARGIN)
     is_right = np.isfinite(boxes).all(axis=1) & (boxes[:, 2:] >= 0).all(axis=1)

@@ -1,8 +1,8 @@
-"""COCO datasets: a json with images, annotations and categories, or a folder with one for each split.
+"""COCO datasets: a JSON file with images, annotations and categories, or a folder with one for each split.
 
-The images are in a folder near the json: images, train2017, the json's own and the like. Records are in the
+The images are in a folder near the JSON file: its own, `images`, `train2017` or similar. Records are in the
 order of the images' ids, as in torchvision's CocoDetection; categories are numbered from 0 in the order of
-their ids. Backslashes in names, as Windows writes them, are slashes.
+their ids. Backslashes in names, as written by Windows, are read as slashes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.protocol import evenly_spaced
 
 _SPLIT = re.compile(r"(train|val|test)", re.IGNORECASE)
-_OBJECTS = "instances_"  # COCO's own file of boxes, beside others for keypoints and captions
+_OBJECTS = "instances_"  # COCO's own files of boxes; others hold keypoints and captions
 _SAMPLED = 16
-_MOST_LEVELS = 20  # a manifest, which stores them, nests 30
+_MOST_LEVELS = 20  # a manifest, which stores the JSON, may nest 30
 
 UNLISTED = "an image that the json does not list"
 
@@ -38,7 +38,7 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """A parsed json: the images in the order of their ids, and the annotations of each."""
+    """A parsed JSON file: the images in the order of their ids, and the annotations of each."""
 
     path: str
     images: list[Entry]
@@ -48,7 +48,7 @@ class _Content:
 
 
 def open_coco(path: str) -> dict[str, AnnotatedFiles] | None:
-    """List a COCO json, or a folder with one: in it, in `annotations`, or in that of each split."""
+    """List a COCO JSON file, or a folder with one: directly, in `annotations`, or in each split's folder."""
     is_folder = os.path.isdir(path)
     files = _descriptions_in(path) if is_folder else [os.path.abspath(path)]
     if not files or not (is_folder or (path.lower().endswith(".json") and _is_coco(path))):
@@ -89,8 +89,8 @@ def open_coco(path: str) -> dict[str, AnnotatedFiles] | None:
 
 
 def _is_coco(path: str) -> bool:
-    """Return True if a JSON file has images and annotations, by its start, middle and end."""
-    # COCO's own files are too large to be read whole.
+    """Return True if the start, middle and end of a JSON file contain COCO's member names."""
+    # COCO's own files are too large to read in full.
     text = b"".join(read_part(path, share) for share in (0.0, 0.5, 1.0))
     has_parts = b'"images"' in text or b'"annotations"' in text
     return has_parts and (b'"image_id"' in text or b'"categories"' in text)
@@ -124,7 +124,7 @@ def _source(path: str, root: str, content: _Content, reader: CocoReader) -> Anno
 
 
 def _parsed(path: str) -> _Content:
-    """Read a json; raise SourceError, naming the image, category or annotation, if it is malformed."""
+    """Parse a JSON file; raise SourceError, naming the image, category or annotation, if it is malformed."""
     errors = (OSError, ValueError, RecursionError)
     with explaining(errors, path, "be a json file", "correct it"), open(path, encoding="utf-8-sig") as file:
         others = json.load(file, object_pairs_hook=_members)
@@ -158,7 +158,7 @@ def _parsed(path: str) -> _Content:
 
 
 def _members(members: list[tuple[str, Any]]) -> Entry:
-    """Return a json's object; raise ValueError if it names a member twice."""
+    """Return a JSON object as a dict; raise ValueError if it names a member twice."""
     found = dict(members)
     if len(found) < len(members):
         names = [name for name, _ in members]
@@ -199,7 +199,7 @@ def _stated_sides(image: Entry) -> Sides | None:
 
 
 def _unlisted(sources: Sequence[AnnotatedFiles]) -> tuple[LeftOut, ...]:
-    """Return the images beside the listed ones."""
+    """Return the unlisted images in the folders of the listed ones."""
     left_out = LeftOutFiles()
     listed = {name for source in sources for name in source.files.names}
     for folder in sorted({os.path.dirname(name) for name in listed}):
@@ -215,7 +215,7 @@ def _points(annotation: Mapping[str, Any]) -> int:
 
 
 def _image_folder(content: _Content) -> str:
-    """Return the folder near a json that holds most of the images."""
+    """Return the folder near a JSON file that holds the most of its images."""
     own = os.path.dirname(content.path)
     above = os.path.dirname(own)
     folders = [own, above]
@@ -223,7 +223,7 @@ def _image_folder(content: _Content) -> str:
         folders += [os.path.join(base, name) for name in list_entries(base).folders]
     names = [content.images[at]["file_name"] for at in evenly_spaced(len(content.images), _SAMPLED)]
     counts = [sum(os.path.isfile(os.path.join(folder, name)) for name in names) for folder in folders]
-    # Of equal folders, the one that the json is named after: val2017 of instances_val2017.json.
+    # On a tie, the folder that the JSON file is named after wins: val2017 for instances_val2017.json.
     stem = os.path.splitext(os.path.basename(content.path))[0]
     named = [os.path.basename(folder) in stem for folder in folders]
     best = max(range(len(folders)), key=lambda at: (counts[at], named[at], -at))
@@ -234,7 +234,7 @@ def _image_folder(content: _Content) -> str:
 
 
 def _descriptions_in(path: str) -> list[str]:
-    """Return the COCO files of a folder: in it, in its folders of annotations, or in its splits."""
+    """Return the COCO files in a folder, in its annotation folders, or in the folders of its splits."""
     entries = list_entries(os.path.abspath(path))
     inner = [name for name in entries.folders if "annotation" in name.lower() or _SPLIT.match(name)]
     candidates = [

@@ -1,7 +1,7 @@
-"""One image of a COCO json: boxes, polygons or RLE, keypoints and captions, checked and converted.
+"""Annotations of one COCO image: boxes, polygons or RLE, keypoints and captions, checked and converted.
 
-A record keeps what the fields cannot hold, such as the ids, as JSON in the internal fields `extra` (a text
-for each annotation) and `image_extra`; run lengths stay as they are in `rle`, their outlines are polygons.
+Members that no field holds, such as ids, are stored as JSON in the internal fields `extra` (one text per
+annotation) and `image_extra`. Run lengths are stored unchanged in `rle`, and their outlines as polygons.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Annotation = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class CocoReader(AnnotationReader):
-    """Reader of an image and its annotations, as JSON; `labels` gives the label of each category's id.
+    """Reader of an image and its annotations, as JSON; `labels` maps category ids to labels.
 
-    `points` is the number of keypoints, 0 for none; `has_captions` says that annotations are texts alone.
+    `points` is the number of keypoints, 0 for none; `has_captions` is True if annotations are only captions.
     """
 
     origin: str
@@ -80,7 +80,7 @@ class CocoReader(AnnotationReader):
         return values, ()
 
     def _rest_of(self, annotation: Annotation) -> str:
-        """Return the members that no field holds, as JSON, with the names of those that the fields add."""
+        """Return, as JSON, the members that no field holds, and the names of stored ones that are absent."""
         stored = ["image_id", *(["caption"] if self.has_captions else ["bbox", "category_id"])]
         if not self.has_captions:
             stored += ["area", "iscrowd"] + ["segmentation"] * self.has_polygons

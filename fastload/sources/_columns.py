@@ -3,11 +3,12 @@
 A column holds numbers only if every cell can be written back unchanged:
 
     integers    every cell is an int64 as Python writes it: 7 or -1, never 007, +7 or 7.0
-    floats      every cell is a float64 as Python writes it (0.5, 3.0, 1e-05, nan), or every cell is one
-                without ".0" (0.5, 3), as R, JavaScript and spreadsheets write it; empty cells are NaN
+    floats      every cell is a float64 as Python writes it (0.5, 3.0, 1e-05, nan), or every cell omits a
+                final ".0" (0.5, 3), as R, JavaScript and spreadsheets do; empty cells are NaN
     text        everything else
 
-Nothing is lost: identifiers keep their zeros, `1e5` and `100000` stay two names, and so do `1` and `1.0`.
+Nothing is lost: identifiers keep their leading zeros, and `1e5` and `100000` stay two names, as do `1` and
+`1.0`.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class TableColumn:
         return is_image(cell) and os.path.isfile(os.path.join(self.folder, cell))
 
     def error(self, row: int, must: str, got: str, next_step: str) -> SourceError:
-        """Return the error about a row, counted from 1."""
+        """Return an error about a row; rows are counted from 1."""
         return malformed(f"{self.table}, row {row}, {self.name}", must, got, next_step)
 
     def options(self, **effects: str) -> str:
@@ -142,7 +143,7 @@ class TableColumn:
         return TableField(Field(name, "text"), self.cells, f"text, {self.origin}")
 
     def _to_numbers(self) -> Numbers | None:
-        """Return the numbers of a column that holds them, or must; None for text."""
+        """Return the numbers of a column, None for text; raise SourceError for a cell of another kind."""
         if self.kind is None:
             return numbers_in(self.cells)
         if self.kind not in _CONVERSIONS:
@@ -160,7 +161,7 @@ class TableColumn:
 
 
 def numbers_in(cells: Sequence[str]) -> Numbers | None:
-    """Return the cells as int64 or float64 by the module's rule, None for text.
+    """Return the cells as int64 or float64 by the module's rules; None for text.
 
     Empty cells are NaN among floats; integers with empty cells are text.
     """
@@ -176,7 +177,7 @@ def numbers_in(cells: Sequence[str]) -> Numbers | None:
 
 
 def labels_of(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
-    """Return labels and classes: integers as they are, anything else as names in sorted order."""
+    """Return labels and classes: integers as labels, other cells as class names, numbered in sorted order."""
     numbers = numbers_in(cells)
     if numbers is not None and numbers.dtype == np.int64 and len(numbers):
         return numbers.astype(np.int64), classes_of(numbers)
@@ -196,14 +197,14 @@ def _named(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]
 
 
 def value_of(described: Field, cell: str) -> int | float | str:
-    """Return a cell of a column as a value of the field that the column became."""
+    """Return a cell as a value of the field made from its column."""
     if described.dtype == "int64":
         return int(cell)
     return _as_float(cell) if described.dtype == "float64" else cell
 
 
 def are_class_names(names: Sequence[str]) -> bool:
-    """Return True if `to_labels` takes these labels for class names, whatever files exist."""
+    """Return True if `to_labels` would take these labels for class names, regardless of which files exist."""
     are_files = _all_filled(names, is_image)
     return numbers_in(names) is None and not _look_like_decimals(names) and not are_files
 
@@ -249,7 +250,7 @@ def _is_python_float(cell: str) -> bool:
 
 
 def _python_float(cell: str) -> str:
-    """Return the number in a cell as Python writes it, "" for another text."""
+    """Return the number in a cell as Python writes it, "" if it is not a number."""
     with contextlib.suppress(ValueError):
         return repr(float(cell))
     return ""
@@ -273,7 +274,7 @@ def _empty_note(cells: NameTable) -> str:
 
 
 def _refuse_images(column: TableColumn) -> None:
-    """Raise SourceError if a cell names a file, or all are named like images, whether or not these exist."""
+    """Raise SourceError if a cell names a file, or if all cells are named like images, existing or not."""
     cells, folder = column.cells, column.folder
     sampled = (index + 1 for index in evenly_spaced(len(cells), _SAMPLED_CELLS) if cells[index])
     rows = itertools.chain(
@@ -298,7 +299,7 @@ def _refuse_decimals(column: TableColumn) -> None:
 
 
 def free_field_name(header: str, taken: set[str]) -> str:
-    """Return an identifier made from a header that is not in `taken`, and add it there."""
+    """Return an identifier made from a header and not in `taken`, and add it to `taken`."""
     name = re.sub(r"[^A-Za-z0-9]+", "_", header).strip("_")[:_MOST_CHARACTERS] or "column"
     name = f"_{name}" if name[0].isdigit() else name
     others = (f"{name}_{number}" for number in itertools.count(2))

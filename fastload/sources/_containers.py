@@ -1,4 +1,4 @@
-"""Records inside other programs' files (tar, Arrow, Parquet, LMDB, HDF5): the parts that these share."""
+"""Code shared by sources of records inside other programs' files (tar, Arrow, Parquet, LMDB, HDF5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fastload.sources.left_out import LeftOutFiles, clutter_reason
 from fastload.sources.protocol import SourceRecord
 
 SHARD = Field("shard", "scalar", "int64", internal=True)
-"""The number of the file that a record is in, by which `unpack` writes the files again."""
+"""The number of the file that holds a record, by which `unpack` restores the files."""
 
 # A split's name among the words of a file's name: train-0001.tar, cats_validation_lmdb.
 _SPLIT = re.compile(r"(?<![a-z])(train|val|test)(?:ing|id|idation)?(?![a-z])", re.IGNORECASE)
@@ -31,7 +31,7 @@ _MOST_FILES = 1_000_000
 
 @dataclass(eq=False, kw_only=True)
 class ContainerSource(ListedSource):
-    """A source of records in `files`; `shard_of` is the number of each record's file."""
+    """A source of records in `files`; `shard_of` holds the number of each record's file."""
 
     shard_of: npt.NDArray[np.int64]
 
@@ -48,10 +48,10 @@ class ContainerSource(ListedSource):
 
     @abstractmethod
     def read_from(self, path: str, index: int) -> SourceRecord:
-        """Read one record from its file, with the values that the listing does not have."""
+        """Read one record from its file, with the values that are not known from the listing."""
 
     def _unchanged(self, number: int) -> str:
-        """Return a file's path; raise SourceError unless its size and time are as when it was listed."""
+        """Return a file's path; raise SourceError if its size or time has changed since the listing."""
         path = self.files.path(number)
         try:
             status = os.stat(path)
@@ -65,12 +65,12 @@ class ContainerSource(ListedSource):
 
 
 def is_data_file(name: str, suffixes: tuple[str, ...]) -> bool:
-    """Return True for a file of many records, by its suffix; not for the `._x.tar` of macOS."""
+    """Return True for a data file (one of many records) by its suffix, but not for macOS's `._x.tar`."""
     return name.lower().endswith(suffixes) and clutter_reason(os.path.basename(name)) is None
 
 
 def holds_only(path: str, suffixes: tuple[str, ...]) -> bool:
-    """Return True if a folder has files of many records, and neither images nor folders beside them.
+    """Return True if a folder has data files, and neither images nor folders beside them.
 
     An archive beside class folders is the download from which they were unpacked.
     """
@@ -84,7 +84,7 @@ def holds_only(path: str, suffixes: tuple[str, ...]) -> bool:
 def list_data_files(
     path: str, suffixes: tuple[str, ...], inner: Iterable[str], left_out: LeftOutFiles, reason: str
 ) -> list[str]:
-    """Return the files of many records in a folder, or in some folders in it; all others are left out."""
+    """Return the data files in a folder or, without any, in its `inner` folders; add others to `left_out`."""
     folder = list_entries(path)
     names = [*folder.files]
     if not any(is_data_file(each, suffixes) for each in names):
@@ -97,7 +97,9 @@ def list_data_files(
 
 
 def files_by_split(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return names by the split (train, val, test) that each contains; all under "" unless each has one.
+    """Return names by the split (train, val, test) that each contains.
+
+    All are under "" if a name contains none, or if all contain the same.
 
     >>> files_by_split(["cats-train-0.tar", "cats-val-0.tar"])
     {'train': ['cats-train-0.tar'], 'val': ['cats-val-0.tar']}

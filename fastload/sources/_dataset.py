@@ -20,7 +20,7 @@ from fastload.sources.files import FileSource, list_files
 from fastload.sources.protocol import Source, SourceRecord, evenly_spaced
 from fastload.system.random_states import preserved_random_states
 
-# Samples that are read to see which lists vary in length.
+# The number of samples that are read to see which lists vary in length.
 _SAMPLED = 8
 
 _PLAIN_MODULES = {"torchvision.datasets.folder", "fastload.datasets.images"}
@@ -29,10 +29,10 @@ _PLAIN_MODULES = {"torchvision.datasets.folder", "fastload.datasets.images"}
 class DatasetSource(Source):
     """A source of a dataset's samples, each `(image, target)` or a dict with an `image`.
 
-    All samples must have the names and dtypes of the first, and its shapes except where a few others show
-    that lists vary in length, unless `fields` describes them; an empty dataset has the field `label`. A
-    target that is not a dict fills the only field; a field of kind `image` takes the same types as the image.
-    The dataset must be picklable where workers are not forked.
+    Unless `fields` describes the samples, all must have the names and dtypes of the first, and also its
+    shapes, except for lists whose length varies among a few sampled ones. An empty dataset has the field
+    `label`. A target that is not a dict fills the only field. A field of kind `image` accepts the same types
+    as the image. The dataset must be picklable if workers are not forked.
     """
 
     def __init__(self, dataset: Any, fields: Sequence[Field] | None = None) -> None:
@@ -62,7 +62,7 @@ class DatasetSource(Source):
             return SourceRecord(self.key(index), to_image(image), values)
 
     def fingerprint(self) -> None:
-        """Return None: it cannot be known if a dataset's samples have changed."""
+        """Return None, because changes of a dataset's samples cannot be detected."""
         return None
 
     def _first_fields(self) -> tuple[tuple[Field, ...], bool]:
@@ -93,8 +93,8 @@ def files_behind(dataset: Any) -> FileSource | None:
     """Return the files of a dataset that only reads them, such as an ImageFolder without transforms.
 
     Files can be packed byte for byte; decoded samples would be larger or lossy. The dataset has `samples`,
-    `classes` and `root` like ImageFolder, or a `source`, or is torch's Subset of such a dataset. Returns None
-    if it does more: if it has transforms, another loader, or another `__getitem__`.
+    `classes` and `root` like ImageFolder, or a `source`, or is torch's Subset of such a dataset. Return None
+    if the dataset does more: if it has transforms, another loader, or another `__getitem__`.
     """
     if _is_subset(dataset) and type(dataset).__module__ == "torch.utils.data.dataset":
         parent = files_behind(dataset.dataset)

@@ -23,7 +23,7 @@ _SUFFIXES = (".h5", ".hdf5", ".he5")
 
 
 def open_hdf5(path: str) -> dict[str, Hdf5Source] | None:
-    """List the images of an HDF5 file; raise SourceError if it is not of BigGAN's layout."""
+    """List the images of an HDF5 file; raise SourceError if it does not have BigGAN's layout."""
     if not path.lower().endswith(_SUFFIXES) or os.path.isdir(path):
         return None
     folder, name = os.path.split(os.path.abspath(path))
@@ -47,7 +47,7 @@ def open_hdf5(path: str) -> dict[str, Hdf5Source] | None:
 
 
 def _require_layout(path: str, file: Any) -> None:
-    """Raise SourceError unless a file holds images and labels of its own."""
+    """Raise SourceError unless a file itself holds images and labels in BigGAN's layout."""
     import h5py
 
     shapes: dict[str, Any] = {name: getattr(file.get(name), "shape", ()) for name in file}
@@ -69,7 +69,7 @@ def _require_layout(path: str, file: Any) -> None:
 
 @contextmanager
 def _reading(path: str) -> Iterator[Any]:
-    """Yield an open file; raise SourceError, naming it, for damage."""
+    """Yield an open file; raise SourceError, naming it, if it is damaged."""
     import h5py
 
     errors = (OSError, RuntimeError, KeyError)
@@ -79,7 +79,7 @@ def _reading(path: str) -> Iterator[Any]:
 
 @dataclass(eq=False, kw_only=True)
 class Hdf5Source(ContainerSource):
-    """Source of the images of one file, which is opened anew for each: reading its chunk takes longer."""
+    """Source of the images of one file, which is opened for each image: reading its chunk takes longer."""
 
     def read_from(self, path: str, index: int) -> SourceRecord:
         with _reading(path) as file:

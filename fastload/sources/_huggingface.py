@@ -1,16 +1,17 @@
-"""Hugging Face datasets on disk as sources: save_to_disk's folders, .arrow cache files, and Parquet.
+"""Hugging Face datasets on disk as sources: folders of save_to_disk, .arrow cache files, and Parquet files.
 
-The columns decide the fields, by Arrow's types and by the features that `datasets` stores in a file's schema:
+The columns determine the fields, by their Arrow types and the features that `datasets` stores in the schema:
 
-    Image                         the image, then further images; a file that only a path names is read
-    ClassLabel                    the label and the classes; a second one becomes a field of integers
+    Image                         the image, then further images; without bytes, the file at the path is read
+    ClassLabel                    the label and the classes; a second one becomes an integer field
     numbers, text, binary         scalar, text and bytes fields
-    lists of numbers, of text     vectors if their length is fixed, else ragged fields; texts
-    objects {bbox, category, …}   boxes (x, y, width, height in pixels, as in COCO), labels, and per object
-                                  the other parts
+    lists of numbers              vectors if their length is fixed, else ragged fields
+    lists of text                 texts fields
+    objects {bbox, category, …}   boxes (x, y, width, height in pixels, as in COCO), labels, and per-object
+                                  fields of the other parts
     other structs                 a field for each part, `NAME_PART`
 
-A missing value is an error when its row is read, a column of another type when the source is opened.
+A missing value is an error when its row is read; a column of another type is one when the source is opened.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _REWRITE = "write the dataset again"
 
 
 def open_huggingface(path: str) -> dict[str, ArrowSource] | None:
-    """List an .arrow or .parquet file, or a folder of them without images beside, by split."""
+    """List an .arrow or .parquet file, or a folder of such files alone, by split."""
     if not _is_huggingface(path):
         return None
     left_out = LeftOutFiles()
@@ -91,7 +92,7 @@ def _is_huggingface(path: str) -> bool:
 
 
 def _require_pixels(rows: ArrowFiles, roles: Mapping[tuple[str, ...], str]) -> None:
-    """Raise SourceError if all boxes can only be corners: datasets on the hub do not say their format."""
+    """Raise SourceError if boxes can only be corners or fractions: no schema states their format."""
     paths = {name: path for path, name in roles.items()}
     if "boxes" not in paths:
         return
@@ -109,7 +110,7 @@ def _require_pixels(rows: ArrowFiles, roles: Mapping[tuple[str, ...], str]) -> N
 
 
 def _splits(path: str, root: str, left_out: LeftOutFiles) -> dict[str, tuple[list[str], list[str]]]:
-    """Return for each split the data files and the JSON files of the dataset, relative to its folder."""
+    """Return the data files and the JSON files of each split, relative to the folder of the dataset."""
     if not os.path.isdir(path):
         return {"": ([os.path.basename(path)], [])}
     folder = list_entries(root)
@@ -127,7 +128,7 @@ def _splits(path: str, root: str, left_out: LeftOutFiles) -> dict[str, tuple[lis
 
 
 def _saved(root: str, folder: str) -> tuple[list[str], list[str]]:
-    """Return the files of a folder that save_to_disk wrote."""
+    """Return the data files and the JSON files of a folder that save_to_disk wrote."""
     state = os.path.join(root, folder, _STATE)
     entries = _json(state, "_data_files")
     try:
@@ -145,13 +146,13 @@ def _json(path: str, member: str) -> Any:
 
 @dataclass(eq=False, kw_only=True)
 class ArrowSource(ContainerSource):
-    """A `Source` of the rows of Arrow or Parquet files; `roles` is the field of each column by its path."""
+    """A `Source` of the rows of Arrow or Parquet files; `roles` maps the path of each column to its field."""
 
     rows: ArrowFiles
     roles: Mapping[tuple[str, ...], str]
 
     def read_from(self, path: str, index: int) -> SourceRecord:
-        """Read one row; a value that is missing or does not fit is an error."""
+        """Read one row; raise SourceError if a value is missing or does not fit."""
         where = f"{path}, row {self.rows.place(index)[1]}"
         row = self.rows.row(index)
         values: dict[str, Any] = {}
@@ -180,7 +181,7 @@ def _has_null(value: Any) -> bool:
 
 
 def _image_of(value: Any, folder: str) -> tuple[bytes, str]:
-    """Return the bytes of an image and its path, "" for none; without bytes, the path names a file."""
+    """Return the bytes of an image and its path, "" for none; without bytes, read the file at the path."""
     data, path = (value, None) if isinstance(value, bytes) else (value["bytes"], value["path"])
     if data is None:
         if path is None:
@@ -191,7 +192,7 @@ def _image_of(value: Any, folder: str) -> tuple[bytes, str]:
 
 
 def _fitted(described: Field, value: Any) -> object:
-    """Return a value in the type of its field; raise an error if any of it is missing or does not fit."""
+    """Return a value in the type of its field; raise an error if a part is missing or does not fit."""
     if _has_null(value):
         raise TypeError("a missing value")
     if described.kind in ("text", "bytes", "texts"):

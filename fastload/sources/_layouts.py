@@ -1,8 +1,8 @@
 """Layouts of datasets with more than labels, in the order in which they are tried.
 
-Each is a function that lists a file or folder by split; it returns None for a path that has another layout,
-after reading names and the beginnings of a few files. SourceError is raised for a source of the layout that
-cannot be packed without loss.
+Each layout is a function that lists a file or folder by split. It returns None for a path of another layout,
+after reading names and the beginnings of a few files, and raises SourceError for a dataset that cannot be
+packed without loss.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _OTHER_PROGRAMS: tuple[OpenLayout, ...] = (open_webdataset, open_huggingface, op
 
 
 def annotated_kind(path: str) -> str | None:
-    """Return the kind of a folder of images with annotations; None for another source."""
+    """Return the kind of a folder of images with annotations; None for any other source."""
     return next((kind for kind, opens in _ANNOTATED.items() if opens(path) is not None), None)
 
 
 def open_layout(path: str) -> dict[str, Source] | None:
-    """List a file or folder by the first layout that has it; None if none does."""
+    """List a file or folder by the first layout that fits; return None if none does."""
     opened = (opens(path) for opens in (*_ANNOTATED.values(), *_OTHER_PROGRAMS))
     return next((dict(found) for found in opened if found is not None), None)

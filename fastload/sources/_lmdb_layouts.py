@@ -3,10 +3,10 @@
     crnn        num-samples, image-000000001, label-000000001, …: text recognition (CRNN, CLOVA)
     pickled     __len__, __keys__, and pickles of (image, label): Efficient-PyTorch, Image2LMDB
     stylegan2   length, 256-00000, 256-00001, …: one or more sizes of each image (stylegan2-pytorch)
-    basicsr     the names' stems, with meta_info.txt beside: super-resolution (BasicSR, MMEngine)
-    lsun        any keys, of images alone; a folder of them, `NAME_train_lmdb`, is one dataset of classes
+    basicsr     stems of file names, with a meta_info.txt: super-resolution (BasicSR, MMEngine)
+    lsun        any keys, all of images; databases named `CLASS_train_lmdb` in a folder are one dataset
 
-Of pickles, only plain values are read; records that pyarrow serialized are refused.
+Only pickles of plain values are read; records that pyarrow serialized are refused.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def open_lmdb(path: str) -> dict[str, LmdbSource] | None:
 
 @contextlib.contextmanager
 def _reading(path: str) -> Iterator[Any]:
-    """Yield a transaction of a database, opened for this block alone: LMDB forbids opening one twice."""
+    """Yield a transaction of a database that is open only in this block: LMDB forbids opening one twice."""
     import lmdb
 
     is_folder = os.path.isdir(path)
@@ -172,7 +172,7 @@ def _stylegan2(path: str, transaction: Any, count: int) -> _Layout:
         size, dash, number = bytes(cursor.key()).partition(b"-")
         if dash and size.isdigit() and number.isdigit():
             sizes.append(int(size))
-        if not cursor.set_range(size + b"."):  # the character after the dash
+        if not cursor.set_range(size + b"."):  # "." follows "-": this skips the other keys of a size
             break
     if not sizes:
         raise malformed(path, "have keys such as '256-00000' beside 'length'", "none of them", _REWRITE)
@@ -195,7 +195,7 @@ def _pickled(path: str, transaction: Any) -> _Layout:
 
 
 def _basicsr(meta: str) -> _Layout:
-    """List by meta_info.txt, whose lines are `name.png (height,width,channels) level`; keys are stems."""
+    """List the lines of meta_info.txt, `name.png (height,width,channels) level`; keys are name stems."""
     lines = read_text(meta).splitlines()
     matches = [_META_LINE.fullmatch(line) for line in lines]
     if None in matches:
@@ -226,7 +226,7 @@ def _get(transaction: Any, path: str, key: str) -> Any:
 
 @dataclass(eq=False, kw_only=True)
 class LmdbSource(ContainerSource):
-    """A `Source` of the records of LMDB databases, by the keys of their images and of `further` values."""
+    """A `Source` of the records of LMDB databases, by the keys of their images and of `further` fields."""
 
     keys: NameTable
     further: Mapping[str, NameTable] = field(default_factory=dict)
@@ -235,7 +235,7 @@ class LmdbSource(ContainerSource):
         return self.keys[index]
 
     def read_from(self, path: str, index: int) -> SourceRecord:
-        """Read one record; the database is opened for it alone, in 0.1 ms."""
+        """Read one record; opening the database for it takes 0.1 ms."""
         key = self.keys[index]
         path = os.path.dirname(path) if self.details["is_folder"] else path
         values: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Errors about malformed sources, and the checks of JSON's values and of numbers that layouts share."""
+"""Errors about malformed sources, and checks of JSON values and numbers that the layouts share."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _MOST_CHARACTERS = 300
 
 
 def malformed(where: str, must: str, got: object, step: str = CORRECT) -> SourceError:
-    """Return the error for a place that must be or hold something, and got something else."""
-    # A list of YAML can hold another one many times over, by aliases: its repr() might never end.
+    """Return an error that states a place, the requirement, the value found there, and the next step."""
+    # Aliases let a YAML list hold another one many times over: its repr() might never end.
     shown = reprlib.repr(got) if isinstance(got, list | tuple | dict) else str(got)
     return SourceError(f"{where}: must {must}, got {shown[:_MOST_CHARACTERS]}: {step}")
 
@@ -30,7 +30,7 @@ def malformed(where: str, must: str, got: object, step: str = CORRECT) -> Source
 def explaining(
     errors: tuple[type[Exception], ...], where: str, must: str, step: str = CORRECT
 ) -> Iterator[None]:
-    """Turn errors of a library into a SourceError that says what a place must be or hold."""
+    """Turn a library's errors into a SourceError that says what a place must be or hold."""
     try:
         yield
     except SourceError:
@@ -50,19 +50,19 @@ def finite_numbers(value: object, where: str, name: str) -> list[float]:
 
 
 def is_finite(value: object) -> bool:
-    """Return True for a JSON number that float64 can hold; NaN and booleans are not."""
+    """Return True for a JSON number that float64 can hold, but not for NaN or a boolean."""
     return type(value) in (int, float) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Return True for a text that UTF-8 can encode: JSON and YAML can contain lone surrogates."""
+    """Return True for a str that UTF-8 can encode: JSON and YAML can contain lone surrogates."""
     return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
 def numbers_of(cells: Sequence[str]) -> list[float] | None:
-    """Return texts as finite numbers; None if one of them is not such a number."""
+    """Return cells as floats; None if any of them is not a finite number."""
     text = "".join(cells)
-    if "_" in text or not text.isascii():  # float() takes 1_0, and the digits of all scripts
+    if "_" in text or not text.isascii():  # float() accepts 1_0, and the digits of all scripts
         return None
     try:
         numbers = [float(cell) for cell in cells]

@@ -1,7 +1,7 @@
-"""Images with a mask each: in a folder of masks that is parallel to that of the images, or beside them.
+"""Images with one mask each, in a folder parallel to that of the images or beside the images.
 
-The mask of `images/a.jpg` is `masks/a.png`, `masks/a_mask.png` or similar; beside the images it is named with
-such an ending, or `a.png` beside `a.jpg`. It is stored byte for byte.
+The mask of `images/a.jpg` is `masks/a.png`, `masks/a_mask.png` or similar; beside the image, it is
+`a_mask.png` or similar, or `a.png`. Masks are stored byte for byte.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_IMAGE_OF_MASK = "a mask without an image of its name"
 
 
 def open_masks(path: str) -> dict[str, AnnotatedFiles] | None:
-    """List images and masks by split; None unless at least half of some images have a mask."""
+    """List images and masks by split; return None unless at least half of a sample of them form pairs."""
     if not os.path.isdir(path):
         return None
     entries = list_entries(os.path.abspath(path))
@@ -50,7 +50,7 @@ def _places(folder: str) -> tuple[str, str] | None:
     signs = [os.path.join(folder, sign).rstrip(os.sep) for sign in found[1]]
     if len(signs) == 1:
         place = os.path.dirname(signs[0])
-        if place != folder:  # folders of classes, with masks: two kinds of labels
+        if place != folder:  # class folders with masks: two kinds of labels
             must = "have its masks beside the images or in a folder, as a segmentation dataset has"
             step = f"pack each of its folders ('fastload pack {place} DEST')"
             raise malformed(folder, must, f"them in {place}", step)
@@ -78,7 +78,7 @@ def _source(path: str, root: str, images: str, masks: str) -> AnnotatedFiles:
 
 
 def _paired(images: str, masks: str) -> tuple[dict[str, str], list[str]]:
-    """Return the mask of each image, "" for none, and the masks that belong to none."""
+    """Return the mask of each image, "" for none, and the masks without an image."""
     found = images_below(masks)
     is_beside = images == masks
     by_stem = _masks_by_stem(masks, found, is_beside=is_beside)
@@ -92,7 +92,7 @@ def _paired(images: str, masks: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _masks_by_stem(folder: str, paths: Iterable[str], *, is_beside: bool) -> dict[str, str]:
-    """Return masks by the stems of their images, relative to the folder; SourceError if one has several."""
+    """Return masks by the relative stems of their images; raise SourceError if an image has several."""
     stems = {path: os.path.splitext(os.path.relpath(path, folder))[0] for path in paths}
     every = {*stems.values()}
     by_stem: dict[str, str] = {}

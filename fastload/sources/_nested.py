@@ -1,4 +1,4 @@
-"""Values of nested samples by name, detection targets among them, and fields that fit several samples."""
+"""Named values of nested samples, including detection targets, and fields that fit several samples."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fastload.errors import SourceError
 from fastload.shards.schema import Field
 from fastload.sources._boxes import to_xywh
 
-# The values beside boxes and labels in the detection reference of torchvision; the boxes of DETR, which are
-# relative to the image, come without them.
+# Values beside boxes and labels in torchvision's detection references. Without any of them, boxes may be in
+# another format, such as relative to the image.
 _DETECTION = {"masks", "image_id", "area", "iscrowd"}
 _COORDINATES = {"boxes", "bbox", "bboxes", "keypoints", "polygons"}
 _FORMATS = {"XYXY": "xyxy", "XYWH": "xywh", "CXCYWH": "cxcywh"}
 
 
 def is_instance(value: object, module: str, name: str) -> bool:
-    """Return True if a value is of a class in a module that may not be imported or installed."""
+    """Return True if a value is an instance of a class in a module that need not be imported or installed."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(value, kind)
 
@@ -52,8 +52,8 @@ def flatten(values: Mapping[Any, object], prefix: str = "") -> dict[str, object]
 def detection_fields(values: Mapping[str, object]) -> dict[str, Field]:
     """Return the fields of a detection target, by torchvision's names and types; nothing for other values.
 
-    Boxes are torchvision's BoundingBoxes, whose format they state, or x1 y1 x2 y2 in pixels if labels and
-    others of its names are beside them.
+    Boxes are torchvision's BoundingBoxes, which state their format, or x1 y1 x2 y2 in pixels if labels and
+    another of torchvision's names are beside them.
     """
     boxes, labels = values.get("boxes"), values.get("labels")
     box_format = _FORMATS.get(getattr(getattr(boxes, "format", None), "name", ""))
@@ -83,7 +83,7 @@ def require_boxes(fields: Sequence[Field], values: Mapping[str, Any]) -> None:
         boxes = np.asarray(values[field.name], np.float64)
         sides = to_xywh(boxes, field.format)[:, 2:]
         is_right = np.isfinite(boxes).all(axis=1) & (sides >= 0).all(axis=1)
-        # Boxes of at most one pixel are fractions of the image.
+        # Coordinates of at most 1 are fractions of the image.
         are_fractions = not field.relative and (sides > 0).any() and boxes.max() <= 1
         if are_fractions or not is_right.all():
             units = "as fractions" if field.relative else "in pixels"
@@ -93,7 +93,7 @@ def require_boxes(fields: Sequence[Field], values: Mapping[str, Any]) -> None:
 
 
 def unmoved(fields: Sequence[Field]) -> tuple[str, ...]:
-    """Return a warning if numbers that are named like coordinates of objects are not known as such."""
+    """Return a warning if fields that are named like coordinates hold plain numbers."""
     names = [each.name for each in fields if each.name in _COORDINATES and each.kind in ("vector", "ragged")]
     if not names:
         return ()
@@ -112,7 +112,7 @@ def is_masks(name: str, value: object) -> bool:
 def merged(fields: Sequence[Field], others: Sequence[Field]) -> tuple[Field, ...]:
     """Return fields that fit two samples: a vector whose length differs becomes ragged.
 
-    An empty list, a vector without elements, fits any list, whatever it is of.
+    An empty list, which is inferred as a vector without elements, fits a list of any type.
     """
     by_name = {field.name: field for field in others}
     result: list[Field] = []

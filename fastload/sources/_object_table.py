@@ -1,16 +1,17 @@
-"""Tables with a row for each object, which become images with boxes.
+"""Tables with one row per object, listed as images with boxes.
 
-The headers show the box; capitals, `_`, and `bbox` before the rest do not matter:
+The headers determine the format of the boxes; case, underscores and the prefix `bbox` are ignored:
 
-    xmin,ymin,xmax,ymax    corners, as of TensorFlow and Roboflow; also x1,y1,x2,y2 and left,top,right,bottom
+    xmin,ymin,xmax,ymax    corners, as in TensorFlow and Roboflow; also x1,y1,x2,y2 and left,top,right,bottom
     x,y,w,h                the upper left corner and the sides; x,y,width,height
     cx,cy,w,h              the center and the sides; xcenter,ycenter,width,height
-    bbox                   one cell `[x, y, width, height]`, as of Kaggle's tables
+    bbox                   one cell `[x, y, width, height]`, as in Kaggle's tables
 
-They are pixels, or, if none is larger than 1, fractions of the image. The class is in the column `label`,
-`class`, `category`, `name` or similar; without one, all objects have the class "object". `width` and `height`
-beside a box are the image's. Other columns are fields: of the image where all of its rows agree, else of its
-objects. A row with empty cells for the box is an image without objects. Rows may come in any order.
+Coordinates are pixels or, if none is larger than 1, fractions of the image. The class is in the column
+`label`, `class`, `category`, `name` or similar; without one, all objects have the class "object". `width` and
+`height` that are not part of the box are the size of the image. Every other column becomes a field: of the
+image if the rows of each image agree, else of its objects. A row with empty cells for the box is an image
+without objects. Rows may come in any order.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _SIZE = ("height", "width")
 
 @dataclass(frozen=True, slots=True)
 class BoxColumns:
-    """The columns of an object's box, and of its class (-1 for none) and its image's height and width."""
+    """Indices of the columns of an object's box, its class (-1 for none) and its image's height and width."""
 
     format: BoxFormat
     box: tuple[int, ...]
@@ -60,7 +61,7 @@ class BoxColumns:
     size: tuple[int, ...]
 
     def has_box(self, cells: Sequence[str]) -> bool:
-        """Return True if a row is an object: an image without any has a row without a box."""
+        """Return True if a row is an object; an image without objects has a row without a box."""
         return any(cells[at].strip() for at in self.box)
 
     def box_of(self, cells: Sequence[str]) -> list[float] | None:
@@ -72,7 +73,7 @@ class BoxColumns:
 
 
 def find_boxes(names: Sequence[str], given: Mapping[str, ColumnKind]) -> BoxColumns | None:
-    """Return the columns of boxes by the headers of a table; None if its rows are images, not objects.
+    """Return the box columns that a table's headers name; None if its rows are images, not objects.
 
     Columns to which the user gives a kind are not taken for boxes.
     """
@@ -91,10 +92,10 @@ def find_boxes(names: Sequence[str], given: Mapping[str, ColumnKind]) -> BoxColu
 
 @dataclass(frozen=True, slots=True)
 class ObjectReader(AnnotationReader):
-    """Reader of an image's rows, as JSON: lists of a row's index and its cells.
+    """Reader of an image's rows as JSON, each a list of the row's index and its cells.
 
-    `labels` gives the label of each class, {} for 0 in all; `others` are the fields of further columns, by
-    the places of these.
+    `labels` gives the label of each class, and is empty if all labels are 0; `others` gives the fields of
+    further columns by their indices.
     """
 
     columns: BoxColumns
@@ -144,7 +145,7 @@ class ObjectReader(AnnotationReader):
 def list_objects(
     path: str, header: Sequence[str], table: Sequence[TableColumn], image: TableColumn, found: BoxColumns
 ) -> AnnotatedFiles:
-    """List the images of a table whose rows are objects, in the order in which it first names them."""
+    """List the images of a table whose rows are objects, in order of first appearance."""
     rows_of: dict[str, list[int]] = {}
     for row, name in enumerate(image.cells):
         rows_of.setdefault(name, []).append(row)
@@ -209,7 +210,7 @@ def list_objects(
 def _labels(
     path: str, column: TableColumn, boxes: Mapping[int, object]
 ) -> tuple[dict[str, int], tuple[str, ...], str]:
-    """Return the label of each class of an object, the classes, and their origin."""
+    """Return the label of each class, the classes, and a description of their origin."""
     some_class = column.cells[next(iter(boxes))]
     # A row without a box needs no class.
     cells = [cell or ("" if row in boxes else some_class) for row, cell in enumerate(column.cells)]
@@ -226,7 +227,7 @@ def _other(
 ) -> tuple[Field, str]:
     """Return the field of a further column, and its meaning.
 
-    It is a field of the image if the rows of every image agree, else of its objects.
+    The field belongs to the image if the rows of every image agree, else to its objects.
     """
     found = column.to_field(free_field_name(column.name, taken))
     if found.field.kind == "image":

@@ -1,7 +1,7 @@
 """Pickles of plain values, read without unpickling: bytes, numbers, text, tuples and lists, and nothing else.
 
 `pickletools` splits a pickle into its operations, and those that make plain values are carried out here. An
-operation that could name, build or call anything else is an error, so nothing in a file is ever run.
+operation that could name, build or call anything else is an error, so no code in a file is ever run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAKERS, _BYTES = ("_codecs encode", "__builtin__ bytes"), object()
 
 
 def read_plain(data: bytes, where: str) -> Any:
-    """Return the value in a pickle; raise SourceError, naming `where`, if it is more than plain values."""
+    """Return the value in a pickle; raise SourceError, naming `where`, if it has more than plain values."""
     stack: list[Any] = []
     memo: dict[int, Any] = {}
     try:
@@ -32,7 +32,7 @@ def read_plain(data: bytes, where: str) -> Any:
             _carry_out(operation.name, argument, stack, memo)
         [value] = stack
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError) as error:
-        # Pickles begin with a character or, since protocol 2, with 128.
+        # A pickle begins with an ASCII character or, since protocol 2, with the byte 128.
         is_other = not (
             data[:1] == b"\x80" or (data[:1].isascii() and data[:1].isalnum()) or data[:1] in b"()[]"
         )
@@ -82,7 +82,7 @@ def _carry_out(name: str, argument: Any, stack: list[Any], memo: dict[int, Any])
 
 
 def _items(stack: list[Any]) -> list[Any]:
-    """Return the values above the topmost mark, and take them and the mark off the stack."""
+    """Pop the values above the topmost mark, and the mark itself; return the values."""
     begin = max((at for at, each in enumerate(stack) if each is _MARK), default=-1)
     if begin < 0:
         raise ValueError("no mark where a list begins")

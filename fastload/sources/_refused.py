@@ -1,7 +1,7 @@
-"""Sources that are refused: folders with boxes, masks or captions, which packing would lose, and other files.
+"""Refused sources: folders with boxes, masks or captions, which packing would lose, and unsupported files.
 
-A layout is recognised by names that only it uses or by the content of files, never by the names of class
-folders alone: classes may be called `images`, `labels` and `masks` as well.
+A layout is recognised by names that only it uses or by the content of files, never by folder names that
+classes may have too, such as `images`, `labels` and `masks`.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _FILE_KINDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 IMAGE_FOLDERS = ("images", "image", "imgs", "img")
 """Names of folders that hold images of all classes, if other signs confirm it."""
 
-# COCO's and VOC's years: these folders hold images of all classes.
+# Folders named after a split and a year, as in COCO and VOC, hold images of all classes.
 _YEAR_SPLIT = re.compile(r"(train|val|test|unlabeled|trainval)[_-]?20[0-9]{2}", re.IGNORECASE)
 _NESTED = re.compile(r"train(ing)?|val(id(ation)?)?|test(ing)?|VOC(devkit|20[0-9]{2})", re.IGNORECASE)
 _DEEPEST = 3
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 
-# Layouts that are not read: the kind, the folder of the images, those beside it, and what these hold.
+# Layouts that are not read: the kind, the folder of the images, folders beside it, and their content.
 _FOLDERS = (
     ("a Pascal VOC dataset", "JPEGImages", ("ImageSets",), "splits"),
     ("a segmentation dataset like Cityscapes", "leftImg8bit", ("gtFine", "gtCoarse"), "masks"),

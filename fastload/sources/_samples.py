@@ -1,6 +1,6 @@
 """Conversion of a dataset's samples to pixels and one value per field, for a shard.
 
-Neither torch nor PIL is imported here: their objects exist only where they have been imported.
+Neither torch nor PIL is imported here: their objects exist only if they have already been imported.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _NUMERIC_KINDS = ("scalar", "vector", "ragged", "boxes", "keypoints", "corners")
 def split_sample(sample: object, target_name: str | None = None) -> tuple[object, dict[str, object]]:
     """Split a sample, `(image, target)` or a dict with `image`, into its image and its named values.
 
-    A target that is a dict holds several values, and so do dicts in it; any other is called `target_name`, or
-    without one `label` if it is an integer, else `target`. Of several targets, each is called `target1` and
-    so on. Without `image`, the image of a dict is `img` or the only PIL image.
+    A target that is a dict holds several values, as does each dict in it. Any other target is named
+    `target_name` or, without one, `label` if it is an integer, else `target`. Several targets are named
+    `target1`, `target2` and so on. In a dict without `image`, the image is `img` or the only PIL image.
     """
     if isinstance(sample, Mapping) and (key := _image_key(sample)) is not None:
         return sample[key], flatten({name: value for name, value in sample.items() if name != key})
@@ -45,10 +45,11 @@ def split_sample(sample: object, target_name: str | None = None) -> tuple[object
 def infer_fields(sample: object) -> tuple[Field, ...]:
     """Return the fields for a sample's values other than its image.
 
-    An integer called `label`, and an integer target, become the int64 field `label`. Other numbers become
-    scalars, arrays of one dimension vectors, of more dimensions ragged fields, lists of text texts; PIL
-    images, and masks (objects, height, width) below each other, become image fields, stored without loss.
-    Detection targets are those of `detection_fields`. SourceError is raised for values of any other kind.
+    An integer named `label`, and an integer target, become the int64 field `label`. Other numbers become
+    scalars; arrays become vectors if they have one dimension, else ragged fields; lists of text become texts.
+    PIL images, and masks (objects, height, width) stacked vertically, become image fields, stored without
+    loss. Detection targets have the fields of `detection_fields`. SourceError is raised for values of any
+    other kind.
     """
     _, values = split_sample(sample)
     known = detection_fields(values)
@@ -56,11 +57,11 @@ def infer_fields(sample: object) -> tuple[Field, ...]:
 
 
 def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
-    """Convert an image for a record: a file's bytes, or uint8 pixels, RGB (h, w, 3) or grey (h, w).
+    """Return an image for a record: a file's bytes, or uint8 pixels, RGB (h, w, 3) or grey (h, w).
 
-    It may be bytes; a PIL image of 8 bits a channel, whose alpha is dropped as ImageFolder does; a uint8
-    array (h, w), (h, w, 1) or (h, w, 3); or a uint8 tensor (h, w), (1, h, w) or (3, h, w). SourceError is
-    raised for anything else.
+    The image may be bytes; a PIL image of 8 bits per channel, whose alpha is dropped as by ImageFolder; a
+    uint8 array (h, w), (h, w, 1) or (h, w, 3); or a uint8 tensor (h, w), (1, h, w) or (3, h, w). SourceError
+    is raised for anything else.
     """
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
@@ -89,10 +90,10 @@ def to_values(
 ) -> dict[str, object]:
     """Return a sample's values in the types of their fields: numbers, arrays, text, bytes.
 
-    Numbers do not change, except that floats are rounded to a given field of fewer bits. With `are_inferred`
-    (from another sample), values must also have their field's dtype, except that a label may be any integer,
-    and that Python's integers and arrays without rows fit any. SourceError is raised for a value that does
-    not fit.
+    Numbers do not change, except that floats are rounded if a given field has fewer bits. With
+    `are_inferred` (fields from another sample), values must also have the dtype of their field; exceptions
+    are Python's integers, arrays without rows, and labels, which may be any integers. SourceError is raised
+    for a value that does not fit.
     """
     names = [field.name for field in fields]
     for name, value in list(values.items()):
@@ -131,7 +132,7 @@ def _infer_field(name: str, value: object) -> Field:
 
 def _to_value(field: Field, value: object, is_inferred: bool) -> object:
     if field.kind == "text" and isinstance(value, str):
-        value.encode()  # raises if UTF-8 cannot hold it
+        value.encode()  # raises if UTF-8 cannot encode it
         return value
     if field.kind == "bytes" and isinstance(value, (bytes, bytearray)):
         return bytes(value)
@@ -171,7 +172,7 @@ def _to_further_image(value: object) -> bytes | npt.NDArray[np.uint8]:
 
 
 def _to_masks(name: str, value: object) -> bytes | npt.NDArray[np.uint8]:
-    """Return the masks of objects below each other: one grey image, or b"" without objects."""
+    """Return the masks of objects stacked vertically in one grey image, or b"" without objects."""
     masks = _to_array(name, value)
     levels = masks.astype(np.uint8)
     if masks.dtype.kind not in "bui" or not np.array_equal(levels, masks):
@@ -198,7 +199,7 @@ def _has_dtype(field: Field, value: object, array: npt.NDArray[Any]) -> bool:
 def fit(field: Field, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
     """Return the array in the field's shape and dtype, or None if its numbers would change."""
     if field.kind == "scalar" and field.name == "image_id" and array.shape == (1,):
-        array = array[0]  # torchvision's references have it so
+        array = array[0]  # as in torchvision's references
     if field.kind not in ("scalar", "vector"):
         if array.shape == (0,):  # an empty list does not show the shape of its rows
             array = array.reshape(0, *field.shape)
@@ -219,7 +220,7 @@ def fit(field: Field, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
         return None
     if array.dtype.kind == "f" == dtype.kind:
         return cast
-    # Both comparisons are needed: -1 comes back from uint64, and 2**53 + 1 equals its float64.
+    # Both comparisons are needed: -1 survives a round trip through uint64, and 2**53 + 1 equals its float64.
     return cast if np.array_equal(cast, array) and np.array_equal(back, array) else None
 
 

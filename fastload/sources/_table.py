@@ -3,17 +3,18 @@
 The first row is a header if its first cell is not an existing file and either one of its cells is `path`,
 `file`, `filename`, `file_name` or `image`, or its first cell has no suffix such as `.jpg`.
 
-Paths are relative to the table's folder. They are in the column of one of those names; else in the first, or,
-if that does not name a file, in the first column given as `path`. Labels are in the column `label`, else in
-the first remaining column without a given kind. Their cells decide what they become:
+Paths are relative to the table's folder. They are in the column of one of those names; without one, in the
+first column or, if its first cell is not an existing file, in the first column of the given kind `path`.
+Labels are in the column `label`, else in the first remaining column without a given kind. The cells of that
+column determine the labels:
 
     all integers        labels as they are; the classes are "0", "1", … up to the largest
-    floats              no labels: the column becomes a field, like further columns
+    floats              no labels: the column becomes a field, as further columns do
     anything else       class names: the labels number them in sorted order
 
-Every further column is a field named by its header (`col3` without one): images if its first cell is the path
-of one (a mask, a depth map), else int64, float64 or text, by the rule of `_columns.py`; or of the given kind.
-Rows count from 1, without the header and blank lines.
+Every further column becomes a field named by its header (`col3` without one), of the given kind. By default,
+it holds images if its first cell is the path of one (a mask, a depth map), else int64, float64 or text, by
+the rules of `_columns.py`. Rows are counted from 1, without the header and blank lines.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ _UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, decoded as U
 def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Source:
     """List the images of a table, one record per row; repeated rows stay repeated.
 
-    With columns of boxes, each row is an object, and each image a record: see `_object_table.py`.
+    With columns of boxes, each row is an object, and each image is a record: see `_object_table.py`.
 
     `columns` gives the kinds of columns by their headers (`col3` without one); `label` also names the column
-    that labels are taken from. `text` means class names for labels; `float` has NaN for empty cells; `path`
-    is for images stored as a field. SourceError, naming the row, is raised for a malformed table, OptionError
-    for invalid `columns`. An image that does not exist is found when its record is read.
+    that labels are taken from. `text` makes labels class names; `float` makes empty cells NaN; `path` is for
+    images stored as a field. SourceError, naming the row, is raised for a malformed table, and OptionError
+    for invalid `columns`. A missing image is reported when its record is read.
     """
     given = columns or {}
     header, table = _read(path, given)
@@ -113,7 +114,7 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
 
 
 def _read(path: str, given: Mapping[str, ColumnKind]) -> tuple[list[str], list[TableColumn]]:
-    """Return the header of a table, empty texts if it has none, and its columns."""
+    """Return the header of a table, empty strings if it has none, and its columns."""
     rows = _rows(path)
     header = next(rows, [])
     if header and not _is_header(header, os.path.dirname(os.path.abspath(path))):
@@ -136,7 +137,7 @@ def _read(path: str, given: Mapping[str, ColumnKind]) -> tuple[list[str], list[T
 
 
 def _rows(path: str) -> Iterator[list[str]]:
-    """Yield the rows that are not blank; raise SourceError unless all have one width."""
+    """Yield the rows that are not blank; raise SourceError unless all have the same number of cells."""
     with _open(path) as file:
         start = file.readline()
         if start.startswith(_UTF_16):
@@ -178,7 +179,7 @@ def _is_header(row: Sequence[str], folder: str) -> bool:
 def _assign_roles(
     path: str, table: Sequence[TableColumn], given: Mapping[str, ColumnKind]
 ) -> tuple[TableColumn, TableColumn | None]:
-    """Return the column of images and that of labels by headers, first row and kinds, and set their kinds."""
+    """Find the columns of images and of labels by headers, first row and kinds; set the kinds of columns."""
     names = [column.name for column in table]
     images = [column for column in table if column.name.lower() in PATH_HEADERS]
     if not images and not os.path.isfile(os.path.join(table[0].folder, table[0].cells[0])):

@@ -1,7 +1,7 @@
-"""Members of a tar file, by the offsets of their bytes, so that records are read without extracting anything.
+"""Members of tar files, read at their offsets without extracting anything.
 
-A compressed file is read from front to back: reading members in order takes one pass, and every step back
-begins another one.
+A compressed file can only be read forwards: reading members in order takes one pass, and every step back
+starts another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ERRORS = (OSError, EOFError, ValueError, OverflowError, tarfile.TarError, zlib.
 
 
 class TarMember(NamedTuple):
-    """A member of a tar file other than a folder: its name, and the place of its bytes.
+    """Member of a tar file other than a folder: its name, and the offset and size of its bytes.
 
     The size is NOT_FOUND for links and devices.
     """
@@ -37,7 +37,7 @@ class TarMember(NamedTuple):
 
 
 class TarReader:
-    """Bytes of tar files; the last file stays open, as a place in a compressed one is found by reading it."""
+    """Reader of tar files; the last file stays open, because seeking in a compressed one means reading it."""
 
     def __init__(self) -> None:
         self._path = ""
@@ -49,9 +49,9 @@ class TarReader:
         return TarReader, ()
 
     def read(self, path: str, offset: int, size_bytes: int) -> bytes:
-        """Return the bytes at a place; raise SourceError if they cannot be read."""
+        """Return the bytes at an offset; raise SourceError if they cannot be read."""
         with _explaining(path):
-            # A process made by fork would share the position in the file.
+            # A forked process would share its parent's position in the file.
             if (self._path, self._process) != (path, os.getpid()):
                 self._close()
                 archive = _open(path)
@@ -63,7 +63,7 @@ class TarReader:
 
 
 def tar_members(path: str) -> Iterator[TarMember]:
-    """Yield the members of a tar file in order; raise SourceError, naming the offset, for damage."""
+    """Yield the members of a tar file in order; raise SourceError, naming the offset, if it is damaged."""
     archive: Any
     with _explaining(path), _open(path) as archive:
         while (member := archive.next()) is not None:
@@ -86,7 +86,7 @@ class _StrictHeader(tarfile.TarInfo):
     def fromtarfile(cls, archive: tarfile.TarFile) -> _StrictHeader:
         try:
             return super().fromtarfile(archive)
-        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # the end; no part of the stubs
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # the end; missing from the stubs
             raise
         except tarfile.HeaderError as error:
             where = f"{archive.name!s}, offset {archive.offset}"

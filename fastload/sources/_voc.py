@@ -1,7 +1,7 @@
-"""Pascal VOC datasets: JPEGImages with Annotations, masks and splits; or xml files beside the images.
+"""Pascal VOC datasets: JPEGImages with Annotations, masks and splits; or XML files beside the images.
 
-Splits are those of ImageSets/Main, or ImageSets/Segmentation if there are only masks; without one, all images
-are packed. The classes are numbered in the order of their names, as VOC's own are.
+Splits are those of ImageSets/Main, or of ImageSets/Segmentation if there are only masks; without lists, all
+images are packed. The classes are numbered in the order of their names, as in VOC itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ AnnotationPaths = Mapping[str, str]
 
 
 def open_voc(path: str) -> dict[str, AnnotatedFiles] | None:
-    """List a folder with JPEGImages and annotations, or with an xml beside each image, by split."""
+    """List a folder with JPEGImages and annotations, or with XML files beside the images, by split."""
     if not os.path.isdir(path):
         return None
     if (root := _voc_folder(path)) is not None:
@@ -132,7 +132,7 @@ def _class_names(files: FileList) -> set[str]:
 
 
 def _voc_folder(path: str) -> str | None:
-    """Return the folder that holds JPEGImages: this one, or one below as in VOCdevkit/VOC2012."""
+    """Return the folder that holds JPEGImages: this one, or one below it, as in VOCdevkit/VOC2012."""
     folder = os.path.abspath(path)
     for _ in range(3):
         entries = list_entries(folder)
@@ -146,7 +146,7 @@ def _voc_folder(path: str) -> str | None:
 
 
 def _stems_of_splits(root: str) -> dict[str, list[str]]:
-    """Return the images of each split by ImageSets; a single `trainval` is the split train."""
+    """Return the stems of each split's images from ImageSets; `trainval` alone is the split train."""
     kind = "Main" if os.path.isdir(os.path.join(root, _BOXES)) else "Segmentation"
     lists = list_entries(os.path.join(root, _SETS, kind))
     names = {split: f"{split}.txt" for split in ("train", "val", "test") if f"{split}.txt" in lists.files}

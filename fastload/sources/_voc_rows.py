@@ -1,4 +1,4 @@
-"""Pascal VOC's xml file of an image: boxes in pixels, counted from 1 and inclusive.
+"""Pascal VOC's XML file of an image: boxes in pixels, counted from 1 and inclusive.
 
 The file itself is stored in the internal field `xml`, because it holds more than the fields: parts, actions,
 the origin of the image.
@@ -24,7 +24,7 @@ _SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 @dataclass(frozen=True, slots=True)
 class VocReader(AnnotationReader):
-    """Reader of xml files; `labels` gives the label of each class."""
+    """Reader of XML files; `labels` gives the label of each class."""
 
     labels: Mapping[str, int]
 
@@ -61,8 +61,9 @@ class VocReader(AnnotationReader):
 
 def parse_xml(text: bytes, where: str) -> ElementTree.Element:
     """Parse an annotation; raise SourceError if it is malformed, or declares entities."""
+    # Without zero bytes, declarations in UTF-16 are found too.
     harmless = text.replace(b"\0", b"").replace(b"<!--", b"").replace(b"<![CDATA[", b"")
-    if b"<!" in harmless:  # without the zeros of UTF-16
+    if b"<!" in harmless:
         raise malformed(where, "be an annotation without declarations", "one of entities or a document type")
     errors = (ElementTree.ParseError, ValueError, LookupError)  # LookupError: an unknown encoding
     with explaining(errors, where, "be an xml file", "correct it"):
@@ -73,7 +74,7 @@ def parse_xml(text: bytes, where: str) -> ElementTree.Element:
 
 
 def class_names(text: bytes) -> set[str]:
-    """Return the classes of a file; none if it is malformed, which reading it reports."""
+    """Return the class names in a file; none if it is malformed, which is reported when it is read."""
     try:
         root = parse_xml(text, "")
     except SourceError:

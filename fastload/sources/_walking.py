@@ -25,9 +25,9 @@ SPLITS = {
     "val": "val", "valid": "val", "validation": "val", "dev": "val",
     "test": "test", "testing": "test",
 }  # fmt: skip
-"""The split that a name, in lower case, stands for; in the order in which splits are packed."""
+"""The split that each lower-case name stands for, in the order in which splits are packed."""
 
-# RFC 1740: the metadata that macOS keeps beside a file, in a file of the same name with "._" before it.
+# AppleDouble (RFC 1740): macOS stores a file's metadata beside it, in a file with "._" before its name.
 _APPLE_DOUBLE = b"\x00\x05\x16\x07"
 
 _MOST_FOLDERS = 200
@@ -40,7 +40,7 @@ _listed: ContextVar[dict[str, _Names] | None] = ContextVar("_listed", default=No
 
 @contextlib.contextmanager
 def listing_once() -> Iterator[None]:
-    """List each folder once in the block, however many layouts look into it."""
+    """List each folder at most once in the block, however many layouts inspect it."""
     token = _listed.set({})
     try:
         yield
@@ -49,10 +49,10 @@ def listing_once() -> Iterator[None]:
 
 
 class Walk:
-    """A search for images below a folder (an absolute path) that records all other files.
+    """Search for images below a folder (an absolute path).
 
-    With `by_content`, files without an image suffix are images if their first bytes say so, and files left
-    out are recorded; otherwise such files are ignored, as by ImageFolder.
+    With `by_content`, a file without an image suffix is an image if its first bytes say so, and all other
+    files are recorded as left out. Otherwise only suffixes count, as in ImageFolder, and no file is recorded.
     """
 
     def __init__(self, root: str, *, by_content: bool) -> None:
@@ -66,7 +66,7 @@ class Walk:
         return self._left_out.finish()
 
     def leave_out(self, key: str, reason: str, *, is_clutter: bool = False) -> None:
-        """Record a file as left out."""
+        """Record a file as left out, if files are selected by content."""
         if self.by_content:
             self._left_out.add(key, reason, is_clutter=is_clutter)
 
@@ -106,7 +106,7 @@ class Walk:
             if is_metadata:
                 self.leave_out(key, SYSTEM, is_clutter=True)
             return not is_metadata
-        # No file below a hidden folder is opened: a clone's .git holds its images again.
+        # Files below hidden folders are not opened: the .git of a clone holds its images a second time.
         is_hidden = folder.startswith(".") or "/." in folder
         reason = HIDDEN if is_hidden else _reason_to_leave_out(os.path.join(path, name), name)
         if reason is None:
@@ -159,7 +159,7 @@ def images_below(folder: str) -> list[str]:
 
 
 def names_below(folder: str) -> Iterator[str]:
-    """Yield the files below a folder, relative to it; of very many folders, only those in the first ones."""
+    """Yield the files below a folder, relative to it; if there are very many folders, list only the first."""
     pending = [folder]
     for _ in range(_MOST_FOLDERS):
         if not pending:
@@ -180,7 +180,7 @@ def stem_of(path: str) -> str:
 
 
 def read_part(path: str, share: float = 0.0) -> bytes:
-    """Return 64 KB of a file, from its start (0) to its end (1); nothing if it cannot be read."""
+    """Return 64 KB at a relative position in a file, 0 for start, 1 for end; b"" if it cannot be read."""
     with contextlib.suppress(OSError):
         if os.path.isfile(path):
             with open(path, "rb") as file:
@@ -197,7 +197,7 @@ class FolderEntries(NamedTuple):
     files: list[str]
 
     def join(self, *names: str) -> str:
-        """Return the path of something in the folder."""
+        """Join path components to the path of the folder."""
         return os.path.join(self.path, *names)
 
 

@@ -1,22 +1,22 @@
 """WebDataset's tar shards as sources: a .tar, a folder of them, or a pattern such as `shard-{000..003}.tar`.
 
-They may be compressed (.tar.gz, .tgz, .tar.bz2, .tar.xz, with Python 3.14 .tar.zst).
+Shards may be compressed (.tar.gz, .tgz, .tar.bz2, .tar.xz and, with Python 3.14, .tar.zst).
 
-A sample's members lie one after another and share a key, the name up to the first dot of its last part; the
+The members of a sample follow each other and share a key: the path up to the first dot in the file name. The
 rest of each name is an extension. Shards named after splits, or in folders named after them, give one source
-a split. The last part of an extension decides what a member becomes:
+per split. The last part of an extension determines the field:
 
     jpg, png, …        the image; if samples hold several, each a field named by its extension
     cls                the label: an integer, or a class name
-    cls2, id, index, … an int64 field, if every member is an integer
+    cls2, id, index, … an int64 field if every member is an integer, else a text field
     txt, json, …       a text field
-    npy                an array, if all have one dtype and one shape of rows
+    npy                a field of arrays, if all have the same dtype and shape of rows
     anything else      a bytes field; nothing is unpickled
 
-Of images alone, in several folders, the names of these are the classes.
+If samples hold only images, in several folders, the names of the folders are the classes.
 
-A sample that lacks a member that others of its split have is an error when it is read. Folders, links and
-members named `__…__` are left out, as by webdataset; links are listed.
+SourceError is raised on reading a sample that lacks a member present in others of its split. Folders, links
+and members named `__…__` are left out, as by webdataset; all but folders are recorded.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def open_webdataset(path: str) -> dict[str, TarSource] | None:
         cells = {split: each.texts("cls") for split, each in listings.items() if "cls" in each.spans}
     every = [cell for column in cells.values() for cell in column]
     ending = next((end for end in ("\r\n", "\n") if every and all(cell.endswith(end) for cell in every)), "")
-    labels, classes = labels_of([cell.strip() for cell in every])  # int() and so webdataset takes " 3\n"
+    labels, classes = labels_of([cell.strip() for cell in every])  # webdataset's int() accepts " 3\n"
     sources, begin = {}, 0
     for split, listing in listings.items():
         own = np.full(len(listing.keys), NO_LABEL, np.int64)
@@ -111,7 +111,7 @@ def _shards(path: str, left_out: LeftOutFiles) -> tuple[str, dict[str, list[str]
     """Return the folder of the shards, and their names in it by split."""
     if not os.path.isdir(path):
         root, pattern = os.path.split(os.path.abspath(path))
-        # A file whose own name has braces is no pattern.
+        # An existing file with braces in its name is not a pattern.
         names = [pattern] if os.path.isfile(path) else expand_braces(pattern)
         missing = [name for name in names if not os.path.isfile(os.path.join(root, name))]
         if missing:
@@ -130,7 +130,7 @@ class _Listing:
         self.files = list_files(root, names)
         self.keys = NameTable()
         shard_of = array("q")
-        places: dict[str, array[int]] = {}  # sample, offset, size; and again
+        places: dict[str, array[int]] = {}  # flat triples: sample, offset, size
         last: tuple[int, str] | None = None
         for number, key, extension, offset, size_bytes in _members(self.files, left_out):
             if (number, key) != last:
@@ -151,7 +151,7 @@ class _Listing:
             must = "hold samples with an image (.jpg, .png, …)"
             raise malformed(self.files.path(0), must, got, "check the shards")
         have = np.array([self.spans[extension][0] >= 0 for extension in images])
-        self.images = {"image": images}  # one image in each sample, under one extension or another
+        self.images = {"image": images}  # one image per sample, with any of these extensions
         if (have.sum(0) > 1).any():
             best = images[int(have.sum(1).argmax())]
             self.images = {"image": [best], **{each: [each] for each in images if each != best}}
@@ -164,7 +164,7 @@ class _Listing:
 
     @property
     def has_class_folders(self) -> bool:
-        """True for a tar of a folder of class folders: images alone, in several folders."""
+        """True if the samples hold only images, in several folders, as a tar of class folders does."""
         return not self.others and len(self.images) == 1 and len(set(self.folders())) > 1
 
     def folders(self) -> list[str]:
@@ -172,7 +172,7 @@ class _Listing:
         return [os.path.basename(os.path.dirname(key)) for key in self.keys]
 
     def texts(self, extension: str) -> list[str]:
-        """Return the members of an extension as texts, of the samples that have one."""
+        """Return the members with an extension as texts, for the samples that have one."""
         return [data.decode("utf-8", "surrogateescape") for data in self._contents(extension)]
 
     def _contents(self, extension: str, most_bytes: int = _ALL_BYTES) -> Iterator[bytes]:
@@ -253,8 +253,8 @@ def _members(files: FileList, left_out: LeftOutFiles) -> Iterator[tuple[int, str
 class TarSource(ContainerSource):
     """A `Source` of a split's samples in tar shards.
 
-    `members` holds for each field the places of its members by extension: more than one for an image whose
-    samples have different ones.
+    `members` maps each field to the spans of its members by extension: several for an image whose extension
+    differs between samples.
     """
 
     keys: NameTable
@@ -278,7 +278,7 @@ class TarSource(ContainerSource):
                 raise malformed(where, f"have a member .{' or .'.join(found)}, as others have", "none", step)
         places.pop("label", None)
         data = {}
-        for name in sorted(places, key=places.__getitem__):  # a compressed file is read forwards
+        for name in sorted(places, key=places.__getitem__):  # a compressed file can only be read forwards
             require_decodable(where, places[name][1])
             data[name] = self.reader.read(path, *places[name])
         image = data.pop("image")

@@ -1,9 +1,9 @@
 """YOLO datasets: a data.yaml, or a folder with images and label files.
 
-The splits of a data.yaml are folders of images, lists of such folders, or .txt files that list images; the
-label file of images/train/a.jpg is labels/train/a.txt, as for Ultralytics, else it is in a folder `labels`
-beside the image, or beside the image itself. An image without one has no objects. Images are sorted by path.
-Coordinates are those of the upright image, because Ultralytics turns images by their EXIF orientation.
+The splits of a data.yaml are folders of images, lists of such folders, or .txt files that list images. As for
+Ultralytics, the label file of images/train/a.jpg is labels/train/a.txt; otherwise it is in a folder `labels`
+beside the image, or beside the image itself. An image without a label file has no objects. Images are sorted
+by path. Coordinates refer to the upright image, because Ultralytics turns images by their EXIF orientation.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ NO_IMAGE_OF_NAME = "labels without an image of their name"
 _YAML_SUFFIXES = (".yaml", ".yml")
 _YAML_SPLITS = re.compile(rb"^(train|val|validation|test)\s*:", re.MULTILINE)
 _YAML_NAMES = re.compile(rb"^(names|nc)\s*:", re.MULTILINE)
-_DARKNET = "obj_train_data"  # its folder of images
+_DARKNET = "obj_train_data"  # Darknet's folder of images
 _SCANNED = 5000
 _SAMPLED = 256
-_LEAST_ROW = 9  # bytes of a file with an object: `0 0 0 0 0`
+_LEAST_ROW = 9  # the fewest bytes of a file with an object: `0 0 0 0 0`
 
 # True for an image with a label file; stored if some of these files are empty.
 _HAS_FILE = Field("has_file", "scalar", "bool", internal=True)
@@ -79,12 +79,12 @@ def _open_described(path: str) -> dict[str, AnnotatedFiles]:
 
 def _describes_splits(path: str) -> bool:
     text = read_part(path)
-    is_data_yaml = os.path.basename(path).lower() in ("data.yaml", "data.yml")  # refused without names
+    is_data_yaml = os.path.basename(path).lower() in ("data.yaml", "data.yml")  # must have names
     return bool(_YAML_SPLITS.search(text) and (is_data_yaml or _YAML_NAMES.search(text)))
 
 
 def _images_by_split(path: str, images_of: Callable[[str], list[str]]) -> dict[str, list[str]]:
-    """Return the images of each split of a folder without a description; nothing if it is no YOLO dataset."""
+    """Return the images of each split of a folder without data.yaml; none if it is not a YOLO dataset."""
     root = os.path.abspath(path)
     entries = list_entries(root)
     top = os.path.join(root, "images") if "images" in entries.folders else root
@@ -176,7 +176,7 @@ def _list_splits(
 def _reader_of(
     labels: Iterable[FileList], description: YoloDescription
 ) -> tuple[YoloReader, tuple[str, ...]]:
-    """Return the reader for all splits, and the names of the classes: without a description, numbers."""
+    """Return the reader for all splits, and the names of the classes, by default their numbers."""
     counts: set[int] = set()
     largest = -1
     for files in labels:
@@ -194,10 +194,10 @@ def _reader_of(
 
 
 def _label_paths(images: Sequence[str]) -> tuple[list[str], str]:
-    """Return the path of each image's label file, and the place of the first image's, as `unpack` needs it.
+    """Return the path of each image's label file, and where the first one is, as `unpack` needs it.
 
-    Labels are `parallel` to a folder `images`, in a folder `labels` (`inside` the images'), or `beside` the
-    images: for each folder of images, in the first of these that has a label of one of them.
+    A folder's labels are in a folder `parallel` to `images`, in a folder `labels` `inside` it, or `beside`
+    the images: in the first of these places that holds the label file of one of its images.
     """
     by_folder: dict[str, list[str]] = {}
     for image in images:
@@ -227,13 +227,13 @@ def _mask_paths(images: Sequence[str]) -> list[str]:
 
 
 def _beside(folder: str, name: str) -> str:
-    """Return the folder with its last part `images` replaced; "" if it has none."""
+    """Return the folder with the last `images` in its path replaced by `name`; "" if it has none."""
     before, images, after = (folder + os.sep).rpartition(f"{os.sep}images{os.sep}")
     return os.path.join(before, name, after).rstrip(os.sep) if images else ""
 
 
 def _labels_without_image(labels: FileList) -> tuple[LeftOut, ...]:
-    """Return the label files beside those of the images."""
+    """Return the label files that belong to no image."""
     left_out = LeftOutFiles()
     expected = {*labels.names}
     for folder in sorted({os.path.dirname(name) for name in expected}):
@@ -245,12 +245,12 @@ def _labels_without_image(labels: FileList) -> tuple[LeftOut, ...]:
 
 
 def _some_images(folder: str) -> list[str]:
-    """Return the first images below a folder that the system lists: enough to recognise a dataset."""
+    """Return the first images found below a folder: enough to recognise a dataset."""
     found = (os.path.join(folder, name) for name in names_below(folder) if is_image(name))
     return list(itertools.islice(found, _SAMPLED))
 
 
 def _listed(root: str, paths: Sequence[str]) -> FileList:
-    """List files by absolute paths, of which those below the root are relative to it."""
+    """List files by absolute paths; those below the root become relative to it."""
     prefix = os.path.join(root, "")
     return list_files(root, (path.removeprefix(prefix) for path in paths))

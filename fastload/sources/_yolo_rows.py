@@ -5,8 +5,8 @@
     corners    class x1 y1 x2 y2 x3 y3 x4 y4
     keypoints  class cx cy w h x1 y1 [v1] x2 y2 [v2] …
 
-Coordinates are fractions of the image. The checks are those of Ultralytics 8.4, which leaves such images out
-of training: numbers of columns, classes, and coordinates within 1 % of the image.
+Coordinates are fractions of the image. The checks are those by which Ultralytics 8.4 excludes images from
+training: the number of columns, the class, and coordinates at most 1 % outside the image.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOLERANCE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class YoloReader(AnnotationReader):
-    """Reader of label files; `classes` is the number of classes, `shape` that of the keypoints."""
+    """Reader of label files; `classes` is the number of classes, `shape` that of an object's keypoints."""
 
     task: Task
     classes: int
@@ -54,7 +54,7 @@ class YoloReader(AnnotationReader):
         repeated: list[int] = []
         for number, cells in _numbered_rows(text, where):
             row = self._checked(cells, f"{where}, line {number}")
-            identity = np.array(row, np.float32).tobytes()  # of Ultralytics' precision
+            identity = np.array(row, np.float32).tobytes()  # the precision of Ultralytics
             if identity in rows:
                 repeated.append(number)
             rows.setdefault(identity, row)
@@ -103,7 +103,7 @@ class YoloReader(AnnotationReader):
         return row
 
     def _keypoints(self, row: list[float]) -> list[float]:
-        """Return the numbers of keypoints that must be from 0 to 1; marks of visibility may be larger."""
+        """Return the numbers of keypoints, which must be from 0 to 1; visibilities are capped at 1."""
         if self.task != "keypoints":
             return []
         points = np.array(row[_BOX_COLUMNS:]).reshape(-1, self.shape[1])
@@ -131,8 +131,8 @@ class YoloReader(AnnotationReader):
 def guess_task(counts: set[int]) -> Task:
     """Return the task of label files whose rows have these numbers of columns.
 
-    Nine columns in every row are the corners of oriented boxes; among other polygons they are one of four
-    points.
+    Nine columns in every row are the corners of an oriented box; beside rows of other lengths, they are a
+    polygon of four points.
     """
     if counts == {_CORNER_COLUMNS}:
         return "corners"
@@ -140,7 +140,7 @@ def guess_task(counts: set[int]) -> Task:
 
 
 def scan_rows(text: bytes) -> tuple[set[int], int]:
-    """Return the numbers of columns of a label file, and the largest class; malformed rows do not matter."""
+    """Return the numbers of columns in a label file and the largest class; malformed rows are no error."""
     counts, largest = set(), -1
     for line in text.decode("utf-8-sig", "replace").splitlines():
         if cells := line.split():
@@ -150,7 +150,7 @@ def scan_rows(text: bytes) -> tuple[set[int], int]:
 
 
 def _class_of(cell: str) -> int:
-    """Return a class, which may be written as 7.0, or -1."""
+    """Return the class in a cell, which may be written as 7.0; -1 if there is none."""
     try:
         number = float(cell)
     except ValueError:
@@ -170,7 +170,7 @@ def _numbered_rows(text: bytes, where: str) -> list[tuple[int, list[str]]]:
 
 
 def _enclosing(xs: list[float], ys: list[float]) -> list[float]:
-    """Return the box around points: center, width, height."""
+    """Return the box around points: center x, center y, width, height."""
     left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
     return [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
 

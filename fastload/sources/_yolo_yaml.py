@@ -1,4 +1,4 @@
-"""YOLO's data.yaml: splits, classes and keypoints, by the rules of Ultralytics 8.4; names of classes.txt."""
+"""YOLO's data.yaml (splits, classes, keypoints), by the rules of Ultralytics 8.4, and its classes.txt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastload.sources._walking import by_split, split_names
 from fastload.sources.files import read_text
 
 _MOST_POINTS = 10_000
-MOST_CLASSES = 100_000  # a larger number is no class, and would be given names
+MOST_CLASSES = 100_000  # larger numbers are not classes: a name would be made for each
 CLASSES_FILES = ("classes.txt", "obj.names")  # labelImg's and Label Studio's; Darknet's and CVAT's
 
 
@@ -31,7 +31,7 @@ class YoloDescription:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
-    """A loader of plain values that refuses what is named twice."""
+    """Loader of plain values that refuses duplicate keys."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         names = [key.value for key, _ in node.value if isinstance(key.value, str)]
@@ -56,7 +56,7 @@ def read_description(path: str) -> YoloDescription:
     root = _root(path, content.get("path"), [entry for entries in given.values() for entry in entries])
     splits = {split: [_resolved(root, entry) for entry in entries] for split, entries in given.items()}
     if "test" in splits and not all(map(os.path.exists, splits["test"])) and len(splits) > 1:
-        splits["test"] = []  # exports name it even if they have none
+        splits["test"] = []  # exported datasets name a test split even if they have none
     written = ("path", "names", *_split_names(content))  # `unpack` writes its own
     others = {name: value for name, value in content.items() if name not in written}
     further = yaml.safe_dump(others, sort_keys=False, allow_unicode=True) if others else ""
@@ -65,9 +65,9 @@ def read_description(path: str) -> YoloDescription:
 
 
 def read_class_names(folders: Iterable[str]) -> tuple[str, ...]:
-    """Return the names in files such as classes.txt, one a line, for a dataset without data.yaml; () if none.
+    """Return the class names in files such as classes.txt, one per line, or () if there are none.
 
-    SourceError is raised if two files differ.
+    They are for datasets without data.yaml. SourceError is raised if two files differ.
     """
     found: dict[str, tuple[str, ...]] = {}
     paths = (os.path.join(folder, name) for folder in dict.fromkeys(folders) for name in CLASSES_FILES)
@@ -92,7 +92,10 @@ def _entries(path: str, split: str, value: Any) -> list[str]:
 
 
 def _root(path: str, given: Any, entries: Sequence[str]) -> str:
-    """Return the folder that paths are relative to: `path` beside the file, or as given, else the file's."""
+    """Return the folder that paths are relative to: the first candidate that holds one of them.
+
+    The candidates are `path` relative to the file's folder, `path` as given, and the file's folder.
+    """
     if given is not None and (not is_text(given) or "\0" in given):
         raise malformed(f"{path}, path", "be a folder", [given])
     own = os.path.dirname(os.path.abspath(path))
@@ -107,7 +110,7 @@ def _root(path: str, given: Any, entries: Sequence[str]) -> str:
 
 def _resolved(root: str, entry: str) -> str:
     resolved = os.path.normpath(os.path.join(root, entry))
-    if not os.path.exists(resolved) and entry.startswith("../"):  # as some exports have them
+    if not os.path.exists(resolved) and entry.startswith("../"):  # some exports have one too many
         return os.path.normpath(os.path.join(root, entry[3:]))
     return resolved
 

@@ -1,4 +1,4 @@
-"""Arrow and Parquet files of one schema, read by row; pyarrow is optional."""
+"""Arrow and Parquet files that share a schema, read by row; pyarrow is optional."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastload.errors import LibraryMissingError
 from fastload.sources._malformed import explaining, malformed
 from fastload.sources.files import FileList
 
-# Older releases unpickle what the metadata of a file says (CVE-2023-47248).
+# Older releases unpickle data from a file's metadata (CVE-2023-47248).
 _OLDEST = (14, 0, 1)
 
 
@@ -33,13 +33,13 @@ def import_arrow(path: str) -> Any:
 
 
 class ArrowFiles:
-    """The rows of some .arrow and .parquet files; they are opened again in each process that reads them."""
+    """Rows of .arrow and .parquet files, which are opened again in each process that reads them."""
 
     def __init__(self, files: FileList) -> None:
         self.files = files
         self._arrow = import_arrow(files.path(0))
         self._open: dict[int, Any] = {}
-        self._group: tuple[int, int] | None = None  # the file and row group that `_rows` are of
+        self._group: tuple[int, int] | None = None  # the file and row group that `_rows` belong to
         self._rows: Any = None
         self.schema: Any = None
         counts = [self._check(number) for number in range(len(files))]
@@ -55,12 +55,12 @@ class ArrowFiles:
         self.schema = self._arrow.ipc.read_schema(self._arrow.py_buffer(state["schema"]))
 
     def place(self, index: int) -> tuple[int, int]:
-        """Return the number of a row's file, and its row there."""
+        """Return the number of the file that holds a row, and the row's index in it."""
         number = bisect.bisect_right(self.ends, index)
         return number, index - (self.ends[number - 1] if number else 0)
 
     def row(self, index: int) -> dict[str, Any]:
-        """Return a row as Python values by column; raise SourceError, naming file and row, for damage."""
+        """Return a row as Python values by column; raise SourceError, naming file and row, on damage."""
         number, row = self.place(index)
         with self._explaining(number, row):
             if not self._is_parquet(number):
@@ -76,7 +76,7 @@ class ArrowFiles:
             return {name: table.column(at)[row].as_py() for at, name in enumerate(self.schema.names)}
 
     def columns(self, name: str) -> Iterator[Any]:
-        """Yield one full column of each file."""
+        """Yield the column of this name from each file."""
         for number in range(len(self.files)):
             with self._explaining(number):
                 if self._is_parquet(number):
@@ -92,7 +92,7 @@ class ArrowFiles:
                 schema, rows = self._file(number).schema_arrow, self._file(number).metadata.num_rows
             else:
                 table = self._table(number)
-                table.validate(full=True)  # offsets that lead elsewhere would crash the process
+                table.validate(full=True)  # offsets out of bounds would crash the process
                 schema, rows = table.schema, table.num_rows
             if number == 0:
                 self.schema = schema
@@ -112,7 +112,7 @@ class ArrowFiles:
         return self._open[number]
 
     def _table(self, number: int) -> Any:
-        """Return the rows of an .arrow file, mapped: a stream, as of `datasets`, or the file format."""
+        """Return an .arrow file in stream format (as from `datasets`) or file format, memory-mapped."""
         if number not in self._open:
             mapped = self._arrow.memory_map(self.files.path(number))
             is_file = mapped.read(6) == b"ARROW1"

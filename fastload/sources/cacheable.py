@@ -1,4 +1,4 @@
-"""Image files as a source of a cache: record i is file i, without bytes if it must be read from the file."""
+"""Image files as the source of a cache: record i is file i, without bytes if it must not be cached."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class CacheableFiles(Source):
     """Image files, each with its EXIF orientation; a file that must not be cached has no bytes.
 
     A file is not cached if it cannot be read or has changed since it was listed; with `alike_only`, also if
-    it might be read differently by OpenCV and PIL. Packed with `on_error="keep"`, it is an unreadable record,
-    so that all other records keep their places.
+    OpenCV and PIL might decode it differently. With `on_error="keep"`, such a file is packed as an unreadable
+    record, so that all other records keep their indices.
     """
 
     def __init__(self, files: FileList, folder: str, *, alike_only: bool) -> None:

@@ -1,4 +1,4 @@
-"""Records that are files: listed once with their sizes and times, then read by any process."""
+"""Records that are files, listed once with their sizes and times, then read by any process."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class NameTable(Sequence[str]):
     """An append-only sequence of strings, stored as joined UTF-8 bytes and n + 1 int64 offsets.
 
     A list of ten million names takes a gigabyte, and as much again in each forked worker, because reading a
-    Python object writes its reference count. Two arrays stay shared, and are pickled in one copy.
+    Python object writes its reference count. The two arrays stay shared, and are pickled in one copy.
 
-    Names that are not UTF-8 come from `os` with surrogate escapes (PEP 383), and go in and out unchanged.
+    Names that are not UTF-8 come from `os` with surrogate escapes (PEP 383), and are returned unchanged.
     """
 
     __slots__ = ("data", "offsets")
@@ -92,7 +92,7 @@ def unreadable(path: str, error: Exception) -> SourceError | AccessError:
 
 
 def read_text(path: str) -> str:
-    """Return a file of UTF-8 without its byte order mark; raise SourceError if it cannot be read."""
+    """Return the text of a UTF-8 file without its byte order mark; raise SourceError if it cannot be read."""
     try:
         with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
             return file.read()
@@ -104,8 +104,8 @@ def read_text(path: str) -> str:
 class FileList:
     """Files as they were listed, stored in arrays, so that millions take little memory.
 
-    `names` are relative to `folder`, an absolute path, or absolute; `sizes_bytes` and `times_ns` (of
-    modification) are int64, with the size NOT_FOUND for files that did not exist.
+    `names` are relative to `folder`, an absolute path, or absolute; `sizes_bytes` and `times_ns`
+    (modification times) are int64. A file that did not exist has the size NOT_FOUND.
     """
 
     folder: str
@@ -117,7 +117,7 @@ class FileList:
         return len(self.names)
 
     def part(self, indices: Sequence[int]) -> FileList:
-        """Return the files at these indices in their order; negative ones count from the end."""
+        """Return the files at these indices in the order given; negative ones count from the end."""
         positions = np.array(indices, np.int64)
         names = NameTable(self.names[index] for index in indices)
         return FileList(self.folder, names, self.sizes_bytes[positions], self.times_ns[positions])
@@ -214,13 +214,13 @@ class ImageFileSource(ListedSource):
 class FileSource(ImageFileSource):
     """A `Source` whose records are files.
 
-    `table` is the table that lists the records, for messages; empty if there is none.
+    `table` is the path of the table that lists the records, for messages; empty if there is none.
     """
 
     table: str = ""
 
     def part(self, indices: Sequence[int]) -> FileSource:
-        """Return the records at these indices in their order; negative ones count from the end."""
+        """Return the records at these indices in the order given; negative ones count from the end."""
         values = {name: _part(column, indices) for name, column in self.values.items()}
         return replace(self, files=self.files.part(indices), values=values)
 
@@ -236,25 +236,25 @@ class FileSource(ImageFileSource):
         return SourceRecord(self.key(index), image, values)
 
     def size_bytes(self) -> int:
-        """Return the size of all files; a file listed twice counts twice."""
+        """Return the total size of all files; a file listed twice counts twice."""
         lists = [self.files, *(column for column in self.values.values() if isinstance(column, FileList))]
         return sum(int(files.sizes_bytes.clip(min=0).sum()) for files in lists)
 
 
 def safe_key(path: str) -> str:
-    """Return a path as a key: relative, `/` between its parts, and without `..`.
+    """Return a path as a key: relative, with `/` between its parts and without `..`.
 
     >>> safe_key("../photos/./a.jpg")
     'photos/a.jpg'
     """
     normal = posixpath.normpath(path.replace(os.sep, "/")).lstrip("/")
-    while normal == ".." or normal.startswith("../"):  # a normalised path has them only in front
+    while normal == ".." or normal.startswith("../"):  # a normalised path has them only at its start
         normal = normal[3:]
     return normal or "."
 
 
 def value_at(column: Values, index: int) -> object:
-    """Return one record's value; of files, the bytes."""
+    """Return one record's value; for a file, its bytes."""
     if isinstance(column, FileList):
         return column.read(index)
     return column[index] if isinstance(column, NameTable) else column.item(index)
@@ -290,7 +290,7 @@ def _arrays_of(column: Values) -> Iterator[Any]:
 def _read_file(path: str, size_bytes: int) -> bytes:
     """Return a file's bytes, and one more if it has grown.
 
-    Three system calls: 10 µs for a cached file of 117 KB, where `open(path, "rb").read()` takes 14.
+    The three system calls take 10 µs for a cached file of 117 KB; `open(path, "rb").read()` takes 14 µs.
     """
     handle = os.open(path, READ_FLAGS)
     try:

@@ -2,8 +2,8 @@
 
 The classes, the files and their order are those of ImageFolder. Files without an image suffix are included if
 their content is an image, in the order of their names. All other files are recorded with a reason. Unlike in
-ImageFolder, a folder that cannot be listed and a link that leads back into its own path are errors, and a
-class without images is kept with a warning.
+ImageFolder, a folder that cannot be listed and a link back into its own path are errors, and a class without
+images keeps its label, with a warning.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def list_folder(path: str, *, by_content: bool = True) -> dict[str, FileSource]:
     """List the images of a folder by split, train first, or under the name "" if there are no splits.
 
     Folders named after two or more splits (train, val, test), or a single folder named after train, give one
-    source per split, with one class list; a split without images is left out. Otherwise the folders in the
-    folder are the classes; if none of them holds an image, its own images are listed with the label -1.
+    source per split, with a shared class list; a split without images is left out. Otherwise the subfolders
+    are the classes; if none of them holds an image, the folder's own images are listed with the label -1.
 
     With `by_content`, images are listed under any name, and other files are recorded as left out; otherwise
     only the files of ImageFolder are listed. SourceError is raised for a folder that cannot be listed, a
@@ -75,14 +75,14 @@ def _list_splits(
         names = _quoted([splits[split] for split in empty])
         warnings.append(f"{path} has splits without images, which are left out: {names}")
     _refuse_unlabelled_split(sources)
-    # Files outside all splits are recorded with the first one, their keys relative to it.
+    # Files outside all splits are recorded with the first split, with keys relative to it.
     first = next(iter(sources))
     sources[first] = replace(sources[first], left_out=(*sources[first].left_out, *left_out))
     return _with_one_class_list(sources, warnings)
 
 
 def _leave_out_beside_splits(walk: Walk, folders: Sequence[str], images: Sequence[str]) -> None:
-    """Record the images beside the splits; of hidden folders, only the folders themselves."""
+    """Record the images beside the splits; for a hidden folder, record only the folder itself."""
     for folder in folders:
         if folder.startswith("."):
             walk.leave_out(f"{folder}/", HIDDEN, is_clutter=True)
@@ -107,7 +107,7 @@ def _no_images(path: str, walk: Walk, left_out: Sequence[LeftOut]) -> SourceErro
 
 
 def _refuse_unlabelled_split(sources: Mapping[str, FileSource]) -> None:
-    """Raise SourceError if the only folder of a split holds its images, as in Tiny ImageNet's val/images."""
+    """Raise SourceError if a split's only folder holds all of its images, as in Tiny ImageNet's val."""
     for source in sources.values():
         others = {name for other in sources.values() if other is not source for name in other.classes}
         if len(source.classes) == 1 and others - {*source.classes} and source.classes[0] not in others:
@@ -128,7 +128,7 @@ def _split_folders(path: str, folders: Sequence[str]) -> dict[str, str]:
 
 
 def _refuse_wrapped_splits(path: str, folder: str) -> None:
-    """Raise SourceError if the only folder in a folder is split: its name would become the only class."""
+    """Raise SourceError if the only folder in a folder holds splits: its name would become the only class."""
     inner = os.path.join(path, folder)
     splits = sorted(_split_folders(inner, list_entries(inner).folders).values())
     if len(splits) > 1:

@@ -38,7 +38,7 @@ def clutter_reason(name: str) -> str | None:
 
 
 class LeftOutFiles:
-    """List of left-out files; if a reason has too many, they are counted by suffix, as `**/*.txt`."""
+    """List of left-out files; too many with one reason are counted by suffix instead, as `**/*.txt`."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, bool], list[str]] = {}
@@ -54,7 +54,7 @@ class LeftOutFiles:
             names.append(key)
 
     def finish(self) -> tuple[LeftOut, ...]:
-        """Return all files so far, by reason and name."""
+        """Return all files added so far, sorted by reason and name."""
         listed: list[LeftOut] = []
         for (reason, is_clutter), names in self._names.items():
             if len(names) <= MOST_LISTED:

@@ -26,17 +26,17 @@ class SourceRecord:
 
 @dataclass(eq=False, kw_only=True)
 class Source(ABC):
-    """A list of records, read by index in any process; it can be pickled."""
+    """List of records that any process can read by index; picklable."""
 
-    kind: str  # `folder`, `flat` (images alone), `table`, `dataset` or a layout: `unpack` chooses its writer
+    kind: str  # `folder`, `flat` (images alone), `table`, `dataset` or a layout; selects `unpack`'s writer
     name: str  # the source's path as given, or the dataset's class
     classes: tuple[str, ...]  # names, by label
-    fields: tuple[Field, ...]  # of each record, without its image
+    fields: tuple[Field, ...]  # of each record, except its image
     warnings: tuple[str, ...] = ()  # peculiarities that did not stop the listing, one sentence each
-    columns: Mapping[str, str] = field(default_factory=dict)  # the decisions about a table's, by field
+    columns: Mapping[str, str] = field(default_factory=dict)  # for a table, the decision about each field
     left_out: tuple[LeftOut, ...] = ()  # files that are not records
     details: Mapping[str, Any] = field(default_factory=dict)  # JSON from which `unpack` writes the layout
-    is_upright: bool = False  # coordinates are those of the image turned by its EXIF orientation
+    is_upright: bool = False  # coordinates refer to the image turned by its EXIF orientation
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -50,22 +50,22 @@ class Source(ABC):
         """Read one record; raise SourceError, naming it, if it cannot be read or does not fit the fields."""
 
     def sizes_bytes(self) -> npt.NDArray[np.int64] | None:
-        """Return the size of each record in the source; None if it is unknown before a record is read."""
+        """Return the size of each record in the source; None if sizes are unknown until records are read."""
         return None
 
     @abstractmethod
     def fingerprint(self) -> str | None:
-        """Return a hexadecimal digest of the listing: equal while names, sizes and times are.
+        """Return a hexadecimal digest of the listing, which changes if a name, size or time does.
 
-        It is None if later changes of the source could not be noticed.
+        Return None if later changes of the source could not be detected.
         """
 
 
 def evenly_spaced(length: int, count: int) -> list[int]:
-    """Return at most `count` indices below `length`, ascending, each in the middle of one of equal parts.
+    """Return at most `count` ascending indices below `length`, each in the middle of an equal part.
 
     >>> evenly_spaced(100, 4)
     [12, 37, 62, 87]
     """
     count = min(count, length)
-    return [(2 * turn + 1) * length // (2 * count) for turn in range(count)]
+    return [(2 * part + 1) * length // (2 * count) for part in range(count)]
