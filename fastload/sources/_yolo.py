@@ -13,7 +13,7 @@ import functools
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fastload.errors import SourceError
@@ -149,6 +149,9 @@ def _list_splits(
         raise malformed(path, f"have label files, such as {expected}", "none", "check the folders")
     warnings = [*warnings, *(f"{path}: the split {split} has no label files" for split in unlabelled)]
     has_empty = any(0 <= size < _LEAST_ROW for files in labels.values() for size in files.sizes_bytes)
+    in_use = {name for files in labels.values() for name in files.names}
+    lists = itertools.chain.from_iterable(description.splits.values())
+    in_use.update(path.removeprefix(os.path.join(root, "")) for path in lists)
     sources: dict[str, AnnotatedFiles] = {}
     for split, names in images.items():
         values: dict[str, Values] = {}
@@ -162,7 +165,7 @@ def _list_splits(
             classes=classes,
             fields=(*reader.fields(), *[_HAS_FILE] * has_empty, *[Field.mask()] * has_masks),
             warnings=tuple(warnings) if not sources else (),
-            left_out=_labels_without_image(labels[split]),
+            left_out=_labels_without_image(labels[split], in_use),
             details={"labels": places[split], "yaml": description.further},
             is_upright=True,
             files=_listed(root, names),
@@ -232,14 +235,13 @@ def _beside(folder: str, name: str) -> str:
     return os.path.join(before, name, after).rstrip(os.sep) if images else ""
 
 
-def _labels_without_image(labels: FileList) -> tuple[LeftOut, ...]:
-    """Return the label files that belong to no image."""
+def _labels_without_image(labels: FileList, in_use: Container[str]) -> tuple[LeftOut, ...]:
+    """Return the text files beside a split's labels that are not in use, as labels or lists of any split."""
     left_out = LeftOutFiles()
-    expected = {*labels.names}
-    for folder in sorted({os.path.dirname(name) for name in expected}):
+    for folder in sorted({os.path.dirname(name) for name in labels.names}):
         for name in list_entries(os.path.join(labels.folder, folder)).files:
             path = os.path.join(folder, name)
-            if name.lower().endswith(".txt") and name not in CLASSES_FILES and path not in expected:
+            if name.lower().endswith(".txt") and name not in CLASSES_FILES and path not in in_use:
                 left_out.add(path, NO_IMAGE_OF_NAME)
     return left_out.finish()
 

@@ -255,6 +255,24 @@ def test_classes_without_names_are_counted_as_they_are_read(tmp_path, text):
     assert {*source.read(0).values} == {"boxes", "labels"}
 
 
+@pytest.mark.parametrize("labels", ["labels", "images"])
+def test_labels_and_lists_of_other_splits_in_one_folder_are_not_left_out(tmp_path, labels):
+    tree = {
+        "images/a.jpg": photo(0),
+        "images/b.jpg": photo(1),
+        f"{labels}/a.txt": BOX,
+        f"{labels}/b.txt": BOX,
+        "images/train.txt": "a.jpg\n",
+        "images/val.txt": "./b.jpg\n",
+        "data.yaml": "train: images/train.txt\nval: images/val.txt\nnames: [cat, dog]\n",
+    }
+    sources = open_source(written(tmp_path / "data", tree) / "data.yaml")
+    assert [(split, len(each), each.left_out) for split, each in sources.items()] == [
+        ("train", 1, ()),
+        ("val", 1, ()),
+    ]
+
+
 def test_label_files_that_are_not_read_are_listed(tmp_path):
     tree = {"images/a.jpg": photo(0), "images/b.jpg": photo(1), "labels/a.txt": BOX, "labels/b.TXT": BOX}
     (left_out,) = open_source(written(tmp_path / "data", tree))[""].left_out
