@@ -36,7 +36,7 @@ from fastload.sources.protocol import Source, SourceRecord
 # A chunk that has reached this size ends early, so that a worker's memory stays bounded.
 CHUNK_LIMIT_BYTES = 16 << 20
 
-# The size of one write. The page cache allocates blocks as large as the write, and large ones take longer:
+# The size of one write. The page cache allocates folios as large as the write, and large ones slowly:
 # 10,000 photos took 1.2 s in writes of 32 KB, 2.5 s in writes of 256 KB, and 3 s with one write per chunk
 # (Linux 6.18, ext4, medians).
 _WRITE_BYTES = 32 << 10

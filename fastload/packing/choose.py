@@ -18,7 +18,7 @@ from fastload.system.units import format_size
 SAMPLE_RECORDS = 64
 
 # Without --space, raw pixels may take up to this many times the source's size. Small images gain most from
-# raw pixels (no decoding, and one read per batch) and grow least: CIFAR's thumbnails to 1.4–4 times the size
+# raw pixels (no decoding, entire batches at once) and grow least: CIFAR's thumbnails to 1.4–4 times the size
 # of their JPEG and PNG files, photographs to 5–12 times.
 RAW_GROWTH = 4.0
 
