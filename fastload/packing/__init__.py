@@ -1,12 +1,12 @@
-"""Packing of sources into shards, parallel, resumable and atomic; verification and unpacking of the result.
+"""Parallel, resumable and atomic packing of sources into shards; verification and unpacking of the result.
 
 The steps of a job (job.py):
 
-1. Its options are checked (_options), and so is the destination (_destination); its staging is locked
+1. The options (_options) and the destination (_destination) are checked, the staging folder is locked
    (_staging, _locks), the source is listed, and the encoding is chosen (choose).
-2. If an interrupted run had the same job, its finished shards (_journal) are kept, otherwise everything is
-   removed. The partition (_partition) says which records each shard takes.
-3. An executor packs the shards, all or those of one part: processes on this machine (_local, _workers), or
-   tasks on a Ray cluster (_ray). They encode chunks of records (_chunk), and assemble shards (_assemble).
-4. The manifests are written, for parts by merge.py, and the dataset appears at the destination.
+2. If an interrupted run had the same job, its finished shards (_journal) are reused; otherwise everything is
+   removed. The partition (_partition) assigns the records to shards.
+3. An executor packs all shards, or those of one part, in processes on this machine (_local, _workers) or in
+   tasks on a Ray cluster (_ray). These encode chunks of records (_chunk), and assemble shards (_assemble).
+4. The manifests are written (by merge.py, if parts were packed), and the dataset appears at the destination.
 """

@@ -1,6 +1,7 @@
 """Assembly of a shard from the chunks of its records, in the source's order.
 
-The bytes of a shard depend only on its records, not on how they were chunked, nor when and by whom encoded.
+The bytes of a shard depend only on its records, not on how they were divided into chunks, nor on when and by
+which process they were encoded.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fastload.shards.shard import writer_for
 
 @dataclass(frozen=True, slots=True)
 class ShardRange:
-    """A shard to pack: its split, its number there, and its range of the source's records, [begin, end)."""
+    """A shard to pack: its split, its number in the split, and its source records, [begin, end)."""
 
     split: str
     number: int
@@ -34,18 +35,18 @@ class ShardRange:
 
 @dataclass(frozen=True, slots=True)
 class FinishedShard:
-    """A written shard as listed in the manifest, and what became of its records."""
+    """A written shard as listed in the manifest, and the outcome of packing its records."""
 
-    entry: ShardEntry | None  # None if no record could be packed, and there is no file
-    image_shape: tuple[int, int, int] | None  # that all images share
+    entry: ShardEntry | None  # None if no record could be packed; there is no file then
+    image_shape: tuple[int, int, int] | None  # the shape that all images share, if any
     skipped: tuple[Skipped, ...]  # records that were left out because they cannot be read
     kept: tuple[Skipped, ...]  # records that were stored although they are not readable images
-    notes: tuple[str, ...]  # corrections made in reading the records
-    read_bytes: int  # from the source
+    notes: tuple[str, ...]  # corrections made while reading the records
+    read_bytes: int  # the bytes read from the source
 
 
 class ShardDraft:
-    """A shard that is being filled, in files in `folder`."""
+    """A shard that is being filled; its files are in `folder`."""
 
     def __init__(self, shard: ShardRange, recipe: Recipe, folder: Path) -> None:
         self._shard = shard
@@ -55,14 +56,14 @@ class ShardDraft:
         self._payload = self.path.with_suffix(".payload")
         with self._payload.open("xb") as file:
             file.truncate(self._writer.payload_offset)
-        self._early: dict[int, Chunk] = {}  # chunks whose place depends on chunks that are missing
+        self._early: dict[int, Chunk] = {}  # chunks that arrived before one that precedes them
         self._chunks: list[Chunk] = []
         self._size_bytes = 0
         self._position = shard.begin
         self._unwritten: dict[int, Chunk] = {}
 
     def add(self, chunk: Chunk) -> list[WriteTask]:
-        """Add a chunk, in any order; return the places of all payloads whose place is known now."""
+        """Add a chunk, in any order; return tasks for all payloads whose place is now known."""
         self._early[chunk.start] = chunk
         tasks = []
         while (placed := self._early.pop(self._position, None)) is not None:
@@ -75,7 +76,7 @@ class ShardDraft:
         return tasks
 
     def written(self, start: int) -> Chunk:
-        """Record that the payload of the chunk at `start` is written, and return the chunk."""
+        """Record that the payload of the chunk at `start` has been written, and return the chunk."""
         return self._unwritten.pop(start)
 
     @property
@@ -130,14 +131,14 @@ class ShardDraft:
         return ShardContent(count, identity, fixed, ragged, payload)
 
     def _dataset(self) -> bytes:
-        """Return the dataset's part of a shard's identity: equal bytes may differ in meaning."""
+        """Return the dataset's part of a shard's identity, as equal bytes may have different meanings."""
         recipe = self._recipe
         fields = [field.to_json() for field in recipe.fields]
         return json.dumps([recipe.split, fields, [*recipe.source.classes]]).encode()
 
 
 def pack_shard(shard: ShardRange, recipe: Recipe, folder: Path) -> tuple[FinishedShard, Path]:
-    """Pack a shard in this process alone, in files in `folder`; return it and the path of its file."""
+    """Pack a shard in this process alone, with its files in `folder`; return it and the path of its file."""
     encoder, draft = ChunkEncoder(recipe, folder), ShardDraft(shard, recipe, folder)
     position = shard.begin
     while position < shard.end:
@@ -149,7 +150,7 @@ def pack_shard(shard: ShardRange, recipe: Recipe, folder: Path) -> tuple[Finishe
 
 
 def _join_ragged(column: Column, chunks: Sequence[Chunk]) -> Ragged:
-    """Return a ragged column's rows of several chunks."""
+    """Return the rows of a ragged column, joined from several chunks."""
     rows = b"".join(chunk.rows[column.name] for chunk in chunks)
     lengths = np.concatenate([chunk.lengths[column.name] for chunk in chunks])
     data = np.frombuffer(rows, column.numpy_dtype).reshape(-1, *column.shape)

@@ -1,7 +1,7 @@
-"""Filling of a cache on a disk: packing of its files, in a process of low priority beside the training.
+"""Filling of a disk cache: packing of its files in a low-priority process beside the training.
 
 The process holds the cache's lock, and exits at most one chunk after the process that started it. If it is
-interrupted, the next one keeps the shards that were finished; if it has to give up, it removes them.
+interrupted, the next such process reuses the finished shards; if it has to give up, it removes them.
 """
 
 from __future__ import annotations
@@ -32,17 +32,22 @@ from fastload.system.units import format_size
 # With as many busy workers as CPUs, the process gets a tenth of each.
 _NICENESS = 5
 
-# A stored sample in bytes: its image and its columns. Tiles make photos of 110 KB 0.4 % larger; the mean size
-# of 64 images is within a tenth of the true one. Besides, each shard has metadata.
+# Estimates of a sample's stored size, as a factor for its image and bytes for its columns, and of a shard's
+# metadata. Tiles make photos of 110 KB 0.4 % larger; the mean size of 64 images is within a tenth of the true
+# one.
 _ENCODED_GROWTH, _DECODED_GROWTH, _COLUMN_BYTES, _METADATA_BYTES = 1.02, 1.1, 128, 8192
 
-# Small shards lose little when filling is interrupted, many shards cost time when they are opened.
+# Small shards lose little when filling is interrupted, but many shards take time to open.
 _LEAST_SHARD_BYTES = 16 << 20
 _MOST_SHARDS = 256
 
 
 def run(lock: int, parent: int) -> None:
-    """Run in the process that fills a cache, with the descriptor of its lock and the job on stdin."""
+    """Fill a cache in a process of its own.
+
+    `lock` is the descriptor of the cache's lock, `parent` the process that started this one; stdin holds the
+    job.
+    """
     set_worker_signals()  # on Ctrl-C it ends with the process that started it
     os.set_inheritable(lock, False)
     _lower_priority()
@@ -68,17 +73,17 @@ def fill(
     most_bytes: int | None,
     is_wanted: Callable[[], bool],
 ) -> None:
-    """Pack as many files as may be stored; the caller holds the cache's lock.
+    """Pack as many files as there is room for; the caller holds the cache's lock.
 
-    `form` None stores pixels where that is faster. Raises PackError if there is no room, and SystemExit as
-    soon as the cache is no longer wanted.
+    If `form` is None, pixels are stored where that is faster. Raises PackError if there is no room, and
+    SystemExit as soon as the cache is no longer wanted.
     """
     if not len(source):
         raise PackError(f"{source.name}: there are no files to cache")
     folder.describe(name, **{**folder.description(name), "dataset": source.name, "total": len(source)})
     encode, sizes = _encoding_of(source, folder, name, form, most_bytes)
     ends = sizes.cumsum() + _METADATA_BYTES
-    can_fit = most_bytes is None or most_bytes >= ends[0]  # otherwise no other cache is removed
+    can_fit = most_bytes is None or most_bytes >= ends[0]  # if not, removing other caches is of no use
     room = folder.make_room(name, int(ends[-1]), most_bytes) if can_fit else 0
     count = int(np.searchsorted(ends, room, side="right"))
     advice = "allow a larger size, or name a folder on another disk"
@@ -115,12 +120,12 @@ def _encoding_of(
     form: Literal["encoded", "decoded"] | None,
     most_bytes: int | None,
 ) -> tuple[str, NDArray[np.float64]]:
-    """Return how images are stored, without loss, and the bytes that each takes."""
+    """Return the lossless encoding of the images, and the bytes that each of them takes."""
     described = folder.description(name)
     encode = described.get("encode", "")
     mean_pixels = estimate_stats(source, None).mean_pixels
     decoded = np.full(len(source), _DECODED_GROWTH * 3 * mean_pixels + _COLUMN_BYTES)
-    # An interrupted cache continues with its encoding.
+    # A cache whose filling was interrupted continues with its encoding.
     if encode not in ("keep", "tiled", "raw") or "stopped" in described:
         is_tiled = find_jpegtran() is not None
         encode = "tiled" if is_tiled else "keep"
@@ -136,7 +141,7 @@ def _encoding_of(
 
 
 def _lower_priority() -> None:
-    """Let the training's processes have CPU and disk first."""
+    """Give the training's processes precedence in the use of CPU and disk."""
     os.nice(_NICENESS)
     if sys.platform == "linux":
         with contextlib.suppress(psutil.Error, OSError):

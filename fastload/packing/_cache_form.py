@@ -1,7 +1,7 @@
-"""Choice of what a cache on a disk stores: pixels where the disk keeps up with them, else the encoded images.
+"""Choice of the form in which a disk cache stores images: as pixels, or encoded.
 
-Pixels save decoding, and take five to ten times the room of photos. They pay if they are fetched at least as
-fast as all CPUs decode the encoded images. Both forms are lossless.
+Pixels need no decoding, but take five to ten times the room of encoded photos. They are worth it if they are
+fetched at least as fast as all CPUs together decode the encoded images. Both forms are lossless.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from fastload.system.cpus import usable_cpus
 from fastload.system.memory import available_memory_bytes
 from fastload.system.read_speed import measure_reading
 
-# Images decoded to measure how long that takes: about 20 ms of photos.
+# The number of images that are decoded to measure the time of decoding: photos take about 20 ms in all.
 _DECODED = 16
 
-# A training crop decodes about half of an image in tiles.
+# A training crop decodes about half of a tiled image.
 _TILED_SHARE = 0.5
 
-# The share of the available memory that the page cache may be expected to keep for the cache, and the share
-# of the free room that pixels may take if the user states no size.
+# The share of the available memory in which the page cache can be expected to hold the cache's files, and the
+# share of the free room that pixels may take if the user gives no size.
 _MEMORY_SHARE = _ROOM_SHARE = 0.5
 
-# The file that is read to measure a disk, and the time for that.
+# The size of the file that is read to measure a disk, and the time limit for reading it.
 _TRIAL_BYTES = 64 << 20
 _MOST_S = 1.0
 
@@ -44,9 +44,9 @@ def stores_pixels(
     has_size: bool,
     is_tiled: bool,
 ) -> bool:
-    """Return True if a cache with this room should store pixels, which take `decoded_bytes` in all.
+    """Return True if a cache of at most `room_bytes` should store pixels, which take `decoded_bytes` in all.
 
-    `has_size` says that the user has stated the room, `is_tiled` that encoded images have tiles. The disk is
+    `has_size` means that the user gave this size, `is_tiled` that the encoded images have tiles. The disk is
     measured with a file in `folder`.
     """
     decode_s = _decode_cpu_s(source) * (_TILED_SHARE if is_tiled else 1.0)
@@ -68,10 +68,10 @@ def is_decoded_faster(
     encoded_per_s: float,
     disk_bytes_per_s: Callable[[], float],
 ) -> bool:
-    """Return True if the pixels of all samples have room, and are fetched fast enough.
+    """Return True if the pixels of all samples fit into the room, and are fetched fast enough.
 
-    `memory_bytes` are available to the page cache, `encoded_per_s` samples are decoded by all CPUs. The disk
-    is measured only if later epochs read it.
+    `memory_bytes` is the memory available to the page cache, and `encoded_per_s` the number of samples that
+    all CPUs together decode per second. The disk is measured only if later epochs read from it.
     """
     if not samples or decoded_bytes > room_bytes:
         return False
@@ -95,12 +95,12 @@ def _sampled(source: CacheableFiles) -> Iterator[bytes]:
         image = source.read(index).image
         with contextlib.suppress(DecodeError):
             if isinstance(image, bytes) and image:
-                decode(image)  # the first time, memory is allocated
+                decode(image)  # the first decoding also allocates memory
                 yield image
 
 
 def _disk_bytes_per_s(folder: str | os.PathLike[str], record_bytes: int) -> float:
-    """Return how fast records of a new file are read from the disk; 0 if that cannot be measured."""
+    """Return the speed of reading records of a new file from the disk; 0 if it cannot be measured."""
     with contextlib.suppress(OSError), tempfile.NamedTemporaryFile(dir=folder) as file:
         block = os.urandom(1 << 20)
         for _ in range(_TRIAL_BYTES >> 20):

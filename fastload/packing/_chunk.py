@@ -2,7 +2,7 @@
 
 A *chunk* is the result for a few neighbouring records. Its small columns are sent to the main process; its
 payload, the stored images, stays with the worker until the main process has assigned it to a shard, so that
-no image is sent from process to process.
+no image is sent between processes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from fastload.shards.schema import Field, record_columns
 from fastload.shards.values import stored_rows
 from fastload.sources.protocol import Source, SourceRecord
 
-# A chunk ends early beyond this, so that a worker's memory stays bounded.
+# A chunk that has reached this size ends early, so that a worker's memory stays bounded.
 CHUNK_LIMIT_BYTES = 16 << 20
 
-# The size of one write. The kernel's cache takes pages as large as the write, and large ones are slow to
-# allocate: 10,000 photos took 1.2 s by 32 KB, 2.5 s by 256 KB, 3 s by whole chunks (Linux 6.18, ext4,
-# medians).
+# The size of one write. The page cache allocates folios as large as the write, and large ones slowly:
+# 10,000 photos took 1.2 s in writes of 32 KB, 2.5 s in writes of 256 KB, and 3 s with one write per chunk
+# (Linux 6.18, ext4, medians).
 _WRITE_BYTES = 32 << 10
 _SMALL_BYTES = 16 << 10
 
@@ -58,19 +58,19 @@ class Chunk:
 
     start: int
     stop: int
-    indices: list[int] = field(default_factory=list)  # of each stored record in the source, ascending
-    sizes: NDArray[np.int64] = field(init=False)  # of each record's payload, in bytes
-    rows: dict[str, bytes] = field(init=False)  # of every other column, the joined bytes of all records
-    lengths: dict[str, NDArray[np.int64]] = field(init=False)  # of each record in every other ragged column
+    indices: list[int] = field(default_factory=list)  # the source index of each stored record, ascending
+    sizes: NDArray[np.int64] = field(init=False)  # the size of each record's payload, in bytes
+    rows: dict[str, bytes] = field(init=False)  # the joined bytes of all records, by other column
+    lengths: dict[str, NDArray[np.int64]] = field(init=False)  # the bytes of each record, by ragged column
     crcs: bytes = b""  # the joined checksums of all records
     skipped: list[Skipped] = field(default_factory=list)
     kept: list[Skipped] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # corrections made in reading the records
+    notes: list[str] = field(default_factory=list)  # corrections made while reading the records
     read_bytes: int = 0
     seconds: float = 0.0
 
     def stored_bytes(self) -> dict[int, int]:
-        """Return the size of each stored record, without its fixed columns, by its source index."""
+        """Return the size of each stored record, without its fixed columns, by source index."""
         sizes = self.sizes + sum(self.lengths.values(), np.zeros(len(self.sizes), np.int64))
         return dict(zip(self.indices, sizes.tolist(), strict=True))
 
@@ -106,8 +106,8 @@ class ChunkEncoder:
         payload: list[Any] = []
         size_bytes = 0
         while chunk.stop < stop and size_bytes < CHUNK_LIMIT_BYTES:
-            # Only fastload's own errors concern the record. A plain OSError, such as a full disk while a
-            # temporary file is written, ends packing whatever `on_error` is.
+            # Only fastload's own errors concern the record. A plain OSError, such as that of a full disk
+            # when a temporary file is written, ends packing regardless of `on_error`.
             try:
                 rows = self._encode_record(chunk)
             except AccessError:
@@ -131,7 +131,7 @@ class ChunkEncoder:
         return chunk, payload
 
     def _encode_record(self, chunk: Chunk) -> list[Any]:
-        """Return the stored rows of the next record of a chunk, and count its bytes and notes there."""
+        """Return the stored rows of a chunk's next record, and add its bytes and notes to the chunk."""
         record = self._recipe.source.read(chunk.stop)
         image = record.image
         chunk.read_bytes += image.nbytes if isinstance(image, np.ndarray) else len(image)
@@ -145,7 +145,7 @@ class ChunkEncoder:
         """Return the stored image, and the reason if it is kept although it is unreadable."""
         recipe, image = self._recipe, record.image
         if recipe.source.is_upright and recipe.encoding.name in _WITHOUT_ORIENTATION:
-            image = _upright(image)  # these do not store the orientation, which coordinates assume
+            image = _upright(image)  # these encodings drop the orientation, which the coordinates assume
         try:
             return recipe.encoding.encode(image, recipe.limit, self._temporary), []
         except DecodeError as error:
@@ -175,7 +175,7 @@ class ChunkEncoder:
         for each in fields:
             value: Any = values[each.name]
             if each.kind == "image" and isinstance(value, bytes) and not value:
-                rows.extend(_image_rows(StoredImage(value, *_UNREADABLE)))  # the record has none
+                rows.extend(_image_rows(StoredImage(value, *_UNREADABLE)))  # the record has no such image
             elif each.kind == "image":
                 encoding = encoding_named(each.encoding or "keep")
                 rows.extend(_image_rows(encoding.encode(value, None, self._temporary)))
@@ -184,7 +184,7 @@ class ChunkEncoder:
         return rows
 
     def _sizes(self, image: bytes | NDArray[np.uint8], stored: StoredImage) -> tuple[Size, Size]:
-        """Return the size of an image and of what is stored, in the frame of the coordinates."""
+        """Return the sizes of an image and of its stored form, both in the coordinates' orientation."""
         after = stored.shape[:2]
         if isinstance(image, np.ndarray):
             return (image.shape[0], image.shape[1]), after
@@ -196,7 +196,7 @@ class ChunkEncoder:
 
 
 def _upright(image: bytes | NDArray[np.uint8]) -> bytes | NDArray[np.uint8]:
-    """Return an image turned by its EXIF orientation; a file that need not be turned is returned as it is."""
+    """Return an image turned by its EXIF orientation; return a file that is already upright unchanged."""
     if isinstance(image, np.ndarray) or (orientation := read_header(image).orientation) == 1:
         return image
     return upright(decode(image), orientation)
@@ -227,7 +227,7 @@ def write_payload(target: WriteTask, buffers: Sequence[Any]) -> None:
             file.seek(target.offset)
             for block in _blocks(buffers):
                 written = file.write(block)
-                while written < len(block):  # the last write before the disk is full takes only a part
+                while written < len(block):  # a write that fills the disk is partial
                     written += file.write(block[written:])
     except OSError as error:
         error.filename = str(target.path)

@@ -13,7 +13,10 @@ from fastload.shards.remote import RemoteFolder, is_url
 
 
 def check_apart(source: Any, dest: str | os.PathLike[str]) -> None:
-    """Raise DestinationError if source or destination contains the other: packing would read or remove it."""
+    """Raise DestinationError if the source or the destination contains the other.
+
+    Packing would read its own output, or replace the source.
+    """
     if not isinstance(source, str | os.PathLike) or is_url(dest):
         return
     destination = os.path.abspath(os.path.expanduser(dest))
@@ -29,7 +32,7 @@ def check_apart(source: Any, dest: str | os.PathLike[str]) -> None:
 
 
 def check_replaceable(destination: Path, overwrite: bool) -> None:
-    """Raise DestinationError if something at the destination may not be replaced."""
+    """Raise DestinationError if the destination exists and may not be replaced."""
     if not os.path.lexists(destination):
         return
     if not overwrite:
@@ -50,11 +53,11 @@ def check_replaceable(destination: Path, overwrite: bool) -> None:
 
 
 def check_remote_replaceable(destination: RemoteFolder, overwrite: bool, own: str) -> bool:
-    """Raise DestinationError if something at a URL may not be replaced; files in the folder `own` may.
+    """Raise DestinationError if a URL holds files that may not be replaced; those in the folder `own` may.
 
     Returns:
-        True if a packing was interrupted while it wrote the manifests: `own` is still there. Only the same
-        job may continue.
+        True if packing was interrupted while it wrote the manifests: `own` is still there. Only the same
+        job may then continue.
     """
     splits = split_folders(destination)
     names = {folder.url: folder.names() for folder in (destination, *splits)}

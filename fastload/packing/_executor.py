@@ -1,4 +1,4 @@
-"""Protocol of the processes that carry out a job, on this machine or on a cluster."""
+"""Protocol of the executors of a job, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fastload.packing._chunk import Recipe
 from fastload.packing._journal import Journal
 
 Report = Callable[[int, int, int], None]
-"""Called with the records packed, the bytes read and the bytes stored since the last call."""
+"""Called with the numbers of records packed, bytes read and bytes stored since the last call."""
 
 
 class Executor(Protocol):
-    """Executor of a job: it encodes records and packs shards, which depend on nothing but the recipe."""
+    """Executor of a job: it encodes records and packs shards, whose bytes depend only on the recipe."""
 
     def measure(self, recipe: Recipe, indices: Sequence[int], journal: Journal) -> dict[int, int]:
-        """Return the stored size of records by their index, without those that cannot be packed."""
+        """Return the stored size of records by index, without those that cannot be packed."""
 
     def pack(
         self, recipe: Recipe, shards: Sequence[ShardRange], journal: Journal, report: Report

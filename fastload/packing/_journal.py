@@ -1,7 +1,7 @@
-"""Journal of a job: which shards are finished.
+"""Journal of the finished shards of a job.
 
-A shard is finished once its entry exists, which is written last. Any process can write entries: each is a
-file of its own, written in one step.
+A shard is finished once its entry, which is written last, exists. Any process can write entries: each is a
+separate file, written atomically.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ JOB = f"{STATE}/job.json"
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """The finished shards of one job at a destination. It can be pickled.
+    """The finished shards of one job at a destination; it can be pickled.
 
-    `job` is the digest of the job's description, which the place holds until another job is begun.
+    `job` is the digest of the job's description, which `place` stores until another job begins.
     """
 
     place: Place
@@ -35,7 +35,7 @@ class Journal:
     destination: str
 
     def require_current(self) -> None:
-        """Raise DestinationError if another job was begun at the destination, or this one was finished."""
+        """Raise DestinationError if another job has begun at the destination, or this one has ended."""
         if hashlib.sha256(self.place.read(JOB) or b"").hexdigest() != self.job:
             raise DestinationError(
                 f"{self.destination}: another packing to it has begun meanwhile, or has ended: wait for its "
@@ -45,7 +45,7 @@ class Journal:
     def add(self, shard: ShardRange, finished: FinishedShard, path: Path) -> None:
         """Move the file of a shard to its place, and record the shard as finished.
 
-        Raises DestinationError if another job was begun there: at a URL, no lock prevents that.
+        Raises DestinationError if another job has begun there: at a URL, no lock prevents that.
         """
         self.require_current()
         if finished.entry is not None:
@@ -57,7 +57,7 @@ class Journal:
     def drafts(self) -> Iterator[Path]:
         """Make a folder for the temporary files of one process, and remove it at the end.
 
-        Its name is unique: a worker of a killed run may live a moment longer, and must not write into it.
+        Its name is unique because a worker may outlive a killed run for a moment, and must not write to it.
         """
         folder = self.place.scratch
         with tempfile.TemporaryDirectory("", "fastload-drafts-", folder, ignore_cleanup_errors=True) as name:
@@ -66,7 +66,7 @@ class Journal:
     def finished(
         self, shards: Sequence[ShardRange]
     ) -> tuple[dict[ShardRange, FinishedShard], dict[ShardRange, str]]:
-        """Return the shards that are finished and intact, and for each other shard what is wrong with it."""
+        """Return the shards that are finished and intact, and the defect of each other shard."""
         finished: dict[ShardRange, FinishedShard] = {}
         defects: dict[ShardRange, str] = {}
         for shard in shards:
@@ -97,7 +97,7 @@ class Journal:
 
 
 def folder_of(split: str) -> str:
-    """Return the name of the folder of a split's shards and manifest."""
+    """Return the name of the folder that holds a split's shards and manifest."""
     return f"{DATASET}/{split}.fl" if split else DATASET
 
 

@@ -1,4 +1,4 @@
-"""The table of labels and further fields that `unpack` writes, in the form that `pack` takes."""
+"""Table of labels and further fields, which `unpack` writes in a form that `pack` reads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastload.sources import are_class_names
 
 
 class LabelTable:
-    """Writer of a row for each record."""
+    """Writer of a table with a row for each record."""
 
     def __init__(
         self, writer: Any, reader: RecordReader, fields: Sequence[Field], images: Sequence[Field]
@@ -32,7 +32,7 @@ class LabelTable:
         writer.writerow(["path", *(field.name for field in fields), *extra, *names])
 
     def add(self, paths: Sequence[str], record: Record) -> None:
-        """Write the row of a record whose images are at the paths."""
+        """Write the row of a record whose images are at `paths`."""
         row = {field.name: record[field.name] for field in self._fields}
         if self._has_names:
             label = row["label"]
@@ -42,9 +42,9 @@ class LabelTable:
 
 
 def _names_give_labels(reader: RecordReader) -> bool:
-    """Return True if `pack` makes the same labels from class names.
+    """Return True if `pack` would derive the same labels from the class names.
 
-    It numbers the names in sorted order, and does not take numbers or names of files for class names.
+    It numbers the names in sorted order, and does not accept numbers or file names as class names.
     """
     classes = reader.manifest.classes
     try:

@@ -1,4 +1,4 @@
-"""Writers of the layouts of annotated images: what `unpack` writes beside the images."""
+"""Base of the writers of annotated layouts, for the files that `unpack` writes beside the images."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fastload.shards.manifest import Manifest
 from fastload.shards.record import Record
 
 WrittenFiles = Iterator[tuple[str, bytes]]
-"""Paths relative to the folder of the dataset, and the content of these files."""
+"""Paths relative to the folder of the dataset, each with the content of its file."""
 
 
 class LayoutWriter(ABC):
     """Writer of one split's annotations; `split` is "" for a dataset without splits.
 
-    `images` holds the paths of the images that have been written.
+    `images` holds the paths of the images written so far.
     """
 
     def __init__(self, manifest: Manifest, split: str) -> None:
@@ -30,7 +30,7 @@ class LayoutWriter(ABC):
 
     @abstractmethod
     def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
-        """Yield the files that belong to a record, whose image has been written to a path."""
+        """Yield the files that belong to a record whose image has been written to the path `image`."""
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
         """Yield the files that describe the split; the first writer also yields those of the dataset."""
@@ -44,7 +44,7 @@ def number_text(value: float) -> str:
 
 
 def parallel(path: PurePosixPath, folder: str, suffix: str) -> PurePosixPath:
-    """Return a path with its last folder `images` replaced, and another suffix."""
+    """Return a path with its last folder `images` replaced by `folder`, and with another suffix."""
     parts = list(path.parts)
     places = [place for place, part in enumerate(parts[:-1]) if part == "images"]
     if places:

@@ -13,8 +13,8 @@ from fastload.packing._executor import Report
 from fastload.packing._journal import Journal
 from fastload.packing._workers import EncodeTask, WorkerPool
 
-# A run, the records that a worker encodes at once, aims at this size and time: large enough that messages
-# cost little in comparison, small enough that progress is smooth and memory bounded.
+# Target size and time of a run, the records that a worker encodes in one task: large enough that messages
+# cost little in comparison, small enough that progress is smooth and memory use bounded.
 _RUN_BYTES = 8 << 20
 _RUN_SECONDS = 0.25
 _FIRST_RUN = 16
@@ -22,7 +22,7 @@ _FIRST_RUN = 16
 
 @dataclass(frozen=True, slots=True)
 class LocalExecutor:
-    """An `Executor` with processes of this machine, all of which work on the same shards."""
+    """An `Executor` that uses processes on this machine, all of which work on the same shards."""
 
     workers: int
 
@@ -80,8 +80,8 @@ def exchange(
 ) -> None:
     """Let the workers encode all records of a schedule, and write each chunk's payload to its place.
 
-    `place` takes an encoded chunk and returns the places of all chunks whose place is known now; `written` is
-    called with the start of each chunk whose payload is there.
+    `place` takes an encoded chunk and returns tasks for all chunks whose place is now known; `written` is
+    called with the start of each chunk whose payload has been written.
     """
     run_ends: dict[int, int] = {}
     while True:
@@ -101,10 +101,10 @@ def exchange(
 
 
 class Schedule:
-    """Schedule of ascending ranges of records, [begin, end): runs, lowest first, with each record once."""
+    """Schedule that divides ascending ranges of records, [begin, end), into runs, lowest first."""
 
     def __init__(self, ranges: Sequence[tuple[int, int]], workers: int) -> None:
-        self._ranges = [*ranges]  # a heap, as it is ascending
+        self._ranges = [*ranges]  # ascending, and therefore a heap
         self._left = sum(end - begin for begin, end in ranges)
         self._workers = workers
         self._records = 0
@@ -112,7 +112,7 @@ class Schedule:
         self._seconds = 0.0
 
     def take(self) -> tuple[int, int] | None:
-        """Return the next run, [begin, end), which lies in one range; None if nothing is left."""
+        """Return the next run, [begin, end), which lies within one range; None if nothing is left."""
         if not self._ranges:
             return None
         begin, range_end = heapq.heappop(self._ranges)
@@ -122,13 +122,13 @@ class Schedule:
         return begin, end
 
     def give_back(self, begin: int, end: int) -> None:
-        """Take back the rest of a run that a worker left because its chunk grew too large."""
+        """Take back the rest of a run whose chunk ended early because it grew too large."""
         if begin < end:
             heapq.heappush(self._ranges, (begin, end))
             self._left += end - begin
 
     def learn(self, records: int, size_bytes: int, seconds: float) -> None:
-        """Record the cost of a run."""
+        """Record the cost of encoded records, from which the length of later runs follows."""
         self._records += records
         self._bytes += size_bytes
         self._seconds += seconds
@@ -138,6 +138,6 @@ class Schedule:
             return _FIRST_RUN
         by_bytes = _RUN_BYTES * self._records // max(self._bytes, 1)
         by_time = int(_RUN_SECONDS * self._records / max(self._seconds, 1e-9))
-        # A fraction of the rest, so that all workers stay busy to the end.
+        # A fraction of the remaining records, so that all workers stay busy to the end.
         by_share = self._left // (3 * self._workers)
         return max(1, min(by_bytes, by_time, by_share))

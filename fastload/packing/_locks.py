@@ -17,10 +17,10 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-# On some file systems of clusters (Lustre mounted without "flock"), no file can be locked.
+# On some cluster file systems (Lustre mounted without "flock"), no file can be locked.
 _CANNOT_LOCK = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
 
-# fcntl's locks work between processes; within one process, this set prevents a second packing.
+# fcntl's locks only exclude other processes; this set prevents a second packing within the same process.
 _locked_here: set[Path] = set()
 _locking = threading.Lock()
 
@@ -29,8 +29,8 @@ _locking = threading.Lock()
 def locked(folder: Path, destination: Path, *, is_shared: bool) -> Iterator[None]:
     """Make a staging folder, and hold its lock; afterwards, remove the folder if it is empty and not shared.
 
-    Not filelock: forked workers inherit its flock, and may outlive a killed run. Raises DestinationError if
-    another run holds the lock.
+    filelock is not used because forked workers would inherit its flock, and may outlive a killed run. Raises
+    DestinationError if another run holds the lock.
     """
     with _locking:
         if folder in _locked_here:
@@ -66,7 +66,7 @@ def _open_locked(folder: Path, destination: Path, is_shared: bool) -> BinaryIO:
                         f"{destination}: another process is packing to it: wait for it to end, or choose "
                         "another destination"
                     ) from error
-        # The lock counts only if its file is still at the path: the previous holder may have removed it.
+        # The lock is valid only if its file is still at the path: the previous holder may have removed it.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
                 return file

@@ -14,7 +14,7 @@ from fastload.shards.schema import Field
 OnError = Literal["fail", "skip", "keep"]
 ENCODE_NAMES = ("auto", "keep", "tiled", "jpeg", "yuv420", "raw")
 FORMAT_NAMES = ("hdf5", "lmdb")
-_LOSSLESS_OF_SOURCE = ("keep", "tiled")
+_LOSSLESS_ENCODINGS = ("keep", "tiled")
 
 # Large enough that opening a shard costs little compared with reading it, small enough that an interruption
 # or a damaged file loses little.
@@ -24,7 +24,7 @@ _MIN_SHARD_BYTES = 4_096
 
 @dataclass(frozen=True, slots=True)
 class PackOptions:
-    """Checked options of `pack`; `limit` is for the size of images."""
+    """Checked options of `pack`; `limit` applies to the size of images."""
 
     format: str = "hdf5"
     encode: str = "auto"
@@ -42,7 +42,7 @@ class PackOptions:
             raise OptionError(f"quality must be 1 to 100, got {self.quality!r}")
         if self.shard_bytes < _MIN_SHARD_BYTES:
             raise OptionError(f"shard_size must be at least {_MIN_SHARD_BYTES} bytes, got {self.shard_bytes}")
-        if self.limit is not None and self.encode in _LOSSLESS_OF_SOURCE:
+        if self.limit is not None and self.encode in _LOSSLESS_ENCODINGS:
             raise OptionError(
                 f"encode={self.encode} stores the source's own pixels and cannot resize them: "
                 "use encode=jpeg, yuv420 or raw together with a size"
@@ -52,7 +52,7 @@ class PackOptions:
 def limit_of(
     max_side: int | None, shorter_side: int | None, size: tuple[int, int] | int | None
 ) -> SizeLimit | None:
-    """Return the size limit of three options, or None without any; raise OptionError for an invalid one."""
+    """Return the size limit that the options set, or None; raise OptionError for an invalid one."""
     if max_side is None and shorter_side is None and size is None:
         return None
     square = (size, size) if isinstance(size, int) else size
@@ -60,7 +60,7 @@ def limit_of(
 
 
 def check_fields(fields: Sequence[Field]) -> None:
-    """Raise OptionError unless the `fields` given for a dataset are Field objects of different names."""
+    """Raise OptionError unless the `fields` given for a dataset are Field objects with different names."""
     if not all(isinstance(field, Field) for field in fields):
         raise OptionError(f"fields must be fastload.Field objects, got {fields!r}")
     names = [field.name for field in fields]

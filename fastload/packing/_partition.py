@@ -2,8 +2,8 @@
 
 Shards are independent of each other, so any process on any machine can pack any of them. The stored size of a
 record is known only once it is encoded, and a process that packs the hundredth shard cannot wait for the
-ninety-nine before it. So sizes are predicted from those of some records: as a linear function of those of the
-files, or as their mean.
+ninety-nine before it. Sizes are therefore predicted from a sample of encoded records: as a linear function of
+the sizes of the source's files, or as the mean of the sample.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from fastload.packing.choose import SAMPLE_RECORDS
 from fastload.shards.manifest import Manifest, Skipped
 from fastload.sources.protocol import Source, evenly_spaced
 
-# Of a small source, only this share of the records is encoded, but at least 8, so that it costs little.
+# From a small source, only this share of the records is sampled, but at least 8, so that it costs little.
 _SAMPLED_SHARE = 1 / 32
 _LEAST_SAMPLED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SplitPartition:
-    """The partition of one split, a shard from one cut to the next, and its manifest without the shards."""
+    """The cuts between the shards of one split, and the split's manifest without the shards."""
 
     name: str
     cuts: tuple[int, ...]
@@ -45,7 +45,7 @@ class SplitPartition:
         return [ShardRange(self.name, number, begin, end) for number, (begin, end) in bounds]
 
     def manifest_of(self, finished: Mapping[ShardRange, FinishedShard]) -> Manifest:
-        """Return the manifest of finished shards; raise SourceError if all are and have no records."""
+        """Return the manifest of finished shards; raise SourceError if all are finished and all are empty."""
         found = [finished[shard] for shard in self.shards if shard in finished]
         skipped = tuple(each for shard in found for each in shard.skipped)
         entries = tuple(shard.entry for shard in found if shard.entry is not None)
@@ -75,12 +75,12 @@ class Partition:
         return [shard for split in self.splits for shard in split.shards]
 
     def part(self, number: int, count: int) -> list[ShardRange]:
-        """Return the neighbouring shards that make part `number`, from 1 to `count`."""
+        """Return the consecutive shards that form part `number`, from 1 to `count`."""
         shards = self.shards
         return shards[len(shards) * (number - 1) // count : len(shards) * number // count]
 
     def manifests(self, finished: Mapping[ShardRange, FinishedShard]) -> dict[str, Manifest]:
-        """Return the manifest of each split of which there are finished shards."""
+        """Return the manifest of each split that has finished shards."""
         splits = {shard.split for shard in finished}
         return {split.name: split.manifest_of(finished) for split in self.splits if split.name in splits}
 
@@ -91,7 +91,7 @@ class Partition:
 
     @classmethod
     def from_json(cls, data: bytes, where: str) -> Partition:
-        """Return the partition that a file holds; raise FormatError, naming it, if a manifest is damaged."""
+        """Return the partition that `data` holds; raise FormatError at `where` if a manifest is damaged."""
         content = json.loads(data)
         splits = (
             SplitPartition(name, tuple(cuts), Manifest.from_bytes(manifest.encode(), where))
@@ -115,14 +115,14 @@ def cut(recipe: Recipe, shard_bytes: int, journal: Journal, executor: Executor) 
     """Return the first record of each shard, and the end of the last."""
     source = recipe.source
     count = min(SAMPLE_RECORDS, max(_LEAST_SAMPLED, int(_SAMPLED_SHARE * len(source))))
-    # Errors are for packing to raise, which names the first record that cannot be packed.
+    # Packing raises the errors instead, so that they name the first record that cannot be packed.
     tolerant = replace(recipe, on_error="skip")
     measured = executor.measure(tolerant, evenly_spaced(len(source), count), journal)
     return cuts_of(predict_sizes(source, dict(sorted(measured.items()))), shard_bytes)
 
 
 def cuts_of(sizes: npt.NDArray[np.int64], shard_bytes: int) -> list[int]:
-    """Return the cuts into shards of about equal size, at most `shard_bytes` on average.
+    """Return the cuts between shards of about equal size, at most `shard_bytes` on average.
 
     >>> cuts_of(np.array([40, 40, 40, 40, 40]), 100)
     [0, 2, 5]
@@ -135,15 +135,15 @@ def cuts_of(sizes: npt.NDArray[np.int64], shard_bytes: int) -> list[int]:
 
 
 def predict_sizes(source: Source, measured: dict[int, int]) -> npt.NDArray[np.int64]:
-    """Return the stored size of every record, at least 1 byte, from those that were measured."""
+    """Predict the stored size of every record, at least 1 byte, from the sizes that were measured."""
     stored, mean = list(measured.values()), statistics.mean(measured.values() or [1])
     listed = source.sizes_bytes()
-    origin = [] if listed is None else [int(listed[index]) for index in measured]
-    if listed is None or len({*origin}) < 2:
+    source_bytes = [] if listed is None else [int(listed[index]) for index in measured]
+    if listed is None or len({*source_bytes}) < 2:
         return np.full(len(source), max(1, round(mean)), np.int64)
-    slope, intercept = statistics.linear_regression(origin, stored)
+    slope, intercept = statistics.linear_regression(source_bytes, stored)
     if intercept < 0:
-        slope, intercept = sum(stored) / sum(origin), 0.0
+        slope, intercept = sum(stored) / sum(source_bytes), 0.0
     if slope < 0:
         slope, intercept = 0.0, mean
     sizes: npt.NDArray[np.int64] = np.maximum(1, np.rint(slope * listed + intercept)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Places of an unfinished dataset (DATASET) and of its state (STATE): on this machine or at a URL."""
+"""Storage of an unfinished dataset (DATASET) and of its state (STATE), on this machine or at a URL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DATASET, STATE = "dataset", "state"
 
 @dataclass(frozen=True, slots=True)
 class LocalPlace:
-    """A staging folder on this machine, or on a file system that several share."""
+    """A staging folder on this machine, or on a file system that several machines share."""
 
     root: Path
 
@@ -35,7 +35,7 @@ class LocalPlace:
             return None
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file in one step."""
+        """Write a file atomically."""
         draft = self.scratch / f"{secrets.token_hex(8)}.draft"
         draft.write_bytes(data)
         os.replace(draft, self.root / name)
@@ -69,14 +69,14 @@ class LocalPlace:
 
 @dataclass(frozen=True, slots=True)
 class RemotePlace:
-    """A dataset at a URL without a manifest, and a folder for its state, with the methods of `LocalPlace`."""
+    """A dataset without a manifest at a URL, and a folder for its state; has the methods of `LocalPlace`."""
 
     dataset: RemoteFolder
     state: RemoteFolder
 
     @property
     def scratch(self) -> None:
-        """None: temporary files go to the system's folder for them."""
+        """None: temporary files go to the system's temporary folder."""
         return None
 
     def read(self, name: str) -> bytes | None:

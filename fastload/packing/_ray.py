@@ -1,4 +1,4 @@
-"""Packing on a Ray cluster: a task for each shard, for any node, repeated by Ray if its process dies."""
+"""Packing on a Ray cluster: one task for each shard, on any node, which Ray retries if its process dies."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from fastload.system.memory import keep_freed_memory
 
 _VERSIONS = {"fastload": __version__, "OpenCV": cv2.__version__}
 
-# Records that one task encodes to measure their size: a task takes milliseconds beside that.
+# The number of records that one task encodes to measure their size: each task costs milliseconds besides.
 _MEASURED_AT_ONCE = 8
 
-# A connection within a cluster takes milliseconds; TCP repeats a lost packet after 1 and 3 s (RFC 6298).
+# A connection within a cluster takes milliseconds; TCP resends a lost packet after 1 and 3 s (RFC 6298).
 _ANSWER_TIMEOUT_S = 5.0
 
 
@@ -33,9 +33,9 @@ _ANSWER_TIMEOUT_S = 5.0
 def connected(address: str | None, origin: str | None) -> Iterator[RayExecutor]:
     """Connect to a cluster, and disconnect at the end of the block.
 
-    A connection that the program has already is used, and stays. Without `address`, that is the cluster that
-    Ray finds; if there is none, Ray starts one on this machine, which ends with the block. `origin` is the
-    path of the source.
+    A connection that the program already has is used, and left open. Without `address`, Ray looks for a
+    cluster; if it finds none, it starts one on this machine, which ends with the block. `origin` is the path
+    of the source, None if it has none.
     """
     try:
         import ray
@@ -76,7 +76,7 @@ def _require_answer(address: str | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RayExecutor:
-    """An `Executor` with tasks of Ray."""
+    """An `Executor` that runs Ray tasks."""
 
     ray: Any
     origin: str | None
@@ -99,7 +99,7 @@ class RayExecutor:
     def _results(
         self, function: Callable[..., Any], tasks: Sequence[Any], recipe: Recipe, journal: Journal
     ) -> Iterator[tuple[Any, Any]]:
-        """Yield each task and its result, as they come."""
+        """Yield each task and its result, in order of completion."""
         ray = self.ray
         remote = ray.remote(num_cpus=1)(_on_node)
         shared = [ray.put(argument) for argument in (recipe, journal, self.origin, _VERSIONS)]
@@ -128,7 +128,7 @@ def _on_node(
     origin: str | None,
     versions: dict[str, str],
 ) -> Any:
-    """Carry out a task on any node of the cluster, after checks of what all nodes must share."""
+    """Run a task on a node, after checking the releases and paths that all nodes must share."""
     node = socket.gethostname()
     if versions != _VERSIONS:
         raise PackError(f"{node}: its releases must be those of this machine, {versions}, got {_VERSIONS}")

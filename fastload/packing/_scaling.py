@@ -1,4 +1,4 @@
-"""Annotations of an image that is resized while it is packed."""
+"""Scaling of the annotations of images that are resized while they are packed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastload.shards.schema import Field
 
 
 def scaled(fields: Sequence[Field], values: Mapping[str, Any], before: Size, after: Size) -> dict[str, Any]:
-    """Return the values of an image whose size changes: coordinates in pixels, areas and masks."""
+    """Return the values of an image, with pixel coordinates, areas and masks scaled to its new size."""
     factors = np.array([after[1] / before[1], after[0] / before[0]])
     return {field.name: _scaled(field, values[field.name], factors, before, after) for field in fields}
 
@@ -41,7 +41,7 @@ def _scaled(field: Field, value: Any, factors: Any, before: Size, after: Size) -
 
 
 def _scaled_rle(text: str, after: Size) -> str:
-    """Return COCO's run lengths for another size of the mask; an empty text stays one."""
+    """Return COCO's run lengths of a mask resized to `after`; an empty text is returned unchanged."""
     if not text:
         return text
     segmentation = json.loads(text)

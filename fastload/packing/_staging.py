@@ -3,11 +3,11 @@
 The destination `photos.fl` has a staging folder beside it, `.photos.fl.partial`, with
 
     lock       held by the packing process, or shared by the processes that pack parts
-    dataset/   becomes the destination, by one rename, when everything is written
+    dataset/   the dataset, renamed to the destination once everything is written
     state/     the job, its partition, an entry for each finished shard, and the drafts of the unfinished ones
 
-At a URL, where nothing can be renamed or locked, shards are written to their final place, the manifest last,
-and the state is in the folder `.partial` inside the destination.
+At a URL, where nothing can be renamed or locked, shards are written to their final place, and the manifest
+last; the state is in the folder `.partial` inside the destination.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _REMOTE_STATE = ".partial"
 
 
 class Staging(contextlib.AbstractContextManager["Staging"]):
-    """The unfinished dataset of one packing job, used as a context."""
+    """The unfinished dataset of one packing job, used as a context manager."""
 
     place: Place
     destination: Path | RemoteFolder
@@ -50,10 +50,11 @@ class Staging(contextlib.AbstractContextManager["Staging"]):
         self._can_be_resumed = True
 
     def begin(self, job: str | None) -> Journal:
-        """Prepare for a job, described by everything that decides its bytes, and remove the files of another.
+        """Begin a job, and remove the files of any other job.
 
-        None stands for a job that cannot be resumed: it differs from every other. Raises DestinationError for
-        a part of another job than the parts before: those may be running.
+        `job` describes everything that determines the output's bytes; None stands for a job that cannot be
+        resumed, and differs from every other. Raises DestinationError for a part if earlier parts belong to
+        another job: those may be running.
         """
         self._can_be_resumed = job is not None
         if job is None:
@@ -95,7 +96,7 @@ class Staging(contextlib.AbstractContextManager["Staging"]):
             self.place.write(f"{folder_of(split)}/{MANIFEST_NAME}", manifest.to_bytes())
 
     def packed(self, manifests: Mapping[str, Manifest]) -> tuple[PackedSplit, ...]:
-        """Describe the datasets that have these manifests, by their splits."""
+        """Return a description of each split, from its manifest."""
         return tuple(
             PackedSplit(
                 self._path(split),
@@ -123,11 +124,11 @@ class Staging(contextlib.AbstractContextManager["Staging"]):
 
     @property
     def _partition_name(self) -> str:
-        # Named after the job: parts of two jobs that begin at the same moment must not take each other's.
+        # Named after the job, so that parts of two jobs that begin at once do not use each other's partition.
         return f"{STATE}/{self._digest}.partition.json"
 
     def _other_parts(self, old: dict[str, Any], new: dict[str, Any]) -> DestinationError:
-        """Return the error for a part of another job than the parts before it."""
+        """Return the error for a part whose job is not that of the earlier parts."""
         reason = "of another source, or it has changed since"
         made = zip(old["made"].values(), new["made"].values(), strict=False)
         for was, now in (*made, (old["options"], new["options"])):
@@ -158,7 +159,7 @@ def staging_for(
 
 
 class LocalStaging(Staging):
-    """The staging folder beside a destination, locked while it is used as a context."""
+    """The staging folder beside a destination, locked until its context ends."""
 
     destination: Path
     place: LocalPlace
@@ -217,7 +218,7 @@ class LocalStaging(Staging):
     def _remove_unfinished(self) -> None:
         """Remove everything but the finished shards of a job that can be resumed."""
         if self._is_part:
-            return  # others may be running
+            return  # other parts may be running
         has_job = self._can_be_resumed and self.place.read(JOB) is not None
         if has_job and any(self._state.glob("*.finished.json")):
             self._remove_drafts()
@@ -234,7 +235,7 @@ class LocalStaging(Staging):
 
 
 class _RemoteStaging(Staging):
-    """The folder at a URL."""
+    """The staging of a dataset at a URL."""
 
     destination: RemoteFolder
     place: RemotePlace
@@ -264,10 +265,11 @@ class _RemoteStaging(Staging):
 
 
 def _fsync_manifests(folder: Path) -> None:
-    """Flush manifests and folders to the disk, not shards.
+    """Flush manifests and folders to the disk, but not shards.
 
     The kernel writes shards when it chooses, as with tar and cp: waiting for that would triple the time of
-    `keep`. If the power fails before, the checksums in the manifest show which shards are incomplete.
+    packing with `keep`. If the power fails before then, the checksums in the manifest show which shards are
+    incomplete.
     """
     for manifest in folder.rglob(MANIFEST_NAME):
         with manifest.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Records of a packed dataset as the files of their images, for unpacking."""
+"""Records of a packed dataset together with the files of their images, for unpacking."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from fastload.shards.records import RecordReader
 from fastload.shards.schema import Field
 from fastload.system.units import format_count
 
-_SOURCE_ENCODINGS = ("keep", "tiled")  # store the source's file, under its own name
+_SOURCE_ENCODINGS = ("keep", "tiled")  # these store a file in the source's format, which keeps its name
 _SUFFIXES = {
     "JPEG": ".jpg", "PNG": ".png", "GIF": ".gif", "BMP": ".bmp", "WebP": ".webp",
     "TIFF": ".tif", "JPEG 2000": ".jp2", "PNM": ".ppm", "AVIF": ".avif",
 }  # fmt: skip
 
 ImageFiles = Mapping[str, tuple[bytes, str]]
-"""For each image field its file's bytes, and the suffix that its name must end in ("" for any)."""
+"""By image field, the bytes of its file and the suffix that the file's name must end in ("" for any)."""
 
 
 class StoredRecords:
     """The intact records of a packed dataset in their order, each with the files of its images.
 
-    `images` are the fields whose files are wanted, None for all; `damaged` gets one message for each record,
-    or remote shard, that is left out.
+    `images` are the image fields to yield, None for all; `damaged` collects one message for each record, or
+    remote shard, that is left out.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class StoredRecords:
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """The details of the source, from which its layout is written again."""
+        """The details of the source, from which its layout is restored."""
         details: Mapping[str, Any] = self.manifest.made["details"]
         return details
 
@@ -80,14 +80,14 @@ class StoredRecords:
                     yield record, files
                 if self._progress is not None:
                     self._progress(index + 1, len(self))
-            self._reader.close_shard(number)  # its copy, if it is remote, makes room for others
+            self._reader.close_shard(number)  # the copy of a remote shard makes room for others
 
     def _files_of(self, record: Record) -> ImageFiles:
         first = self._images[0]
         return {each.name: stored_file(record, each, is_first=each is first) for each in self._images}
 
     def by_file(self) -> Iterator[tuple[str, Iterator[tuple[Record, ImageFiles]]]]:
-        """Yield the name of each of the source's files, and its records, to be read before the next name."""
+        """Yield the name of each source file and an iterator of its records, to be exhausted first."""
         names = self.details["files"]
         for number, records in itertools.groupby(self, lambda each: each[0]["shard"]):
             if not 0 <= number < len(names):
@@ -104,7 +104,7 @@ def stored_file(record: Record, field: Field, *, is_first: bool) -> tuple[bytes,
     if field.encoding == "jpeg":
         return bytes(stored), ".jpg"
     if field.encoding in _SOURCE_ENCODINGS:
-        # A further image has no name of its own, and neither has one from a dataset.
+        # Only the first image of a record has a file name, and only if the source has files.
         has_name = is_first and Path(record.key).suffix
         return bytes(stored), "" if has_name else _suffix_of(bytes(stored))
     return encode(encoding_named(field.encoding or "keep").decode(stored, shape), ".png"), ".png"
@@ -123,7 +123,7 @@ def drafted(path: Path) -> Iterator[Path]:
 
 
 def safe_path(root: Path, key: str) -> Path:
-    """Return the path of a key below root, without the parts that would lead elsewhere.
+    """Return the path of a key below root, without the parts that would lead outside of it.
 
     >>> safe_path(Path("out"), "../../etc/passwd").as_posix()
     'out/etc/passwd'

@@ -1,4 +1,4 @@
-"""Writing of Hugging Face's datasets, as save_to_disk does, and of Parquet and .arrow files."""
+"""Writing of Hugging Face datasets in the form of `save_to_disk`, and of Parquet and .arrow files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fastload.packing._stored_records import ImageFiles, StoredRecords, drafted,
 from fastload.shards.record import Record
 from fastload.sources.arrow import import_arrow
 
-_BATCH_ROWS = 100  # a row group of Parquet files with images, as `datasets` writes them
+_BATCH_ROWS = 100  # the size of a row group in the Parquet files with images that `datasets` writes
 
 
 def write_arrow(records: StoredRecords, root: Path) -> list[Path]:
-    """Write the files of a dataset under their names below root; LibraryMissingError without pyarrow."""
+    """Write a dataset's files under their names below root; raise LibraryMissingError without pyarrow."""
     arrow = import_arrow(str(root))
     details = records.details
     schema = arrow.ipc.read_schema(arrow.py_buffer(base64.b64decode(details["schema"])))

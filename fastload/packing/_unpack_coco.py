@@ -1,4 +1,4 @@
-"""Unpacking to COCO's layout: one json for each split."""
+"""Unpacking to COCO's layout: one JSON file for each split."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastload.shards.record import Record
 
 
 class CocoWriter(LayoutWriter):
-    """Writer of a split's json."""
+    """Writer of a split's JSON file."""
 
     def __init__(self, manifest: Manifest, split: str) -> None:
         super().__init__(manifest, split)

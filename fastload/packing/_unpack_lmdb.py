@@ -23,7 +23,7 @@ def write_lmdb(records: StoredRecords, root: Path) -> list[Path]:
     """Write the databases of a dataset under their names below root."""
     layout = str(records.manifest.made["source_kind"]).partition("-")[2]
     written, lines = [], list[str]()
-    # PNG files of pixels are larger than these by a thousandth at most.
+    # A PNG file is larger than the pixels that it encodes by a thousandth at most.
     size = 2 * records.manifest.size_bytes + len(records) * _BYTES_PER_RECORD + _LEAST_BYTES
     for name, of_file in records.by_file():
         path = safe_path(root, name)
@@ -44,7 +44,7 @@ def write_lmdb(records: StoredRecords, root: Path) -> list[Path]:
 def _entries(
     layout: str, records: Iterator[tuple[Record, ImageFiles]], lines: list[str]
 ) -> Iterator[KeyValue]:
-    """Yield the entries of a database; numbered keys are numbered anew, as some records may be left out."""
+    """Yield the entries of a database; numbered keys are renumbered, as some records may be left out."""
     keys: list[bytes] = []
     for record, files in records:
         key, data = os.fsencode(record.key), files["image"][0]

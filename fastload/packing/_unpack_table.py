@@ -18,7 +18,7 @@ from fastload.shards.record import Record
 
 
 class TableWriter(LayoutWriter):
-    """Writer of a table, and of the files of its further columns of images."""
+    """Writer of a table, and of the image files that its further columns name."""
 
     def __init__(self, manifest: Manifest, split: str) -> None:
         super().__init__(manifest, split)
@@ -40,7 +40,7 @@ class TableWriter(LayoutWriter):
     def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
         name, header = self.details["table"], self.details["header"]
         rows = [*([header] if any(header) else []), *(cells for _, cells in sorted(self._rows))]
-        # Readers may drop the leading spaces of cells without quotes.
+        # Readers may drop the leading spaces of unquoted cells.
         has_spaces = any(cell.startswith(" ") for row in rows for cell in row)
         text = io.StringIO(newline="")
         csv.writer(

@@ -14,7 +14,7 @@ import numpy as np
 from fastload.packing._stored_records import ImageFiles, StoredRecords, drafted, safe_path
 from fastload.shards.record import Record
 
-# The compression that Python's tarfile writes, by the end of a shard's name.
+# The compression that Python's tarfile applies, by the suffix of a shard's name.
 _COMPRESSIONS = {"gz": "gz", "tgz": "gz", "bz2": "bz2", "tbz2": "bz2", "xz": "xz", "txz": "xz", "zst": "zst"}
 _EXTENSION = re.compile(r"(?<=[^./])\.[^/]*\Z")
 

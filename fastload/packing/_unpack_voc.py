@@ -1,4 +1,4 @@
-"""Unpacking to Pascal VOC's layout: xml files, masks and the lists of splits; and images with a mask each."""
+"""Unpacking to Pascal VOC's layout (XML files, masks and lists of splits), and to images with a mask each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MASKS = {"mask": "SegmentationClass", "instances": "SegmentationObject"}
 
 
 class VocWriter(LayoutWriter):
-    """Writer of a split's annotations: the source's own xml, with other numbers if the image was resized."""
+    """Writer of a split's annotations: the source's own XML, with scaled numbers for a resized image."""
 
     @property
     def _is_beside(self) -> bool:
@@ -51,7 +51,7 @@ class VocWriter(LayoutWriter):
 
 
 class MaskWriter(LayoutWriter):
-    """Writer of images with a mask each, under the source's names."""
+    """Writer of one mask for each image, under the source's names."""
 
     def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         if len(mask := record.stored("mask")):

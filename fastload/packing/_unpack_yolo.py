@@ -14,7 +14,7 @@ from fastload.shards.record import Record
 
 
 class YoloWriter(LayoutWriter):
-    """Writer of a split's label files; an image without objects gets none, unless it had an empty one."""
+    """Writer of a split's label files; an image without objects gets none unless the source has one."""
 
     def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         if (rows := self._rows(record)) or ("has_file" in self.names and record["has_file"]):
@@ -63,6 +63,6 @@ class YoloWriter(LayoutWriter):
 
 
 def _common_folder(images: Sequence[PurePosixPath]) -> PurePosixPath:
-    """Return the deepest folder that contains all of some images."""
+    """Return the deepest folder that contains all of the images."""
     folders = {image.parent.as_posix() for image in images}
     return PurePosixPath(posixpath.commonpath(folders) if folders else "")

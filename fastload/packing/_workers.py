@@ -32,12 +32,12 @@ from fastload.system.memory import keep_freed_memory
 # chunks of 8 MB: a third changes nothing), and limit its memory to three chunks.
 _HELD_CHUNKS = 2
 
-# Interval at which silent workers are checked: the pipe and the sentinel of a dead one stay open as long as a
+# Interval at which silent workers are checked: a dead worker's pipe and sentinel stay open as long as a
 # process that it started holds them.
 _CHECK_INTERVAL_S = 1.0
 
 # How long to wait for killed workers. They end at once, except while reading from a disk or file server that
-# does not answer; torch waits as long for its own (MP_STATUS_CHECK_INTERVAL).
+# does not answer; torch waits as long for its workers (MP_STATUS_CHECK_INTERVAL).
 _JOIN_LIMIT_S = 5.0
 
 RESUMES = "pack again, which resumes (with a Python dataset, it starts over)"
@@ -98,7 +98,7 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
             name=f"fastload-pack-{number}",
             daemon=True,
         )
-        # Forking takes no time. Other start methods send the recipe, which must not delay Ctrl-C.
+        # Forking takes no time. Other start methods send the recipe, and Ctrl-C must not wait for that.
         with signals.deferred_signals() if forks else contextlib.nullcontext():
             process.start()
             self._workers.append(_Worker(process, connection))
@@ -126,7 +126,7 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
         self._send(worker, task)
 
     def write(self, task: WriteTask) -> None:
-        """Send a task to the worker that holds the chunk."""
+        """Give a task to the worker that holds the chunk."""
         worker = next(worker for worker in self._workers if task.start in worker.unwritten)
         self._send(worker, task)
 
@@ -151,8 +151,8 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
             for worker in self._workers:
                 worker.process.join(max(0.0, end_s - time.monotonic()))
                 if worker.process.is_alive():
-                    # It ends once its read returns. multiprocessing has no public way to leave a process out
-                    # when this one ends and joins its children.
+                    # It ends once its read returns. multiprocessing has no public way to exclude a child
+                    # from those that this process joins when it exits.
                     getattr(multiprocessing.process, "_children", set()).discard(worker.process)
 
     def _send(self, worker: _Worker, message: EncodeTask | WriteTask) -> None:
@@ -175,7 +175,7 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
 
 
 def describe_failure(error: Exception, where: object) -> FastloadError:
-    """Return an error at a path or a machine, with the next step; any process can unpickle it."""
+    """Return an error that names a path or machine and the next step, and that any process can unpickle."""
     if isinstance(error, FastloadError):
         return error
     if isinstance(error, OSError):
@@ -217,14 +217,14 @@ def _work(recipe: Recipe, connection: Connection, temporary: Path, inherited: Se
     for other in inherited:
         other.close()
     use_one_thread()
-    keep_freed_memory()  # for the next chunk: otherwise, of 52 µs a photo with `keep`, 12 are page faults
+    keep_freed_memory()  # for the next chunk: otherwise, 12 of 52 µs per photo with `keep` are page faults
     try:
         temporary.mkdir(exist_ok=True)
         _serve(ChunkEncoder(recipe, temporary), connection)
     except (BrokenPipeError, ConnectionResetError):
         return
     except Exception as error:
-        with contextlib.suppress(OSError):  # the main process is gone
+        with contextlib.suppress(OSError):  # the main process may be gone
             connection.send(Failed(describe_failure(error, temporary), traceback.format_exc()))
 
 
@@ -244,7 +244,7 @@ def _serve(encoder: ChunkEncoder, connection: Connection) -> None:
 
 
 def _receive_tasks(connection: Connection, tasks: queue.SimpleQueue[EncodeTask | WriteTask]) -> None:
-    """Receive tasks at once, and end the process when its pipe closes.
+    """Receive tasks as soon as they are sent, and end the process when its pipe closes.
 
     If tasks stayed in the pipe while a chunk is encoded and sent, each side could wait forever for the other
     to empty a full pipe; and nothing would notice that the main process is gone.
@@ -256,10 +256,13 @@ def _receive_tasks(connection: Connection, tasks: queue.SimpleQueue[EncodeTask |
 
 
 def use_one_thread() -> None:
-    """Use one thread: there are as many workers as cores, and thread pools can hang after a fork."""
+    """Limit OpenCV, OpenMP and torch to one thread.
+
+    There are as many workers as cores, and thread pools can hang after a fork.
+    """
     from fastload.images.opencv import cv2
 
     cv2.setNumThreads(0)
-    os.environ["OMP_NUM_THREADS"] = "1"  # for a torch that is imported later, by the first resize
+    os.environ["OMP_NUM_THREADS"] = "1"  # for torch, which the first resize may import later
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)

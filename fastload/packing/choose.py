@@ -18,8 +18,8 @@ from fastload.system.units import format_size
 SAMPLE_RECORDS = 64
 
 # Without --space, raw pixels may take up to this many times the source's size. Small images gain most from
-# raw pixels (no decoding, whole batches at once) and grow least: CIFAR's thumbnails to 1.4 to 4 times the
-# size of their JPEG and PNG files, photographs to 5 to 12 times.
+# raw pixels (no decoding, entire batches at once) and grow least: CIFAR's thumbnails to 1.4–4 times the size
+# of their JPEG and PNG files, photographs to 5–12 times.
 RAW_GROWTH = 4.0
 
 # The size of a JPEG of quality 90 with 4:2:0 (measured on ImageNet photos: 62–75 KB at 470 × 390).
@@ -33,7 +33,7 @@ _LEAST_TILED_PIXELS = 128 * 128
 class SourceStats:
     """Statistics of a source, estimated from sampled records.
 
-    `mean_pixels` is the height × width of an image as it would be stored, `jpeg_share` 0 to 1.
+    `mean_pixels` is the mean height × width of an image as it would be stored, `jpeg_share` is from 0 to 1.
     """
 
     records: int
@@ -51,7 +51,7 @@ class EncodingChoice:
 
 
 def estimate_stats(source: Source, limit: SizeLimit | None) -> SourceStats:
-    """Estimate a source's statistics from the headers of sampled records, without unreadable ones."""
+    """Estimate a source's statistics from the headers of sampled records; unreadable ones are ignored."""
     sizes, pixels, jpegs = [], [], 0
     for index in evenly_spaced(len(source), SAMPLE_RECORDS):
         try:
@@ -74,7 +74,7 @@ def estimate_stats(source: Source, limit: SizeLimit | None) -> SourceStats:
 
 
 def combine(splits: Sequence[SourceStats]) -> SourceStats:
-    """Return the statistics of several splits together, which share an encoding."""
+    """Return the joint statistics of several splits, which share one encoding."""
     records = sum(stats.records for stats in splits)
     means = [(stats.mean_source_bytes, stats.mean_pixels, stats.jpeg_share) for stats in splits]
     shares = [stats.records / records for stats in splits]
@@ -84,10 +84,10 @@ def combine(splits: Sequence[SourceStats]) -> SourceStats:
 def choose_encoding(
     stats: SourceStats, *, is_resized: bool, has_jpegtran: bool, space_bytes: int | None
 ) -> EncodingChoice:
-    """Choose raw pixels if they fit, as the fastest; else the source's own pixels, tiled if possible.
+    """Choose raw pixels, the fastest encoding, if they fit; else the source's own pixels, tiled if possible.
 
     A lossy encoding is chosen only if the pixels change anyway (`is_resized`) or nothing else fits into the
-    space, by default `RAW_GROWTH` times the source; OptionError is raised if not even JPEG fits.
+    space, by default `RAW_GROWTH` times the source. Raises OptionError if not even JPEG fits.
     """
     raw_bytes = 3.0 * stats.mean_pixels * stats.records
     source_bytes = stats.mean_source_bytes * stats.records

@@ -68,14 +68,14 @@ def pack(
     """Pack a folder of images, a table or a dataset into shards.
 
     Nothing appears at `dest` until everything is written. If packing was interrupted, or even killed, the
-    same call resumes it: it keeps all finished shards and repeats the rest. With a dataset as the source, it
-    starts over. The bytes written do not depend on the number of workers, nor on where they run.
+    same call resumes it: it reuses all finished shards and packs the rest. With a Python dataset as the
+    source, it starts over. The bytes written do not depend on the number of workers, nor on where they run.
 
     Args:
-        source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; a dataset of
-            YOLO, COCO or Pascal VOC, or of images with masks; files of WebDataset, Hugging Face, LMDB or HDF5
-            (see the page "Packing" of the documentation); or a map-style dataset whose samples are
-            (image, target) or dicts with an "image".
+        source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; a dataset in
+            the layout of YOLO, COCO or Pascal VOC, or of images with masks; files of WebDataset, Hugging
+            Face, LMDB or HDF5 (see the page "Packing" of the documentation); or a map-style dataset whose
+            samples are (image, target) or dicts with an "image".
         dest: The packed dataset to make, by convention `NAME.fl`, or its URL, such as `s3://bucket/NAME.fl`.
             For several splits, a folder with one packed dataset for each.
         format: The container, `hdf5` or `lmdb`.
@@ -83,7 +83,7 @@ def pack(
             faster), `jpeg`, `yuv420`, `raw`, or `auto`.
         quality: The quality of `jpeg`, 1 to 100.
         workers: The number of processes; None for one per usable CPU.
-        shard_size: The size that shards aim at, in bytes or as `256MB`.
+        shard_size: The target size of a shard, in bytes or as `256MB`.
         on_error: The treatment of a file that is not a readable image: `fail`, `skip` or `keep`.
         overwrite: Replace a packed dataset at `dest`, in one step at the end; at a URL, when packing begins.
         max_side: Shrink images whose longer side is larger, to this many pixels.
@@ -91,7 +91,7 @@ def pack(
         size: Resize every image to exactly (height, width), or to a square.
         space: The space that `auto` may fill, in bytes or as `20GB`; None for 4 times the source's size.
         fields: The fields other than the image, if a dataset's first sample does not show them.
-        columns: The kinds of a table's columns, by their headers, where the cells do not show them: `text`,
+        columns: The kinds of a table's columns, by header, where the cells do not show them: `text`,
             `int`, `float`, or `path` for further images.
         on: `ray` or `ray=ADDRESS` to pack on a Ray cluster, whose nodes all reach source and destination.
         part: (number, count), as in (3, 16), to pack only this part of the shards, numbered from 1; `merge`
@@ -128,13 +128,13 @@ def pack(
     check_fields(fields or ())
     check_apart(source, dest)
     began = time.perf_counter()
-    executor = _executor(on, workers, source)
+    executor_context = _executor(on, workers, source)
     staging = staging_for(dest, overwrite, is_part=part is not None, storage_options=storage_options)
     with signals.unwinding(), staging:
         try:
-            with executor as packing:
+            with executor_context as executor:
                 sources = open_source(source, fields, columns)
-                return _PackJob(sources, options, part, packing, staging, progress, began).run()
+                return _PackJob(sources, options, part, executor, staging, progress, began).run()
         except (FastloadError, BrokenPipeError):  # BrokenPipeError: the reader of the progress is gone
             raise
         except OSError as error:
@@ -171,7 +171,7 @@ class _PackJob:
     state: PackProgress = field(init=False)
 
     def run(self) -> PackResult:
-        """Pack every shard that is not finished yet; publish the dataset unless this is a part of it."""
+        """Pack every shard that is not finished yet; publish the dataset unless only a part is packed."""
         for source in self.sources.values():
             require_records(source.name, len(source), len(source))
         choice = self._choose_encoding()
@@ -244,7 +244,7 @@ class _PackJob:
         return Manifest(recipe.format, recipe.fields, source.classes, (), made, left_out=source.left_out)
 
     def _description(self, manifests: Mapping[str, Manifest]) -> str | None:
-        """Return everything that decides the output's bytes; None if the source may change unnoticed."""
+        """Return everything that determines the output's bytes; None if the source may change unnoticed."""
         fingerprints = {split: source.fingerprint() for split, source in self.sources.items()}
         if None in fingerprints.values():
             if self.part is not None:
@@ -260,7 +260,7 @@ class _PackJob:
     def _partition(
         self, recipes: Mapping[str, Recipe], manifests: Mapping[str, Manifest], journal: Journal
     ) -> Partition:
-        """Decide which records each shard takes, and save that for later runs and for other parts."""
+        """Partition the records into shards; save the partition for later runs and for other parts."""
         splits = []
         for split, recipe in recipes.items():
             cuts = cut(recipe, self.options.shard_bytes, journal, self.executor)

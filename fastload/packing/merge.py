@@ -21,7 +21,7 @@ def merge(
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> PackResult:
-    """Make a packed dataset of all of its parts, packed by `pack(…, part=(number, count))`.
+    """Merge all parts, packed by `pack(…, part=(number, count))`, into a packed dataset.
 
     Every shard is compared with its checksum; at a URL, only its size is checked.
 
@@ -61,7 +61,7 @@ def merge(
 
 
 def _describe(partition: Partition, defects: Mapping[ShardRange, str]) -> str:
-    """Return which shards are missing or damaged, why the first one is, and which parts make them again."""
+    """Describe the missing or damaged shards: their number, the first defect, and the parts to pack again."""
     count = partition.parts
     parts = [each for each in range(1, count + 1) if defects.keys() & {*partition.part(each, count)}]
     named = ", ".join(f"--part {each}/{count}" for each in parts)

@@ -1,6 +1,6 @@
 """Unpacking of packed datasets into folders of files.
 
-Each record is written to its key below the given folder, and nowhere else, even if the key is malicious.
+Each record's key becomes a path below the given folder; not even a malicious key leads outside of it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WRITERS: dict[str, type[LayoutWriter]] = {
     "masks": MaskWriter,
     "table": TableWriter,
 }
-# Writers of files of many records, by the kind of the source up to a hyphen; they return the files' paths.
+# Writers of files that hold many records, by the source's kind up to a hyphen; they return the files' paths.
 _CONTAINER_WRITERS: dict[str, Callable[[StoredRecords, Path], list[Path]]] = {
     "webdataset": write_tar,
     "huggingface": write_arrow,
@@ -54,7 +54,7 @@ LABELS_NAME = "labels.csv"
 
 _TABLE_KINDS = ("scalar", "text")
 
-# Errors of the disk or the process, not of one file's name: the files that follow would fail too.
+# Errors of the disk or the process, not of one file's name: all later files would fail too.
 _FATAL_ERRORS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
@@ -69,7 +69,7 @@ class UnpackResult:
     table: Path | None  # the CSV file with labels and further fields, if folders do not give them
     damaged: tuple[str, ...]  # one message for each record that was left out because it is damaged
     unwritten: tuple[str, ...] = ()  # fields that neither files nor a table can hold: arrays and bytes
-    # One message for each record that was left out because one of its files cannot be written: another one
+    # One message for each record that was left out because one of its files cannot be written: another file
     # has its name, or its path is too long.
     refused: tuple[str, ...] = ()
 
@@ -83,27 +83,27 @@ def unpack(
 ) -> UnpackResult:
     """Write every record of a packed dataset as a file below `dest`.
 
-    Encoded images are written as the bytes that are stored: with `keep`, those of the source. Pixels (`raw`,
+    Encoded images are written as the stored bytes: with `keep`, those of the source. Pixels (`raw`,
     `yuv420`) are written as PNG. A file of another format than its source gets one more suffix: `a.png`
     stored with `jpeg` becomes `a.png.jpg`. A further image, such as a field `mask`, is written beside the
     first one, as `a.mask.png`. From a folder with several packed datasets, each goes to a folder named after
     its split. Annotated images are written with their annotations in the layout that they came from: YOLO,
-    COCO, Pascal VOC, images with masks, tables; then the splits share `dest`, as before packing. Tar
-    shards, Hugging Face's datasets, LMDB and HDF5 are written as such files again. Of different files under
-    one name, the first is written, and the records of the others are left out.
+    COCO, Pascal VOC, images with masks, tables; then the splits share `dest`, as before packing. Tar shards,
+    Hugging Face datasets, and LMDB and HDF5 files are restored as such. If different files have the same
+    name, the first is written, and the records of the others are left out.
 
     If the folders do not give the labels, `labels.csv` holds them, in a form from which `pack` makes the same
     labels: as class names if these sort in the order of the labels, else as numbers, with the names in a
     column `class`. A column for each further image holds the path of its file.
 
-    Every file appears under its name when it is complete, `labels.csv` after all others.
+    Every file appears under its name only once it is complete, and `labels.csv` after all others.
 
     Args:
         path: The packed dataset, its URL, or a folder with several. Shards at a URL are fetched once; while
             they are unpacked, copies of at most two of them (in LMDB, of all) are in `dest`.
         dest: A folder that does not exist yet, or is empty.
         storage_options: Options of fsspec's file system, if `path` is a URL.
-        progress: Called with the number of records written so far and of all records.
+        progress: Called with the number of records written so far and the number of all records.
 
     Returns:
         The files written, and the records left out because they are damaged or cannot be written.
@@ -161,14 +161,14 @@ def unpack(
 def _reading(
     path: str | os.PathLike[str], root: Path, storage_options: Mapping[str, Any] | None
 ) -> Iterator[RecordReader]:
-    """Open a packed dataset; copies of remote shards are below `root`, and removed after the block."""
+    """Open a packed dataset; copies of remote shards are below `root` until the end of the block."""
     if not is_url(path):
         yield RecordReader(path, "always")
         return
     remote = RemoteFolder(str(path), storage_options)
     manifest = read_manifest(remote)
-    # One that is read, and the one before, whose last record may still be in use. Labels are read from all
-    # shards first, for which LMDB needs all copies.
+    # Room for the shard that is read and the one before, whose last record may still be in use. Labels are
+    # read from all shards first, for which LMDB needs copies of all.
     largest = max((shard.size_bytes for shard in manifest.shards), default=0)
     most_bytes = 2 * largest if manifest.container == "hdf5" else None
     root.mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ def _reading(
 
 @contextlib.contextmanager
 def _explaining(root: Path) -> Iterator[None]:
-    """Turn errors of the disk, and of malformed details of a source, into errors of fastload."""
+    """Turn errors of the disk, and those caused by malformed details of a source, into errors of fastload."""
     try:
         yield
     except FastloadError:
@@ -207,13 +207,13 @@ class _Unpacking:
         self._manifest = reader.manifest
         self._root = root
         images = [field for field in self._manifest.fields if field.kind == "image"]
-        self._images = images if writer is None else images[:1]  # the writer has the others
+        self._images = images if writer is None else images[:1]  # the writer writes the others
         self._records = StoredRecords(reader, progress, self._images)
         self._refused: list[str] = []
         self._files = self._bytes = 0
 
     def run(self) -> UnpackResult:
-        own = self._manifest.fields if self.writer is None else ()  # the writer has the others
+        own = self._manifest.fields if self.writer is None else ()  # a writer writes its fields itself
         fields = [field for field in own if field.kind in _TABLE_KINDS]
         unwritten = tuple(field.name for field in own if field.kind not in (*_TABLE_KINDS, "image"))
         table = None
@@ -233,13 +233,13 @@ class _Unpacking:
 
     def _write_with_table(self, fields: Sequence[Field]) -> Path:
         path = self._root / LABELS_NAME
-        path.touch(exist_ok=False)  # reserves the name before an image takes it
+        path.touch(exist_ok=False)  # reserve the name before an image can take it
         try:
             with (
                 drafted(path) as draft,
                 draft.open("x", newline="", encoding="utf-8", errors="surrogateescape") as file,
             ):
-                # Quoted, because reading drops spaces at the beginning of an unquoted name or text.
+                # Quoted, because reading drops the leading spaces of unquoted cells.
                 writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
                 self._write_all(LabelTable(writer, self._reader, fields, self._images[1:]))
         except BaseException:
@@ -248,9 +248,10 @@ class _Unpacking:
         return path
 
     def _make_class_folders(self) -> bool:
-        """Make the class folders of a source of folders; return True if each class has its own.
+        """Make the class folders if the source had them; return True if each class has its own.
 
-        Two share one if the file system does not distinguish `Cat` from `cat`; a path may be too long.
+        Two classes share a folder if the file system does not distinguish `Cat` from `cat`, and a class has
+        none if its path is too long.
         """
         if self._manifest.made.get("source_kind") != "folder":
             return False

@@ -1,7 +1,7 @@
 """Verification of packed datasets: comparison of every stored byte with its checksum.
 
-Shards are checked in parallel: size, checksum, structure, the checksum of each record, so that damaged
-records are named, and the recorded shape, encoding and tiles of each image.
+Shards are checked in parallel: their size, checksum and structure, the checksum of each record (to name the
+damaged ones), and the recorded shape, encoding and tiles of each image.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class Damage:
     """Damage in a packed dataset."""
 
     file: str
-    record: int | None  # its index in the dataset; None for damage of the whole file
+    record: int | None  # its index in the dataset; None if the entire file is damaged
     message: str  # one sentence
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """The result of a check."""
+    """Result of `verify`."""
 
-    records: int  # the number checked
-    size_bytes: int  # of the files read
+    records: int  # the number of records checked
+    size_bytes: int  # of the files that were read
     damages: tuple[Damage, ...]  # in the order of the records
 
 
@@ -76,7 +76,7 @@ def verify(
             decoded or differ from their recorded size. Files that the manifest lists as kept although they
             are not readable images are not decoded.
         workers: The number of processes; None for one per usable CPU.
-        progress: Called with the bytes checked so far and the bytes in all.
+        progress: Called with the number of bytes checked so far and the number of all bytes.
 
     Returns:
         The damage found. If the manifest is damaged, nothing else is reported.
@@ -114,7 +114,7 @@ def verify(
             number = checks[finished]
             try:
                 damages[number] = finished.result()
-            except BrokenProcessPool:  # a process crashed: check this shard alone in another one
+            except BrokenProcessPool:  # a process crashed: check this shard in a process of its own
                 damages[number] = _check_records_isolated(folder, manifest, number, check)
             done += manifest.shards[number].size_bytes
             if progress is not None:
@@ -202,7 +202,7 @@ def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) 
     if check == "pixels":
         from fastload.images.opencv import cv2  # not needed for checksums
 
-        cv2.setNumThreads(0)  # there are as many processes as CPUs, and its threads can hang after a fork
+        cv2.setNumThreads(0)  # there are as many processes as CPUs, and threads can hang after a fork
     damages = []
     for index in range(first, first + entry.records):
         try:
@@ -225,7 +225,7 @@ def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) 
 
 
 def _decode_error(record: Record, fields: Sequence[Field]) -> str | None:
-    """Return the first error of decoding a record's images, or None."""
+    """Return the first error in decoding a record's images, or None."""
     from fastload.images.encodings import encoding_named  # not needed for checksums
 
     for field in fields:
@@ -254,7 +254,7 @@ def _contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | 
     if len({*counts.values()}) > 1:
         got = ", ".join(f"{count} in {name}" for name, count in counts.items())
         return f"its fields must have one row for each object, got {got}"
-    # Labels of a dataset without names of classes may be any numbers.
+    # Labels of a dataset without class names may be any numbers.
     labels = record["labels"] if manifest.classes and counts.get("labels") else np.zeros(0)
     if ((labels < 0) | (labels >= len(manifest.classes))).any():
         return f"its labels must be from 0 to {len(manifest.classes) - 1}, got {labels.tolist()}"

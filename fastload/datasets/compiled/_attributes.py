@@ -1,6 +1,6 @@
-"""Datasets of any class with compiled attributes: transforms, the loader of torchvision, inner datasets.
+"""Datasets of any class with compiled attributes: transforms, torchvision's image loader, inner datasets.
 
-Samples are still made by their own `__getitem__`.
+Samples are still made by the dataset's own `__getitem__`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from fastload.datasets.compiled._recognized import is_torchvisions_loader
 
 
 def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], Any]) -> Any:
-    """Return a dataset with the attributes of another one, compiled; the other one if none can be compiled.
+    """Return a version of a dataset with compiled attributes; the dataset itself if none can be compiled.
 
-    Its class is a subclass, with a property for each compiled attribute. All other attributes are shared:
-    setting one in either dataset sets it in both. `compile_inner` compiles a dataset among the attributes;
-    its second argument is True if images may be decoded late, because a compiled transform receives them.
+    Its class is a subclass of the original one, with a property for each compiled attribute. All other
+    attributes are shared: setting one in either dataset sets it in both. `compile_inner` compiles a dataset
+    among the attributes; its second argument is True if images may be decoded late, because a compiled
+    transform receives them.
     """
     attributes = dict(getattr(dataset, "__dict__", {}))
     compiled: dict[str, Any] = {}
@@ -106,7 +107,7 @@ def compiled_attributes(dataset: Any) -> dict[str, Any]:
 
 
 class LateLoader:
-    """Replacement of torchvision's loader of image files, whose images are decoded on first use."""
+    """Replacement for torchvision's image loader, whose images are decoded on first use."""
 
     def __init__(self, theirs: Callable[[str], Any]) -> None:
         self.theirs = theirs

@@ -1,4 +1,4 @@
-"""Bases of compiled datasets."""
+"""Base classes of compiled datasets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 class Explained:
-    """Base of compiled datasets, which describe themselves."""
+    """Base class of compiled datasets, which describe themselves."""
 
     def explain(self) -> str:
         """See `fastload.explain`."""
-        from fastload.datasets.compiled._explain import described  # which imports this module
+        from fastload.datasets.compiled._explain import described  # it imports this module
 
         return "\n".join(described(self))
 
@@ -20,9 +20,9 @@ class Explained:
 
 
 class Counterpart(Explained):
-    """Base of compiled datasets that share the attributes of another dataset, `theirs`, of another class.
+    """Base class of compiled datasets that share the attributes of the original dataset, `theirs`.
 
-    All attributes but their own, such as `classes`, are the other dataset's; they can be set in both.
+    All attributes but their own, such as `classes`, are those of the original; they can be set in either.
     """
 
     def __init__(self, theirs: Any, **own: Any) -> None:

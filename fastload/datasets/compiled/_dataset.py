@@ -1,4 +1,4 @@
-"""Compiled datasets of (image, target): the samples of another dataset, made faster."""
+"""Compiled datasets of (image, target), which make the samples of another dataset faster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fastload.transforms.draws import fresh_draws
 
 
 class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
-    """Dataset with the samples of another dataset, made faster."""
+    """Dataset that makes the samples of another dataset faster."""
 
     decodes_late: bool  # True if images that are not converted to tensors may be decoded on first use
     _images: ImageDataset
@@ -39,13 +39,13 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
 
     @property
     def compiled_transform(self) -> CompiledTransform:
-        """The other dataset's transform, compiled."""
+        """The original dataset's transform, compiled."""
         self._refresh()
         return self._compiled
 
     @property
     def images(self) -> ImageDataset:
-        """Its images and targets, without a transform."""
+        """The original dataset's images and targets, without a transform."""
         self._refresh()
         return self._images
 
@@ -90,7 +90,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     ) -> tuple[torch.Tensor | list[Any], list[Any]]:
         """Return the transformed images of a source, as one tensor if they have one size, and targets.
 
-        `stored` are their targets before `target_transform`.
+        `stored` holds their targets before `target_transform`.
         """
         self._refresh()
         images = self._vectorized(source, len(stored), out)
@@ -99,7 +99,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     def _one_by_one(
         self, source: BatchSource, stored: Sequence[Any], out: BatchMemory
     ) -> tuple[torch.Tensor | list[Any], list[Any]]:
-        """Same as `transform_images`, with parameters drawn image by image."""
+        """Return the same as `transform_images`, with parameters drawn image by image."""
         prepared, targets = self._prepared(source, stored)
         makes_tensors = self._compiled.end.makes_tensors
         is_batch = makes_tensors and all(isinstance(image, LazyImage) for image in prepared)
@@ -111,7 +111,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         """Return images whose parameters are drawn all at once; None if that is not possible."""
         pipeline, end = self._compiled.vector, self._compiled.end
         if torch.get_default_dtype() != torch.float32:
-            return None  # torchvision draws numbers of another precision
+            return None  # torchvision then draws numbers of another precision
         if pipeline is None or not end.makes_tensors or self.theirs.target_transform is not None:
             return None
         is_repeated = source.channels == 1 and end.grey_channels > 1
@@ -126,7 +126,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         return prepared if is_left else self._compiled.end.finish(prepared)
 
     def _refresh(self) -> None:
-        """Update what the user has replaced or changed: the transform, the list of samples."""
+        """Update the compiled transform and the images if the user has replaced or changed the originals."""
         if not self._compiled.is_of(self.theirs.transform):
             self._compiled = CompiledTransform(self.theirs.transform)
         found = source_attributes(self.theirs)
@@ -156,7 +156,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         self.images.prefetch(indices)
 
     def _prepared(self, source: BatchSource, stored: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Draw all random numbers in the order of the other dataset: for an image, then for its target."""
+        """Prepare images and targets, with random numbers drawn in the original order: image, then target."""
         to_target = self.theirs.target_transform
         images, targets = [], []
         for place, size in enumerate(source.sizes.tolist()):
@@ -178,14 +178,14 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
 
 
 def collated(*parts: torch.Tensor | list[Any]) -> list[Any]:
-    """Return images and targets as `default_collate` would, if that is still to be done."""
+    """Return images and targets, passed to `default_collate` unless they are tensors already."""
     return [part if isinstance(part, torch.Tensor) else default_collate(part) for part in parts]
 
 
 class SkippingDataset(CompiledDataset):
-    """Compiled dataset whose samples are made by the other dataset if making them fast fails.
+    """Compiled dataset whose samples are made by the original dataset if making them fast fails.
 
-    The other dataset draws the same random numbers, and skips a damaged file with its own warning.
+    The original dataset draws the same random numbers, and skips a damaged file with its own warning.
     """
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Callables that only pass their argument to another one, such as the presets of training scripts."""
+"""Detection of callables that only call another one, such as the presets of training scripts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 def delegate_of(transform: Any) -> Any:
     """Return the callable to which `transform` passes its argument; None if it does anything else.
 
-    Such a class has a `__call__` of one line, `return self.transforms(image)`, with any names; a Module has
-    such a `forward`, and no hooks.
+    The class of such a callable has a one-line `__call__`, `return self.transforms(image)`, with any names; a
+    Module has such a `forward`, and no hooks.
     """
     kind: Any = type(transform)
     call = kind.__call__
@@ -26,7 +26,7 @@ def delegate_of(transform: Any) -> Any:
     if not isinstance(call, types.FunctionType) or not _is_delegating(call.__code__):
         return None
     [name] = call.__code__.co_names
-    # Only an attribute of the instance itself, which that line finds too.
+    # Only an attribute of the instance itself counts, and only if that line would find the same one.
     is_plain = kind.__getattribute__ is object.__getattribute__
     found = {**inner, **vars(transform)}.get(name) if is_plain and hasattr(transform, "__dict__") else None
     return None if inspect.isdatadescriptor(getattr(kind, name, None)) else found

@@ -24,7 +24,8 @@ _COLOUR_TYPE, _TRUE_COLOUR, _END_BYTES = 25, 2, 12
 def lazily_decoded(file: bytes | str, load: Callable[[], Any]) -> Any:
     """Return an RGB image that is decoded on first use; `load()` if PIL would not open the file as RGB.
 
-    `file` is its content or its path. `load` opens it with PIL, also later if OpenCV cannot decode it.
+    `file` is its content or its path. `load` opens it with PIL, and is also called on first use if OpenCV
+    cannot decode it.
     """
     try:
         data = file if isinstance(file, bytes) else Path(file).read_bytes()
@@ -66,7 +67,7 @@ class _EncodedImage(Regions):
 def info_of(data: bytes) -> dict[Any, Any]:
     """Return PIL's `info` of a file's image after conversion to RGB: EXIF, resolution, colour profile.
 
-    Neither JPEG files nor PNG files with nothing after their pixels are decoded for it.
+    JPEG files, and PNG files with nothing after their pixels, are not decoded for this.
     """
     with PIL.Image.open(io.BytesIO(data)) as image:
         is_complete = image.format in ("JPEG", "MPO") or (

@@ -14,7 +14,7 @@ from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import compiled_function, is_huggingface, why_left
 from fastload.system.units import aligned
 
-# The way in which each kind of step is carried out, and the greatest difference to the original transform's
+# The way in which each kind of step is carried out, and the greatest difference from the original transform's
 # pixels, in levels of 255: the bounds that tests/datasets/compiled/pipelines.py asserts for noise. Photos are
 # closer.
 _HOW = {
@@ -61,7 +61,7 @@ def described(dataset: Any, outer: tuple[Any, ...] = ()) -> list[str]:
             lines += [f"  {attribute}:", *indented(indented(description_of(transform)))]
     if len(lines) > 1:
         return lines
-    # Read as an attribute: a property could run any code.
+    # Read from `__dict__`, because a property could run any code.
     inner = getattr(dataset, "__dict__", {}).get("dataset")
     if isinstance(inner, Dataset) and not any(inner is each for each in (*outer, dataset)):
         first, *others = described(inner, (*outer, dataset))

@@ -1,4 +1,4 @@
-"""Functions of the user, run with the transforms that they use compiled."""
+"""User functions that run with compiled versions of the transforms that they use."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fastload.datasets.compiled._pipeline import CompiledTransform
 
 
 class CompiledFunction:
-    """A function with compiled transforms: those in its closure, its globals and its bound arguments.
+    """A function with compiled versions of the transforms in its closure, globals and bound arguments.
 
-    Each of these names refers to the compiled transform while the function runs, then to the original again.
+    The name of each refers to the compiled transform while the function runs, then to the original again.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -41,7 +41,7 @@ class CompiledFunction:
 
 @dataclass(slots=True)
 class _Reference:
-    """Name by which a function refers to a transform; it may be set to another one at any time."""
+    """Name by which a function refers to a transform; it may be bound to another one at any time."""
 
     name: str
     read: Callable[[], Any]
@@ -67,7 +67,7 @@ class _Reference:
 
 
 def _references(function: Any, seen: set[int]) -> Iterator[_Reference]:
-    """Yield the references to transforms of a function, and of the functions of its module that it calls."""
+    """Yield a function's references to transforms, and those of the functions of its module that it calls."""
     if id(function) in seen:
         return
     seen.add(id(function))
@@ -110,7 +110,7 @@ def _reference(name: str, read: Callable[[], Any], write: Callable[[Any], None])
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """Return the names that code looks up, also in its comprehensions and inner functions."""
+    """Return the names that code looks up, including those in its comprehensions and inner functions."""
     inner = [_names(each) for each in code.co_consts if isinstance(each, types.CodeType)]
     return set(code.co_names).union(*inner)
 

@@ -1,4 +1,4 @@
-"""Compiled datasets of Hugging Face's `datasets` whose rows are transformed by a function of the user."""
+"""Compilation of Hugging Face datasets whose rows are transformed by a user function."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class _LazyImages(datasets.Image):  # type: ignore[misc]
 
 
 def with_lazy_images(dataset: Any) -> Any:
-    """Return a copy of a dataset whose images are decoded on first use by the function that transforms rows.
+    """Return a copy of a dataset whose images are decoded when the function that transforms rows uses them.
 
-    It is `dataset` itself if that has no such function, or no column of images.
+    Returns `dataset` itself if it has no such function, or no column of images.
     """
     format = dataset.format
     features = dataset.features.items()

@@ -1,4 +1,4 @@
-"""Known steps of a transform: the random numbers of each image first, then the pixels of a whole batch.
+"""Known steps of a transform: random numbers, drawn for each image, and pixels, made for an entire batch.
 
 prepare    image by image: all random numbers are drawn; crops, resizes and flips are recorded
 finish     decoding, resizing, conversion to a tensor: for one image, or for a batch in its final memory
@@ -22,13 +22,13 @@ from fastload.transforms.rescaling import Rescale, ToDtype
 
 
 class KnownSteps:
-    """Steps that are all known, see `known_first`.
+    """Steps that are all known (see `known_first`).
 
     Attributes:
         makes_tensors: True if finished images are tensors.
         rescale: The arithmetic on levels.
         grey_channels: The number of channels of a grey image after Normalize.
-        wrap: Gives a finished tensor the class that torchvision's conversions would.
+        wrap: Gives a finished tensor the class that torchvision's conversions would give it.
     """
 
     def __init__(self, steps: Sequence[CompiledStep]) -> None:
@@ -39,8 +39,8 @@ class KnownSteps:
         self.rescale = Rescale.of([step.rescaling for step in conversions if step.rescaling], torch.uint8)
         self.wrap = _wrapper_of(conversions)
         self.makes_tensors = any(step.name != "ToPureTensor" for step in conversions)
-        # Only ToTensor stores one colour after the other. Later transforms that draw a number per element do
-        # so in the order of memory.
+        # Only ToTensor stores one colour plane after another. Later transforms that draw a number per element
+        # do so in memory order.
         is_mixed = any(step.name in ("PILToTensor", "ToImage") for step in conversions)
         self._memory_format = torch.channels_last if is_mixed else torch.contiguous_format
         self.grey_channels = _grey_channels(conversions)
@@ -104,7 +104,7 @@ class KnownSteps:
 
 
 def known_first(steps: Sequence[CompiledStep]) -> int:
-    """Return how many of the first steps can be made faster for a PIL image."""
+    """Return how many leading steps can be made faster for a PIL image."""
     # The form of the pixels so far: a PIL image, bytes of a tensor, levels of 0…1, or any other numbers.
     form = "image"
     rescalings: list[Any] = []
@@ -166,9 +166,9 @@ def _rescale_of(rescalings: Sequence[Any]) -> Rescale | None:
 
 
 def _wrapper_of(conversions: Sequence[CompiledStep]) -> Callable[[torch.Tensor], Any]:
-    """Return a function that gives a finished tensor the class that torchvision's conversions would."""
+    """Return a function that gives a finished tensor the class that torchvision's conversions give it."""
     names = {step.name for step in conversions}
-    # Arithmetic of version 1 returns plain tensors.
+    # The arithmetic of v1 transforms returns plain tensors.
     is_all_v2 = all(is_v2(step.theirs) for step in conversions if step.rescaling is not None)
     if "ToImage" not in names or "ToPureTensor" in names or not is_all_v2:
         return lambda tensor: tensor
@@ -178,7 +178,7 @@ def _wrapper_of(conversions: Sequence[CompiledStep]) -> Callable[[torch.Tensor],
 
 
 def _grey_channels(conversions: Sequence[CompiledStep]) -> int:
-    """Return how many channels Normalize makes of one: only that of version 2 makes several."""
+    """Return how many channels Normalize makes from one: only that of transforms.v2 makes several."""
     for step in conversions:
         if step.name == "Normalize" and len(step.theirs.mean) > 1:
             broadcasts = is_v2(step.theirs) and not step.theirs.inplace

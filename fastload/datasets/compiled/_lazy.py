@@ -36,7 +36,7 @@ class LazyImage(PIL.Image.Image):
     """
 
     def __init__(self, source: Regions, position: int, size: Sequence[int], channels: int = 3) -> None:
-        # Not the attributes of PIL, whose names differ between its releases.
+        # PIL's own attributes are not used, because their names differ between its releases.
         self._source = source
         self._position = position
         self._view = _view_of(Box(0, 0, size[0], size[1]), _UNFLIPPED)
@@ -81,7 +81,7 @@ class LazyImage(PIL.Image.Image):
     def __array_interface__(self) -> dict[str, Any]:
         pixels = self.pixels()
         interface = dict(pixels.__array_interface__)
-        interface["data"] = (interface["data"][0], True)  # read-only, as PIL's
+        interface["data"] = (interface["data"][0], True)  # read-only, like PIL's
         if self._channels == 1:
             interface["shape"] = pixels.shape[:2]
             interface["strides"] = None
@@ -140,7 +140,7 @@ class LazyImage(PIL.Image.Image):
     def adjusted(
         self, adjust: Callable[[Pixels], Pixels], channels: int | None = None, keeps_info: bool = True
     ) -> LazyImage:
-        """Return the image with a function of its pixels recorded, whose result has this many channels."""
+        """Return the image with `adjust`, a function of its pixels, recorded; its result has `channels`."""
         return self._with(
             _adjustments=(*self._adjustments, adjust),
             _channels=channels or self._channels,
@@ -179,7 +179,7 @@ class LazyImage(PIL.Image.Image):
         np.copyto(out, pixels)
 
     def _with(self, **changes: Any) -> LazyImage:
-        """Return the image with other attributes, not decoded yet."""
+        """Return a copy of the image with changed attributes, not decoded yet."""
         image = object.__new__(LazyImage)
         vars(image).update({**vars(self), "_rendered": None, "erasures": [], **changes})
         return image

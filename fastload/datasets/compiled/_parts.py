@@ -23,7 +23,7 @@ class CompiledSubset(Counterpart, Subset[Any]):
 
 
 class CompiledConcat(Counterpart, ConcatDataset[Any]):
-    """A ConcatDataset of compiled parts; whole batches are made at once if all parts share a transform."""
+    """A ConcatDataset of compiled parts; entire batches are made at once if all parts share a transform."""
 
     def __init__(self, theirs: ConcatDataset[Any], datasets: list[Any]) -> None:
         super().__init__(theirs, datasets=datasets)
@@ -36,7 +36,7 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
         return part.to_samples(images, targets)
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
-        """See `ImageDataset`; also NotImplemented if the parts have different transforms."""
+        """See `ImageDataset`; returns NotImplemented if the parts have different transforms."""
         made = self._make_batch(indices, out)
         if made is None:
             return NotImplemented

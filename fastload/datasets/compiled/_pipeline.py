@@ -1,4 +1,4 @@
-"""Compiled transforms of other libraries: the same random parameters, and pixels made faster.
+"""Compiled transforms of other libraries, which draw the same random parameters and make pixels faster.
 
 Parts of a pipeline:
 
@@ -24,7 +24,7 @@ from fastload.datasets.compiled._vector import vectorized
 # Parameters of a transform that are nested more deeply, or in larger containers, are not compared.
 _MOST_DEPTH, _MOST_PARTS = 6, 32
 
-# A container, a function that returns its values as they are now, and its values as they were.
+# A container, a function that returns its current values, and its values at the time of compilation.
 _Watched = tuple[Any, Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]
 
 
@@ -34,7 +34,7 @@ class CompiledTransform:
     Attributes:
         theirs: The original transform.
         steps: Its steps.
-        end: The steps that finish an image, all of them if all are known.
+        end: The steps that finish an image; all steps, if all are known.
         vector: The pipeline that makes whole batches of one image size; None if a step does not allow it.
     """
 
@@ -51,11 +51,11 @@ class CompiledTransform:
         self._of_arrays = self._for_arrays()
 
     def is_of(self, transform: Any) -> bool:
-        """Return True if this was compiled from a transform, and that has not changed since."""
+        """Return True if this was compiled from `transform`, and `transform` has not changed since."""
         return self.theirs is transform and all(map(_is_unchanged, self._watched))
 
     def _for_arrays(self) -> CompiledTransform | None:
-        """Return the transform for arrays in place of PIL images; None if only the original takes them."""
+        """Return the transform for arrays instead of PIL images; None if only the original takes arrays."""
         name = self.steps[0].name if self.steps else ""
         if name == "ToPILImage" and getattr(self.steps[0].theirs, "mode", None) is None:
             return CompiledTransform(None, self.steps[1:])
@@ -91,7 +91,7 @@ class CompiledTransform:
         return result
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """Transform an image of PIL or NumPy; pass any other input to the original transform."""
+        """Transform a PIL image or a NumPy array; pass any other input to the original transform."""
         image = inputs[0] if len(inputs) == 1 and not options else None
         if isinstance(image, PIL.Image.Image) and image.mode in ("RGB", "L"):
             return self.end.finish(self.prepare(LazyImage.from_pil(image)))
@@ -120,7 +120,7 @@ def _is_image_array(image: Any) -> bool:
 
 
 def _watched(value: Any, depth: int = 0) -> Iterator[_Watched]:
-    """Yield the containers of the parameters of a transform and of its inner transforms."""
+    """Yield the containers that hold the parameters of a transform and of its inner transforms."""
     parts: tuple[Any, ...] = ()
     if type(value) in (list, tuple):
         if len(value) <= _MOST_PARTS:

@@ -1,4 +1,4 @@
-"""Known datasets of other libraries, whose images and targets become a dataset of fastload."""
+"""Recognition of datasets whose images and targets fastload can read itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def why_left(dataset: Any) -> str:
         return _why_left_ours(dataset)
     if isinstance(dataset, torch.utils.data.IterableDataset):
         return "it is iterable, and not read by index"
-    # Read as an attribute: a property could run any code.
+    # Read from `__dict__`, because a property could run any code.
     if getattr(dataset, "__dict__", {}).get("transform") is None:
         return "none of its attributes is a known transform"
     return "no step of its transform is known"
@@ -58,7 +58,7 @@ def _why_left_ours(dataset: ImageDataset) -> str:
 
 
 def is_torchvisions_loader(value: Any) -> bool:
-    """Return True for a loader of image files of torchvision that opens them with PIL."""
+    """Return True for a loader of torchvision that opens image files with PIL."""
     folder = sys.modules.get("torchvision.datasets.folder")
     if folder is None:
         return False
@@ -80,7 +80,7 @@ def _of_torchvision(dataset: Any) -> ImageDataset | None:
 
 
 def _reads_as(dataset: Any, *kinds: type) -> bool:
-    """Return True for an instance of one of these classes, or of a subclass that inherits how it is read."""
+    """Return True for an instance of one of the classes, or of a subclass that inherits how it is read."""
     names = "__getitem__", "__getitems__", "__len__"
     return any(
         isinstance(dataset, kind)
@@ -108,7 +108,7 @@ def _of_timm(dataset: Any) -> ImageDataset | None:
         from timm.data.dataset import ImageDataset as TimmDataset
         from timm.data.readers.reader_image_folder import ReaderImageFolder
     except ImportError:
-        return None  # of a release before 0.8
+        return None  # a release before 0.8
 
     is_known = _reads_as(dataset, TimmDataset) and type(dataset.reader) is ReaderImageFolder
     is_plain = is_known and not dataset.load_bytes and dataset.input_img_mode == "RGB"

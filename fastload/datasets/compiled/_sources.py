@@ -25,12 +25,12 @@ from fastload.sources.files import FileList, list_files
 from fastload.transforms.geometry import same_sizes
 from fastload.transforms.windows import Gathered
 
-# In place of an orientation: the file is decoded by the loader of the original dataset.
+# A mark in place of an orientation: the file is decoded by the loader of the original dataset.
 _THEIRS = 255
 
 
 class ListedImages(FileImages):
-    """Files by their paths.
+    """Image files, given by their paths.
 
     JPEG and PNG files of at most 8 bits per channel are decoded by OpenCV, which gives the same pixels as
     PIL. All others, and those that cannot be decoded, are left to `load`, the dataset's own loader, which
@@ -78,7 +78,7 @@ class ListedImages(FileImages):
             data = self._read(position)
             header = parsed_header(data)
         except (DecodeError, OSError):
-            pass  # the error of the loader says more
+            pass  # the loader's own error says more
         if header is not None and header.is_read_alike:
             self._buffer(self._files, position, data, len(data))
             return self._note_header(index, header.height, header.width, header.orientation)
@@ -142,7 +142,7 @@ class Arrays(ImageDataset):
 
     def __init__(self, pixels: Pixels, targets: Any) -> None:
         super().__init__(None, None, torch.contiguous_format, None, False)
-        # Not contiguous for CIFAR, whose colour planes torchvision only transposes.
+        # CIFAR's pixels are not contiguous: torchvision only transposes their colour planes.
         self.pixels = np.ascontiguousarray(pixels)
         self._their_targets = targets
 

@@ -1,6 +1,6 @@
 """Steps of the transforms of other libraries: the known ones, and how each is carried out.
 
-A known transform still draws its random parameters by its own functions, from the same generators; only its
+A known transform still draws its random parameters with its own functions, from the same generators; only its
 pixels are computed differently.
 """
 
@@ -44,10 +44,10 @@ class CompiledStep(NamedTuple):
 
     Attributes:
         theirs: The original transform.
-        name: The name of the torchvision transform that it is or equals; else "".
+        name: The name of the torchvision transform that it is or is equivalent to; else "".
         kind: The way in which it is carried out.
         call: Applies it to a LazyImage; for `unknown`, to the result of the previous step.
-        rescaling: For `rescale`, the same transform of fastload.
+        rescaling: For `rescale`, fastload's equivalent transform.
     """
 
     theirs: Any
@@ -91,7 +91,7 @@ def _flattened(transform: Any) -> Iterator[Any]:
 
 
 def _preset_steps(preset: Any) -> list[Any]:
-    """Return the steps of torchvision's preset for a model, which calls functions instead of transforms."""
+    """Return the transforms equivalent to torchvision's preset for a model, which calls functions instead."""
     from torchvision import transforms
 
     resize = transforms.Resize(preset.resize_size, preset.interpolation, antialias=preset.antialias)
@@ -123,7 +123,7 @@ def _step_of(theirs: Any) -> CompiledStep:
         if name in _ADJUSTMENTS:
             return CompiledStep(theirs, name, "pixels", _ADJUSTMENTS[name](theirs))
     except OptionError:
-        pass  # fastload's transform does not have these parameters
+        pass  # fastload's transform does not support these parameters
     return CompiledStep(theirs, name, "unknown", theirs)
 
 
@@ -177,7 +177,7 @@ class _Erasing:
 
     def __call__(self, image: LazyImage) -> LazyImage:
         height, width, channels = image.shape
-        # A tensor with the size of the finished image, but without memory.
+        # A tensor with the size of the finished image, but without data.
         probe = torch.empty((channels, height, width), device="meta")
         self._drawn = None
         self._recorder(probe)
@@ -245,7 +245,7 @@ def _gaussian_blur(theirs: Any) -> Callable[[Any], Any]:
     adjust = _adjusting(GaussianBlur(theirs.kernel_size, theirs.sigma), draw)
 
     def blur(image: Any) -> Any:
-        # torchvision mirrors the edges, and raises an error if the image is too small for it.
+        # torchvision mirrors the edges, and raises an error if the image is too small for that.
         fits = all(side // 2 < length for side, length in zip(theirs.kernel_size, image.size, strict=True))
         return (adjust if fits else theirs)(image)
 

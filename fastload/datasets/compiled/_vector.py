@@ -1,7 +1,7 @@
-"""Pipelines of torchvision's common steps that draw the random parameters of a whole batch at once.
+"""Pipelines of torchvision's common steps that draw the random parameters of an entire batch at once.
 
 The parameters are those that torchvision would draw, image by image and step by step. If every image needs
-equally many words of the generator, as for flips and crops of one size, there is no loop over images.
+the same number of the generator's words, as for flips and crops of one size, there is no loop over images.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from fastload.transforms.options import require
 from fastload.transforms.pipeline import Pipeline
 from fastload.transforms.transform import Parameters, Transform
 
-# Words that are enough for most images: two for the area and shape of a crop, two for its position, one for a
-# flip, one to spare.
+# The number of words that is enough for most images: two for the area and shape of a crop, two for its
+# position, one for a flip, one to spare.
 _WORDS_AN_IMAGE = 6
 
 _NONE: Parameters = np.empty((0, 0))
@@ -43,7 +43,7 @@ WordSource = WordReader | WordColumns
 
 
 class _Drawer(ABC):
-    """Draws the parameters of one of torchvision's transforms; `ours` is the same transform of fastload."""
+    """Drawer of the parameters of a torchvision transform; `ours` is fastload's equivalent transform."""
 
     ours: Transform
 
@@ -158,7 +158,7 @@ class VectorPipeline(Pipeline):
         self._regions = regions
 
     def makes_one_size(self, sizes: Sizes) -> bool:
-        """Return True if images of these sizes all end with one size."""
+        """Return True if images of these sizes all end up with one size."""
         return common_size(self._sizes_before(sizes)[-1]) is not None
 
     def _drawn_at_once(self, sizes: Sizes) -> Mapping[int, Parameters]:
@@ -211,7 +211,7 @@ def _draw_at_once(
 
 
 def vectorized(steps: Sequence[CompiledStep]) -> VectorPipeline | None:
-    """Return known steps as a pipeline that draws for whole batches; None if a step does not allow it.
+    """Return known steps as a pipeline that draws for entire batches; None if a step does not allow it.
 
     Arithmetic on levels comes last: its order with crops, resizes and flips does not matter.
     """

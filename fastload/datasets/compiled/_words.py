@@ -1,8 +1,8 @@
 """Words of torch's CPU generator, drawn many at once, and the numbers that torch makes from each.
 
 torchvision draws one number at a time: `torch.rand(1)` for a flip, `torch.randint` for each side of a crop.
-Each call takes microseconds and one 32-bit word of the generator's sequence. A thousand words in one call
-take as long.
+Each call takes microseconds, and consumes one 32-bit word of the generator's sequence. Drawing a thousand
+words in one call takes as long.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def next_words(count: int) -> Words:
 
 
 def units(words: Words) -> NDArray[np.float32]:
-    """Return the numbers 0 … 1 that `torch.rand` makes of words."""
+    """Return the numbers in [0, 1) that `torch.rand` makes from words."""
     return (words & _FRACTION) * _UNIT
 
 
 class WordColumns:
-    """Reads one word of each image at a time, from the words of all images, (images, words)."""
+    """Reader of one word of each image at a time, from the words of all images, (images, words)."""
 
     def __init__(self, words: Words) -> None:
         self._columns = iter(words.T)
@@ -51,9 +51,9 @@ class WordColumns:
 
 
 class WordReader:
-    """Reads the next words of torch's CPU generator one by one; `close` advances the generator.
+    """Reader of the next words of torch's CPU generator, one by one; `close` advances the generator.
 
-    The next `count` words are drawn in advance, further ones when they are needed.
+    The next `count` words are drawn in advance, and further ones when they are needed.
     """
 
     def __init__(self, count: int) -> None:

@@ -22,8 +22,8 @@ def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named 
 
     Known datasets (ImageFolder, CIFAR, MNIST and similar ones, timm's, FolderDataset, PackedDataset; also
     inside Subset and ConcatDataset) decode only the region that the transform's crop needs, and transform
-    whole batches. In any other dataset, the transforms among its attributes are compiled. Random parameters
-    are drawn by the transforms' own functions, from the same generators in the same order.
+    entire batches at once. In any other dataset, the transforms among its attributes are compiled. Random
+    parameters are drawn by the transforms' own functions, from the same generators in the same order.
 
     Args:
         dataset: A map-style dataset. It shares its attributes, such as `transform`, with the result: setting
@@ -43,7 +43,7 @@ def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named 
 
 
 def _compiled(dataset: Any, outer: tuple[Any, ...]) -> Any:
-    """Compile a dataset, unless it is one of the `outer` datasets, which contain it: there may be a cycle."""
+    """Compile a dataset, unless it is one of the `outer` datasets that contain it: there may be a cycle."""
     if isinstance(dataset, Explained) or any(dataset is each for each in outer):
         return dataset
     outer = (*outer, dataset)
@@ -54,7 +54,7 @@ def _compiled(dataset: Any, outer: tuple[Any, ...]) -> Any:
         parts = [_compiled(part, outer) for part in dataset.datasets]
         return CompiledConcat(dataset, parts) if any(map(_is_compiled, parts)) else dataset
     if is_huggingface(dataset):
-        from fastload.datasets.compiled._huggingface import with_lazy_images  # which needs the package
+        from fastload.datasets.compiled._huggingface import with_lazy_images  # it needs the package
 
         return dataset if _is_compiled(dataset) else with_lazy_images(dataset)
     images = images_of(dataset)
@@ -72,7 +72,7 @@ def _is_compiled(dataset: Any) -> bool:
 
 
 def _compiled_inner(dataset: Any, may_decode_late: bool, outer: tuple[Any, ...]) -> Any:
-    """Compile a dataset that another one reads, if that makes the other one faster."""
+    """Compile a dataset that an outer dataset reads, if that makes the outer one faster."""
     result = _compiled(dataset, outer)
     given = list(leaves(dataset))
     for part in leaves(result):
@@ -90,7 +90,7 @@ def explain(dataset: Any) -> str:
         dataset: A dataset, compiled or not.
 
     Returns:
-        Lines: the name of each dataset and, indented, how each step of its transform is done, and how close
-        its pixels are to those of the original transform.
+        Lines with the name of each dataset and, indented, how each step of its transform is done, and how
+        close its pixels are to those of the original transform.
     """
     return "\n".join(described(compile(dataset)))

@@ -16,7 +16,7 @@ _MOST_S = 0.03
 
 
 def compiling_saves(dataset: Any) -> tuple[float, float] | None:
-    """Return this process's CPU seconds for a sample of the dataset, and of the compiled one.
+    """Return this thread's CPU seconds per sample of the dataset, and of the compiled one.
 
     As many samples as can be made in 30 ms are made three times uncompiled (the first time also reads the
     disk) and twice compiled. The global random states change as for any other sample. None if nothing can be
