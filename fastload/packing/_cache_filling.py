@@ -29,7 +29,7 @@ from fastload.system.cache_folder import CacheFolder
 from fastload.system.signals import set_worker_signals
 from fastload.system.units import format_size
 
-# With as many busy workers as CPUs, the process gets a tenth of each.
+# With as many busy workers as CPUs, the process gets a quarter of one (Linux's weights are 335 to 1024).
 _NICENESS = 5
 
 # Estimates of a sample's stored size, as a factor for its image and bytes for its columns, and of a shard's
