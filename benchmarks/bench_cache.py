@@ -44,8 +44,8 @@ from _photos import make_jpeg
 from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
 from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.opening import Opening, store_folder
+from fastload.sources.classes.source import list_folder
 from fastload.sources.files import FileList
-from fastload.sources.folder import list_folder
 
 READ, FOUND = "Read in random order", "Lookup in the cache"
 _SIZE = (400, 500)

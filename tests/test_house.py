@@ -146,33 +146,3 @@ def test_the_name_of_a_type_has_one_meaning():
             if not name.startswith("_"):
                 found[name].append(named(module))
     assert not {name: modules for name, modules in found.items() if len(modules) > 1}
-
-
-# A public module that no other room needs: the command's entry point.
-FACES = {"cli/main.py"}
-
-
-def test_what_no_other_room_imports_is_private():
-    """A module with an underscore, or in a folder with one, belongs to its room alone; others are shared."""
-    rooms_using = collections.defaultdict(set)
-    for path in [*MODULES, *(ROOT.parent / "benchmarks").rglob("*.py")]:
-        room = path.relative_to(ROOT.parent).parts[:2] if path in MODULES else "benchmarks"
-        for node in ast.walk(parsed(path)):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            elif path == ROOT / "__init__.py" and isinstance(node, ast.Constant):  # the table of public names
-                names = [f"fastload.{node.value}"]
-            else:
-                continue
-            for name in names:
-                rooms_using[name].add(room)
-    wrong = []
-    for module in MODULES:
-        parts = module.relative_to(ROOT.parent).with_suffix("").parts
-        if len(parts) == 2 or module.name == "__init__.py" or named(module) in FACES:
-            continue
-        is_private = any(part.startswith("_") for part in parts)
-        is_shared = bool(rooms_using[".".join(parts)] - {parts[:2]})
-        if is_private == is_shared:
-            wrong.append(named(module))
-    assert not wrong

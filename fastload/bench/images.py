@@ -23,8 +23,8 @@ from fastload.errors import DecodeError, SourceError
 from fastload.images.decode import decode, encode
 from fastload.images.header import read_header
 from fastload.images.opencv import cv2
+from fastload.sources.classes.source import list_folder
 from fastload.sources.files import FileSource
-from fastload.sources.folder import list_folder
 from fastload.sources.protocol import evenly_spaced
 from fastload.system.cpus import usable_cpus
 

@@ -93,7 +93,7 @@ def _race(
     from fastload.bench import loading
     from fastload.images.opencv import cv2
     from fastload.packing.choose import estimate_stats
-    from fastload.sources.folder import list_folder
+    from fastload.sources.classes.source import list_folder
     from fastload.system.cpus import cpu_name, usable_cpus
 
     folder = scratch / "photos"

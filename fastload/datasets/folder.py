@@ -15,8 +15,8 @@ from fastload.datasets._image_files import FilesDataset
 from fastload.datasets.cache.options import Cache
 from fastload.errors import SourceError
 from fastload.sources.cacheable import CacheableFiles
+from fastload.sources.classes.source import list_folder
 from fastload.sources.files import FileList
-from fastload.sources.folder import list_folder
 from fastload.transforms.compose import AnyTransform
 
 

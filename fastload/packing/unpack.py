@@ -16,22 +16,22 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fastload.errors import DestinationError, FastloadError, FormatError, PackError
-from fastload.packing._label_table import LabelTable
-from fastload.packing._layout_writers import LayoutWriter
-from fastload.packing._stored_records import StoredRecords, drafted, safe_path
-from fastload.packing._unpack_arrow import write_arrow
-from fastload.packing._unpack_coco import CocoWriter
-from fastload.packing._unpack_hdf5 import write_hdf5
-from fastload.packing._unpack_lmdb import write_lmdb
-from fastload.packing._unpack_table import TableWriter
-from fastload.packing._unpack_tar import write_tar
-from fastload.packing._unpack_voc import MaskWriter, VocWriter
-from fastload.packing._unpack_yolo import YoloWriter
 from fastload.shards.manifest import looks_packed, packed_datasets, read_manifest
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Field
+from fastload.sources.classes.label_table import LabelTable
+from fastload.sources.coco.writer import CocoWriter
+from fastload.sources.databases.hdf5_writer import write_hdf5
+from fastload.sources.databases.lmdb_writer import write_lmdb
+from fastload.sources.huggingface.writer import write_arrow
+from fastload.sources.stored_records import StoredRecords, drafted, safe_path
+from fastload.sources.table.writer import TableWriter
+from fastload.sources.voc.writer import MaskWriter, VocWriter
+from fastload.sources.webdataset.writer import write_tar
+from fastload.sources.writing import LayoutWriter
+from fastload.sources.yolo.writer import YoloWriter
 
 WRITERS: dict[str, type[LayoutWriter]] = {
     "yolo": YoloWriter,

@@ -11,15 +11,15 @@ from typing import Any
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources._columns import ColumnKind, are_class_names
-from fastload.sources._containers import expand_braces
-from fastload.sources._dataset import DatasetSource, files_behind
-from fastload.sources._layouts import open_layout
-from fastload.sources._refused import explain_file
-from fastload.sources._table import TABLE_SUFFIXES, list_table
-from fastload.sources._walking import listing_once
-from fastload.sources.folder import list_folder
+from fastload.sources.classes.source import list_folder
+from fastload.sources.containers import expand_braces
+from fastload.sources.dataset.source import DatasetSource, files_behind
+from fastload.sources.layouts import open_layout
 from fastload.sources.protocol import Source
+from fastload.sources.refused import explain_file
+from fastload.sources.table.columns import ColumnKind, are_class_names
+from fastload.sources.table.source import TABLE_SUFFIXES, list_table
+from fastload.sources.walking import listing_once
 
 __all__ = ["ColumnKind", "DatasetSource", "are_class_names", "open_source"]
 

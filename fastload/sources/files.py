@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fastload.errors import AccessError, SourceError
 from fastload.images.formats import MOST_BYTES
-from fastload.sources._malformed import malformed
+from fastload.sources.malformed import malformed
 from fastload.sources.protocol import Source, SourceRecord
 
 NOT_FOUND = -1

@@ -10,7 +10,7 @@ from fastload.cli._cache import _ago
 from fastload.cli.main import main
 from fastload.packing._cache_filling import fill
 from fastload.sources.cacheable import CacheableFiles
-from fastload.sources.folder import list_folder
+from fastload.sources.classes.source import list_folder
 from fastload.system.cache_folder import CacheFolder
 from tests.folders import class_folders
 

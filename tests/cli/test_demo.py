@@ -16,7 +16,7 @@ from fastload.bench.loading import IMAGE_SIDE, FilesByLibrary
 from fastload.cli._demo import _fill
 from fastload.cli.main import main
 from fastload.errors import SourceError
-from fastload.sources.folder import list_folder
+from fastload.sources.classes.source import list_folder
 from tests.commands import run_on_terminal, run_python
 from tests.folders import class_folders
 

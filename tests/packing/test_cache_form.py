@@ -4,7 +4,7 @@ import pytest
 
 from fastload.packing._cache_form import _disk_bytes_per_s, is_decoded_faster, stores_pixels
 from fastload.sources.cacheable import CacheableFiles
-from fastload.sources.folder import list_folder
+from fastload.sources.classes.source import list_folder
 from tests.folders import class_folders
 
 GB = 10**9

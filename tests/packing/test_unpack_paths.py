@@ -35,7 +35,7 @@ def pack_keys(tmp_path, monkeypatch):
     """Pack one image under each key."""
 
     def pack_keys(keys, **options):
-        from fastload.sources._dataset import DatasetSource
+        from fastload.sources.dataset.source import DatasetSource
 
         monkeypatch.setattr(DatasetSource, "key", lambda self, index: keys[index])
         plain = DatasetSource.read

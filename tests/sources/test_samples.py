@@ -10,7 +10,7 @@ from PIL import Image
 
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
-from fastload.sources._samples import infer_fields, to_image, to_values
+from fastload.sources.dataset.samples import infer_fields, to_image, to_values
 
 RGB = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
 GREY = RGB[:, :, 0]

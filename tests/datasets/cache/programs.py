@@ -23,7 +23,7 @@ from fastload.datasets.cache._attaching import Extent, attach
 from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
 from fastload.datasets.cache.options import Cache
 from fastload.images.decode import decode
-from fastload.sources.folder import list_folder
+from fastload.sources.classes.source import list_folder
 from tests.datasets.cache.programs import plenty
 
 path, kind, place, form = sys.argv[1:]

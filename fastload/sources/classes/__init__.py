@@ -1,0 +1,1 @@
+"""Class folders as in torchvision's ImageFolder, and folders of images alone."""

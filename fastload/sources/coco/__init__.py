@@ -1,0 +1,1 @@
+"""COCO datasets: a JSON file for each split, and folders of images."""

@@ -1,0 +1,177 @@
+"""Annotations of one COCO image: boxes, polygons or RLE, keypoints and captions, checked and converted.
+
+Members that no field holds, such as ids, are stored as JSON in the internal fields `extra` (one text per
+annotation) and `image_extra`. Run lengths are stored unchanged in `rle`, and their outlines as polygons.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import starmap
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.images.arrays import Size
+from fastload.images.rle import decode_counts, mask_of_counts, outlines
+from fastload.shards.schema import Field
+from fastload.sources.annotated import AnnotationReader, ImageValues, require_size
+from fastload.sources.malformed import explaining, finite_numbers, is_text, malformed
+
+_LEAST_POLYGON = 6
+
+Annotation = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CocoReader(AnnotationReader):
+    """Reader of an image and its annotations, as JSON; `labels` maps category ids to labels.
+
+    `points` is the number of keypoints, 0 for none; `has_captions` is True if annotations are only captions.
+    """
+
+    origin: str
+    labels: Mapping[int, int]
+    has_polygons: bool = False
+    points: int = 0
+    has_captions: bool = False
+
+    def fields(self) -> tuple[Field, ...]:
+        ids = (Field("image_id", "scalar", "int64"), Field("image_extra", "text", internal=True))
+        extra = Field("extra", "texts", per_object=not self.has_captions, internal=True)
+        if self.has_captions:
+            return *ids, Field("captions", "texts"), extra
+        rle = Field("rle", "texts", per_object=True, internal=True)
+        return (
+            *(Field.boxes("xywh"), Field.labels(), *ids),
+            Field("area", "ragged", "float64", per_object=True),
+            Field("iscrowd", "ragged", "int64", per_object=True),
+            *((Field.polygons(), rle) if self.has_polygons else ()),
+            *((Field.keypoints((self.points, 3)),) if self.points else ()),
+            extra,
+        )
+
+    def read(self, text: bytes, size: Size, where: str) -> tuple[ImageValues, tuple[str, ...]]:
+        content = json.loads(text)
+        image = content["image"]
+        require_size((image.get("height"), image.get("width")), size, where)
+        placed = [(each, f"{self.origin}, annotation {each['id']}") for each in content["annotations"]]
+        rest = {name: value for name, value in image.items() if name != "file_name"}
+        values: ImageValues = {"image_id": image["id"], "image_extra": json.dumps(rest)}
+        values["extra"] = [self._rest_of(annotation) for annotation, _ in placed]
+        if self.has_captions:
+            values["captions"] = list(starmap(_caption, placed))
+            return values, ()
+        values["boxes"] = np.array([_box(*each, size) for each in placed], np.float64).reshape(-1, 4)
+        values["labels"] = np.array(list(starmap(self._label, placed)), np.int64)
+        values["area"] = np.array(list(starmap(_area, placed)), np.float64)
+        values["iscrowd"] = np.array(list(starmap(_crowd, placed)), np.int64)
+        if self.has_polygons:
+            segments = [_segments(*each, size) for each in placed]
+            values["polygons"] = [polygons for polygons, _ in segments]
+            values["rle"] = [rle for _, rle in segments]
+        if self.points:
+            points = np.array(list(starmap(self._keypoints, placed)), np.float64)
+            values["keypoints"] = points.reshape(-1, self.points, 3)
+        return values, ()
+
+    def _rest_of(self, annotation: Annotation) -> str:
+        """Return, as JSON, the members that no field holds, and the names of stored ones that are absent."""
+        stored = ["image_id", *(["caption"] if self.has_captions else ["bbox", "category_id"])]
+        if not self.has_captions:
+            stored += ["area", "iscrowd"] + ["segmentation"] * self.has_polygons
+            stored += ["keypoints"] * bool(self.points)
+        rest = {name: value for name, value in annotation.items() if name not in stored or value is None}
+        return json.dumps({"members": rest, "absent": [name for name in stored if name not in annotation]})
+
+    def _label(self, annotation: Annotation, where: str) -> int:
+        category = annotation.get("category_id")
+        if type(category) is not int or category not in self.labels:
+            raise malformed(where, "have the category_id of a category", category)
+        return self.labels[category]
+
+    def _keypoints(self, annotation: Annotation, where: str) -> list[float]:
+        if annotation.get("keypoints") is None:
+            return [0.0] * (3 * self.points)
+        numbers = finite_numbers(annotation["keypoints"], where, "keypoints")
+        if len(numbers) != 3 * self.points:
+            must = f"have {self.points} keypoints of x, y, visibility"
+            raise malformed(where, must, f"{len(numbers)} numbers")
+        if not {*numbers[2::3]} <= {0, 1, 2}:
+            raise malformed(where, "have keypoints of a visibility 0, 1 or 2", sorted({*numbers[2::3]}))
+        return numbers
+
+
+def _box(annotation: Annotation, where: str, size: Size) -> list[float]:
+    box = finite_numbers(annotation.get("bbox"), where, "bbox")
+    if len(box) != 4 or min(box[2:]) < 0:
+        raise malformed(where, "have a bbox of x, y, and a width and a height of at least 0", box)
+    x, y, width, height = box
+    if x > size[1] or y > size[0] or x + width < 0 or y + height < 0:
+        raise malformed(where, f"have a bbox within its image of {size[0]}x{size[1]}", box)
+    return box
+
+
+def _area(annotation: Annotation, where: str) -> float:
+    if annotation.get("area") is None:
+        return float(math.prod(annotation["bbox"][2:]))
+    [area] = finite_numbers([annotation["area"]], where, "area")
+    if area < 0:
+        raise malformed(where, "have an area of at least 0", area)
+    return area
+
+
+def _crowd(annotation: Annotation, where: str) -> int:
+    crowd = annotation.get("iscrowd")
+    if crowd not in (None, 0, 1):
+        raise malformed(where, "have an iscrowd of 0 or 1", crowd)
+    return int(crowd or 0)
+
+
+def _caption(annotation: Annotation, where: str) -> str:
+    caption = annotation.get("caption")
+    if not is_text(caption):
+        raise malformed(where, "have a caption, as others have", repr(caption))
+    return caption
+
+
+def _segments(annotation: Annotation, where: str, size: Size) -> tuple[list[NDArray[np.float64]], str]:
+    """Return the polygons of a segmentation, and its JSON if it is RLE."""
+    segmentation = annotation.get("segmentation")
+    if isinstance(segmentation, dict):
+        with explaining((TypeError, ValueError), where, "have valid RLE"):
+            mask = mask_of_counts(_counts(segmentation), *_size(segmentation, size))
+        return outlines(mask), json.dumps(segmentation)
+    if segmentation is None:
+        return [], ""
+    if not isinstance(segmentation, list):
+        raise malformed(where, "have a segmentation of polygons or RLE", segmentation)
+    polygons = []
+    for polygon in segmentation:
+        numbers = finite_numbers(polygon, where, "segmentation")
+        if len(numbers) < _LEAST_POLYGON or len(numbers) % 2:
+            raise malformed(where, "have polygons of three points and more", f"{len(numbers)} numbers")
+        polygons.append(np.array(numbers, np.float64).reshape(-1, 2))
+    points = np.concatenate(polygons) if polygons else np.zeros((1, 2))
+    if (points.max(0) < 0).any() or (points.min(0) > size[::-1]).any():
+        raise malformed(where, f"have a segmentation within its image of {size[0]}x{size[1]}", segmentation)
+    return polygons, ""
+
+
+def _counts(segmentation: Mapping[str, Any]) -> list[int]:
+    counts = segmentation.get("counts")
+    if isinstance(counts, str):
+        return decode_counts(counts)
+    if not isinstance(counts, list) or not all(type(count) is int for count in counts):
+        raise ValueError("counts must be a text or a list of whole numbers")
+    return counts
+
+
+def _size(segmentation: Mapping[str, Any], size: Size) -> Size:
+    if segmentation.get("size") != list(size):
+        raise ValueError(f"size must be that of the image, {list(size)}, got {segmentation.get('size')}")
+    return size

@@ -1,0 +1,1 @@
+"""LMDB databases and HDF5 files of other programs."""

@@ -1,0 +1,151 @@
+"""Map-style datasets as sources: their samples, or the files behind a dataset that only reads files."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import os
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastload.errors import FastloadError, SourceError
+from fastload.shards.schema import Field
+from fastload.sources.dataset.nested import is_instance, merged, require_boxes, unmoved
+from fastload.sources.dataset.samples import infer_fields, split_sample, to_image, to_values
+from fastload.sources.files import FileSource, list_files
+from fastload.sources.malformed import explaining
+from fastload.sources.protocol import Source, SourceRecord, evenly_spaced
+from fastload.system.random_states import preserved_random_states
+
+# The number of samples that are read to see which lists vary in length.
+_SAMPLED = 8
+
+_PLAIN_MODULES = {"torchvision.datasets.folder", "fastload.datasets.images"}
+
+
+class DatasetSource(Source):
+    """A source of a dataset's samples, each `(image, target)` or a dict with an `image`.
+
+    Unless `fields` describes the samples, all must have the names and dtypes of the first, and also its
+    shapes, except for lists whose length varies among a few sampled ones. An empty dataset has the field
+    `label`. A target that is not a dict fills the only field. A field of kind `image` accepts the same types
+    as the image. The dataset must be picklable if workers are not forked.
+    """
+
+    def __init__(self, dataset: Any, fields: Sequence[Field] | None = None) -> None:
+        self.name = type(dataset).__name__
+        self._dataset = dataset
+        self._length = len(dataset)
+        self._are_inferred = fields is None
+        found, has_names = self._first_fields() if fields is None else (tuple(fields), False)
+        self._target_name = found[0].name if len(found) == 1 and not has_names else None
+        super().__init__(
+            kind="dataset",
+            name=self.name,
+            classes=_class_names(dataset),
+            fields=found,
+            warnings=unmoved(found) if self._are_inferred else (),
+        )
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self, index: int) -> SourceRecord:
+        """Read one sample; raise SourceError, naming it, if the dataset raises or the fields do not fit."""
+        with self._naming(index):
+            image, values = split_sample(self._dataset[index], self._target_name)
+            values = to_values(self.fields, values, self._are_inferred)
+            require_boxes(self.fields, values)
+            return SourceRecord(self.key(index), to_image(image), values)
+
+    def fingerprint(self) -> None:
+        """Return None, because changes of a dataset's samples cannot be detected."""
+        return None
+
+    def _first_fields(self) -> tuple[tuple[Field, ...], bool]:
+        if not self._length:
+            return (Field.label(),), False
+        fields: tuple[Field, ...] = ()
+        with preserved_random_states():
+            with self._naming(0):
+                sample = self._dataset[0]
+                fields = infer_fields(sample)
+            for index in evenly_spaced(self._length, _SAMPLED):
+                # A sample that cannot be read is reported when it is packed.
+                with contextlib.suppress(SourceError), self._naming(index):
+                    fields = merged(fields, infer_fields(self._dataset[index]))
+        return fields, isinstance(sample, Mapping) or isinstance(sample[1], Mapping)
+
+    @contextlib.contextmanager
+    def _naming(self, index: int) -> Iterator[None]:
+        """Turn anything that the dataset raises into a SourceError that names the sample."""
+        try:
+            yield
+        except Exception as error:
+            kind = "" if isinstance(error, FastloadError) else f"{type(error).__name__}: "
+            raise SourceError(f"{self.name}, sample {index}: {kind}{error}") from error
+
+
+def files_behind(dataset: Any) -> FileSource | None:
+    """Return the files of a dataset that only reads them, such as an ImageFolder without transforms.
+
+    Files can be packed byte for byte; decoded samples would be larger or lossy. The dataset has `samples`,
+    `classes` and `root` like ImageFolder, or a `source`, or is torch's Subset of such a dataset. Return None
+    if the dataset does more: if it has transforms, another loader, or another `__getitem__`.
+    """
+    if _is_subset(dataset) and type(dataset).__module__ == "torch.utils.data.dataset":
+        parent = files_behind(dataset.dataset)
+        if parent is None:
+            return None
+        where, must = f"Subset of {parent.name}", f"have indices below {len(parent)}"
+        with explaining((IndexError,), where, must, "make it again from the dataset"):
+            return parent.part([operator.index(index) for index in dataset.indices])
+    if not _is_plain(dataset):
+        return None
+    source = getattr(dataset, "source", None)
+    if isinstance(source, FileSource):
+        return source
+    if not all(hasattr(dataset, name) for name in ("samples", "classes", "root")):
+        return None
+    return _image_folder(dataset)
+
+
+def _image_folder(dataset: Any) -> FileSource:
+    root = os.path.abspath(dataset.root)
+    prefix = os.path.join(root, "")
+    files = list_files(root, (os.path.abspath(path).removeprefix(prefix) for path, _ in dataset.samples))
+    return FileSource(
+        kind="folder",
+        name=os.fspath(dataset.root),
+        classes=_class_names(dataset),
+        fields=(Field.label(),),
+        files=files,
+        values={"label": np.array(array("q", (label for _, label in dataset.samples)))},
+    )
+
+
+def _is_plain(dataset: Any) -> bool:
+    if any(getattr(dataset, name, None) is not None for name in ("transform", "target_transform")):
+        return False
+    # The effects of a subclass's own __getitem__ or of a loader would be lost silently.
+    makers = [type(dataset).__getitem__]
+    if hasattr(dataset, "loader"):
+        makers.append(dataset.loader)
+    return {getattr(maker, "__module__", None) for maker in makers} <= _PLAIN_MODULES
+
+
+def _class_names(dataset: Any) -> tuple[str, ...]:
+    classes = getattr(dataset, "classes", None)
+    if classes is None and _is_subset(dataset):
+        return _class_names(dataset.dataset)
+    if not isinstance(classes, (list, tuple)):
+        return ()
+    # torchvision's ImageNet has a tuple of synonyms for each class.
+    return tuple(", ".join(name) if isinstance(name, tuple) else str(name) for name in classes)
+
+
+def _is_subset(dataset: Any) -> bool:
+    return is_instance(dataset, "torch.utils.data", "Subset")

@@ -1,0 +1,1 @@
+"""Arrow and Parquet files of Hugging Face's datasets."""

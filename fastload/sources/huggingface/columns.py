@@ -1,0 +1,187 @@
+"""Fields for the columns of an Arrow schema and the features that `datasets` stores in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastload.shards.schema import DTYPES, Field
+from fastload.sources.huggingface.arrow import ArrowFiles
+from fastload.sources.malformed import explaining, malformed
+from fastload.sources.table.columns import free_field_name
+
+_IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png")
+_IMAGE_TYPES = ("struct<bytes: binary, path: string>", "binary")
+_CATEGORIES = ("category", "category_id", "categories", "label", "labels")
+_BASES = {"bool": "bool", "halffloat": "float16", "float": "float32", "double": "float64"} | {
+    "string": "text",
+    "binary": "bytes",
+}
+
+Path = tuple[str, ...]
+"""The path of a column, or of a part of its structs."""
+
+
+class _Leaf(NamedTuple):
+    """A column, or a part of a struct, with the length of each level of lists and the type of their elements.
+
+    A length is None if the schema does not state it. The type is a dtype, `text`, `bytes`, or Arrow's name of
+    any other type.
+    """
+
+    path: Path
+    lengths: tuple[int | None, ...]
+    base: str
+
+
+class ArrowColumns:
+    """Fields made from the columns of an Arrow schema.
+
+    `roles` maps each column, or part of a struct, to its field; `paths` maps each image field to the field
+    with the paths of its images.
+    """
+
+    def __init__(self, rows: ArrowFiles) -> None:
+        self._rows = rows
+        self._features = _features(rows.schema, rows.files.path(0))
+        self._taken = {"image", "shard"}
+        self.classes: tuple[str, ...] = ()
+        self.fields: list[Field] = []
+        self.roles: dict[Path, str] = {}
+        self.paths: dict[str, str] = {}
+        images = [column.name for column in rows.schema if self._is_image(column)]
+        # The image is the first column that is named like one, else the first image column.
+        for name in sorted(images, key=lambda name: name not in _IMAGE_NAMES):
+            self._add_image(name)
+        for column in rows.schema:
+            if column.name not in images:
+                self._add(list(_leaves((column.name,), (), column.type)))
+
+    def _is_image(self, column: Any) -> bool:
+        feature = self._features.get(column.name)
+        kind = feature.get("_type") if isinstance(feature, dict) else None
+        is_named = kind == "Image" or (kind is None and column.name in _IMAGE_NAMES)
+        return is_named and str(column.type) in _IMAGE_TYPES
+
+    def _add_image(self, name: str) -> None:
+        target = free_field_name(name, self._taken) if self.roles else "image"
+        if self.roles:
+            self.fields.append(Field(target, "image", encoding="keep"))
+        self.paths[target] = free_field_name(f"{target}_path", self._taken)
+        self.fields.append(Field(self.paths[target], "text", internal=True))
+        self.roles[name,] = target
+
+    def _add(self, leaves: Sequence[_Leaf]) -> None:
+        category = self._category_of_objects(leaves)
+        for leaf in leaves:
+            part, names = leaf.path[-1], _class_names(self._features, leaf.path)
+            if category and part == "bbox":
+                described = Field.boxes("xywh")
+            elif category and part == category:
+                described = Field.labels()
+            elif not leaf.lengths and leaf.base.startswith("int") and self._is_label(leaf, names):
+                described = Field.label()
+            else:
+                name = free_field_name(part if category else "_".join(leaf.path), self._taken)
+                described = self._field(name, leaf, is_of_object=bool(category))
+            self._taken.add(described.name)
+            self.fields.append(described)
+            self.roles[leaf.path] = described.name
+            # Class names of objects take precedence over those of images, because `labels` refer to them.
+            if described == Field.labels() or (described == Field.label() and not self.classes):
+                self.classes = tuple(names) or self.classes
+
+    def _is_label(self, leaf: _Leaf, names: Sequence[str]) -> bool:
+        return "label" not in self._taken and (bool(names) or leaf.path == ("label",))
+
+    def _category_of_objects(self, leaves: Sequence[_Leaf]) -> str:
+        """Return the part with the classes of objects that also have a part `bbox`; "" if there is none."""
+        parts = {leaf.path[-1]: leaf for leaf in leaves}
+        category = next((name for name in _CATEGORIES if name in parts), "")
+        are_lists = all(len(leaf.path) == 2 and leaf.lengths[:1] == (None,) for leaf in leaves)
+        if not category or "bbox" not in parts or not are_lists or {"boxes", "labels"} & self._taken:
+            return ""
+        is_box = parts["bbox"].base in DTYPES and self._sides(parts["bbox"]) == (4,)
+        is_class = parts[category].lengths == (None,) and parts[category].base.startswith(("int", "uint"))
+        return category if is_box and is_class else ""
+
+    def _field(self, name: str, leaf: _Leaf, *, is_of_object: bool) -> Field:
+        base, lengths = leaf.base, leaf.lengths
+        if base in ("text", "bytes") and not lengths:
+            return Field(name, "text" if base == "text" else "bytes")
+        if base == "text" and len(lengths) == 1:
+            return Field(name, "texts", per_object=is_of_object)
+        if base in DTYPES and not lengths:
+            return Field(name, "scalar", base)
+        if base in DTYPES and (sides := self._sides(leaf)) is not None and 0 not in sides:
+            if lengths[0] is None:
+                return Field(name, "ragged", base, sides, per_object=is_of_object)
+            return Field(name, "vector", base, (lengths[0], *sides))
+        column = leaf.path[0]
+        raise malformed(
+            f"{self._rows.files.path(0)}, column {'.'.join(leaf.path)}",
+            "hold numbers, text, bytes, or lists of numbers of one shape",
+            self._rows.schema.field(column).type,
+            f"remove it first (dataset.remove_columns({column!r}))",
+        )
+
+    def _sides(self, leaf: _Leaf) -> tuple[int, ...] | None:
+        """Return the shape of a list's elements, by the first nonempty list if the schema does not state it.
+
+        Return None if that list has inner lists of different lengths; other rows are checked when read.
+        """
+        sides = tuple(length for length in leaf.lengths[1:] if length is not None)
+        if len(sides) < len(leaf.lengths) - 1:
+            column, *inner = leaf.path
+            every = (dig(value.as_py(), inner) for values in self._rows.columns(column) for value in values)
+            try:
+                sides = np.shape(next(filter(None, every), []))[1:]
+            except ValueError:
+                return None
+        return sides if len(sides) == len(leaf.lengths) - 1 else None
+
+
+def _leaves(path: Path, lengths: tuple[int | None, ...], kind: Any) -> Iterator[_Leaf]:
+    """Yield the parts of a type that are not structs."""
+    name = str(kind)
+    if hasattr(kind, "storage_type"):
+        yield from _leaves(path, lengths, kind.storage_type)
+    elif name.startswith("struct<"):
+        for part in (kind.field(at) for at in range(kind.num_fields)):
+            yield from _leaves((*path, part.name), lengths, part.type)
+    elif name.startswith(("list<", "large_list<", "fixed_size_list<")):
+        length = kind.list_size if name.startswith("fixed") else None
+        yield from _leaves(path, (*lengths, length), kind.value_type)
+    else:
+        yield _Leaf(path, lengths, _BASES.get(name.removeprefix("large_"), name))
+
+
+def _features(schema: Any, where: str) -> dict[str, Any]:
+    """Return the features that `datasets` stored in a schema; none if another program wrote it."""
+    stored = (schema.metadata or {}).get(b"huggingface")
+    errors = (ValueError, TypeError, KeyError, RecursionError)
+    with explaining(errors, where, "state its features as JSON under 'huggingface'", "write it again"):
+        return dict(json.loads(stored)["info"]["features"] if stored else {})
+
+
+def _class_names(features: Mapping[str, Any], path: Path) -> list[str]:
+    """Return the names of the ClassLabel at a path, inside lists too; an empty list if there is none."""
+    node: Any = features
+    for part in (*path, None):
+        while isinstance(node, list) or (isinstance(node, dict) and {"feature", "_type"} <= {*node}):
+            # Older releases of `datasets` write a list feature as a list.
+            node = node["feature"] if isinstance(node, dict) else next(iter(node), None)
+        if part is not None:
+            node = node.get(part) if isinstance(node, dict) else None
+    names = node.get("names") if isinstance(node, dict) and node.get("_type") == "ClassLabel" else None
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def dig(value: Any, path: Sequence[str]) -> Any:
+    """Return the part of a value at a path; for a list of structs, the list of their parts."""
+    for part in path:
+        value = [each[part] for each in value] if isinstance(value, list) else value[part]
+    return value

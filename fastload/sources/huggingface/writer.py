@@ -1,0 +1,87 @@
+"""Writing of Hugging Face datasets in the form of `save_to_disk`, and of Parquet and .arrow files."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastload.shards.record import Record
+from fastload.sources.huggingface.arrow import import_arrow
+from fastload.sources.stored_records import ImageFiles, StoredRecords, drafted, safe_path
+
+_BATCH_ROWS = 100  # the size of a row group in the Parquet files with images that `datasets` writes
+
+
+def write_arrow(records: StoredRecords, root: Path) -> list[Path]:
+    """Write a dataset's files under their names below root; raise LibraryMissingError without pyarrow."""
+    arrow = import_arrow(str(root))
+    details = records.details
+    schema = arrow.ipc.read_schema(arrow.py_buffer(base64.b64decode(details["schema"])))
+    roles = {tuple(path): name for *path, name in details["columns"]}
+    written = []
+    for name, of_file in records.by_file():
+        path = safe_path(root, name)
+        with drafted(path) as draft, _writer(arrow, draft, path.suffix.lower(), schema) as writer:
+            while batch := list(itertools.islice(of_file, _BATCH_ROWS)):
+                rows = [_row(schema, roles, details["paths"], *each) for each in batch]
+                arrays = [_column(arrow, column, [row[column.name] for row in rows]) for column in schema]
+                writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
+        written.append(path)
+    for name, text in details["sidecars"].items():
+        path = safe_path(root, name)
+        with drafted(path) as draft:
+            draft.write_bytes(text.encode("utf-8", "surrogateescape"))
+        written.append(path)
+    return list(dict.fromkeys(written))
+
+
+def _writer(arrow: Any, path: Path, suffix: str, schema: Any) -> Any:
+    if suffix != ".parquet":
+        return arrow.ipc.new_stream(str(path), schema)
+    from pyarrow import parquet
+
+    return parquet.ParquetWriter(path, schema)
+
+
+def _row(
+    schema: Any,
+    roles: Mapping[tuple[str, ...], str],
+    paths: Mapping[str, str],
+    record: Record,
+    files: ImageFiles,
+) -> dict[str, Any]:
+    """Return the row of a record, with its structs reassembled."""
+    values: dict[tuple[str, ...], Any] = {}
+    for path, name in roles.items():
+        if name not in files:
+            value = record[name]
+            values[path] = value.tolist() if isinstance(value, np.ndarray) else value
+            continue
+        values[path] = files[name][0]
+        if str(schema.field(path[0]).type) != "binary":
+            values[path] = {"bytes": files[name][0], "path": record[paths[name]] or None}
+    return {column.name: _struct(column.type, (column.name,), values) for column in schema}
+
+
+def _struct(kind: Any, path: tuple[str, ...], values: Mapping[tuple[str, ...], Any]) -> Any:
+    """Return a struct, or a list of structs, from the values of its parts."""
+    if path in values:
+        return values[path]
+    is_list = not str(kind).startswith("struct<")
+    struct = kind.value_type if is_list else kind
+    names = [struct.field(at).name for at in range(struct.num_fields)]
+    parts = {name: _struct(struct.field(name).type, (*path, name), values) for name in names}
+    if not is_list:
+        return parts
+    return [dict(zip(parts, each, strict=True)) for each in zip(*parts.values(), strict=True)]
+
+
+def _column(arrow: Any, column: Any, values: list[Any]) -> Any:
+    kind = getattr(column.type, "storage_type", column.type)
+    array = arrow.array(values, kind)
+    return array if kind is column.type else arrow.ExtensionArray.from_storage(column.type, array)

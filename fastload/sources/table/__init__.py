@@ -1,0 +1,1 @@
+"""Tables of images, labels, boxes and any other columns."""

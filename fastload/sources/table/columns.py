@@ -1,0 +1,317 @@
+"""Kinds of a table's columns: labels, or fields of numbers, text or images.
+
+A column holds numbers only if every cell can be written back unchanged:
+
+    integers    every cell is an int64 as Python writes it: 7 or -1, never 007, +7 or 7.0
+    floats      every cell is a float64 as Python writes it (0.5, 3.0, 1e-05, nan), or every cell omits a
+                final ".0" (0.5, 3), as R, JavaScript and spreadsheets do; empty cells are NaN
+    text        everything else
+
+Nothing is lost: identifiers keep their leading zeros, and `1e5` and `100000` stay two names, as do `1` and
+`1.0`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fastload.errors import OptionError, SourceError
+from fastload.shards.schema import Field
+from fastload.sources.files import NameTable, Values, list_files
+from fastload.sources.malformed import INT64, is_text, malformed
+from fastload.sources.protocol import evenly_spaced
+from fastload.sources.walking import is_image
+from fastload.system.units import format_count
+
+Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"\s*[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?\s*")
+_INT64_CHARACTERS = 20
+
+ColumnKind = Literal["text", "int", "float", "path"]
+"""The kinds that a user can give for a column."""
+
+LABEL = "label"
+"""The header of the column that labels are taken from."""
+
+# Labels beyond this are identifiers: a name for every number below them would take gigabytes.
+_MOST_NUMBERED_CLASSES = 1_000_000
+
+_MOST_CHARACTERS = 50  # of a header in a field's name, which may have 64
+
+# At most this many cells are checked for files that are not named like images: each check takes 2 µs (stat).
+_SAMPLED_CELLS = 64
+
+# The options that settle an ambiguous column of numbers, and the effect of each.
+_NUMBER_OPTIONS = {"float": "empty is NaN", "text": "as it is"}
+
+
+@dataclass(frozen=True, slots=True)
+class TableField:
+    """A field made from a column: its values, the decision about the column, and the classes of a label."""
+
+    field: Field
+    values: Values
+    meaning: str
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class TableColumn:
+    """A column of a table, named by its header, or `col3` without one, with the kind that the user gave."""
+
+    table: str
+    name: str
+    kind: ColumnKind | None = None
+    cells: NameTable = field(default_factory=NameTable)
+
+    @property
+    def origin(self) -> str:
+        """The words that name the column in a decision."""
+        return f"of the column {self.name!r}"
+
+    @property
+    def folder(self) -> str:
+        """The folder that paths in the table are relative to."""
+        return os.path.dirname(os.path.abspath(self.table))
+
+    def names_image(self, cell: str) -> bool:
+        """Return True if a cell is the path of an existing file that is named like an image."""
+        return is_image(cell) and os.path.isfile(os.path.join(self.folder, cell))
+
+    def error(self, row: int, must: str, got: str, next_step: str) -> SourceError:
+        """Return an error about a row; rows are counted from 1."""
+        return malformed(f"{self.table}, row {row}, {self.name}", must, got, next_step)
+
+    def options(self, **effects: str) -> str:
+        """Return the options that give the column a kind, with the effect of each."""
+        shown = [f"--column {shlex.quote(f'{self.name}={kind}')} ({text})" for kind, text in effects.items()]
+        return f"{' or '.join(shown)}; from Python columns={{{self.name!r}: {next(iter(effects))!r}}}"
+
+    def to_labels(self) -> TableField | None:
+        """Return the label of each row and the classes; None if the column holds floats."""
+        if self.kind == "float":
+            return None
+        numbers = self._to_numbers()
+        is_float = numbers is not None and numbers.dtype != np.int64
+        if "" in self.cells:
+            step = f", or pack with {self.options(float='empty is NaN')}" if is_float else ""
+            row = self.cells.index("") + 1
+            raise self.error(row, "have a value", "an empty cell", f"fill it in{step}")
+        if is_float:
+            return None
+        if numbers is not None:
+            return TableField(Field.label(), numbers, f"integers, {self.origin}", classes_of(numbers))
+        if self.kind is None:
+            _refuse_images(self)
+            _refuse_decimals(replace(self, name=LABEL))
+        labels, classes = _named(self.cells)
+        meaning = f"names of {format_count(len(classes), 'class', 'classes')}, {self.origin}"
+        return TableField(Field.label(), labels, meaning, classes)
+
+    def to_field(self, name: str) -> TableField:
+        """Return the column as a field of this name."""
+        if self.kind == "path":
+            files = list_files(self.folder, self.cells)
+            meaning = f"images, stored as the files are, {self.origin}"
+            return TableField(Field(name, "image", encoding="keep"), files, meaning)
+        numbers = self._to_numbers()
+        if numbers is not None:
+            meaning = f"{numbers.dtype.name}, {self.origin}{_empty_note(self.cells)}"
+            return TableField(Field(name, "scalar", numbers.dtype.name), numbers, meaning)
+        if self.kind is None:
+            if any(self.cells) and _all_filled(self.cells, _is_integer):
+                step = f"fill it in, or pack with {self.options(**_NUMBER_OPTIONS)}"
+                row = self.cells.index("") + 1
+                raise self.error(row, "be an integer, as in other rows", "an empty cell", step)
+            _refuse_images(self)
+        if row := next((row for row, cell in enumerate(self.cells, 1) if not is_text(cell)), 0):
+            cell = os.fsencode(self.cells[row - 1])
+            raise self.error(row, "be UTF-8", repr(cell), "save the table as UTF-8")
+        return TableField(Field(name, "text"), self.cells, f"text, {self.origin}")
+
+    def _to_numbers(self) -> Numbers | None:
+        """Return the numbers of a column, None for text; raise SourceError for a cell of another kind."""
+        if self.kind is None:
+            return numbers_in(self.cells)
+        if self.kind not in _CONVERSIONS:
+            return None
+        dtype, convert, must = _CONVERSIONS[self.kind]
+        numbers: Numbers = np.empty(len(self.cells), dtype)
+        for row, cell in enumerate(self.cells, 1):
+            try:
+                numbers[row - 1] = convert(cell)
+            except ValueError:
+                others = {other: effect for other, effect in _NUMBER_OPTIONS.items() if other != self.kind}
+                step = f"correct it, or pack with {self.options(**others)}"
+                raise self.error(row, must, repr(cell), step) from None
+        return numbers
+
+
+def numbers_in(cells: Sequence[str]) -> Numbers | None:
+    """Return the cells as int64 or float64 by the module's rules; None for text.
+
+    Empty cells are NaN among floats; integers with empty cells are text.
+    """
+    if all(map(_is_integer, cells)):
+        return np.fromiter(map(int, cells), np.int64, len(cells))
+    if not any(cells):
+        return None
+    are_floats = _all_filled(cells, _is_python_float) or (
+        _all_filled(cells, lambda cell: _python_float(cell).removesuffix(".0") == cell)
+        and not _all_filled(cells, _INTEGER.fullmatch)
+    )
+    return np.fromiter(map(_as_float, cells), np.float64, len(cells)) if are_floats else None
+
+
+def labels_of(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    """Return labels and classes: integers as labels, other cells as class names, numbered in sorted order."""
+    numbers = numbers_in(cells)
+    if numbers is not None and numbers.dtype == np.int64 and len(numbers):
+        return numbers.astype(np.int64), classes_of(numbers)
+    return _named(cells)
+
+
+def classes_of(labels: Numbers) -> tuple[str, ...]:
+    """Return the classes of labels that are integers: "0", "1", … up to the largest."""
+    count = int(labels.max(initial=-1)) + 1
+    return tuple(map(str, range(count))) if count <= _MOST_NUMBERED_CLASSES else ()
+
+
+def _named(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
+    classes = tuple(sorted({*cells}))
+    position = {name: label for label, name in enumerate(classes)}
+    return np.fromiter((position[cell] for cell in cells), np.int64, len(cells)), classes
+
+
+def value_of(described: Field, cell: str) -> int | float | str:
+    """Return a cell as a value of the field made from its column."""
+    if described.dtype == "int64":
+        return int(cell)
+    return _as_float(cell) if described.dtype == "float64" else cell
+
+
+def are_class_names(names: Sequence[str]) -> bool:
+    """Return True if `to_labels` would take these labels for class names, regardless of which files exist."""
+    are_files = _all_filled(names, is_image)
+    return numbers_in(names) is None and not _look_like_decimals(names) and not are_files
+
+
+def _as_integer(cell: str) -> int:
+    """Return the integer in a cell, however it is written; raise ValueError if int64 cannot hold it."""
+    if _INTEGER.fullmatch(cell) and len(cell) <= _INT64_CHARACTERS and int(cell) in INT64:
+        return int(cell)
+    raise ValueError(cell)
+
+
+def _as_float(cell: str) -> float:
+    """Return the number in a cell, NaN if it is empty; raise ValueError if float64 cannot hold it."""
+    number = float(cell) if cell else math.nan
+    is_too_large = math.isinf(number) and "inf" not in cell.lower()
+    if "_" in cell or is_too_large:  # Python reads 1_0 as 10
+        raise ValueError(cell)
+    if _INTEGER.fullmatch(cell.strip()) and int(number) != int(cell):  # an identifier of 17 digits or more
+        raise ValueError(cell)
+    return number
+
+
+# Conversions to the numeric kinds: the dtype, the function and the requirement.
+_CONVERSIONS: dict[str, tuple[type, Callable[[str], Any], str]] = {
+    "int": (np.int64, _as_integer, "be an integer that int64 holds"),
+    "float": (np.float64, _as_float, "be a number that float64 holds, or empty for NaN"),
+}
+
+
+def _all_filled(cells: Iterable[str], holds: Callable[[str], object]) -> bool:
+    return all(not cell or holds(cell) for cell in cells)
+
+
+def _is_integer(cell: str) -> bool:
+    try:
+        return str(_as_integer(cell)) == cell
+    except ValueError:
+        return False
+
+
+def _is_python_float(cell: str) -> bool:
+    return _python_float(cell) == cell
+
+
+def _python_float(cell: str) -> str:
+    """Return the number in a cell as Python writes it, "" if it is not a number."""
+    with contextlib.suppress(ValueError):
+        return repr(float(cell))
+    return ""
+
+
+def _look_like_decimals(cells: Iterable[str]) -> bool:
+    """Return True if most cells look like numbers, and some of these have a fraction."""
+    filled = numeric = fractions = 0
+    for cell in cells:
+        filled += bool(cell)
+        if _NUMBER.fullmatch(cell):
+            numeric += 1
+            fractions += "." in cell or "," in cell
+    return fractions > 0 and 2 * numeric >= filled
+
+
+def _empty_note(cells: NameTable) -> str:
+    empty = [row for row, cell in enumerate(cells, 1) if not cell]
+    count = "1 empty cell is" if len(empty) == 1 else f"{len(empty):,} empty cells are"
+    return f", {count} NaN (the first in row {empty[0]})" if empty else ""
+
+
+def _refuse_images(column: TableColumn) -> None:
+    """Raise SourceError if a cell names a file, or if all cells are named like images, existing or not."""
+    cells, folder = column.cells, column.folder
+    sampled = (index + 1 for index in evenly_spaced(len(cells), _SAMPLED_CELLS) if cells[index])
+    rows = itertools.chain(
+        (row for row, cell in enumerate(cells, 1) if column.names_image(cell)),
+        (row for row in sampled if os.path.isfile(os.path.join(folder, cells[row - 1]))),
+        (row for row, cell in enumerate(cells, 1) if cell and _all_filled(cells, is_image)),
+    )
+    if row := next(rows, 0):
+        got = f"{cells[row - 1]!r}, which names a file"
+        options = column.options(path="stores the images as a field", text="stores their paths")
+        raise column.error(row, "hold labels, numbers or text", got, f"give its kind: pack with {options}")
+
+
+def _refuse_decimals(column: TableColumn) -> None:
+    """Raise SourceError if most cells look like decimals, which are not class names."""
+    cells = column.cells
+    if _look_like_decimals(cells):
+        row = next(row for row, cell in enumerate(cells, 1) if cell and not _is_python_float(cell))
+        options = column.options(float="numbers", text="names of classes")
+        must = "hold numbers that can be written back unchanged, or names of classes"
+        raise column.error(row, must, repr(cells[row - 1]), f"pack with {options}")
+
+
+def free_field_name(header: str, taken: set[str]) -> str:
+    """Return an identifier made from a header and not in `taken`, and add it to `taken`."""
+    name = re.sub(r"[^A-Za-z0-9]+", "_", header).strip("_")[:_MOST_CHARACTERS] or "column"
+    name = f"_{name}" if name[0].isdigit() else name
+    others = (f"{name}_{number}" for number in itertools.count(2))
+    candidates = itertools.chain([name, f"{name}_"], others)
+    free = next(each for each in candidates if each not in taken and _is_field_name(each))
+    taken.add(free)
+    return free
+
+
+def _is_field_name(name: str) -> bool:
+    try:
+        Field(name, "text")
+    except OptionError:
+        return False
+    return True

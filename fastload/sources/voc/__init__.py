@@ -1,0 +1,1 @@
+"""Pascal VOC datasets: images, XML files, masks and lists of splits."""

@@ -1,0 +1,108 @@
+"""Pascal VOC's XML file of an image: boxes in pixels, counted from 1 and inclusive.
+
+The file itself is stored in the internal field `xml`, because it holds more than the fields: parts, actions,
+the origin of the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+import numpy as np
+
+from fastload.errors import SourceError
+from fastload.images.arrays import Size
+from fastload.shards.schema import Field
+from fastload.sources.annotated import AnnotationReader, ImageValues, require_size
+from fastload.sources.malformed import explaining, malformed, numbers_of
+
+_FLAGS = ("difficult", "truncated")
+_SIDES = ("xmin", "ymin", "xmax", "ymax")
+
+
+@dataclass(frozen=True, slots=True)
+class VocReader(AnnotationReader):
+    """Reader of XML files; `labels` gives the label of each class."""
+
+    labels: Mapping[str, int]
+
+    def fields(self) -> tuple[Field, ...]:
+        flags = (Field(name, "ragged", "int64", per_object=True) for name in _FLAGS)
+        xml = Field("xml", "bytes", internal=True)
+        return Field.boxes("xyxy"), Field.labels(), *flags, Field("pose", "texts", per_object=True), xml
+
+    def read(self, text: bytes, size: Size, where: str) -> tuple[ImageValues, tuple[str, ...]]:
+        if not text:
+            raise malformed(where, "exist and hold an annotation", "none")
+        root = parse_xml(text, where)
+        texts = [(root.findtext(f"size/{name}") or "").strip() for name in ("height", "width")]
+        require_size([numbers[0] if (numbers := numbers_of([text])) else text for text in texts], size, where)
+        placed = [
+            (each, f"{where}, object {number}") for number, each in enumerate(root.findall("object"), 1)
+        ]
+        values: ImageValues = {
+            "boxes": np.array([_box(each, size, place) for each, place in placed], np.float64).reshape(-1, 4),
+            "labels": np.array([self._label(each, place) for each, place in placed], np.int64),
+            "pose": [each.findtext("pose") or "" for each, _ in placed],
+            "xml": text,
+        }
+        for name in _FLAGS:
+            values[name] = np.array([_flag(each, name, place) for each, place in placed], np.int64)
+        return values, ()
+
+    def _label(self, found: ElementTree.Element, where: str) -> int:
+        name = (found.findtext("name") or "").strip()
+        if name not in self.labels:
+            raise malformed(where, "have a name", repr(name))
+        return self.labels[name]
+
+
+def parse_xml(text: bytes, where: str) -> ElementTree.Element:
+    """Parse an annotation; raise SourceError if it is malformed, or declares entities."""
+    # Without zero bytes, declarations in UTF-16 are found too.
+    harmless = text.replace(b"\0", b"").replace(b"<!--", b"").replace(b"<![CDATA[", b"")
+    if b"<!" in harmless:
+        raise malformed(where, "be an annotation without declarations", "one of entities or a document type")
+    errors = (ElementTree.ParseError, ValueError, LookupError)  # LookupError: an unknown encoding
+    with explaining(errors, where, "be an xml file", "correct it"):
+        root = ElementTree.fromstring(text)
+    if root.tag != "annotation":
+        raise malformed(where, "begin with <annotation>", f"<{root.tag}>")
+    return root
+
+
+def class_names(text: bytes) -> set[str]:
+    """Return the class names in a file; none if it is malformed, which is reported when it is read."""
+    try:
+        root = parse_xml(text, "")
+    except SourceError:
+        return set()
+    return {name for each in root.findall("object") if (name := (each.findtext("name") or "").strip())}
+
+
+def _box(found: ElementTree.Element, size: Size, where: str) -> list[float]:
+    """Return a box as x1 y1 x2 y2 counted from 0, within the image."""
+    boxes = found.findall("bndbox")
+    if len(boxes) != 1:
+        raise malformed(where, "have one bndbox", f"{len(boxes)} of them")
+    texts = [boxes[0].findtext(name) or "" for name in _SIDES]
+    sides = numbers_of(texts)
+    if sides is None:
+        raise malformed(where, f"have finite numbers as {', '.join(_SIDES)}", texts)
+    left, top, right, bottom = sides
+    height, width = size
+    if left > right or top > bottom:
+        raise malformed(where, "have xmin <= xmax and ymin <= ymax", sides)
+    # Tools that count from 0, or round, are off by one.
+    if min(left, top) < 0 or right > width + 1 or bottom > height + 1 or left > width or top > height:
+        raise malformed(where, f"have a bndbox within its image of {height}x{width}", sides)
+    return [max(left - 1, 0), max(top - 1, 0), min(right, width), min(bottom, height)]
+
+
+def _flag(found: ElementTree.Element, name: str, where: str) -> int:
+    text = (found.findtext(name) or "0").strip() or "0"
+    if text not in ("0", "1"):
+        raise malformed(where, f"have 0 or 1 as {name}", repr(text))
+    return int(text)

@@ -1,0 +1,1 @@
+"""Tar shards of WebDataset."""

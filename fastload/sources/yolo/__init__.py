@@ -1,0 +1,1 @@
+"""YOLO datasets: images and label files, with or without a data.yaml."""

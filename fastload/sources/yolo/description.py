@@ -1,0 +1,150 @@
+"""YOLO's data.yaml (splits, classes, keypoints), by the rules of Ultralytics 8.4, and its classes.txt."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from fastload.sources.files import read_text
+from fastload.sources.malformed import explaining, is_text, malformed
+from fastload.sources.walking import by_split, split_names
+
+_MOST_POINTS = 10_000
+MOST_CLASSES = 100_000  # larger numbers are not classes: a name would be made for each
+CLASSES_FILES = ("classes.txt", "obj.names")  # labelImg's and Label Studio's; Darknet's and CVAT's
+
+
+@dataclass(frozen=True, slots=True)
+class YoloDescription:
+    """A description of a dataset; `splits` holds absolute paths, `further` the other entries as YAML."""
+
+    file: str = ""
+    root: str = ""
+    splits: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    keypoints: tuple[int, int] | None = None
+    further: str = ""
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
+    """Loader of plain values that refuses duplicate keys."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key.value, str)]
+        if len({*names}) < len(names):
+            name = next(each for each in names if names.count(each) > 1)
+            raise yaml.constructor.ConstructorError(None, None, f"a second {name!r}", node.start_mark)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
+def read_description(path: str) -> YoloDescription:
+    """Read a data.yaml; raise SourceError, naming the entry, if it is malformed."""
+    errors = (OSError, ValueError, RecursionError, yaml.YAMLError)
+    with explaining(errors, path, "be a yaml file", "correct it"), open(path, encoding="utf-8-sig") as file:
+        content = yaml.load(file, _Loader)
+    if not isinstance(content, dict):
+        raise malformed(path, "be a mapping with train, val and names", type(content).__name__)
+    named = {name: _entries(path, name, content[name]) for name in _split_names(content) if content[name]}
+    given = by_split(path, named)
+    if not given:
+        raise malformed(path, "have train, val or test", ", ".join(map(str, content)))
+    root = _root(path, content.get("path"), [entry for entries in given.values() for entry in entries])
+    splits = {split: [_resolved(root, entry) for entry in entries] for split, entries in given.items()}
+    if "test" in splits and not all(map(os.path.exists, splits["test"])) and len(splits) > 1:
+        splits["test"] = []  # exported datasets name a test split even if they have none
+    written = ("path", "names", *_split_names(content))  # `unpack` writes its own
+    others = {name: value for name, value in content.items() if name not in written}
+    further = yaml.safe_dump(others, sort_keys=False, allow_unicode=True) if others else ""
+    keypoints = _keypoints(path, content.get("kpt_shape"))
+    return YoloDescription(path, root, splits, _classes(path, content), keypoints, further)
+
+
+def read_class_names(folders: Iterable[str]) -> tuple[str, ...]:
+    """Return the class names in files such as classes.txt, one per line, or () if there are none.
+
+    They are for datasets without data.yaml. SourceError is raised if two files differ.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    paths = (os.path.join(folder, name) for folder in dict.fromkeys(folders) for name in CLASSES_FILES)
+    for path in filter(os.path.isfile, paths):
+        names = tuple(map(str.strip, read_text(path).rstrip().splitlines()))
+        other = next((path for path, others in found.items() if others != names), None)
+        if other is not None:
+            raise malformed(path, f"have the names of {other}", ", ".join(names))
+        found[path] = names
+    return next(iter(found.values()), ())
+
+
+def _split_names(content: Mapping[Any, Any]) -> list[str]:
+    return split_names(name for name in content if isinstance(name, str))
+
+
+def _entries(path: str, split: str, value: Any) -> list[str]:
+    entries = value if isinstance(value, list) else [value]
+    if not entries or not all(is_text(entry) and "\0" not in entry for entry in entries):
+        raise malformed(f"{path}, {split}", "be a path or a list of paths", [value])
+    return entries
+
+
+def _root(path: str, given: Any, entries: Sequence[str]) -> str:
+    """Return the folder that paths are relative to: the first candidate that holds one of them.
+
+    The candidates are `path` relative to the file's folder, `path` as given, and the file's folder.
+    """
+    if given is not None and (not is_text(given) or "\0" in given):
+        raise malformed(f"{path}, path", "be a folder", [given])
+    own = os.path.dirname(os.path.abspath(path))
+    if not given:
+        return own
+    candidates = [os.path.normpath(os.path.join(own, given)), os.path.abspath(given), own]
+    return next(
+        (each for each in candidates if any(os.path.exists(_resolved(each, entry)) for entry in entries)),
+        candidates[0],
+    )
+
+
+def _resolved(root: str, entry: str) -> str:
+    resolved = os.path.normpath(os.path.join(root, entry))
+    if not os.path.exists(resolved) and entry.startswith("../"):  # some exports have one too many
+        return os.path.normpath(os.path.join(root, entry[3:]))
+    return resolved
+
+
+def _classes(path: str, content: Mapping[str, Any]) -> tuple[str, ...]:
+    names, count = content.get("names"), content.get("nc")
+    if count is not None and (type(count) is not int or not 1 <= count <= MOST_CLASSES):
+        raise malformed(f"{path}, nc", f"be a number of classes from 1 to {MOST_CLASSES:,}", [count])
+    if names is None:
+        if count is None:
+            raise malformed(path, "have names", ", ".join(map(str, content)))
+        return tuple(f"class_{number}" for number in range(count))
+    if isinstance(names, dict):
+        numbered = {str(number): name for number, name in names.items()}
+        try:
+            names = [numbered[str(number)] for number in range(len(names))]
+        except KeyError:
+            must = f"be numbered from 0 to {len(names) - 1}"
+            raise malformed(f"{path}, names", must, [*names]) from None
+    if not isinstance(names, list) or not names or not all(map(_is_name, names)):
+        raise malformed(f"{path}, names", "be a list of names", [names])
+    if count is not None and count != len(names):
+        raise malformed(path, f"have as many names as nc, {count}", len(names))
+    return tuple(map(str, names))
+
+
+def _is_name(name: Any) -> bool:
+    return is_text(name) or not isinstance(name, Collection)
+
+
+def _keypoints(path: str, shape: Any) -> tuple[int, int] | None:
+    if shape is None:
+        return None
+    is_shape = isinstance(shape, list) and len(shape) == 2 and all(type(side) is int for side in shape)
+    if not is_shape or not 1 <= shape[0] <= _MOST_POINTS or shape[1] not in (2, 3):
+        raise malformed(f"{path}, kpt_shape", "be [points, 2] or [points, 3]", [shape])
+    return shape[0], shape[1]

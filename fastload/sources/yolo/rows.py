@@ -1,0 +1,179 @@
+"""Rows of YOLO's label files: a class, then a box, a polygon, the corners of an oriented box, or keypoints.
+
+    boxes      class cx cy w h
+    polygons   class x1 y1 x2 y2 x3 y3 …
+    corners    class x1 y1 x2 y2 x3 y3 x4 y4
+    keypoints  class cx cy w h x1 y1 [v1] x2 y2 [v2] …
+
+Coordinates are fractions of the image. The checks are those by which Ultralytics 8.4 excludes images from
+training: the number of columns, the class, and coordinates at most 1 % outside the image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastload.images.arrays import Size
+from fastload.shards.schema import Field
+from fastload.sources.annotated import AnnotationReader, ImageValues
+from fastload.sources.malformed import malformed, numbers_of
+from fastload.sources.yolo.description import MOST_CLASSES
+
+Task = Literal["boxes", "polygons", "corners", "keypoints"]
+
+_BOX_COLUMNS = 5
+_CORNER_COLUMNS = 9
+_LEAST_POLYGON_COLUMNS = 7
+_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class YoloReader(AnnotationReader):
+    """Reader of label files; `classes` is the number of classes, `shape` that of an object's keypoints."""
+
+    task: Task
+    classes: int
+    shape: tuple[int, int] = (0, 0)
+
+    def fields(self) -> tuple[Field, ...]:
+        further = {
+            "boxes": (),
+            "polygons": (Field.polygons(relative=True),),
+            "corners": (Field.corners(relative=True),),
+            "keypoints": (Field.keypoints(self.shape, relative=True),) if self.task == "keypoints" else (),
+        }
+        return (Field.boxes("cxcywh", relative=True), Field.labels(), *further[self.task])
+
+    def read(self, text: bytes, size: Size, where: str) -> tuple[ImageValues, tuple[str, ...]]:
+        rows: dict[bytes, list[float]] = {}
+        first: dict[bool, int] = {}
+        repeated: list[int] = []
+        for number, cells in _numbered_rows(text, where):
+            row = self._checked(cells, f"{where}, line {number}")
+            identity = np.array(row, np.float32).tobytes()  # the precision of Ultralytics
+            if identity in rows:
+                repeated.append(number)
+            rows.setdefault(identity, row)
+            first.setdefault(len(row) == _BOX_COLUMNS, number)
+            if len(first) > 1 and self.task == "polygons":
+                wanted = f"hold boxes only or polygons only, as line {min(first.values())}"
+                step = "make boxes polygons of four points"
+                raise malformed(f"{where}, line {number}", wanted, "the other", step)
+        unique = list(rows.values())
+        lines = ", ".join(map(str, repeated[:5])) + (", …" if len(repeated) > 5 else "")
+        notes = (f"{where}: repeated rows are left out, as by Ultralytics: line {lines}",) if repeated else ()
+        return self._values(unique), notes
+
+    def _values(self, rows: list[list[float]]) -> ImageValues:
+        values: ImageValues = {
+            "boxes": np.array([self._box(row) for row in rows], np.float64).reshape(-1, 4),
+            "labels": np.array([row[0] for row in rows], np.int64),
+        }
+        if self.task == "polygons":
+            values["polygons"] = [[_points(row)] if len(row) != _BOX_COLUMNS else [] for row in rows]
+        elif self.task != "boxes":
+            shape = (4, 2) if self.task == "corners" else self.shape
+            begin = 1 if self.task == "corners" else _BOX_COLUMNS
+            values[self.task] = np.array([row[begin:] for row in rows], np.float64).reshape(-1, *shape)
+        return values
+
+    def _box(self, row: list[float]) -> list[float]:
+        is_outline = self.task in ("polygons", "corners") and len(row) != _BOX_COLUMNS
+        return _enclosing(row[1::2], row[2::2]) if is_outline else row[1:5]
+
+    def _checked(self, cells: list[str], where: str) -> list[float]:
+        self._require_columns(len(cells), where)
+        row = numbers_of(cells)
+        if row is None:
+            raise malformed(where, "hold finite numbers", repr(" ".join(cells)))
+        if row[0] % 1 or not 0 <= row[0] < self.classes:
+            step = "correct it, or the names of the classes in data.yaml or classes.txt"
+            raise malformed(where, f"begin with a class from 0 to {self.classes - 1}", cells[0], step)
+        box = self._box(row)
+        wrong = [x for x in (*box, *self._keypoints(row)) if not -_TOLERANCE <= x <= 1 + _TOLERANCE]
+        if wrong:
+            must = "have coordinates from 0 to 1, as fractions of the image"
+            raise malformed(where, must, f"{wrong[0]:g}")
+        if min(box[2:]) < 0:
+            raise malformed(where, "have a width and a height of at least 0", f"{min(box[2:]):g}")
+        return row
+
+    def _keypoints(self, row: list[float]) -> list[float]:
+        """Return the numbers of keypoints, which must be from 0 to 1; visibilities are capped at 1."""
+        if self.task != "keypoints":
+            return []
+        points = np.array(row[_BOX_COLUMNS:]).reshape(-1, self.shape[1])
+        return [*points[:, :2].ravel().tolist(), *np.minimum(points[:, 2:], 1).ravel().tolist()]
+
+    def _require_columns(self, columns: int, where: str) -> None:
+        points, numbers = self.shape
+        at_keypoints = _BOX_COLUMNS + points * numbers
+        fits, must = {
+            "boxes": (columns == _BOX_COLUMNS, "5 columns, a class and a box"),
+            "corners": (columns == _CORNER_COLUMNS, "9 columns, a class and four corners, as others have"),
+            "polygons": (
+                columns == _BOX_COLUMNS or (columns >= _LEAST_POLYGON_COLUMNS and columns % 2 == 1),
+                "5 columns, a class and a box, or an odd number from 7, a class and a polygon",
+            ),
+            "keypoints": (
+                columns == at_keypoints,
+                f"{at_keypoints} columns, a class, a box and {points} keypoints of {numbers} numbers",
+            ),
+        }[self.task]
+        if not fits:
+            raise malformed(where, f"have {must}", f"{columns} columns")
+
+
+def guess_task(counts: set[int]) -> Task:
+    """Return the task of label files whose rows have these numbers of columns.
+
+    Nine columns in every row are the corners of an oriented box; beside rows of other lengths, they are a
+    polygon of four points.
+    """
+    if counts == {_CORNER_COLUMNS}:
+        return "corners"
+    return "polygons" if any(count >= _LEAST_POLYGON_COLUMNS for count in counts) else "boxes"
+
+
+def scan_rows(text: bytes) -> tuple[set[int], int]:
+    """Return the numbers of columns in a label file and the largest class; malformed rows are no error."""
+    counts, largest = set(), -1
+    for line in text.decode("utf-8-sig", "replace").splitlines():
+        if cells := line.split():
+            counts.add(len(cells))
+            largest = max(largest, _class_of(cells[0]))
+    return counts, largest
+
+
+def _class_of(cell: str) -> int:
+    """Return the class in a cell, which may be written as 7.0; -1 if there is none."""
+    try:
+        number = float(cell)
+    except ValueError:
+        return -1
+    return int(number) if number.is_integer() and number < MOST_CLASSES else -1
+
+
+def _numbered_rows(text: bytes, where: str) -> list[tuple[int, list[str]]]:
+    try:
+        lines = text.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        byte = f"the byte {text[error.start]:#04x}"
+        raise malformed(f"{where}, line {line}", "be UTF-8", byte) from error
+    rows = ((number, line.split()) for number, line in enumerate(lines, 1))
+    return [(number, cells) for number, cells in rows if cells]
+
+
+def _enclosing(xs: list[float], ys: list[float]) -> list[float]:
+    """Return the box around points: center x, center y, width, height."""
+    left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
+    return [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
+
+
+def _points(row: list[float]) -> NDArray[np.float64]:
+    return np.array(row[1:], np.float64).reshape(-1, 2)

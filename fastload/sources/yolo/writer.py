@@ -1,0 +1,68 @@
+"""Unpacking to YOLO's layout: label files, masks and data.yaml."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+import numpy as np
+import yaml
+
+from fastload.shards.record import Record
+from fastload.sources.writing import LayoutWriter, WrittenFiles, number_text, parallel
+
+
+class YoloWriter(LayoutWriter):
+    """Writer of a split's label files; an image without objects gets none unless the source has one."""
+
+    def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
+        if (rows := self._rows(record)) or ("has_file" in self.names and record["has_file"]):
+            yield self._label_path(image).as_posix(), "".join(f"{row}\n" for row in rows).encode()
+        if "mask" in self.names and len(mask := record.stored("mask")):
+            yield parallel(image, "masks", ".png").as_posix(), bytes(mask)
+
+    def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
+        if self is not writers[0]:
+            return
+        entries: dict[str, object] = {}
+        for writer in writers:
+            others = [path for other in writers if other is not writer for path in other.images]
+            folder = _common_folder(writer.images)
+            entry = folder.as_posix()
+            if any(path.is_relative_to(folder) for path in others):  # the splits share a folder
+                entry = f"{writer.split}.txt"
+                yield entry, "".join(f"./{path}\n" for path in writer.images).encode()
+            entries[writer.split or "train"] = entry
+        content = {**entries, "names": dict(enumerate(self.manifest.classes))}
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        yield "data.yaml", (text + self.details.get("yaml", "")).encode()
+
+    def _label_path(self, image: PurePosixPath) -> PurePosixPath:
+        if self.details.get("labels") == "parallel":
+            return parallel(image, "labels", ".txt")
+        folder = image.parent / "labels" if self.details.get("labels") == "inside" else image.parent
+        return folder / f"{image.stem}.txt"
+
+    def _rows(self, record: Record) -> list[str]:
+        boxes, labels = record["boxes"], record["labels"].tolist()
+        numbers: list[list[float]] = boxes.tolist()
+        if "polygons" in self.names:
+            for place, polygons in enumerate(record["polygons"]):
+                if polygons:
+                    numbers[place] = np.concatenate(polygons).reshape(-1).tolist()
+        elif "corners" in self.names:
+            numbers = record["corners"].reshape(-1, 8).tolist()
+        elif "keypoints" in self.names:
+            points = record["keypoints"]
+            columns = points.shape[1] * points.shape[2]
+            numbers = np.hstack([boxes, points.reshape(len(points), columns)]).tolist()
+        return [
+            " ".join([str(label), *map(number_text, row)]) for label, row in zip(labels, numbers, strict=True)
+        ]
+
+
+def _common_folder(images: Sequence[PurePosixPath]) -> PurePosixPath:
+    """Return the deepest folder that contains all of the images."""
+    folders = {image.parent.as_posix() for image in images}
+    return PurePosixPath(posixpath.commonpath(folders) if folders else "")
