@@ -44,8 +44,8 @@ from _photos import make_jpeg
 from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
 from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.opening import Opening, store_folder
-from fastload.sources.classes.source import list_folder
 from fastload.sources.files import FileList
+from fastload.sources.opening import open_class_folders
 
 READ, FOUND = "Read in random order", "Lookup in the cache"
 _SIZE = (400, 500)
@@ -69,7 +69,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
     for number in range(options.records):
         (photos / f"{number:06d}.jpg").write_bytes(images[number % len(images)])
     os.sync()
-    source = list_folder(str(photos))[""]
+    source = open_class_folders(str(photos))[""]
     files, count, size = source.files, len(source), source.size_bytes()
     stores = {kind: _filled(files, kind, count, size) for kind in ("ram", "tmpfs")}
     order = np.random.default_rng(0).permutation(count)

@@ -23,8 +23,8 @@ from fastload.errors import DecodeError, SourceError
 from fastload.images.decode import decode, encode
 from fastload.images.header import read_header
 from fastload.images.opencv import cv2
-from fastload.sources.classes.source import list_folder
 from fastload.sources.files import FileSource
+from fastload.sources.opening import CLASSES, open_class_folders
 from fastload.sources.protocol import evenly_spaced
 from fastload.system.cpus import usable_cpus
 
@@ -117,7 +117,7 @@ def list_images(folder: str | os.PathLike[str]) -> FileSource:
 
     Raises SourceError if there are none, or the folder cannot be read.
     """
-    images = next(iter(list_folder(os.path.expanduser(os.fspath(folder))).values()))
+    images = next(iter(open_class_folders(os.fspath(folder), layout=CLASSES).values()))
     if not len(images):
         raise SourceError(f"{os.fspath(folder)}: must hold images, got class folders without any")
     return images

@@ -93,12 +93,12 @@ def _race(
     from fastload.bench import loading
     from fastload.images.opencv import cv2
     from fastload.packing.choose import estimate_stats
-    from fastload.sources.classes.source import list_folder
+    from fastload.sources.opening import open_class_folders
     from fastload.system.cpus import cpu_name, usable_cpus
 
     folder = scratch / "photos"
     available = _fill(folder, options.data, options.images, progress)
-    files = list_folder(os.fspath(folder))[""]
+    files = open_class_folders(os.fspath(folder))[""]
     notes = list(files.warnings)
     encodings = options.encode or ["auto", "raw"]
     raw_bytes = int(3 * estimate_stats(files, None).mean_pixels * len(files))

@@ -15,8 +15,8 @@ from fastload.datasets._image_files import FilesDataset
 from fastload.datasets.cache.options import Cache
 from fastload.errors import SourceError
 from fastload.sources.cacheable import CacheableFiles
-from fastload.sources.classes.source import list_folder
 from fastload.sources.files import FileList
+from fastload.sources.opening import open_class_folders
 from fastload.transforms.compose import AnyTransform
 
 
@@ -35,14 +35,16 @@ class FolderDataset(FilesDataset):
         reducing_gap: Same meaning as for `PackedDataset`.
         apply_orientation: Same meaning as for `PackedDataset`.
         cache: Same meaning as for `PackedDataset`.
+        layout: "classes" to take the folders for classes where they could mean something else too, such as
+            `images` and `masks`; None to refuse such folders.
 
     Attributes:
         root: The path that was passed.
         source: The listing of its files.
 
     Raises:
-        SourceError: The folder cannot be listed, holds no images, is split into train, val, test, or has
-            a layout that holds more than labels, such as YOLO's.
+        SourceError: The folder cannot be listed, holds no images, is split into train, val, test, has a
+            layout that holds more than labels, such as YOLO's, or can be read in two ways.
     """
 
     def __init__(
@@ -55,9 +57,10 @@ class FolderDataset(FilesDataset):
         reducing_gap: float | None = None,
         apply_orientation: bool = False,
         cache: str | Cache | None = None,
+        layout: str | None = None,
     ) -> None:
         self.root = os.fspath(path)
-        sources = list_folder(os.path.expanduser(self.root), by_content=False)
+        sources = open_class_folders(self.root, layout)
         if "" not in sources:
             raise SourceError(f"{self.root}: is split into {', '.join(sources)}: name one of these folders")
         self.source = sources[""]

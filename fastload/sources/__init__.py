@@ -1,6 +1,8 @@
 """Sources of records: folders of images, tables, files of other programs, and datasets.
 
-Each layout has a module that lists its records as a `Source`; `open_source` chooses the module.
+Each layout has a folder with its recogniser, reader and writer, against the contracts in protocol.py. A
+source folder is walked once (listing.py), the layouts claim it (opening.py), and every file of it is
+accounted for (account.py).
 """
 
 from __future__ import annotations
@@ -11,15 +13,12 @@ from typing import Any
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources.classes.source import list_folder
 from fastload.sources.containers import expand_braces
 from fastload.sources.dataset.source import DatasetSource, files_behind
-from fastload.sources.layouts import open_layout
+from fastload.sources.opening import check_layout, open_file, open_folder
 from fastload.sources.protocol import Source
-from fastload.sources.refused import explain_file
 from fastload.sources.table.columns import ColumnKind, are_class_names
-from fastload.sources.table.source import TABLE_SUFFIXES, list_table
-from fastload.sources.walking import listing_once
+from fastload.sources.table.source import TABLE_SUFFIXES
 
 __all__ = ["ColumnKind", "DatasetSource", "are_class_names", "open_source"]
 
@@ -30,18 +29,23 @@ _SOURCES = (
 
 
 def open_source(
-    source: Any, fields: Sequence[Field] | None = None, columns: Mapping[str, ColumnKind] | None = None
+    source: Any,
+    fields: Sequence[Field] | None = None,
+    columns: Mapping[str, ColumnKind] | None = None,
+    layout: str | None = None,
 ) -> dict[str, Source]:
     """Return the sources of a path or a map-style dataset by split (`train`, `val`, `test`), or all under "".
 
     A `Source` is returned as it is. An ImageFolder without transforms, or torch's Subset of one, is read from
     its files. `fields` describes the samples of a dataset if they cannot be inferred; `columns` gives the
-    kinds of a table's columns.
-    SourceError is raised for a path that does not exist or cannot be read, and OptionError for `fields` or
-    `columns` that do not apply to the source.
+    kinds of a table's columns; `layout` names the layout of a folder that can be read in two ways.
+    SourceError is raised for a path that does not exist or cannot be read, for a folder of another layout
+    than the one named, and for one that can be read in two ways; OptionError for options that do not apply
+    to the source.
     """
     if columns is not None and not isinstance(columns, Mapping):
         raise OptionError(f"columns must map names to kinds, as {{'zip': 'text'}} does, got {columns!r}")
+    check_layout(layout)
     if isinstance(source, Source):
         return {"": source}
     path = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else None
@@ -50,15 +54,16 @@ def open_source(
     if path is not None:
         if fields is not None:
             raise OptionError(f"fields are for a dataset, got them for {source!r}: leave them out")
-        with listing_once():
-            return _open_path(os.path.expanduser(path), columns)
+        return _open_path(os.path.expanduser(path), columns, layout)
+    if layout is not None:
+        raise OptionError(f"layout is for a folder, got it for {source!r}: leave it out")
     if not hasattr(type(source), "__len__") or not hasattr(type(source), "__getitem__"):
         raise SourceError(f"a source must be {_SOURCES}, got {type(source).__name__}")
     files = files_behind(source) if fields is None else None
     return {"": files if files is not None else DatasetSource(source, fields)}
 
 
-def _open_path(path: str, columns: Mapping[str, ColumnKind] | None) -> dict[str, Source]:
+def _open_path(path: str, columns: Mapping[str, ColumnKind] | None, layout: str | None) -> dict[str, Source]:
     if not os.path.exists(path) and expand_braces(path) == [path]:
         raise SourceError(f"{path}: must exist, got no such path: check its spelling")
     if os.path.normpath(path).lower().endswith(".fl"):
@@ -66,10 +71,6 @@ def _open_path(path: str, columns: Mapping[str, ColumnKind] | None) -> dict[str,
             f"{path}: must be {_SOURCES}, got a packed dataset: "
             f"unpack it first with 'fastload unpack {path} FOLDER'"
         )
-    if not columns and (found := open_layout(path)) is not None:
-        return found
     if os.path.isdir(path):
-        return dict(list_folder(path))
-    if path.lower().endswith(TABLE_SUFFIXES):
-        return {"": list_table(path, columns)}
-    raise SourceError(f"{path}: must be {_SOURCES}, got {explain_file(path)}")
+        return open_folder(path, layout)
+    return open_file(path, columns, layout, _SOURCES)

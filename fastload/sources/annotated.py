@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fastload.errors import FastloadError, SourceError
@@ -103,6 +103,11 @@ class AnnotatedFiles(ImageFileSource):
         if self.is_upright and swaps_sides(header.orientation):
             return header.width, header.height
         return header.height, header.width
+
+    def annotation_files(self) -> Iterator[FileList]:
+        yield from super().annotation_files()
+        if isinstance(self.texts, FileList):
+            yield self.texts
 
     def fingerprint(self) -> str:
         texts = [] if self.texts is None else [self.texts]

@@ -69,3 +69,9 @@ def numbers_of(cells: Sequence[str]) -> list[float] | None:
     except ValueError:
         return None
     return numbers if all(map(math.isfinite, numbers)) else None
+
+
+def quoted(names: Sequence[str], limit: int = 5) -> str:
+    """Return the first names in quotes, and the number of the others."""
+    shown = ", ".join(map(repr, names[:limit]))
+    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown

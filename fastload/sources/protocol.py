@@ -1,17 +1,25 @@
-"""Base class of sources: numbered records that any process can read."""
+"""Contracts of sources: layouts claim the files of a folder, and read them as numbered records.
+
+A folder is walked once into a `Listing`. Each layout looks at it and returns a `Claim`, or None; the claim
+that is chosen gives a `Reading`: a `Source` for each split, and what it knows of the other files. The account
+(account.py) then proves that every file is a record's, was read, or is left out with a reason.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
+
+if TYPE_CHECKING:
+    from fastload.sources.files import FileList
 
 
 @dataclass(slots=True)
@@ -37,6 +45,7 @@ class Source(ABC):
     left_out: tuple[LeftOut, ...] = ()  # files that are not records
     details: Mapping[str, Any] = field(default_factory=dict)  # JSON from which `unpack` writes the layout
     is_upright: bool = False  # coordinates refer to the image turned by its EXIF orientation
+    account: Account | None = None  # of the folder that was listed; in the first split alone
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -53,12 +62,64 @@ class Source(ABC):
         """Return the size of each record in the source; None if sizes are unknown until records are read."""
         return None
 
+    def record_files(self) -> Iterator[FileList]:
+        """Yield the lists of the files that hold records: images, or containers of records."""
+        yield from ()
+
+    def annotation_files(self) -> Iterator[FileList]:
+        """Yield the lists of the other files that are read with the records: annotations, masks."""
+        yield from ()
+
     @abstractmethod
     def fingerprint(self) -> str | None:
         """Return a hexadecimal digest of the listing, which changes if a name, size or time does.
 
         Return None if later changes of the source could not be detected.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The files below a folder: each holds records, was read with them, or was left out with a reason.
+
+    `Account.of` in account.py makes it, and raises an error unless the three add up.
+    """
+
+    files: int
+    records: int  # files of images, or containers of records
+    annotations: int  # other files that were read: annotations, masks, lists of splits
+    left_out: int
+
+
+Reason = tuple[str, bool]
+"""The reason why a file is left out, and True if it is clutter, which needs no attention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The records of a folder by split ("" without splits), and what is known of the other files.
+
+    `annotations` are files that were read to list the records, such as a data.yaml, and `reasons` are those
+    of files that are left out, where the layout knows them; both by their paths below the listing's root.
+    """
+
+    sources: Mapping[str, Source]
+    annotations: Collection[str] = ()
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A layout's claim on a folder: its evidence, and the function that lists its records.
+
+    `evidence` continues "it has", as in "images/ beside labels/". `read` raises SourceError if the dataset is
+    malformed or cannot be packed without loss.
+    """
+
+    layout: str  # as `--layout` takes it
+    title: str  # as in "a YOLO dataset"
+    evidence: str
+    read: Callable[[], Reading]
 
 
 def evenly_spaced(length: int, count: int) -> list[int]:

@@ -9,8 +9,8 @@ import pytest
 from fastload.cli._cache import _ago
 from fastload.cli.main import main
 from fastload.packing._cache_filling import fill
+from fastload.sources import open_source
 from fastload.sources.cacheable import CacheableFiles
-from fastload.sources.classes.source import list_folder
 from fastload.system.cache_folder import CacheFolder
 from tests.folders import class_folders
 
@@ -18,7 +18,7 @@ from tests.folders import class_folders
 @pytest.fixture
 def folder(tmp_path):
     """A folder with a complete cache of 12 samples and an unfinished one."""
-    files = list_folder(str(class_folders(tmp_path / "photos", count=12)))[""].files
+    files = open_source(str(class_folders(tmp_path / "photos", count=12)))[""].files
     folder = CacheFolder(tmp_path / "caches")
     folder.make()
     source = CacheableFiles(files, files.folder, alike_only=False)

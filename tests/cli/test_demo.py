@@ -16,7 +16,7 @@ from fastload.bench.loading import IMAGE_SIDE, FilesByLibrary
 from fastload.cli._demo import _fill
 from fastload.cli.main import main
 from fastload.errors import SourceError
-from fastload.sources.classes.source import list_folder
+from fastload.sources import open_source
 from tests.commands import run_on_terminal, run_python
 from tests.folders import class_folders
 
@@ -121,7 +121,7 @@ def test_missing_pillow_is_named_with_the_remedy():
 
 @pytest.mark.parametrize("library", ["PIL", "OpenCV"])
 def test_all_libraries_prepare_samples_of_one_form(two_photos, library):
-    files = list_folder(str(two_photos))[""]
+    files = open_source(str(two_photos))[""]
     image, label = FilesByLibrary(files, library)[1]
     pixels = T.RandomResizedCrop(IMAGE_SIDE)(np.zeros((50, 60, 3), np.uint8))
     assert (image.shape, label) == ((3, *pixels.shape[:2]), 0)
@@ -132,7 +132,7 @@ def test_some_images_are_linked_with_their_classes(tmp_path):
     class_folders(tmp_path / "data" / "train", 20, classes=4)
     class_folders(tmp_path / "data" / "val", 5)
     assert choose(tmp_path / "data", 10, tmp_path / "links") == 20
-    files = list_folder(str(tmp_path / "links"))[""]
+    files = open_source(str(tmp_path / "links"))[""]
     assert len(files) == 10
     assert set(files.classes) == {"class0", "class1", "class2", "class3"}
     linked = {Path(files.files.path(index)).resolve().parents[1] for index in range(10)}

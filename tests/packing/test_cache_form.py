@@ -3,8 +3,8 @@
 import pytest
 
 from fastload.packing._cache_form import _disk_bytes_per_s, is_decoded_faster, stores_pixels
+from fastload.sources import open_source
 from fastload.sources.cacheable import CacheableFiles
-from fastload.sources.classes.source import list_folder
 from tests.folders import class_folders
 
 GB = 10**9
@@ -44,7 +44,7 @@ def test_pixels_are_stored_where_they_fit_and_are_fetched_fast_enough(changed, i
 def test_pixels_of_a_folder_take_half_of_the_room_unless_it_is_stated(
     tmp_path, size_bytes, room_bytes, has_size, is_decoded
 ):
-    files = list_folder(str(class_folders(tmp_path / "photos", count=12)))[""].files
+    files = open_source(str(class_folders(tmp_path / "photos", count=12)))[""].files
     source = CacheableFiles(files, files.folder, alike_only=False)
     found = stores_pixels(source, tmp_path, size_bytes, room_bytes, has_size=has_size, is_tiled=True)
     assert found == is_decoded

@@ -15,8 +15,8 @@ from fastload.sources.walking import IMAGE_SUFFIXES
 NOT_UTF_8 = os.fsdecode(b"caf\xe9")
 
 
-def one(root):
-    [(split, source)] = open_source(root).items()
+def one(root, layout=None):
+    [(split, source)] = open_source(root, layout=layout).items()
     assert split == ""
     return source
 
@@ -31,7 +31,7 @@ def labels(source):
 
 def assert_lists_what_image_folder_lists(root, image_folder):
     reference = image_folder(str(root), allow_empty=True)
-    source = one(root)
+    source = one(root, layout="classes")
     assert source.classes == tuple(reference.classes)
     paths = [os.path.join(str(root), key) for key in keys(source)]
     assert list(zip(paths, source.values["label"].tolist(), strict=True)) == reference.samples
@@ -246,7 +246,10 @@ def test_splits_share_one_class_list(make_tree, train, val, test):
 
 
 def test_split_without_class_folders_has_no_labels_but_the_class_list(make_tree):
-    sources = open_source(make_tree(["train/a/1.jpg", "train/b/1.jpg", "test/1.jpg", "test/2.jpg"]))
+    root = make_tree(["train/a/1.jpg", "train/b/1.jpg", "test/1.jpg", "test/2.jpg"])
+    with pytest.raises(SourceError, match=r"labels are elsewhere, in 'test' .*--layout classes"):
+        open_source(root)
+    sources = open_source(root, layout="classes")
     assert labels(sources["test"]) == [-1, -1]
     assert sources["test"].classes == ("a", "b")
     assert "get the label -1" in sources["test"].warnings[0]
@@ -276,12 +279,12 @@ def test_files_beside_splits_are_listed_with_the_first(make_tree):
     assert list(sources) == ["train"]
     assert sources["train"].warnings == (f"{root} has splits without images, which are left out: 'val'",)
     assert [(entry.key, entry.reason, entry.is_clutter) for entry in sources["train"].left_out] == [
-        ("b.txt", "not an image", False),
-        ("../extra/x/1.jpg", "an image beside the splits", False),
-        ("../x.jpg", "an image beside the splits", False),
-        ("../extra/1.txt", "not an image", False),
-        ("../.git/", "hidden", True),
-        ("../val/c.txt", "not an image", False),
+        ("extra/x/1.jpg", "an image beside the splits", False),
+        ("x.jpg", "an image beside the splits", False),
+        ("extra/1.txt", "not an image", False),
+        ("train/b.txt", "not an image", False),
+        ("val/c.txt", "not an image", False),
+        (".git/x.jpg", "hidden", True),
     ]
 
 

@@ -1,140 +1,143 @@
-"""Folders of images as sources: class folders as in torchvision's ImageFolder, splits, or loose images.
+"""Listing of class folders as in torchvision's ImageFolder, of splits of them, and of images alone.
 
-The classes, the files and their order are those of ImageFolder. Files without an image suffix are included if
-their content is an image, in the order of their names. All other files are recorded with a reason. Unlike in
-ImageFolder, a folder that cannot be listed and a link back into its own path are errors, and a class without
-images keeps its label, with a warning.
+The classes, the files and their order are those of ImageFolder. Where files are selected by content, those
+without an image suffix are included if their first bytes say that they are images, in the order of their
+names. A class without images keeps its label, with a warning.
 """
 
 from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from fastload.errors import SourceError
-from fastload.shards.manifest import LeftOut
+from fastload.images.formats import HEAD_BYTES, format_of, unreadable_reason
 from fastload.shards.schema import Field
-from fastload.sources.files import NO_LABEL, FileSource, list_files
-from fastload.sources.left_out import HIDDEN
-from fastload.sources.malformed import malformed
-from fastload.sources.refused import IMAGE_FOLDERS, explain_no_images, refuse_other_layouts
-from fastload.sources.walking import IMAGE_SUFFIXES, SPLITS, Walk, by_split, list_entries, split_names
+from fastload.sources.account import balanced
+from fastload.sources.files import NO_LABEL, OUT_OF_DESCRIPTORS, FileList, FileSource, NameTable
+from fastload.sources.left_out import HIDDEN, NO_IMAGE, LeftOutFiles, clutter_reason
+from fastload.sources.listing import IMAGE_SUFFIXES, Folder, Listing, head_of, unlistable
+from fastload.sources.malformed import malformed, quoted
+from fastload.sources.splits import SPLITS, by_split, split_names
+from fastload.sources.unsupported import explain_no_images
 
 BESIDE_CLASSES = "an image beside the class folders"
 BESIDE_SPLITS = "an image beside the splits"
 
 
-def list_folder(path: str, *, by_content: bool = True) -> dict[str, FileSource]:
+class Selection:
+    """Choice of the images in each folder of a listing, by suffix alone or also by content.
+
+    By content, the files that are not chosen are counted, and recorded with the reason.
+    """
+
+    def __init__(self, listing: Listing, *, by_content: bool) -> None:
+        self.listing = listing
+        self.by_content = by_content
+        self.left_out = LeftOutFiles()
+
+    def images(self, folder: Folder) -> list[str]:
+        """Return the names of the images directly in a folder, sorted."""
+        if not self.by_content or not folder.others:
+            return folder.images
+        found = [name for name in folder.others if self._is_image(folder, name)]
+        return sorted((*folder.images, *found)) if found else folder.images
+
+    def leave_out(self, paths: Iterable[str], reason: str, *, is_clutter: bool = False) -> None:
+        """Record images as left out."""
+        if self.by_content:
+            for path in paths:
+                self.left_out.add(path, reason, is_clutter=is_clutter)
+
+    def _is_image(self, folder: Folder, name: str) -> bool:
+        key = folder.join(name)
+        # Files below hidden folders are not opened: the .git of a clone holds its images a second time.
+        is_hidden = folder.path.startswith(".") or "/." in folder.path
+        reason = HIDDEN if is_hidden else self._reason_to_leave_out(key)
+        if reason is None:
+            return True
+        clutter = HIDDEN if reason is HIDDEN else clutter_reason(name) if reason is NO_IMAGE else None
+        self.left_out.add(key, clutter or reason, is_clutter=clutter is not None)
+        return False
+
+    def _reason_to_leave_out(self, key: str) -> str | None:
+        path = self.listing.absolute(key)
+        try:
+            head = head_of(path, HEAD_BYTES)
+        except OSError as error:
+            if error.errno in OUT_OF_DESCRIPTORS:
+                raise unlistable(path, error) from error
+            return f"cannot be read: {error.strerror}"
+        image_format = format_of(head, os.path.splitext(key)[1])
+        return NO_IMAGE if image_format is None else unreadable_reason(image_format, head)
+
+
+def list_classes(listing: Listing, *, by_content: bool) -> dict[str, FileSource]:
     """List the images of a folder by split, train first, or under the name "" if there are no splits.
 
     Folders named after two or more splits (train, val, test), or a single folder named after train, give one
     source per split, with a shared class list; a split without images is left out. Otherwise the subfolders
     are the classes; if none of them holds an image, the folder's own images are listed with the label -1.
 
-    With `by_content`, images are listed under any name, and other files are recorded as left out; otherwise
-    only the files of ImageFolder are listed. SourceError is raised for a folder that cannot be listed, a
-    circular link, a folder without images, one with more images beside class folders than in them, and a
-    layout that holds more than labels.
+    SourceError is raised for a folder without images, and for one with more images beside class folders than
+    in them.
     """
-    refuse_other_layouts(path)
-    walk = Walk(os.path.abspath(path), by_content=by_content)
-    folders, images = walk.scan()
-    splits = _split_folders(path, folders)
-    if splits:
-        return _list_splits(path, walk, splits, folders, images)
-    if len(folders) == 1 and not images:
-        _refuse_wrapped_splits(path, folders[0])
-    source = _list_one(path, walk, folders, images)
-    if not len(source):
-        raise _no_images(path, walk, source.left_out)
-    return {"": source}
+    selection = Selection(listing, by_content=by_content)
+    splits = split_folders(listing.name, listing.top.visible)
+    sources = _list_splits(selection, splits) if splits else {"": _list_one(selection, listing.top)}
+    if not any(map(len, sources.values())):
+        raise _no_images(listing, by_content)
+    left_out = selection.left_out.finish()
+    if by_content:
+        first = next(iter(sources.values()))
+        first.left_out = left_out
+        first.account = balanced(listing, sum(map(len, sources.values())), 0, left_out)
+    return sources
 
 
-def _list_splits(
-    path: str, walk: Walk, splits: Mapping[str, str], folders: Sequence[str], images: Sequence[str]
-) -> dict[str, FileSource]:
-    sources = {}
-    for split, folder in splits.items():
-        split_walk = Walk(os.path.join(walk.root, folder), by_content=walk.by_content)
-        sources[split] = _list_one(os.path.join(path, folder), split_walk, *split_walk.scan())
-    _leave_out_beside_splits(walk, [folder for folder in folders if folder not in splits.values()], images)
-    left_out = [_moved(entry, "..") for entry in walk.left_out]
-    warnings = []
-    empty = [split for split, source in sources.items() if not len(source)]
-    for split in empty:
-        source = sources.pop(split)
-        left_out += [_moved(entry, f"../{splits[split]}") for entry in source.left_out]
-    if not sources:
-        raise _no_images(path, walk, left_out)
-    if empty:
-        names = _quoted([splits[split] for split in empty])
-        warnings.append(f"{path} has splits without images, which are left out: {names}")
-    _refuse_unlabelled_split(sources)
-    # Files outside all splits are recorded with the first split, with keys relative to it.
-    first = next(iter(sources))
-    sources[first] = replace(sources[first], left_out=(*sources[first].left_out, *left_out))
-    return _with_one_class_list(sources, warnings)
+def _no_images(listing: Listing, by_content: bool) -> SourceError:
+    selection = Selection(listing, by_content=True)
+    if any(map(selection.images, listing.folders.values())) and not by_content:
+        must = f"hold images with a usual suffix ({', '.join(IMAGE_SUFFIXES)})"
+        step = "rename them, or pack the folder, which recognises images by content"
+        return malformed(listing.name, must, "only images under other names", step)
+    return SourceError(explain_no_images(listing.name, selection.left_out.finish()))
 
 
-def _leave_out_beside_splits(walk: Walk, folders: Sequence[str], images: Sequence[str]) -> None:
-    """Record the images beside the splits; for a hidden folder, record only the folder itself."""
-    for folder in folders:
-        if folder.startswith("."):
-            walk.leave_out(f"{folder}/", HIDDEN, is_clutter=True)
-        elif walk.by_content:
-            for name in walk.images_below(folder):
-                walk.leave_out(name, BESIDE_SPLITS)
-    for name in images:
-        walk.leave_out(name, BESIDE_SPLITS)
-
-
-def _moved(entry: LeftOut, folder: str) -> LeftOut:
-    return replace(entry, key=f"{folder}/{entry.key}")
-
-
-def _no_images(path: str, walk: Walk, left_out: Sequence[LeftOut]) -> SourceError:
-    if walk.by_content:
-        return SourceError(explain_no_images(path, left_out))
-    list_folder(path)  # raises the proper error if there are no images by content either
-    must = f"hold images with a usual suffix ({', '.join(IMAGE_SUFFIXES)})"
-    step = "rename them, or pack the folder, which recognises images by content"
-    return malformed(path, must, "only images under other names", step)
-
-
-def _refuse_unlabelled_split(sources: Mapping[str, FileSource]) -> None:
-    """Raise SourceError if a split's only folder holds all of its images, as in Tiny ImageNet's val."""
-    for source in sources.values():
-        others = {name for other in sources.values() if other is not source for name in other.classes}
-        if len(source.classes) == 1 and others - {*source.classes} and source.classes[0] not in others:
-            [folder] = source.classes
-            if folder.lower() in IMAGE_FOLDERS:
-                got = f"{folder!r} alone, which would become a class"
-                step = "sort its images into class folders, or pack a table of their paths and labels"
-                raise malformed(source.name, "have class folders as the other splits have", got, step)
-
-
-def _split_folders(path: str, folders: Sequence[str]) -> dict[str, str]:
+def split_folders(where: str, folders: Sequence[str]) -> dict[str, str]:
     """Return the folder of each split; nothing if the folders are classes."""
-    visible = [folder for folder in folders if not folder.startswith(".")]
-    named = split_names(visible)
+    named = split_names(folders)
     found = {SPLITS[folder.lower()] for folder in named}
-    is_only_train = found == {"train"} and len(visible) == 1
-    return by_split(path, {folder: folder for folder in named}) if len(found) > 1 or is_only_train else {}
+    is_only_train = found == {"train"} and len(folders) == 1
+    return by_split(where, {folder: folder for folder in named}) if len(found) > 1 or is_only_train else {}
 
 
-def _refuse_wrapped_splits(path: str, folder: str) -> None:
-    """Raise SourceError if the only folder in a folder holds splits: its name would become the only class."""
-    inner = os.path.join(path, folder)
-    splits = sorted(_split_folders(inner, list_entries(inner).folders).values())
-    if len(splits) > 1:
-        got = f"one folder, {folder!r}, which is split into {_quoted(splits)} and would become the only class"
-        step = f"pack it instead ('fastload pack {inner} DEST')"
-        raise malformed(path, "hold class folders, splits or images", got, step)
+def _list_splits(selection: Selection, splits: Mapping[str, str]) -> dict[str, FileSource]:
+    listing = selection.listing
+    sources = {split: _list_one(selection, listing[folder]) for split, folder in splits.items()}
+    _leave_out_beside_splits(selection, {*splits.values()})
+    full = {split: source for split, source in sources.items() if len(source)}
+    warnings = []
+    if len(full) < len(sources):
+        names = quoted([splits[split] for split in sources if split not in full])
+        warnings.append(f"{listing.name} has splits without images, which are left out: {names}")
+    return _with_one_class_list(full, warnings) if full else {}
+
+
+def _leave_out_beside_splits(selection: Selection, splits: set[str]) -> None:
+    """Leave out the images beside the splits."""
+    listing = selection.listing
+    beside = [listing.top]
+    for name in listing.top.folders:
+        beside += listing.below(name) if name not in splits else []
+    for folder in beside:
+        is_hidden = folder.path.startswith(".")
+        reason = HIDDEN if is_hidden else BESIDE_SPLITS
+        selection.leave_out(map(folder.join, selection.images(folder)), reason, is_clutter=is_hidden)
 
 
 def _with_one_class_list(sources: Mapping[str, FileSource], warnings: Sequence[str]) -> dict[str, FileSource]:
@@ -159,59 +162,55 @@ def _missing_classes(source: FileSource, classes: Sequence[str]) -> Iterator[str
     if absent and source.kind == "flat":
         yield f"{source.name} has no class folders: its images get the label {NO_LABEL}"
     elif absent:
-        yield f"{source.name} lacks classes that other splits have: {_quoted(absent)}"
+        yield f"{source.name} lacks classes that other splits have: {quoted(absent)}"
 
 
-def _list_one(path: str, walk: Walk, classes: Sequence[str], loose: Sequence[str]) -> FileSource:
-    """List a folder without splits: its class folders, or else its loose images."""
-    class_of_each = array("q")
-
-    def classified() -> Iterator[str]:
-        for label, folder in enumerate(classes):
-            for name in walk.images_below(folder):
-                class_of_each.append(label)
-                yield name
-
-    files = list_files(walk.root, classified())
-    labels = np.array(class_of_each, np.int64)
-    warnings: tuple[str, ...]
-    are_all_hidden = walk.by_content and all(classes[label].startswith(".") for label in {*class_of_each})
-    if loose and (not class_of_each or are_all_hidden):
-        for name in files.names:
-            walk.leave_out(name, HIDDEN, is_clutter=True)
-        kind, classes, warnings = "flat", (), ()
-        files, labels = list_files(walk.root, loose), np.full(len(loose), NO_LABEL, np.int64)
+def _list_one(selection: Selection, top: Folder) -> FileSource:
+    """List the class folders in a folder or, if they hold no images, the images beside them."""
+    listing = selection.listing
+    loose, classes = selection.images(top), top.folders
+    names, counts = NameTable(), array("q")
+    skipped = len(top.path) + 1 if top.path else 0
+    for name in classes:
+        before = len(names)
+        for folder in listing.below(top.join(name)):
+            inner = folder.path[skipped:]
+            names.extend([f"{inner}/{image}" for image in selection.images(folder)])
+        counts.append(len(names) - before)
+    is_visible = any(count and not name.startswith(".") for name, count in zip(classes, counts, strict=True))
+    if loose and not (is_visible or (len(names) and not selection.by_content)):
+        selection.leave_out(map(top.join, names), HIDDEN, is_clutter=True)
+        labels, kind, classes = np.full(len(loose), NO_LABEL, np.int64), "flat", []
+        names, warnings = NameTable(loose), ()
     else:
-        if walk.by_content and len(loose) > len(labels):
-            must = "have its images in class folders, or no class folders"
-            got = f"{len(loose):,} beside the folders {_quoted(classes)}, and {len(labels):,} in these"
-            step = "move the folders elsewhere, or the images into class folders"
-            raise malformed(path, must, got, step)
-        for name in loose:
-            walk.leave_out(name, BESIDE_CLASSES)
-        kind, warnings = "folder", tuple(_odd_classes(path, classes, labels))
+        _require_few_beside(selection, top, len(loose), len(names))
+        selection.leave_out(map(top.join, loose), BESIDE_CLASSES)
+        labels, kind = np.repeat(np.arange(len(classes)), counts), "folder"
+        warnings = tuple(_odd_classes(listing.shown(top.path), classes, counts))
     return FileSource(
         kind=kind,
-        name=path,
+        name=listing.shown(top.path),
         classes=tuple(classes),
         fields=(Field.label(),),
         warnings=warnings,
-        files=files,
+        files=FileList(listing.absolute(top.path), names),
         values={"label": labels},
-        left_out=walk.left_out,
     )
 
 
-def _odd_classes(path: str, classes: Sequence[str], labels: npt.NDArray[np.int64]) -> Iterator[str]:
-    counts = np.bincount(labels, minlength=len(classes))
+def _require_few_beside(selection: Selection, top: Folder, beside: int, inside: int) -> None:
+    """Raise SourceError if more images lie beside class folders than in them."""
+    if selection.by_content and beside > inside > 0:
+        must = "have its images in class folders, or no class folders"
+        got = f"{beside:,} beside the folders {quoted(top.folders)}, and {inside:,} in these"
+        step = "move the folders elsewhere, or the images into class folders"
+        raise malformed(selection.listing.shown(top.path), must, got, step)
+
+
+def _odd_classes(path: str, classes: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
     empty = [name for name, count in zip(classes, counts, strict=True) if not count]
     if empty:
-        yield f"{path} has classes without images, which keep their labels: {_quoted(empty)}"
+        yield f"{path} has classes without images, which keep their labels: {quoted(empty)}"
     hidden = [name for name in classes if name.startswith(".")]
     if hidden:
-        yield f"{path} has hidden folders, which are classes as in ImageFolder: {_quoted(hidden)}"
-
-
-def _quoted(names: Sequence[str], limit: int = 5) -> str:
-    shown = ", ".join(map(repr, names[:limit]))
-    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
+        yield f"{path} has hidden folders, which are classes as in ImageFolder: {quoted(hidden)}"

@@ -23,11 +23,11 @@ from fastload.datasets.cache._attaching import Extent, attach
 from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
 from fastload.datasets.cache.options import Cache
 from fastload.images.decode import decode
-from fastload.sources.classes.source import list_folder
+from fastload.sources import open_source
 from tests.datasets.cache.programs import plenty
 
 path, kind, place, form = sys.argv[1:]
-source = list_folder(path)[""]
+source = open_source(path)[""]
 count, size = len(source), source.size_bytes()
 extent = Extent(path + source.fingerprint(), count, size, 20 * size, 0, FIXED_BYTES, ())
 through_store = lambda opening: CachedFiles(source.files, opening)

@@ -1,0 +1,72 @@
+"""The account of a folder: every file holds records, was read with them, or is left out with a reason."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+
+from fastload.errors import SourceError
+from fastload.shards.manifest import LeftOut
+from fastload.sources.files import FileList
+from fastload.sources.left_out import HIDDEN, LeftOutFiles, clutter_reason
+from fastload.sources.listing import Listing, is_image, walk_files
+from fastload.sources.protocol import Account, Reading, Source
+
+UNUSED_IMAGE = "an image of no record"
+UNUSED = "not part of the dataset"
+
+
+def settled(listing: Listing, reading: Reading) -> dict[str, Source]:
+    """Return the sources of a reading; the first one has the account and the files that are left out."""
+    sources = dict(reading.sources)
+    lists = [(each.record_files(), each.annotation_files()) for each in sources.values()]
+    records = set(_listed(listing, (files for of_records, _ in lists for files in of_records)))
+    annotations = set(_listed(listing, (files for _, others in lists for files in others)))
+    annotations.update(reading.annotations)
+    annotations -= records
+    left_out = LeftOutFiles()
+    for path in walk_files(listing.folders.values()):
+        if path not in records and path not in annotations:
+            reason, is_clutter = reading.reasons.get(path) or _default_reason(path)
+            left_out.add(path, reason, is_clutter=is_clutter)
+    account = balanced(listing, len(records), len(annotations), left_out.finish())
+    first = next(iter(sources.values()))
+    # Members of containers may be left out too, but are no files of the folder.
+    first.left_out = (*first.left_out, *left_out.finish())
+    first.account = account
+    return sources
+
+
+def balanced(listing: Listing, records: int, annotations: int, left_out: Iterable[LeftOut]) -> Account:
+    """Return the account of a listing; raise SourceError unless all of its files are accounted for."""
+    account = Account(listing.files, records, annotations, sum(entry.files for entry in left_out))
+    if account.files != account.records + account.annotations + account.left_out:
+        raise SourceError(
+            f"{listing.name}: must have each of its files in a record, read or left out, got {account}: "
+            "this is a fault of fastload; please report it with the list of files"
+        )
+    return account
+
+
+def _listed(listing: Listing, lists: Iterable[FileList]) -> Iterator[str]:
+    """Yield the files of some lists that lie in a listing, by their paths in it."""
+    for files in lists:
+        prefix = os.path.relpath(files.folder, listing.root).replace(os.sep, "/")
+        prefix = "" if prefix == "." else f"{prefix}/"
+        inside = os.path.join(listing.root, "")
+        for name in files.names:
+            path = name.removeprefix(inside) if os.path.isabs(name) else prefix + name
+            if ".." in path or "/./" in path:
+                path = os.path.normpath(path)
+            if name and listing.has_file(path):
+                yield path
+
+
+def _default_reason(path: str) -> tuple[str, bool]:
+    if path.startswith(".") or "/." in path:
+        name = os.path.basename(path)
+        return clutter_reason(name) or HIDDEN, True
+    clutter = clutter_reason(os.path.basename(path))
+    if clutter is not None:
+        return clutter, True
+    return (UNUSED_IMAGE if is_image(path) else UNUSED), False

@@ -1,0 +1,247 @@
+"""The listing of a folder: one walk, which every recogniser and reader of a layout uses.
+
+Order and links are those of torchvision's ImageFolder: names are sorted, links to folders are followed.
+Unlike there, a folder that cannot be listed and a link back into its own path are errors.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from fastload.errors import SourceError
+from fastload.sources.files import OPEN_FILES_STEP, OUT_OF_DESCRIPTORS, READ_FLAGS
+from fastload.sources.malformed import malformed
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""The suffixes of image files, in any case: torchvision's IMG_EXTENSIONS."""
+
+# AppleDouble (RFC 1740): macOS stores a file's metadata beside it, in a file with "._" before its name.
+_APPLE_DOUBLE = b"\x00\x05\x16\x07"
+
+_READ_BYTES = 1 << 16
+
+
+@dataclass(slots=True)
+class Folder:
+    """The sorted names in one folder; `path` is relative to the listing's root, "" for the root."""
+
+    path: str
+    folders: list[str] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)  # files with an image suffix
+    others: list[str] = field(default_factory=list)  # all other files
+
+    @property
+    def visible(self) -> list[str]:
+        """The folders that are not hidden."""
+        return [name for name in self.folders if not name.startswith(".")]
+
+    @property
+    def files(self) -> int:
+        """The number of files directly in the folder."""
+        return len(self.images) + len(self.others)
+
+    def join(self, name: str) -> str:
+        """Return the path of an entry relative to the listing's root."""
+        return f"{self.path}/{name}" if self.path else name
+
+    def others_with(self, *suffixes: str) -> list[str]:
+        """Return the names of the files, other than images, that end in one of these lower-case suffixes."""
+        return [name for name in self.others if name.lower().endswith(suffixes)]
+
+
+class Listing:
+    """The folders and files below a root, listed once; `name` is the path that the user gave, for messages.
+
+    Paths are relative to the root, with `/` between their parts.
+    """
+
+    def __init__(self, name: str, root: str, folders: dict[str, Folder]) -> None:
+        self.name = name
+        self.root = root
+        self.folders = folders
+        self._names: dict[str, frozenset[str]] = {}
+
+    @classmethod
+    def walk(cls, name: str) -> Listing:
+        """List a folder; raise SourceError if it, or one below it, cannot be listed or leads into itself."""
+        root = os.path.abspath(os.path.expanduser(name))
+        folders: dict[str, Folder] = {}
+        pending = [""]
+        while pending:
+            folder, links = _listed(root, pending.pop())
+            folders[folder.path] = folder
+            for link in links:
+                _require_no_circle(root, folder.join(link))
+            pending += map(folder.join, folder.folders)
+        return cls(name, root, folders)
+
+    def __getitem__(self, path: str) -> Folder:
+        """Return a folder; one without entries if there is none of this path."""
+        return self.folders.get(path) or Folder(path)
+
+    @property
+    def top(self) -> Folder:
+        """The root's entries."""
+        return self.folders[""]
+
+    @property
+    def files(self) -> int:
+        """The number of all files."""
+        return sum(folder.files for folder in self.folders.values())
+
+    def below(self, path: str) -> list[Folder]:
+        """Return a folder and all folders below it, in the order of `sorted(os.walk(...))`."""
+        if path == "":
+            return [self.folders[each] for each in sorted(self.folders)]
+        found, pending = [], [path] if path in self.folders else []
+        while pending:
+            folder = self.folders[pending.pop()]
+            found.append(folder)
+            pending += map(folder.join, folder.folders)
+        return sorted(found, key=lambda folder: folder.path)
+
+    def images_below(self, path: str) -> list[str]:
+        """Return the images below a folder, by suffix, in the order of ImageFolder."""
+        return [folder.join(name) for folder in self.below(path) for name in folder.images]
+
+    def view(self, path: str) -> Listing:
+        """Return the listing of a folder below the root, without another walk."""
+        if path == "":
+            return self
+        skipped = len(path) + 1
+        folders = {}
+        for folder in self.below(path):
+            inner = folder.path[skipped:]
+            folders[inner] = Folder(inner, folder.folders, folder.images, folder.others)
+        return Listing(os.path.join(self.name, path), os.path.join(self.root, path), folders)
+
+    def has_file(self, path: str) -> bool:
+        """Return True if a file of this path was listed."""
+        folder, _, name = path.rpartition("/")
+        if folder not in self._names:
+            found = self[folder]
+            self._names[folder] = frozenset((*found.images, *found.others))
+        return name in self._names[folder]
+
+    def absolute(self, path: str) -> str:
+        """Return the absolute path of an entry."""
+        return os.path.join(self.root, path) if path else self.root
+
+    def shown(self, path: str) -> str:
+        """Return an entry's path below the path that the user gave, for messages."""
+        return os.path.join(self.name, path) if path else self.name
+
+    def head(self, path: str) -> bytes:
+        """Return a file's first 64 KB; b"" if it cannot be read."""
+        return read_part(self.absolute(path))
+
+
+def is_image(name: str) -> bool:
+    """Return True if a file is named like an image."""
+    return name.lower().endswith(IMAGE_SUFFIXES)
+
+
+def stem_of(path: str) -> str:
+    """Return a file's name without its suffix.
+
+    >>> stem_of("images/train/a.jpg")
+    'a'
+    """
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def read_part(path: str, share: float = 0.0) -> bytes:
+    """Return 64 KB at a relative position in a file, 0 for start, 1 for end; b"" if it cannot be read."""
+    with contextlib.suppress(OSError):
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                file.seek(int(share * max(0, os.path.getsize(path) - _READ_BYTES)))
+                return file.read(_READ_BYTES)
+    return b""
+
+
+def head_of(path: str, size_bytes: int) -> bytes:
+    """Return a file's first bytes, b"" for a pipe without a writer; raise OSError if it cannot be read."""
+    handle = os.open(path, READ_FLAGS)
+    try:
+        return os.read(handle, size_bytes)
+    except BlockingIOError:  # a pipe
+        return b""
+    finally:
+        os.close(handle)
+
+
+def _listed(root: str, path: str) -> tuple[Folder, list[str]]:
+    """Return a folder, and the names in it that are links to folders."""
+    place = os.path.join(root, path) if path else root
+    try:
+        with os.scandir(place) as entries:
+            found = list(entries)
+    except OSError as error:
+        raise unlistable(place, error) from error
+    try:
+        inner = [entry for entry in found if entry.is_dir()]
+    except OSError:  # a link to itself; reading it as a file raises the proper error
+        inner = [entry for entry in found if _is_folder(entry)]
+    if inner:
+        names = {entry.name for entry in inner}
+        files = sorted([entry.name for entry in found if entry.name not in names])
+    else:
+        files = sorted([entry.name for entry in found])
+    images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
+    place_of_metadata = bisect.bisect_left(images, "._")
+    if images[place_of_metadata : place_of_metadata + 1] and images[place_of_metadata].startswith("._"):
+        images = [name for name in images if not _is_apple_double(os.path.join(place, name))]
+    others = []
+    if len(images) < len(files):
+        chosen = {*images}
+        others = [name for name in files if name not in chosen]
+    links = [entry.name for entry in inner if entry.is_symlink()]
+    return Folder(path, sorted([entry.name for entry in inner]), images, others), links
+
+
+def _is_apple_double(path: str) -> bool:
+    if not os.path.basename(path).startswith("._"):
+        return False
+    with contextlib.suppress(OSError):
+        return head_of(path, len(_APPLE_DOUBLE)) == _APPLE_DOUBLE
+    return False
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _require_no_circle(root: str, link: str) -> None:
+    """Raise SourceError if a link leads to a folder above it."""
+    target = os.stat(os.path.join(root, link))
+    above = link
+    while above:
+        above = os.path.dirname(above)
+        if os.path.samestat(target, os.stat(os.path.join(root, above))):
+            place = os.path.join(root, link)
+            must = "not be a link to a folder above it"
+            raise malformed(place, must, f"one to {os.path.realpath(place)}", "remove the link")
+
+
+def unlistable(path: str, error: OSError) -> SourceError:
+    """Return the error about a folder that cannot be listed, or a file in it that cannot be opened."""
+    is_limit = error.errno in OUT_OF_DESCRIPTORS
+    step = OPEN_FILES_STEP if is_limit else "make it readable, or move it elsewhere"
+    if isinstance(error, FileNotFoundError):
+        step = "check its spelling"
+    return malformed(path, "be a folder that can be listed", f"{error.strerror}", step)
+
+
+def walk_files(folders: Iterator[Folder] | list[Folder]) -> Iterator[str]:
+    """Yield the paths of all files directly in some folders."""
+    for folder in folders:
+        yield from map(folder.join, folder.images)
+        yield from map(folder.join, folder.others)

@@ -1,0 +1,170 @@
+"""Choice of a layout: the only claim on a folder, or class folders where no layout claims it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from fastload.errors import OptionError, SourceError
+from fastload.sources.account import settled
+from fastload.sources.classes.doubts import Doubt, doubts
+from fastload.sources.classes.source import list_classes
+from fastload.sources.coco.source import open_coco
+from fastload.sources.databases.hdf5 import open_hdf5
+from fastload.sources.databases.lmdb import open_lmdb
+from fastload.sources.files import FileSource
+from fastload.sources.huggingface.source import open_huggingface
+from fastload.sources.listing import Listing
+from fastload.sources.malformed import malformed
+from fastload.sources.masks.source import open_masks
+from fastload.sources.protocol import Claim, Reading, Source
+from fastload.sources.splits import SPLITS
+from fastload.sources.table.columns import ColumnKind
+from fastload.sources.table.source import TABLE_SUFFIXES, list_table
+from fastload.sources.unsupported import explain_file
+from fastload.sources.voc.source import open_voc
+from fastload.sources.webdataset.source import open_webdataset
+from fastload.sources.yolo.source import open_yolo
+
+Recogniser = Callable[[Listing], Claim | None]
+
+CLASSES, TABLE = "classes", "table"
+"""The layouts of class folders and of tables; the others are named in `_RECOGNISERS`."""
+
+
+def _unconverted(name: str, title: str, opens: Callable[[str], Mapping[str, Source] | None]) -> Recogniser:
+    def recognise(listing: Listing) -> Claim | None:
+        found = opens(listing.name)
+        if found is None:
+            return None
+        return Claim(name, title, "its files", lambda: Reading(found))
+
+    return recognise
+
+
+_RECOGNISERS: dict[str, Recogniser] = {
+    "yolo": _unconverted("yolo", "a YOLO dataset", open_yolo),
+    "coco": _unconverted("coco", "a COCO dataset", open_coco),
+    "voc": _unconverted("voc", "a Pascal VOC dataset", open_voc),
+    "masks": _unconverted("masks", "a segmentation dataset of images and masks", open_masks),
+    "webdataset": _unconverted("webdataset", "a WebDataset", open_webdataset),
+    "huggingface": _unconverted("huggingface", "a Hugging Face dataset", open_huggingface),
+    "lmdb": _unconverted("lmdb", "LMDB databases", open_lmdb),
+    "hdf5": _unconverted("hdf5", "an HDF5 file", open_hdf5),
+}
+
+_TO_CHOOSE = "to take it for class folders, say --layout classes (in Python, layout='classes')"
+_DEEPEST = 3
+
+
+# The layouts whose datasets a file describes or holds.
+_FILES: dict[str, Callable[[str], Mapping[str, Source] | None]] = {
+    "yolo": open_yolo,
+    "coco": open_coco,
+    "webdataset": open_webdataset,
+    "huggingface": open_huggingface,
+    "lmdb": open_lmdb,
+    "hdf5": open_hdf5,
+}
+
+
+def check_layout(layout: str | None) -> None:
+    """Raise OptionError unless a layout is one of those that can be asked for."""
+    names = (CLASSES, TABLE, *_RECOGNISERS)
+    if layout is not None and layout not in names:
+        raise OptionError(f"layout must be one of {', '.join(names)}, got {layout!r}: choose one")
+
+
+def open_file(
+    path: str, columns: Mapping[str, ColumnKind] | None, layout: str | None, wanted: str
+) -> dict[str, Source]:
+    """List the records of a file by split: of a description, a container, or a table of images.
+
+    SourceError is raised for a file of no layout, or of another one than the one that is named.
+    """
+    if not columns:
+        for name, opens in _FILES.items():
+            if layout in (None, name) and (found := opens(path)) is not None:
+                return dict(found)
+    if layout in (None, TABLE) and path.lower().endswith(TABLE_SUFFIXES):
+        return {"": list_table(path, columns)}
+    if layout is not None:
+        raise malformed(path, f"be a file in the layout {layout!r}", "another one", "leave the layout out")
+    raise SourceError(f"{path}: must be {wanted}, got {explain_file(path)}")
+
+
+def open_folder(path: str, layout: str | None = None) -> dict[str, Source]:
+    """List the records of a folder by split, in the layout that claims it or in the one that is named.
+
+    SourceError is raised if several layouts claim it, if class folders are in doubt, or if the named layout
+    does not fit.
+    """
+    listing = Listing.walk(path)
+    if layout == CLASSES:
+        return dict(list_classes(listing, by_content=True))
+    claims = list(_claims(listing, layout))
+    if len(claims) > 1:
+        got = f"{claims[0].title} ({claims[0].evidence}) and {claims[1].title} ({claims[1].evidence})"
+        names = " or ".join(f"--layout {claim.layout}" for claim in claims)
+        raise malformed(listing.name, "be a dataset in one layout", got, f"choose with {names}")
+    if claims:
+        return settled(listing, claims[0].read())
+    if layout is not None:
+        must = f"be a dataset in the layout {layout!r}"
+        raise malformed(listing.name, must, "none of its files in their places", "leave the layout out")
+    _require_no_doubt(listing)
+    return dict(list_classes(listing, by_content=True))
+
+
+def open_class_folders(path: str, layout: str | None = None) -> dict[str, FileSource]:
+    """List the images of class folders by split, selected by suffix as by torchvision's ImageFolder.
+
+    SourceError is raised for every other layout, and for class folders in doubt unless `layout` is "classes".
+    """
+    if layout not in (None, CLASSES):
+        raise OptionError(f"layout must be {CLASSES!r} or None for a folder of images, got {layout!r}")
+    listing = Listing.walk(path)
+    if layout is None:
+        for claim in _claims(listing, None):
+            raise _other_layout(listing, claim, path)
+        _require_no_doubt(listing)
+    return list_classes(listing, by_content=False)
+
+
+def _claims(listing: Listing, layout: str | None) -> Iterator[Claim]:
+    for name, recognise in _RECOGNISERS.items():
+        if layout in (None, name) and (claim := recognise(listing)) is not None:
+            yield claim
+
+
+def _require_no_doubt(listing: Listing) -> None:
+    for part in _parts(listing, _DEEPEST):
+        if part is not listing:
+            for claim in _claims(part, None):
+                raise _other_layout(listing, claim, part.name)
+    for doubt in doubts(listing):
+        raise _in_doubt(listing, doubt)
+
+
+def _parts(listing: Listing, deepest: int) -> Iterator[Listing]:
+    """Yield a listing, and those of the folders in it that hold all of its folders or a split of them."""
+    yield listing
+    visible = listing.top.visible
+    if deepest:
+        for name in visible:
+            if len(visible) == 1 or name.lower() in SPLITS:
+                yield from _parts(listing.view(name), deepest - 1)
+
+
+def _other_layout(listing: Listing, claim: Claim, place: str) -> SourceError:
+    return SourceError(
+        f"{listing.name}: must be a folder of images, by classes or not, got {claim.title} ({place}: "
+        f"{claim.evidence}), whose annotations would be lost: 'fastload pack {place} DEST' keeps them; "
+        f"{_TO_CHOOSE}"
+    )
+
+
+def _in_doubt(listing: Listing, doubt: Doubt) -> SourceError:
+    must = "be class folders and nothing else"
+    return malformed(
+        listing.name, must, f"two readings: classes, or {doubt.reading}", f"{doubt.step}; {_TO_CHOOSE}"
+    )

@@ -1,0 +1,41 @@
+"""Names of splits: the folders and lists that stand for train, val and test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from fastload.sources.malformed import malformed
+
+T = TypeVar("T")
+
+SPLITS = {
+    "train": "train", "training": "train",
+    "val": "val", "valid": "val", "validation": "val", "dev": "val",
+    "test": "test", "testing": "test",
+}  # fmt: skip
+"""The split that each lower-case name stands for, in the order in which splits are packed."""
+
+
+def in_order(splits: Mapping[str, T]) -> dict[str, T]:
+    """Return splits in the order in which they are packed: train, val, test, then all others."""
+    return {split: splits[split] for split in dict.fromkeys((*SPLITS.values(), *splits)) if split in splits}
+
+
+def split_names(names: Iterable[str]) -> list[str]:
+    """Return the names that stand for a split."""
+    return [name for name in names if name.lower() in SPLITS]
+
+
+def by_split(where: str, named: Mapping[str, T]) -> dict[str, T]:
+    """Return values by split instead of by name, in the order of packing; other names stay as they are.
+
+    SourceError is raised if two names, such as `val` and `valid`, stand for one split.
+    """
+    found: dict[str, tuple[str, T]] = {}
+    for name, value in named.items():
+        other, _ = found.setdefault(SPLITS.get(name.lower(), name), (name, value))
+        if other != name:
+            got = f"{other!r} and {name!r}"
+            raise malformed(where, "have one name for each split", got, "rename or remove the wrong one")
+    return in_order({split: value for split, (_, value) in found.items()})
