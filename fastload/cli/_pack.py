@@ -67,6 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "means class names). Can be repeated (default: by the column's cells)",
     )
     parser.add_argument(
+        "--layout",
+        metavar="NAME",
+        help="the layout of a folder that could be read in two ways: classes (for class folders), yolo, "
+        "coco, voc, masks, webdataset, huggingface, lmdb or hdf5 (default: the one that the files show)",
+    )
+    parser.add_argument(
         "--allow-errors", action="store_true", help="exit with 0 even if files were skipped, kept or left out"
     )
     parser.add_argument(
@@ -147,6 +153,7 @@ def run(options: argparse.Namespace) -> int:
             size=options.size,
             space=options.space,
             columns=dict(options.column or ()) or None,
+            layout=options.layout,
             on=options.on,
             part=options.part,
             progress=lambda state: _show(display, state),

@@ -36,6 +36,11 @@ def print_packed(result: PackResult, accepts_left_out: bool, verb: str) -> None:
         print(
             f"{verb} {split.path}: {format_count(split.records, 'record')}, {format_size(split.size_bytes)}"
         )
+    if (account := result.account) is not None:
+        print(
+            f"{format_count(account.files, 'file')} in the source: {account.records:,} of records, "
+            f"{account.annotations:,} read with them, {account.left_out:,} left out"
+        )
     for line in describe_left_out(entry for split in result.splits for entry in split.left_out):
         print(line)
     if _missed(result):

@@ -60,6 +60,7 @@ def pack(
     space: int | str | None = None,
     fields: Sequence[Field] | None = None,
     columns: Mapping[str, ColumnKind] | None = None,
+    layout: str | None = None,
     on: str | None = None,
     part: tuple[int, int] | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -93,6 +94,8 @@ def pack(
         fields: The fields other than the image, if a dataset's first sample does not show them.
         columns: The kinds of a table's columns, by header, where the cells do not show them: `text`,
             `int`, `float`, or `path` for further images.
+        layout: The layout of a folder that could be read in two ways: `classes` (class folders), `table`,
+            `yolo`, `coco`, `voc`, `masks`, `webdataset`, `huggingface`, `lmdb` or `hdf5`.
         on: `ray` or `ray=ADDRESS` to pack on a Ray cluster, whose nodes all reach source and destination.
         part: (number, count), as in (3, 16), to pack only this part of the shards, numbered from 1; `merge`
             makes the dataset of all parts.
@@ -133,7 +136,7 @@ def pack(
     with signals.unwinding(), staging:
         try:
             with executor_context as executor:
-                sources = open_source(source, fields, columns)
+                sources = open_source(source, fields, columns, layout)
                 return _PackJob(sources, options, part, executor, staging, progress, began).run()
         except (FastloadError, BrokenPipeError):  # BrokenPipeError: the reader of the progress is gone
             raise
@@ -204,6 +207,7 @@ class _PackJob:
             seconds=time.perf_counter() - self.began,
             warnings=(*(warning for source in sources for warning in source.warnings), *notes),
             columns={name: meaning for source in sources for name, meaning in source.columns.items()},
+            account=next(iter(sources)).account,
         )
 
     def _choose_encoding(self) -> EncodingChoice:

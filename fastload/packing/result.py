@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastload.shards.manifest import LeftOut, Skipped
+from fastload.sources.protocol import Account
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ class PackResult:
         seconds: The time that this run took.
         warnings: Peculiarities of the source.
         columns: The decision for each field of a table; empty for other sources.
+        account: The numbers of the folder's files: in records, read with them, left out; None if the source
+            is no folder.
     """
 
     splits: tuple[PackedSplit, ...]
@@ -71,6 +74,7 @@ class PackResult:
     seconds: float
     warnings: tuple[str, ...]
     columns: Mapping[str, str] = field(default_factory=dict)
+    account: Account | None = None
 
     @property
     def records(self) -> int:

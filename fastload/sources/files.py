@@ -211,9 +211,11 @@ def list_files(folder: str, names: Iterable[str]) -> FileList:
 
 def _status_of(folder: str, names: NameTable) -> Status:
     sizes_bytes, times_ns = array("q"), array("q")
+    prefix = os.path.join(folder, "")  # os.path.join for each name would take as long as the system call
     for name in names:
+        is_relative = name and name[0] != os.sep and (os.name != "nt" or not os.path.isabs(name))
         try:
-            status = os.stat(os.path.join(folder, name) if name else "")
+            status = os.stat(prefix + name if is_relative else name)
         except (OSError, ValueError):  # ValueError: a name with a zero byte
             sizes_bytes.append(NOT_FOUND)
             times_ns.append(0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fastload.errors import SourceError
@@ -81,7 +81,8 @@ class Listing:
 
     def __getitem__(self, path: str) -> Folder:
         """Return a folder; one without entries if there is none of this path."""
-        return self.folders.get(path) or Folder(path)
+        found = self.folders.get(path)
+        return Folder(path) if found is None else found
 
     @property
     def top(self) -> Folder:
@@ -97,7 +98,10 @@ class Listing:
         """Return a folder and all folders below it, in the order of `sorted(os.walk(...))`."""
         if path == "":
             return [self.folders[each] for each in sorted(self.folders)]
-        found, pending = [], [path] if path in self.folders else []
+        folder = self[path]
+        if not folder.folders:
+            return [folder]
+        found, pending = [], [path]
         while pending:
             folder = self.folders[pending.pop()]
             found.append(folder)
@@ -177,31 +181,30 @@ def head_of(path: str, size_bytes: int) -> bytes:
 
 def _listed(root: str, path: str) -> tuple[Folder, list[str]]:
     """Return a folder, and the names in it that are links to folders."""
-    place = os.path.join(root, path) if path else root
+    place = f"{root}{os.sep}{path}"
     try:
         with os.scandir(place) as entries:
             found = list(entries)
     except OSError as error:
-        raise unlistable(place, error) from error
+        raise unlistable(os.path.normpath(place), error) from error
     try:
         inner = [entry for entry in found if entry.is_dir()]
     except OSError:  # a link to itself; reading it as a file raises the proper error
         inner = [entry for entry in found if _is_folder(entry)]
-    if inner:
-        names = {entry.name for entry in inner}
-        files = sorted([entry.name for entry in found if entry.name not in names])
-    else:
-        files = sorted([entry.name for entry in found])
+    folders = sorted([entry.name for entry in inner])
+    files = sorted([entry.name for entry in found])
+    if folders:
+        is_folder = {*folders}
+        files = [name for name in files if name not in is_folder]
     images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
-    place_of_metadata = bisect.bisect_left(images, "._")
-    if images[place_of_metadata : place_of_metadata + 1] and images[place_of_metadata].startswith("._"):
-        images = [name for name in images if not _is_apple_double(os.path.join(place, name))]
+    if (start := bisect.bisect_left(images, "._")) < len(images) and images[start].startswith("._"):
+        images = [name for name in images if not _is_apple_double(f"{place}{os.sep}{name}")]
     others = []
     if len(images) < len(files):
         chosen = {*images}
         others = [name for name in files if name not in chosen]
     links = [entry.name for entry in inner if entry.is_symlink()]
-    return Folder(path, sorted([entry.name for entry in inner]), images, others), links
+    return Folder(path, folders, images, others), links
 
 
 def _is_apple_double(path: str) -> bool:
@@ -240,7 +243,7 @@ def unlistable(path: str, error: OSError) -> SourceError:
     return malformed(path, "be a folder that can be listed", f"{error.strerror}", step)
 
 
-def walk_files(folders: Iterator[Folder] | list[Folder]) -> Iterator[str]:
+def walk_files(folders: Iterable[Folder]) -> Iterator[str]:
     """Yield the paths of all files directly in some folders."""
     for folder in folders:
         yield from map(folder.join, folder.images)

@@ -8,9 +8,11 @@ A sign is a name or the first lines of a small file; no image is decoded.
 
 from __future__ import annotations
 
+import bisect
 import csv
 import io
-import os
+import itertools
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -18,6 +20,7 @@ from typing import NamedTuple
 from fastload.sources.classes.source import split_folders
 from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.malformed import quoted
+from fastload.sources.protocol import evenly_spaced
 from fastload.sources.sniffing import holds_boxes
 from fastload.sources.splits import SPLITS
 
@@ -41,6 +44,12 @@ _MOST_ROWS = 50
 _SAMPLED = 16
 _LEAST_SHARED = 3
 
+_TEXTS = (".txt", ".xml", ".json")
+_ARRAYS = (".npy", ".npz", ".mat")
+
+_TABLE_STEP = "a table with a column for each image of a record keeps them together"
+_BOXES_STEP = "write a table (path, xmin, ymin, xmax, ymax, label), or take a layout that fastload reads"
+
 
 class Doubt(NamedTuple):
     """A second reading of a folder, continuing "or", and the step that reads it so."""
@@ -53,125 +62,171 @@ def doubts(listing: Listing) -> Iterator[Doubt]:
     """Yield the readings of a folder other than class folders."""
     splits = [listing[name] for name in split_folders(listing.name, listing.top.visible).values()]
     yield from _tables(listing, [listing.top, *splits])
-    yield from _split_without_classes(listing, splits)
-    for top in splits or [listing.top]:
-        folders = [listing[top.join(name)] for name in top.visible]
-        for sign in _SIGNS:
-            yield from sign(listing, top, folders)
+    tops = [_Top(listing, top, _bearing(listing, top)) for top in splits or [listing.top]]
+    if splits:
+        yield from _split_without_classes(tops)
+    for sign in _SIGNS:
+        for top in tops:
+            yield from sign(top)
     if splits:
         beside = [listing[name] for name in listing.top.visible if listing[name] not in splits]
         named = [folder.path for folder in beside if PART_NAMES.fullmatch(folder.path)]
         if named:
-            yield Doubt(f"annotations of the splits in {quoted(named)}", _table_step())
+            yield Doubt(f"annotations of the splits in {quoted(named)}", _TABLE_STEP)
+
+
+class _Top(NamedTuple):
+    """A folder of class folders, and the names of those that hold images, directly or below."""
+
+    listing: Listing
+    folder: Folder
+    bearing: list[str]
+
+    def inner(self, name: str) -> Folder:
+        return self.listing[self.folder.join(name)]
+
+    def shown(self, name: str) -> str:
+        return self.listing.shown(self.folder.join(name))
 
 
 def _tables(listing: Listing, folders: Iterable[Folder]) -> Iterator[Doubt]:
     """Yield a doubt for a table, beside the images, whose cells name at least half of its rows' images."""
     for folder in folders:
-        found = folder.others_with(".csv", ".tsv")
+        found = folder.others_with(".csv", ".tsv", ".jsonl")
         for name in sorted(found, key=lambda each: "submission" in each.lower()):
             path = folder.join(name)
-            if _names_images(listing, folder, listing.head(path)):
+            if _names_images(listing, folder, _rows(name, listing.head(path))):
                 shown = listing.shown(path)
-                yield Doubt(f"the table {shown}, which names the images", f"'fastload pack {shown} DEST'")
+                step = f"'fastload pack {shown} DEST' packs it"
+                if name.lower().endswith(".jsonl"):
+                    step = "pack a table of it instead (.csv, with the column file_name)"
+                yield Doubt(f"the table {shown}, which names the images", step)
 
 
-def _names_images(listing: Listing, folder: Folder, head: bytes) -> bool:
+def _rows(name: str, head: bytes) -> list[list[str]]:
+    """Return the first rows of a table, without its header; none if it is malformed."""
     text = head.decode("utf-8", "replace")
     lines = text.splitlines()[: _MOST_ROWS + 1]
     delimiter = max((",", ";", "\t"), key=text[:1000].count)
     try:
-        rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter))[1:]
-    except csv.Error:
-        return False
-    cells = [
+        if name.lower().endswith(".jsonl"):
+            return [
+                [value for value in json.loads(line).values() if isinstance(value, str)] for line in lines
+            ]
+        return list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter))[1:]
+    except (csv.Error, ValueError, AttributeError, RecursionError):
+        return []
+
+
+def _names_images(listing: Listing, folder: Folder, rows: list[list[str]]) -> bool:
+    """Return True if at least half of the cells of a column are the names of images, without suffixes."""
+    columns = [
         {stem_of(cell.strip()) for cell in column if cell.strip()} for column in zip(*rows, strict=False)
     ]
-    if not any(cells):
+    # Numbers name images in a first column; elsewhere, they count something.
+    named = [cells for at, cells in enumerate(columns) if cells and not (at and all(map(str.isdigit, cells)))]
+    if not named:
         return False
     stems = {stem_of(name) for each in listing.below(folder.path) for name in each.images}
-    return any(2 * len(column & stems) >= max(len(column), 1) and column & stems for column in cells)
+    return any(2 * len(cells & stems) >= len(cells) for cells in named)
 
 
-def _split_without_classes(listing: Listing, splits: Sequence[Folder]) -> Iterator[Doubt]:
+def _split_without_classes(splits: Sequence[_Top]) -> Iterator[Doubt]:
     """Yield a doubt if one split has class folders and another has images without any."""
-    sorted_ones = [split.path for split in splits if not split.images and _bearing(listing, split)]
-    flat = [split.path for split in splits if split.images and not _bearing(listing, split)]
-    if sorted_ones and flat:
-        where = f"in {quoted(flat)} (class folders are in {quoted(sorted_ones)})"
-        reading = f"images whose labels are elsewhere, {where}"
-        yield Doubt(reading, f"sort them into class folders, or pack {sorted_ones[0]!r} alone")
+    classed = [top.folder.path for top in splits if top.bearing and not top.folder.images]
+    flat = [top.folder.path for top in splits if top.folder.images and not top.bearing]
+    if classed and flat:
+        where = f"in {quoted(flat)} (class folders are in {quoted(classed)})"
+        place = splits[0].listing.shown(classed[0])
+        step = f"'fastload pack {place} DEST' packs {classed[0]!r} alone; or sort them into class folders"
+        yield Doubt(f"images whose labels are elsewhere, {where}", step)
 
 
-def _annotated_images(listing: Listing, top: Folder, folders: Sequence[Folder]) -> Iterator[Doubt]:
+def _boxes(top: _Top) -> Iterator[Doubt]:
     """Yield a doubt for boxes in files beside the images, or in a folder beside them."""
-    if len(folders) > _MOST_FOLDERS:
+    listing, visible = top.listing, top.folder.visible
+    if len(visible) > _MOST_FOLDERS:
         return
-    for folder in (top, *folders):
-        stems = {stem_of(name) for name in folder.images}
-        paired = [name for name in folder.others_with(".txt", ".xml", ".json") if stem_of(name) in stems]
-        if stems and 2 * len(paired) >= len(stems) and _some_boxes(listing, map(folder.join, paired)):
-            yield Doubt(
-                f"images with boxes beside them, such as {listing.shown(folder.join(paired[0]))}", _lost()
-            )
-    if not (top.images or any(folder.images for folder in folders)):
-        return
-    for folder in folders:
-        below = listing.below(folder.path)
-        if any(each.images for each in below):
-            continue
-        found = [each.join(name) for each in below for name in each.others_with(".txt", ".xml", ".json")]
-        arrays = [each.join(name) for each in below for name in each.others_with(".npy", ".npz", ".mat")]
-        is_named = PART_NAMES.fullmatch(os.path.basename(folder.path)) is not None
-        if _some_boxes(listing, found) or (is_named and (found or arrays) and not top.images):
-            shown = listing.shown(folder.path)
-            yield Doubt(f"images with annotations in {shown}, which fastload cannot read there", _lost())
+    for folder in (top.folder, *map(top.inner, visible)):
+        found = folder.others_with(*_TEXTS)
+        stems = {stem_of(name) for name in folder.images} if found else set()
+        paired = [name for name in found if stem_of(name) in stems]
+        if paired and 2 * len(paired) >= len(stems) and _some_boxes(listing, map(folder.join, paired)):
+            shown = listing.shown(folder.join(paired[0]))
+            yield Doubt(f"images with boxes beside them, such as {shown}", _BOXES_STEP)
+    for name, below in _beside(top):
+        if _some_boxes(listing, (each.join(file) for each in below for file in each.others_with(*_TEXTS))):
+            yield Doubt(f"images with boxes in {top.shown(name)}, in no layout that is read", _BOXES_STEP)
 
 
-def _parts_of_a_dataset(listing: Listing, top: Folder, folders: Sequence[Folder]) -> Iterator[Doubt]:
+def _unread_annotations(top: _Top) -> Iterator[Doubt]:
+    """Yield a doubt for a folder of texts or arrays that is named after annotations."""
+    if top.folder.images or len(top.folder.visible) > _MOST_FOLDERS:
+        return
+    for name, below in _beside(top):
+        if PART_NAMES.fullmatch(name) and any(each.others_with(*_TEXTS, *_ARRAYS) for each in below):
+            yield Doubt(f"images with annotations in {top.shown(name)}, which are not read", _BOXES_STEP)
+
+
+def _beside(top: _Top) -> Iterator[tuple[str, list[Folder]]]:
+    """Yield the visible folders without images, beside images or folders of images."""
+    if top.bearing or top.folder.images:
+        for name in top.folder.visible:
+            if name not in top.bearing:
+                yield name, top.listing.below(top.folder.join(name))
+
+
+def _parts_of_a_dataset(top: _Top) -> Iterator[Doubt]:
     """Yield a doubt for folders that are named after parts or splits of a dataset, not after classes."""
-    bearing = _bearing(listing, top)
+    bearing = top.bearing
     named = [name for name in bearing if PART_NAMES.fullmatch(name)]
     if named:
-        places = [listing.shown(top.join(name)) for name in named]
-        reading = f"parts of one dataset, by the names {quoted(named)}"
-        yield Doubt(reading, f"'fastload pack {places[0]} DEST' packs that folder; {_table_step()}")
-    elif (
-        bearing and all(map(_SPLIT_WORD.search, bearing)) and not {*bearing} & {*SPLITS} and len(bearing) > 1
-    ):
-        step = "rename them train, val and test, or pack each of them"
+        step = f"'fastload pack {top.shown(named[0])} DEST' packs that folder; {_TABLE_STEP}"
+        yield Doubt(f"parts of one dataset, by the names {quoted(named)}", step)
+    elif len(bearing) > 1 and all(map(_SPLIT_WORD.search, bearing)) and not {*bearing} & {*SPLITS}:
+        step = f"rename them train, val and test, or pack each ('fastload pack {top.shown(bearing[0])} DEST')"
         yield Doubt(f"splits, by the names {quoted(bearing)}", step)
 
 
-def _nested(listing: Listing, top: Folder, folders: Sequence[Folder]) -> Iterator[Doubt]:
+def _nested(top: _Top) -> Iterator[Doubt]:
     """Yield a doubt for folders whose images lie in folders below them: these may be the classes."""
-    bearing = _bearing(listing, top)
-    inner = {name: _bearing(listing, listing[top.join(name)]) for name in bearing}
-    deep = [name for name in bearing if not listing[top.join(name)].images]
-    common = {tuple(names) for names in inner.values()}
-    if not deep or (len(bearing) > 1 and len(common) == 1 and len(inner[bearing[0]]) == 1):
-        return  # train/CLASS/images/x.jpg: one folder of one name in each class
-    place = listing.shown(top.join(deep[0]))
-    reading = f"folders of them: {deep[0]!r} holds {quoted(inner[deep[0]])}"
-    yield Doubt(reading, f"'fastload pack {place} DEST' makes classes of the folders in it")
-
-
-def _same_stems(listing: Listing, top: Folder, folders: Sequence[Folder]) -> Iterator[Doubt]:
-    """Yield a doubt for two folders of images with the same names: pairs of one dataset."""
-    bearing = _bearing(listing, top)
-    if not 2 <= len(bearing) <= _MOST_FOLDERS:
+    deep = [name for name in top.bearing if not top.inner(name).images]
+    if not deep:
         return
-    stems = {name: {stem_of(each) for each in listing[top.join(name)].images} for name in bearing}
-    first, *others = bearing
+    inner = {name: _bearing(top.listing, top.inner(name)) for name in deep}
+    names = {tuple(found) for found in inner.values()}
+    if 1 < len(deep) == len(top.bearing) and len(names) == 1 and len(inner[deep[0]]) == 1:
+        [name] = inner[deep[0]]
+        if name.lower() not in SPLITS and all(
+            top.listing[f"{top.inner(each).path}/{name}"].images for each in deep
+        ):
+            return  # train/CLASS/images/x.jpg: one folder of one name in each class
+    reading = f"folders of them: {deep[0]!r} holds {quoted(inner[deep[0]])}"
+    yield Doubt(reading, f"'fastload pack {top.shown(deep[0])} DEST' makes classes of the folders in it")
+
+
+def _same_stems(top: _Top) -> Iterator[Doubt]:
+    """Yield a doubt for two folders of images with the same names: pairs of one dataset."""
+    if not 2 <= len(top.bearing) <= _MOST_FOLDERS:
+        return
+    first, *others = top.bearing
     for other in others:
-        shared = stems[first] & stems[other]
-        if len(shared) < 2 or 2 * len(shared) < min(len(stems[first]), len(stems[other])):
+        few, many = sorted((top.inner(first).images, top.inner(other).images), key=len)
+        sampled = [few[at][: few[at].rfind(".")] for at in evenly_spaced(len(few), _MOST_ROWS)]
+        shared = [stem for stem in sampled if _has_stem(many, stem)]
+        if len(shared) < 2 or 2 * len(shared) < len(sampled):
             continue
         are_views = any(map(_VIEW_NAMES.fullmatch, (first, other))) and not _differ_by_a_word(first, other)
         if are_views or (len(shared) >= _LEAST_SHARED and not _are_counted(shared)):
-            reading = f"pairs of images: {first!r} and {other!r} hold {len(shared):,} of the same names"
-            yield Doubt(reading, _table_step())
+            reading = f"pairs of images: {first!r} and {other!r} hold the same names, such as {shared[0]!r}"
+            yield Doubt(reading, _TABLE_STEP)
             return
+
+
+def _has_stem(names: Sequence[str], stem: str) -> bool:
+    """Return True if one of some sorted names is the stem and a suffix."""
+    at = bisect.bisect_left(names, f"{stem}.")
+    return at < len(names) and names[at].startswith(f"{stem}.")
 
 
 def _differ_by_a_word(first: str, other: str) -> bool:
@@ -184,26 +239,24 @@ def _are_counted(stems: Iterable[str]) -> bool:
     return len({re.sub("[0-9]+", "", stem) for stem in stems}) == 1
 
 
-_Sign = Callable[[Listing, Folder, Sequence[Folder]], Iterator[Doubt]]
-_SIGNS: tuple[_Sign, ...] = (_annotated_images, _parts_of_a_dataset, _nested, _same_stems)
+_SIGNS: tuple[Callable[[_Top], Iterator[Doubt]], ...] = (
+    _boxes,
+    _parts_of_a_dataset,
+    _nested,
+    _same_stems,
+    _unread_annotations,
+)
 
 
 def _bearing(listing: Listing, top: Folder) -> list[str]:
     """Return the visible folders in a folder that hold images, directly or below."""
-    return [
-        name
-        for name in top.visible
-        if listing[top.join(name)].images or any(each.images for each in listing.below(top.join(name)))
-    ]
+    found = []
+    for name in top.folders:
+        path = top.join(name)
+        if name[0] != "." and any(each.images for each in listing.below(path)):
+            found.append(name)
+    return found
 
 
 def _some_boxes(listing: Listing, paths: Iterable[str]) -> bool:
-    return any(holds_boxes(path, listing.head(path)) for path, _ in zip(paths, range(_SAMPLED), strict=False))
-
-
-def _table_step() -> str:
-    return "a table with a column for each image of a record keeps them together"
-
-
-def _lost() -> str:
-    return "write a table (path, xmin, ymin, xmax, ymax, label), or take a layout that fastload reads"
+    return any(holds_boxes(path, listing.head(path)) for path in itertools.islice(paths, _SAMPLED))

@@ -177,6 +177,7 @@ def _list_one(selection: Selection, top: Folder) -> FileSource:
             inner = folder.path[skipped:]
             names.extend([f"{inner}/{image}" for image in selection.images(folder)])
         counts.append(len(names) - before)
+    warnings: tuple[str, ...]
     is_visible = any(count and not name.startswith(".") for name, count in zip(classes, counts, strict=True))
     if loose and not (is_visible or (len(names) and not selection.by_content)):
         selection.leave_out(map(top.join, names), HIDDEN, is_clutter=True)
