@@ -81,6 +81,7 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
         ("image size", f"{shape[0]} × {shape[1]}, {shape[2]} channels" if shape else "varies"),
         ("fields", ", ".join(_field_text(field) for field in manifest.fields)),
         ("classes", shown + more),
+        *_attachment_row(manifest),
         ("made by", f"fastload {made.get('fastload', '?')}, OpenCV {made.get('opencv', '?')}"),
         ("made from", f"{made.get('source', '?')} ({made.get('source_kind', '?')})"),
     ]
@@ -90,6 +91,12 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
         "kept, though unreadable": len(manifest.kept),
     }
     return rows + [(name, format_count(count, "file")) for name, count in failures.items() if count]
+
+
+def _attachment_row(manifest: Manifest) -> list[tuple[str, str]]:
+    """Return the row about the annotation files that are attached; none if there are none."""
+    found = manifest.attachment
+    return [] if found is None else [("attached", format_count(found.files, "annotation file"))]
 
 
 def _objects_text(path: Path | str, manifest: Manifest) -> str:

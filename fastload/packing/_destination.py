@@ -8,7 +8,7 @@ from typing import Any
 
 from fastload.errors import DestinationError
 from fastload.packing._places import split_folders
-from fastload.shards.manifest import MANIFEST_NAME, is_packed, is_shard_name, packed_splits
+from fastload.shards.manifest import MANIFEST_NAME, is_own_name, is_packed, packed_splits
 from fastload.shards.remote import RemoteFolder, is_url
 
 
@@ -44,7 +44,7 @@ def check_replaceable(destination: Path, overwrite: bool) -> None:
         )
     for path in sorted(destination.rglob("*")):
         is_file = path.is_symlink() or not path.is_dir()
-        is_own = path.name == MANIFEST_NAME or is_shard_name(path.name) if is_file else is_packed(path)
+        is_own = is_own_name(path.name) if is_file else is_packed(path)
         if not is_own:
             raise DestinationError(
                 f"{destination}: also holds {str(path.relative_to(destination))!r}, which packing did not "
@@ -64,10 +64,10 @@ def check_remote_replaceable(destination: RemoteFolder, overwrite: bool, own: st
     is_published = not overwrite and any(MANIFEST_NAME in each for each in names.values())
     if is_published and own not in names[destination.url]:
         raise exists_already(destination)
-    allowed = {MANIFEST_NAME, own, *(split.url.rpartition("/")[2] for split in splits)}
+    allowed = {own, *(split.url.rpartition("/")[2] for split in splits)}
     for url, each in names.items():
         for name in each:
-            if name not in allowed and not is_shard_name(name):
+            if name not in allowed and not is_own_name(name):
                 raise DestinationError(
                     f"{destination}: also holds {url}/{name}, which packing did not make and does not "
                     "delete: choose another destination, or move it away first"

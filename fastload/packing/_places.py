@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fastload.errors import RemoteMissingError
 from fastload.shards.checksum import file_crc32c
-from fastload.shards.manifest import MANIFEST_NAME, ShardEntry, is_shard_name
+from fastload.shards.manifest import ShardEntry, is_own_name
 from fastload.shards.remote import RemoteFolder
 
 DATASET, STATE = "dataset", "state"
@@ -109,7 +109,7 @@ class RemotePlace:
     def clear(self) -> None:
         for folder in (self.dataset, *split_folders(self.dataset)):
             for name in folder.names():
-                if name == MANIFEST_NAME or is_shard_name(name):
+                if is_own_name(name):
                     folder.remove(name)
         self.state.clear()
 

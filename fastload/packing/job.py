@@ -18,7 +18,7 @@ from fastload.images.opencv import cv2, require_opencv
 from fastload.packing._chunk import Recipe
 from fastload.packing._destination import check_apart
 from fastload.packing._executor import Executor
-from fastload.packing._journal import Journal
+from fastload.packing._journal import Journal, folder_of
 from fastload.packing._local import LocalExecutor
 from fastload.packing._options import (
     DEFAULT_SHARD_BYTES,
@@ -34,9 +34,11 @@ from fastload.packing._staging import Staging, staging_for
 from fastload.packing._workers import describe_failure
 from fastload.packing.choose import EncodingChoice, choose_encoding, combine, estimate_stats
 from fastload.packing.result import PackProgress, PackResult
+from fastload.shards.attachment import ATTACHMENT_NAME, Attachment, write_attachment
 from fastload.shards.manifest import Manifest
 from fastload.shards.schema import Field
 from fastload.sources import ColumnKind, open_source
+from fastload.sources.files import digest_of, safe_key
 from fastload.sources.protocol import Source
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus
@@ -257,6 +259,8 @@ class _PackJob:
                     "pack it in one go, or on Ray"
                 )
             return None
+        attached = [source.attached for source in self.sources.values() if source.attached is not None]
+        fingerprints["attached"] = digest_of("", attached)
         made = {split: manifest.made for split, manifest in manifests.items()}
         job = {"sources": fingerprints, "options": asdict(self.options), "made": made}
         return json.dumps(job, sort_keys=True)
@@ -268,10 +272,23 @@ class _PackJob:
         splits = []
         for split, recipe in recipes.items():
             cuts = cut(recipe, self.options.shard_bytes, journal, self.executor)
-            splits.append(SplitPartition(split, tuple(cuts), manifests[split]))
+            manifest = replace(manifests[split], attachment=self._attach(split, recipe.source, journal))
+            splits.append(SplitPartition(split, tuple(cuts), manifest))
         partition = Partition(tuple(splits), self.part[1] if self.part else 1)
         self.staging.save_partition(partition)
         return partition
+
+    def _attach(self, split: str, source: Source, journal: Journal) -> Attachment | None:
+        """Store the annotation files that a source attaches to its split."""
+        files = source.attached
+        if files is None:
+            return None
+        with journal.drafts() as folder:
+            draft = folder / ATTACHMENT_NAME
+            named = ((safe_key(name), files.read(index)) for index, name in enumerate(files.names))
+            attachment = write_attachment(draft, named, tuple(self.sources))
+            journal.place.store(f"{folder_of(split)}/{ATTACHMENT_NAME}", draft)
+        return attachment
 
     def _report(self, records: int, read_bytes: int, written_bytes: int) -> None:
         """Count what was packed, and report the progress."""

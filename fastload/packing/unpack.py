@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import errno
+import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fastload.errors import DestinationError, FastloadError, FormatError, PackError
+from fastload.packing._restoring import restorable, restore
 from fastload.shards.manifest import looks_packed, packed_datasets, read_manifest
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
@@ -88,8 +90,10 @@ def unpack(
     stored with `jpeg` becomes `a.png.jpg`. A further image, such as a field `mask`, is written beside the
     first one, as `a.mask.png`. From a folder with several packed datasets, each goes to a folder named after
     its split. Annotated images are written with their annotations in the layout that they came from: YOLO,
-    COCO, Pascal VOC, images with masks, tables; then the splits share `dest`, as before packing. Tar shards,
-    Hugging Face datasets, and LMDB and HDF5 files are restored as such. If different files have the same
+    COCO, Pascal VOC, images with masks, tables; then the splits share `dest`, as before packing. The
+    annotation files are the source's own, byte for byte; they are written anew if images were resized,
+    encoded anew or skipped, or if only some of the splits are unpacked. Tar shards, Hugging Face datasets,
+    and LMDB and HDF5 files are restored as such. If different files have the same
     name, the first is written, and the records of the others are left out.
 
     If the folders do not give the labels, `labels.csv` holds them, in a form from which `pack` makes the same
@@ -125,8 +129,9 @@ def unpack(
     is_single = is_url(path) or datasets == [Path(path)]
     results, unpackings = [], []
     with _explaining(root), contextlib.ExitStack() as stack:
-        for each in datasets:
-            reader = stack.enter_context(_reading(each, root, storage_options))
+        readers = {each: stack.enter_context(_reading(each, root, storage_options)) for each in datasets}
+        attached = restorable({Path(each).stem: reader for each, reader in readers.items()})
+        for each, reader in readers.items():
             kind = str(reader.manifest.made.get("source_kind"))
             write_container = _CONTAINER_WRITERS.get(kind.partition("-")[0])
             if write_container is not None:
@@ -141,10 +146,12 @@ def unpack(
             writer = WRITERS[kind](reader.manifest, split) if kind in WRITERS else None
             # Keys of annotated images hold the folders of their splits.
             folder = root if is_single or writer is not None else root / stem
-            unpackings.append(_Unpacking(reader, folder, progress, writer))
+            unpackings.append(_Unpacking(reader, folder, progress, writer, is_rebuilt=attached is None))
         results += [unpacking.run() for unpacking in unpackings]
         writers = [each.writer for each in unpackings if each.writer is not None]
         last = [path for each in unpackings for path in each.write_last(writers)]
+        if attached is not None:
+            last += restore(root, *attached)
     tables = [result.table for result in results if result.table]
     tables += [path for path in last if path.suffix.lower() in (".csv", ".tsv")]
     return UnpackResult(
@@ -201,8 +208,11 @@ class _Unpacking:
         root: Path,
         progress: Callable[[int, int], None] | None,
         writer: LayoutWriter | None,
+        *,
+        is_rebuilt: bool,
     ) -> None:
         self.writer = writer
+        self._is_rebuilt = is_rebuilt  # the writer writes annotation files anew
         self._reader = reader
         self._manifest = reader.manifest
         self._root = root
@@ -228,7 +238,7 @@ class _Unpacking:
 
     def write_last(self, writers: Sequence[LayoutWriter]) -> list[Path]:
         """Write the files that describe the split or the dataset, after all others; return their paths."""
-        files = () if self.writer is None else self.writer.last_files(writers)
+        files = self.writer.last_files(writers) if self.writer is not None and self._is_rebuilt else ()
         return [self._write(safe_path(self._root, name), data) for name, data in files]
 
     def _write_with_table(self, fields: Sequence[Field]) -> Path:
@@ -280,7 +290,9 @@ class _Unpacking:
             if self.writer is not None:
                 image = PurePosixPath(written[0].relative_to(self._root).as_posix())
                 self.writer.images.append(image)
-                for name, data in self.writer.files(record, image):
+                named = [self.writer.further_images(record, image)]
+                named += [self.writer.annotations(record, image)] if self._is_rebuilt else []
+                for name, data in itertools.chain(*named):
                     self._write(safe_path(self._root, name), data)
         except OSError as error:
             if error.errno in _FATAL_ERRORS:

@@ -29,6 +29,7 @@ from fastload.errors import (
     RemoteMissingError,
 )
 from fastload.images.consistency import find_contradiction
+from fastload.shards.attachment import ATTACHMENT_NAME, read_attachment
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.files import opening
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, looks_packed, read_manifest
@@ -120,13 +121,16 @@ def verify(
             if progress is not None:
                 progress(done, manifest.size_bytes)
     listed = {shard.file for shard in manifest.shards} | {MANIFEST_NAME}
+    attached = _check_attachment(folder, manifest)
+    if manifest.attachment is not None:
+        listed.add(ATTACHMENT_NAME)
     unlisted = [
         Damage(path.name, None, f"{path}: is not listed in the manifest: remove it")
         for path in sorted(folder.iterdir())
         if path.name not in listed
     ]
     found = [damage for number in sorted(damages) for damage in damages[number]]
-    return VerifyResult(manifest.records, done, (*found, *unlisted))
+    return VerifyResult(manifest.records, done, (*found, *attached, *unlisted))
 
 
 def _verify_remote(remote: RemoteFolder, progress: Callable[[int, int], None] | None) -> VerifyResult:
@@ -148,7 +152,19 @@ def _verify_remote(remote: RemoteFolder, progress: Callable[[int, int], None] | 
                 raise changed(remote, entry, f"checksum {crc:08x}")
         except (DamageError, RemoteMissingError) as error:
             damages.append(Damage(entry.file, None, str(error)))
+    damages += _check_attachment(remote, manifest)
     return VerifyResult(manifest.records, done, tuple(damages))
+
+
+def _check_attachment(folder: Path | RemoteFolder, manifest: Manifest) -> list[Damage]:
+    """Return the damage of the attached annotation files."""
+    if manifest.attachment is not None:
+        try:
+            for _ in read_attachment(folder, manifest.attachment):
+                pass
+        except (DamageError, RemoteMissingError) as error:
+            return [Damage(ATTACHMENT_NAME, None, str(error))]
+    return []
 
 
 def _check_shard(folder: Path, number: int, check: Check) -> list[Damage]:

@@ -24,6 +24,7 @@ from fastload.shards._entries import Skipped as Skipped
 from fastload.shards._entries import is_shard_name as is_shard_name
 from fastload.shards._json_values import JsonValue
 from fastload.shards._remote_errors import text_of
+from fastload.shards.attachment import ATTACHMENT_NAME, Attachment
 from fastload.shards.files import stamp_of, unreadable
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Column, Field, record_columns
@@ -54,6 +55,7 @@ class Manifest:
     skipped: tuple[Skipped, ...] = ()  # records that were left out because they cannot be read
     kept: tuple[Skipped, ...] = ()  # files that were stored although they cannot be read as images
     left_out: tuple[LeftOut, ...] = ()  # files of the source that are not records
+    attachment: Attachment | None = None  # the source's annotation files, in the first split alone
 
     @property
     def records(self) -> int:
@@ -91,6 +93,7 @@ class Manifest:
             "kept": [asdict(item) for item in self.kept],
             "left_out": [asdict(item) for item in self.left_out],
             "made": self.made,
+            **({} if self.attachment is None else {"attachment": asdict(self.attachment)}),
         }
         text = json.dumps(content, indent=1) + "\n"
         blank = text.encode("ascii")
@@ -129,6 +132,7 @@ def _manifest_of(content: JsonValue) -> Manifest:
         skipped=tuple(map(_skipped_of, content["skipped"].each())),
         kept=tuple(map(_skipped_of, content["kept"].each())),
         left_out=tuple(map(_left_out_of, content["left_out"].each())),
+        attachment=None if (found := content.get("attachment")) is None else Attachment.from_json(found),
     )
     for unique in ([shard.file for shard in manifest.shards], [shard.identity for shard in manifest.shards]):
         if len(set(unique)) < len(unique):
@@ -231,6 +235,11 @@ def is_packed(folder: str | os.PathLike[str]) -> bool:
         return b'"fastload"' in _read_bytes(Path(folder) / MANIFEST_NAME)
     except (OSError, ValueError):
         return False
+
+
+def is_own_name(name: str) -> bool:
+    """Return True if packing makes files of this name."""
+    return name in (MANIFEST_NAME, ATTACHMENT_NAME) or is_shard_name(name)
 
 
 def packed_splits(folder: str | os.PathLike[str]) -> list[Path]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
-from fastload.sources.files import FileList
+from fastload.sources.files import FileList, list_files
 from fastload.sources.left_out import HIDDEN, LeftOutFiles, clutter_reason
 from fastload.sources.listing import Listing, is_image, walk_files
 from fastload.sources.protocol import Account, Reading, Source
@@ -31,10 +31,21 @@ def settled(listing: Listing, reading: Reading) -> dict[str, Source]:
             left_out.add(path, reason, is_clutter=is_clutter)
     account = balanced(listing, len(records), len(annotations), left_out.finish())
     first = next(iter(sources.values()))
+    first.attached = _attached(listing, first, annotations)
     # Members of containers may be left out too, but are no files of the folder.
     first.left_out = (*first.left_out, *left_out.finish())
     first.account = account
     return sources
+
+
+def _attached(listing: Listing, first: Source, annotations: Iterable[str]) -> FileList | None:
+    """Return the annotation files, by names relative to the folder of the first source's keys."""
+    lists = list(first.record_files())
+    if not lists or not annotations:
+        return None
+    folder = lists[0].folder
+    paths = sorted(map(listing.absolute, annotations))
+    return list_files(folder, (os.path.relpath(path, folder).replace(os.sep, "/") for path in paths))
 
 
 def balanced(listing: Listing, records: int, annotations: int, left_out: Iterable[LeftOut]) -> Account:

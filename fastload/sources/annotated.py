@@ -105,7 +105,6 @@ class AnnotatedFiles(ImageFileSource):
         return header.height, header.width
 
     def annotation_files(self) -> Iterator[FileList]:
-        yield from super().annotation_files()
         if isinstance(self.texts, FileList):
             yield self.texts
 

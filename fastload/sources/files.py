@@ -238,9 +238,6 @@ class ListedSource(Source):
     def record_files(self) -> Iterator[FileList]:
         """See `Source`."""
         yield self.files
-
-    def annotation_files(self) -> Iterator[FileList]:
-        """See `Source`."""
         yield from (column for column in self.values.values() if isinstance(column, FileList))
 
     def fingerprint(self) -> str:

@@ -45,7 +45,10 @@ class Source(ABC):
     left_out: tuple[LeftOut, ...] = ()  # files that are not records
     details: Mapping[str, Any] = field(default_factory=dict)  # JSON from which `unpack` writes the layout
     is_upright: bool = False  # coordinates refer to the image turned by its EXIF orientation
-    account: Account | None = None  # of the folder that was listed; in the first split alone
+    # In the first split alone: the account of the folder, and the annotation files of all splits, by names
+    # relative to the folder of the keys, which are attached to the packed dataset.
+    account: Account | None = None
+    attached: FileList | None = None
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -63,11 +66,11 @@ class Source(ABC):
         return None
 
     def record_files(self) -> Iterator[FileList]:
-        """Yield the lists of the files that hold records: images, or containers of records."""
+        """Yield the lists of the files that records store: images and masks, or containers of records."""
         yield from ()
 
     def annotation_files(self) -> Iterator[FileList]:
-        """Yield the lists of the other files that are read with the records: annotations, masks."""
+        """Yield the lists of the other files that are read with the records."""
         yield from ()
 
     @abstractmethod
@@ -86,8 +89,8 @@ class Account:
     """
 
     files: int
-    records: int  # files of images, or containers of records
-    annotations: int  # other files that were read: annotations, masks, lists of splits
+    records: int  # files that records store: images and masks, or containers of records
+    annotations: int  # other files that were read: annotations, lists of splits
     left_out: int
 
 

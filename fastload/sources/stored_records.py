@@ -21,7 +21,9 @@ from fastload.shards.records import RecordReader
 from fastload.shards.schema import Field
 from fastload.system.units import format_count
 
-_SOURCE_ENCODINGS = ("keep", "tiled")  # these store a file in the source's format, which keeps its name
+SOURCE_ENCODINGS = ("keep", "tiled")
+"""The encodings that store a file in the source's format, which keeps its name."""
+
 _SUFFIXES = {
     "JPEG": ".jpg", "PNG": ".png", "GIF": ".gif", "BMP": ".bmp", "WebP": ".webp",
     "TIFF": ".tif", "JPEG 2000": ".jp2", "PNM": ".ppm", "AVIF": ".avif",
@@ -103,7 +105,7 @@ def stored_file(record: Record, field: Field, *, is_first: bool) -> tuple[bytes,
         return bytes(stored), ""  # kept although it is not a readable image
     if field.encoding == "jpeg":
         return bytes(stored), ".jpg"
-    if field.encoding in _SOURCE_ENCODINGS:
+    if field.encoding in SOURCE_ENCODINGS:
         # Only the first image of a record has a file name, and only if the source has files.
         has_name = is_first and Path(record.key).suffix
         return bytes(stored), "" if has_name else _suffix_of(bytes(stored))

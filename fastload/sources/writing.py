@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -14,7 +14,7 @@ WrittenFiles = Iterator[tuple[str, bytes]]
 """Paths relative to the folder of the dataset, each with the content of its file."""
 
 
-class LayoutWriter(ABC):
+class LayoutWriter:
     """Writer of one split's annotations; `split` is "" for a dataset without splits.
 
     `images` holds the paths of the images written so far.
@@ -28,9 +28,13 @@ class LayoutWriter(ABC):
         self.details: Mapping[str, Any] = details if isinstance(details, dict) else {}
         self.names = frozenset(field.name for field in manifest.fields)
 
-    @abstractmethod
-    def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
-        """Yield the files that belong to a record whose image has been written to the path `image`."""
+    def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
+        """Yield the other images of a record whose first one has been written to the path `image`."""
+        yield from ()
+
+    def annotations(self, record: Record, image: PurePosixPath) -> WrittenFiles:
+        """Yield the annotation files of a record; `last_files` yields those of several records."""
+        yield from ()
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
         """Yield the files that describe the split; the first writer also yields those of the dataset."""

@@ -20,7 +20,7 @@ class CocoWriter(LayoutWriter):
         self._entries: list[dict[str, Any]] = []
         self._annotations: list[dict[str, Any]] = []
 
-    def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
+    def annotations(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         height, width, _ = record.image_shape()
         folder = PurePosixPath(self.details["images"])
         name = image.relative_to(folder) if image.is_relative_to(folder) else image

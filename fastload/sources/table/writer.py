@@ -24,7 +24,7 @@ class TableWriter(LayoutWriter):
         super().__init__(manifest, split)
         self._rows: list[tuple[int, list[str]]] = []
 
-    def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
+    def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         if "objects" in self.details:
             self._add_objects(record, image)
             return

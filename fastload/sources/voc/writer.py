@@ -19,10 +19,12 @@ class VocWriter(LayoutWriter):
     def _is_beside(self) -> bool:
         return self.details.get("is_beside") is True
 
-    def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
+    def annotations(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         if "xml" in self.names:
             xml = image.with_suffix(".xml")
             yield xml.as_posix() if self._is_beside else f"Annotations/{xml.name}", self._xml(record)
+
+    def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         for name in self.names & {*_MASKS}:
             if len(mask := record.stored(name)):
                 yield f"{_MASKS[name]}/{image.stem}.png", bytes(mask)
@@ -53,6 +55,6 @@ class VocWriter(LayoutWriter):
 class MaskWriter(LayoutWriter):
     """Writer of one mask for each image, under the source's names."""
 
-    def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
+    def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         if len(mask := record.stored("mask")):
             yield record["mask_path"], bytes(mask)

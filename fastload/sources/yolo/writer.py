@@ -16,9 +16,11 @@ from fastload.sources.writing import LayoutWriter, WrittenFiles, number_text, pa
 class YoloWriter(LayoutWriter):
     """Writer of a split's label files; an image without objects gets none unless the source has one."""
 
-    def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
+    def annotations(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         if (rows := self._rows(record)) or ("has_file" in self.names and record["has_file"]):
             yield self._label_path(image).as_posix(), "".join(f"{row}\n" for row in rows).encode()
+
+    def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         if "mask" in self.names and len(mask := record.stored("mask")):
             yield parallel(image, "masks", ".png").as_posix(), bytes(mask)
 
