@@ -69,7 +69,6 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
     records = max(manifest.records, 1)
     shown = ", ".join(classes[:_SHOWN_CLASSES]) or "none"
     more = f", … ({len(classes):,} in all)" if len(classes) > _SHOWN_CLASSES else ""
-    shape = manifest.image_shape
     rows = [
         ("records", f"{manifest.records:,}"),
         (
@@ -77,8 +76,7 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
             f"{format_size(manifest.size_bytes)}, {format_size(manifest.size_bytes / records)} a record",
         ),
         ("shards", f"{len(manifest.shards):,} × {manifest.container}"),
-        ("encoding", " ".join([manifest.image.encoding or "", *_parameters(made)])),
-        ("image size", f"{shape[0]} × {shape[1]}, {shape[2]} channels" if shape else "varies"),
+        *_image_rows(manifest),
         ("fields", ", ".join(_field_text(field) for field in manifest.fields)),
         ("classes", shown + more),
         ("made by", f"fastload {made.get('fastload', '?')}, OpenCV {made.get('opencv', '?')}"),
@@ -90,6 +88,16 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
         "kept, though unreadable": len(manifest.kept),
     }
     return rows + [(name, format_count(count, "file")) for name, count in failures.items() if count]
+
+
+def _image_rows(manifest: Manifest) -> list[tuple[str, str]]:
+    if manifest.image is None:
+        return [("images", "none")]
+    shape = manifest.image_shape
+    return [
+        ("encoding", " ".join([manifest.image.encoding or "", *_parameters(manifest.made)])),
+        ("image size", f"{shape[0]} × {shape[1]}, {shape[2]} channels" if shape else "varies"),
+    ]
 
 
 def _objects_text(path: Path | str, manifest: Manifest) -> str:

@@ -30,7 +30,10 @@ class LayoutWriter(ABC):
 
     @abstractmethod
     def files(self, record: Record, image: PurePosixPath) -> WrittenFiles:
-        """Yield the files that belong to a record whose image has been written to the path `image`."""
+        """Yield the files that belong to a record whose image has been written to the path `image`.
+
+        The path is empty if records have no image.
+        """
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
         """Yield the files that describe the split; the first writer also yields those of the dataset."""

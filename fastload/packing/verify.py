@@ -245,7 +245,7 @@ def _decode_error(record: Record, fields: Sequence[Field]) -> str | None:
 
 def _contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | None:
     """Return a contradiction between a record's images and what is stored about them, or None."""
-    shape = record.image_shape()
+    shape = record.image_shape() if manifest.image is not None else None
     if shape == (0, 0, 0) and record.key not in kept:
         return "its image has no shape, and the manifest does not list it as kept though unreadable"
     if manifest.image_shape is not None and shape != manifest.image_shape:
@@ -259,11 +259,11 @@ def _contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | 
     if ((labels < 0) | (labels >= len(manifest.classes))).any():
         return f"its labels must be from 0 to {len(manifest.classes) - 1}, got {labels.tolist()}"
     for field in manifest.fields:
-        if field.kind != "image" or (shape := record.image_shape(field.name)) == (0, 0, 0):
+        if field.kind != "image" or (size := record.image_shape(field.name)) == (0, 0, 0):
             continue
         grid: tuple[int, ...] = tuple(np.frombuffer(record.stored(f"{field.name}/grid"), "<u4").tolist())
         tiles = np.frombuffer(record.stored(f"{field.name}/tiles"), "<u2")
-        found = find_contradiction(field.encoding or "", bytes(record.stored(field.name)), shape, grid, tiles)
+        found = find_contradiction(field.encoding or "", bytes(record.stored(field.name)), size, grid, tiles)
         if found:
             return f"{field.name}: {found}"
     return None

@@ -19,7 +19,8 @@ class SourceRecord:
     """One record, read from its source."""
 
     key: str  # a relative path with `/` between its parts, or a number
-    image: bytes | npt.NDArray[np.uint8]  # a file, or pixels: RGB (height, width, 3) or grey (height, width)
+    # A file, or pixels: RGB (height, width, 3) or grey (height, width); None if the source has no images.
+    image: bytes | npt.NDArray[np.uint8] | None
     values: dict[str, object]  # by field; b"" for a further image that the record lacks
     notes: tuple[str, ...] = ()  # corrections, one sentence each
 
@@ -37,6 +38,7 @@ class Source(ABC):
     left_out: tuple[LeftOut, ...] = ()  # files that are not records
     details: Mapping[str, Any] = field(default_factory=dict)  # JSON from which `unpack` writes the layout
     is_upright: bool = False  # coordinates refer to the image turned by its EXIF orientation
+    has_images: bool = True  # each record has an image
 
     @abstractmethod
     def __len__(self) -> int: ...
