@@ -69,9 +69,16 @@ class Chunk:
     read_bytes: int = 0
     seconds: float = 0.0
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of all stored records."""
+        return int(self.sizes.sum()) + sum(map(len, self.rows.values()))
+
     def stored_bytes(self) -> dict[int, int]:
-        """Return the size of each stored record, without its fixed columns, by source index."""
-        sizes = self.sizes + sum(self.lengths.values(), np.zeros(len(self.sizes), np.int64))
+        """Return the size of each stored record by source index."""
+        fixed = sum(len(rows) for column, rows in self.rows.items() if column not in self.lengths)
+        sizes = self.sizes + fixed // max(1, len(self.sizes))
+        sizes += sum(self.lengths.values(), np.zeros(len(self.sizes), np.int64))
         return dict(zip(self.indices, sizes.tolist(), strict=True))
 
 

@@ -21,12 +21,12 @@ def has_image(sample: object) -> bool:
     """Return True if a sample holds an image, or something in its place that could only be one.
 
     In a dict, that is `image`, `img` or the only PIL image; in a tuple, a first element that is a PIL image,
-    a file's bytes, or an array of three dimensions or of two in uint8 or uint16.
+    a file's bytes, an array of three dimensions or of two in uint8 or uint16, or None, a missing image.
     """
     if isinstance(sample, Mapping):
         return _image_key(sample) is not None
     first = sample[0] if isinstance(sample, (tuple, list)) and sample else sample
-    if isinstance(first, (bytes, bytearray, memoryview)) or is_pil(first):
+    if first is None or isinstance(first, (bytes, bytearray, memoryview)) or is_pil(first):
         return True
     dimensions = len(getattr(first, "shape", ()))
     return dimensions == 3 or (dimensions == 2 and dtype_name(first) in ("uint8", "uint16"))
