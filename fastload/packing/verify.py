@@ -35,7 +35,7 @@ from fastload.shards.manifest import MANIFEST_NAME, Manifest, looks_packed, read
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, changed, is_url
-from fastload.shards.schema import Field
+from fastload.shards.schema import Field, image_of
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus
 
@@ -245,7 +245,7 @@ def _decode_error(record: Record, fields: Sequence[Field]) -> str | None:
 
 def _contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | None:
     """Return a contradiction between a record's images and what is stored about them, or None."""
-    shape = record.image_shape() if manifest.image is not None else None
+    shape = record.image_shape() if image_of(manifest.fields) is not None else None
     if shape == (0, 0, 0) and record.key not in kept:
         return "its image has no shape, and the manifest does not list it as kept though unreadable"
     if manifest.image_shape is not None and shape != manifest.image_shape:

@@ -79,3 +79,24 @@ def test_splits_of_which_one_has_no_images_are_refused(tmp_path):
 def test_a_tar_of_other_files_is_no_dataset(tmp_path):
     with pytest.raises(SourceError, match=r"must hold samples with an image .*, or with texts or arrays"):
         pack(write_tar(tmp_path / "x.tar", {"setup.py": b"", "main.c": b""}), tmp_path / "x.fl")
+
+
+def test_rows_without_a_column_of_images_are_records(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "id": [1, 2],
+        "text": ["", "ü"],
+        "vector": arrow.array([[0.5, 1], [2, 3]], arrow.list_(arrow.float32(), 2)),
+        "tags": [["a"], []],
+        "objects": [[{"bbox": [0.0, 1, 2, 3], "category": 4}], []],
+    }
+    table = arrow.table(columns)
+    parquet.write_table(table, tmp_path / "x.parquet")
+    result = pack(tmp_path / "x.parquet", tmp_path / "x.fl", workers=1)
+    assert "no column is of images" in result.warnings[0]
+    sample = PackedDataset(tmp_path / "x.fl")[1]
+    assert (sample["id"], sample["text"], sample["vector"].tolist(), sample["tags"]) == (2, "ü", [2, 3], [])
+    assert sample["objects_bbox"].shape == (0, 4)
+    unpack(tmp_path / "x.fl", tmp_path / "out")
+    assert parquet.read_table(tmp_path / "out/x.parquet").equals(table)
