@@ -69,7 +69,6 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
     records = max(manifest.records, 1)
     shown = ", ".join(classes[:_SHOWN_CLASSES]) or "none"
     more = f", … ({len(classes):,} in all)" if len(classes) > _SHOWN_CLASSES else ""
-    shape = manifest.image_shape
     rows = [
         ("records", f"{manifest.records:,}"),
         (
@@ -77,8 +76,7 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
             f"{format_size(manifest.size_bytes)}, {format_size(manifest.size_bytes / records)} a record",
         ),
         ("shards", f"{len(manifest.shards):,} × {manifest.container}"),
-        ("encoding", " ".join([manifest.image.encoding or "", *_parameters(made)])),
-        ("image size", f"{shape[0]} × {shape[1]}, {shape[2]} channels" if shape else "varies"),
+        *_image_rows(manifest),
         ("fields", ", ".join(_field_text(field) for field in manifest.fields)),
         ("classes", shown + more),
         *_attachment_row(manifest),
@@ -97,6 +95,16 @@ def _attachment_row(manifest: Manifest) -> list[tuple[str, str]]:
     """Return the row about the annotation files that are attached; none if there are none."""
     found = manifest.attachment
     return [] if found is None else [("attached", format_count(found.files, "annotation file"))]
+
+
+def _image_rows(manifest: Manifest) -> list[tuple[str, str]]:
+    if manifest.image is None:
+        return [("images", "none")]
+    shape = manifest.image_shape
+    return [
+        ("encoding", " ".join([manifest.image.encoding or "", *_parameters(manifest.made)])),
+        ("image size", f"{shape[0]} × {shape[1]}, {shape[2]} channels" if shape else "varies"),
+    ]
 
 
 def _objects_text(path: Path | str, manifest: Manifest) -> str:

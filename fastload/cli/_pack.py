@@ -1,4 +1,4 @@
-"""`fastload pack SOURCE DEST`: pack images into shards."""
+"""`fastload pack SOURCE DEST`: pack images, or records without any, into shards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastload.system.units import format_count
 if TYPE_CHECKING:
     from fastload.packing.result import PackProgress, PackResult
 
-HELP = "pack a dataset of images into shards"
+HELP = "pack a dataset of images, or of records without any, into shards"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SOURCE",
         help="a folder of class folders, of train/ val/ test/ with class folders, or of images; a YOLO "
         "data.yaml, a COCO json, or the folder of a YOLO, COCO or Pascal VOC dataset, or of images with "
-        "masks; a CSV or TSV file (path, label, …); or a tar, Parquet, LMDB or HDF5 file",
+        "masks; a CSV or TSV file (path, label, …); or a tar, Parquet, LMDB or HDF5 file. Tables, tar and "
+        "Parquet files may be without images",
     )
     parser.add_argument(
         "dest", metavar="DEST", help="the packed dataset to make, such as photos.fl or s3://bucket/photos.fl"
@@ -178,7 +179,8 @@ def _print_summary(
 ) -> None:
     for name, description in result.columns.items():
         print(f"{name}: {description}")
-    print(f"encoding: {result.encoding}{f' ({result.reason})' if result.reason else ''}")
+    if result.encoding:
+        print(f"encoding: {result.encoding}{f' ({result.reason})' if result.reason else ''}")
     if result.resumed:
         print(f"resumed: {format_count(result.resumed, 'record')} had been packed before")
     if not result.splits:

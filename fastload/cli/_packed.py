@@ -53,7 +53,8 @@ def print_loading(result: PackResult) -> None:
     first = result.splits[0]
     # Different numbers of objects do not fit into one tensor, nor do images of different sizes, unless a
     # transform crops them.
-    collate = "collate_lists" if first.has_objects else "" if first.image_shape else "list"
+    is_uniform = first.image_shape is not None or not first.has_images
+    collate = "collate_lists" if first.has_objects else "" if is_uniform else "list"
     names = "DataLoader, PackedDataset" + (", collate_lists" if first.has_objects else "")
     argument = f", collate_fn={collate}" if collate else ""
     print(

@@ -45,18 +45,19 @@ def open_records(
     return RecordReader(path, verify), cache
 
 
-def extent_of(records: RecordReader, encoding: Encoding, wants_pixels: bool) -> Extent:
+def extent_of(records: RecordReader, encoding: Encoding | None, wants_pixels: bool) -> Extent:
     """Return the size of records; of their pixels only if wanted, because shapes may have to be read."""
     manifest, count = records.manifest, len(records)
     shapes = np.zeros((0, 3))
     if manifest.image_shape is not None:
         shapes = np.array([manifest.image_shape])
-    elif wants_pixels and count:
+    elif wants_pixels and count and encoding is not None:
         shapes = records.take("image/shape", np.array(evenly_spaced(count, _SAMPLED)))
     pixels = shapes[:, :2].astype(np.int64).prod(axis=1) * 3
-    # Other fields: at most the size of the shards, if records hold more than keys and numbers.
-    fields = [field for field in manifest.fields[1:] if not field.internal]
-    is_small = all(field.kind in ("scalar", "vector") for field in fields)
+    # Other fields: at most the size of the shards, if records hold more than keys and numbers. Without
+    # images, `stored_bytes` are those of all fields.
+    fields = [field for field in manifest.value_fields if not field.internal]
+    is_small = encoding is None or all(field.kind in ("scalar", "vector") for field in fields)
     digest = hashlib.sha256(manifest.to_bytes()).hexdigest()
     is_remote = isinstance(records.folder, RemoteFolder)
     place = str(records.folder) if is_remote else os.path.realpath(str(records.folder))
@@ -67,7 +68,7 @@ def extent_of(records: RecordReader, encoding: Encoding, wants_pixels: bool) -> 
         stored_bytes=manifest.size_bytes,
         decoded_bytes=estimated_bytes(pixels.tolist(), count),
         other_bytes=count * _KEY_BYTES if is_small else manifest.size_bytes,
-        fixed_bytes=RecordLayout(manifest.columns, manifest.image.name).fixed_bytes,
+        fixed_bytes=RecordLayout(manifest.columns, has_image=manifest.image is not None).fixed_bytes,
         paths=() if is_remote else tuple(str(records.folder / shard.file) for shard in manifest.shards),
-        can_be_decoded=encoding.name != "raw",
+        can_be_decoded=encoding is not None and encoding.name != "raw",
     )

@@ -201,7 +201,9 @@ class DiskCache:
             return  # it is being published or removed at this moment
         try:
             reader = RecordReader(self._folder.dataset(self._name))
-            self._encoding = encoding_named(reader.manifest.image.encoding or "keep")
+            if (image := reader.manifest.image) is None:
+                raise FormatError(f"{reader.folder}: a cache of images must have some, got none")
+            self._encoding = encoding_named(image.encoding or "keep")
             self._is_stored = np.arange(self._count) < len(reader)
             self._is_stored[[int(each.key) for each in reader.manifest.kept]] = False
             if os.getpid() == self._owner:

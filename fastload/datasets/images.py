@@ -219,6 +219,9 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     #: True if a sample that cannot be made is replaced by another.
     substitutes_samples = False
 
+    #: True if samples have an image.
+    has_images = True
+
     #: True if a cache would be a second copy in memory; otherwise, the next three methods are needed.
     lies_in_memory = False
 
@@ -245,9 +248,9 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
         """Return the targets of some samples, before `target_transform`."""
 
-    @abstractmethod
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
         """Return the targets as one array if they are integers within the range of int64."""
+        return None
 
     def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
         """Return the samples at valid positions."""

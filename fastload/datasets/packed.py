@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fastload.datasets._batch_source import RecordImages
 from fastload.datasets._objects import ObjectFields, is_upright
 from fastload.datasets._packed_records import extent_of, open_records
+from fastload.datasets._values import RecordValues
 from fastload.datasets.batch import BatchMemory
 from fastload.datasets.cache._attaching import Extent
 from fastload.datasets.cache._records import CachedRecords
@@ -22,21 +23,17 @@ from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.images import ImageDataset, full_image
 from fastload.errors import DamageError, DecodeError, OptionError
-from fastload.images.encodings import encoding_named
+from fastload.images.encodings import Encoding, encoding_named
 from fastload.shards.reading_ahead import ReadingAhead
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader, Verify
 from fastload.shards.remote import RemoteFolder
-from fastload.shards.schema import Field
 from fastload.sources.cacheable import CacheableFiles
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform
 from fastload.transforms.converting import ToPILImage
 from fastload.transforms.draws import current_seed
 from fastload.transforms.geometry import Sizes
-
-# Encodings whose bytes are not a file that other programs could open.
-_PIXEL_ENCODINGS = ("raw", "yuv420")
 
 
 class PackedDataset(ImageDataset):
@@ -50,7 +47,8 @@ class PackedDataset(ImageDataset):
     tensors in pixels of the image: `boxes` (objects, 4) x1 y1 x2 y2, `labels`, `polygons`, `keypoints`,
     `corners`; a mask of classes is `mask` (height, width), see the page "Packing" of the documentation.
     Other image fields are the bytes of their files or, if stored as pixels (`raw`, `yuv420`), tensors like
-    the image.
+    the image. Without an image, a sample is the values alone: a dict of all fields or, if packed from a
+    Python dataset of tuples such as (vector, label), such a tuple; `target_transform` is then applied to it.
 
     Opening a dataset reads only the manifest. Records are read through a mapping of the shards' files, which
     all processes share.
@@ -119,23 +117,25 @@ class PackedDataset(ImageDataset):
         self._on_error = on_error
         manifest = self._records.manifest
         self.classes = list(manifest.classes)
-        self._encoding = encoding_named(manifest.image.encoding or "keep")
-        self._target_fields = tuple(field for field in manifest.fields[1:] if not field.internal)
-        self._objects = ObjectFields.of(self._target_fields)
+        self._encoding = encoding_named(manifest.image.encoding or "keep") if manifest.image else None
+        self._values = RecordValues(manifest)
+        self._objects = ObjectFields.of(self._values.fields)
         if self._objects is not None:
             self.apply_orientation = self._required_orientation(apply_orientation)
-        self._has_label_only = [field.name for field in self._target_fields] == ["label"]
-        self._has_integer_labels = self._has_label_only and _fits_int64(self._target_fields[0])
-        encodings = {field.name: field.encoding for field in self._target_fields}
-        self._pixel_encodings = {
-            name: encoding_named(each) for name, each in encodings.items() if each in _PIXEL_ENCODINGS
-        }
+        if transforms is not None or reducing_gap is not None or apply_orientation:
+            self._require_images("transforms, reducing_gap and apply_orientation are")
+        self._require_images_for_transform()
         self.use_cache(cache)
 
     @property
     def shard_sizes(self) -> list[int]:
         """The number of records in each shard; records are numbered through all of them."""
         return [shard.records for shard in self._records.manifest.shards]
+
+    @property
+    def has_images(self) -> bool:  # type: ignore[override]
+        """True if samples have an image."""
+        return self._encoding is not None
 
     def __len__(self) -> int:
         return len(self._records)
@@ -153,12 +153,12 @@ class PackedDataset(ImageDataset):
         Raises:
             DamageError: A shard is missing, or its labels fail their checksum.
         """
-        kinds = [field.kind for field in self._target_fields if field.name == "label"]
+        kinds = [field.kind for field in self._values.fields if field.name == "label"]
         if not kinds:
             return []
         if kinds[0] in ("scalar", "vector"):
             return self._records.column("label").tolist()  # type: ignore[no-any-return]
-        return [self._value("label", self._records.read(index)) for index in range(len(self))]
+        return [self._values.value("label", self._records.read(index)) for index in range(len(self))]
 
     def read(self, index: SupportsIndex) -> Record:
         """Return one record as it is stored, verified but not decoded: its key, encoded image and fields.
@@ -202,6 +202,9 @@ class PackedDataset(ImageDataset):
 
     def _samples_or_raise(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
         """Return the samples at valid positions; raise the error of one that cannot be made."""
+        if self._encoding is None:
+            self._verify_values(positions)
+            return list(self._final_targets(positions, None))
         if self.transforms is None:
             if self._objects is not None and self._pipeline().is_foreign:
                 raise OptionError(
@@ -213,13 +216,48 @@ class PackedDataset(ImageDataset):
         return list(map(self.transforms, images, self.targets_of(positions)))
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
-        """See `ImageDataset`."""
-        return NotImplemented if self.transforms is not None else super().fetch_into(indices, out)
+        """See `ImageDataset`; without images, the result is that of `default_collate` for the samples."""
+        if self.transforms is not None or (self._encoding is None and len(indices) == 0):
+            return NotImplemented
+        if self._encoding is not None:
+            return super().fetch_into(indices, out)
+        positions = self.positions_of(indices)
+        try:
+            self._verify_values(positions)
+        except DamageError:
+            if self.substitutes_samples:
+                return NotImplemented
+            raise
+        return self.batch_of_targets(positions, out)
 
     def _stored_images(self, positions: NDArray[np.int64]) -> RecordImages:
+        self._begin_epoch()
+        encoding = self._require_images("pixels are")
+        return RecordImages(self._stored, encoding, positions, self.reducing_gap)
+
+    def _verify_values(self, positions: NDArray[np.int64]) -> None:
+        """Verify records without images, according to `verify`."""
+        self._require_images_for_transform()
+        self._begin_epoch()
+        self.fill_cache()
+        self._stored.verify_records(positions)
+
+    def _begin_epoch(self) -> None:
         if (seed := current_seed()) is not None:
             self._records.begin_epoch(seed)
-        return RecordImages(self._stored, self._encoding, positions, self.reducing_gap)
+
+    def _require_images_for_transform(self) -> None:
+        if self.transform is not None:
+            self._require_images("transform is")
+
+    def _require_images(self, what: str) -> Encoding:
+        """Return the encoding of the images; raise OptionError about `what` is for them if there are none."""
+        if self._encoding is None:
+            raise OptionError(
+                f"{self}: {what} for images, and its records have none: leave it out (target_transform gets "
+                "the samples)"
+            )
+        return self._encoding
 
     @property
     def _stored(self) -> RecordReader | CachedRecords:
@@ -237,7 +275,8 @@ class PackedDataset(ImageDataset):
         )
 
     def _prefetch(self, positions: NDArray[np.int64]) -> None:
-        self._records.prefetch("image", positions)
+        if self._encoding is not None:
+            self._records.prefetch("image", positions)
 
     def _extent(self, wants_pixels: bool) -> Extent:
         return extent_of(self._records, self._encoding, wants_pixels)
@@ -246,13 +285,10 @@ class PackedDataset(ImageDataset):
         """See `ImageDataset`."""
         # The records were verified when the source of their images was made.
         records = map(self._stored.read_verified, positions.tolist())
-        if self._has_label_only:
-            return [self._value("label", record) for record in records]
         if self._objects is not None:
             annotations = self.annotations_of(positions, self.source_of(positions).sizes)
             return self.targets_with(positions, annotations or ())
-        names = [field.name for field in self._target_fields]
-        return [{name: self._value(name, record) for name in names} for record in records]
+        return list(map(self._values.of, records))
 
     def annotations_of(self, positions: NDArray[np.int64], sizes: Sizes) -> list[Annotations] | None:
         """See `ImageDataset`."""
@@ -266,12 +302,14 @@ class PackedDataset(ImageDataset):
         assert self._objects is not None
         records = map(self._stored.read_verified, positions.tolist())
         pairs = zip(annotations, records, strict=True)
-        return [self._objects.target(*pair, self._value, self.tv_tensors) for pair in pairs]
+        return [self._objects.target(*pair, self._values.value, self.tv_tensors) for pair in pairs]
 
     def batch_of_targets(
         self, positions: NDArray[np.int64], out: BatchMemory, annotations: Sequence[Annotations] | None = None
     ) -> Any:
         """See `ImageDataset`."""
+        if annotations is None and self.target_transform is None:
+            return self._values.batch(self._stored, positions, out)
         try:
             return super().batch_of_targets(positions, out, annotations)
         except RuntimeError as error:
@@ -294,9 +332,10 @@ class PackedDataset(ImageDataset):
             DamageError: The record fails its checksum.
         """
         positions = self.positions_of([operator.index(index)])
-        found = self.annotations_of(positions, self.source_of(positions).sizes)
-        if found is None:
+        if self._objects is None:
             raise OptionError(f"{self}: records must have objects or a mask, got none: use dataset[index]")
+        found = self.annotations_of(positions, self.source_of(positions).sizes)
+        assert found is not None
         return found[0]
 
     def _required_orientation(self, is_wanted: bool | None) -> bool:
@@ -309,19 +348,3 @@ class PackedDataset(ImageDataset):
                 f"got {is_wanted}: leave it out"
             )
         return is_required
-
-    def _value(self, name: str, record: Record) -> Any:
-        """Return a field's value, which the caller may keep and write to."""
-        if (encoding := self._pixel_encodings.get(name)) is not None:
-            pixels = encoding.decode(record.stored(name), record.image_shape(name))
-            return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
-        value = record[name]
-        return value.copy() if isinstance(value, np.ndarray) else value
-
-    def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
-        return self._stored.take("label", positions) if self._has_integer_labels else None
-
-
-def _fits_int64(field: Field) -> bool:
-    """Return True if all values of a field are integers within the range of int64, torch's type for them."""
-    return field.kind == "scalar" and field.dtype != "bool" and np.can_cast(field.dtype, np.int64)

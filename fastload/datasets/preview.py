@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastload.datasets._drawing import draw_objects, write_text
+from fastload.datasets.images import ImageDataset
 from fastload.errors import DamageError, DecodeError, OptionError, PackError
 from fastload.images.arrays import Pixels
 from fastload.images.decode import encode
@@ -44,6 +45,8 @@ def write_sheet(dataset: Any, file: Path, most: int | None = None) -> int:
         PackError: The file cannot be written.
     """
     require_png(file)
+    if isinstance(dataset, ImageDataset) and not dataset.has_images:
+        raise OptionError(f"{dataset}: a preview shows images, and its records have none: read dataset[0]")
     has_objects = _first_has_objects(dataset)
     tile = _LARGE_TILE if has_objects else _SMALL_TILE
     most = most or (_MOST_IMAGES if not has_objects else 12)

@@ -63,9 +63,9 @@ def folder_of(dataset: Any) -> str:
 
 
 def encoding_of(dataset: Any) -> str | None:
-    """Return the encoding of a packed dataset's images; None for any other dataset."""
+    """Return the encoding of a packed dataset's images; None without images, or for any other dataset."""
     packed = next((part for part in parts_of(dataset) if isinstance(part, PackedDataset)), None)
-    return None if packed is None else packed._encoding.name
+    return None if packed is None or packed._encoding is None else packed._encoding.name
 
 
 def parts_of(dataset: Any) -> Iterator[Any]:

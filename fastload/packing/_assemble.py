@@ -7,7 +7,7 @@ which process they were encoded.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from fastload.packing._chunk import Chunk, ChunkEncoder, Recipe, WriteTask, writ
 from fastload.shards.checksum import apply_masks, array_crc32c, file_crc32c, identity_crc, shard_identity
 from fastload.shards.container import Payload, Ragged, ShardContent
 from fastload.shards.manifest import ShardEntry, Skipped
-from fastload.shards.schema import CRC32C, Column, record_columns
+from fastload.shards.schema import CRC32C, Column, image_of, record_columns
 from fastload.shards.shard import writer_for
 
 
@@ -106,11 +106,10 @@ class ShardDraft:
             {name: array_crc32c(content.fixed[name], bound) for name in names},
             content.identity.hex(),
         )
-        shape = _common_shape(content.fixed[f"{fields[0].name}/shape"])
-        return FinishedShard(entry, shape, skipped, kept, notes, read_bytes)
+        return FinishedShard(entry, _common_shape(content.fixed), skipped, kept, notes, read_bytes)
 
     def _content(self) -> ShardContent:
-        chunks, image = self._chunks, self._recipe.fields[0]
+        chunks, image = self._chunks, image_of(self._recipe.fields)
         count = sum(len(chunk.indices) for chunk in chunks)
         fixed: dict[str, NDArray[Any]] = {}
         ragged: dict[str, Ragged] = {}
@@ -118,16 +117,15 @@ class ShardDraft:
             if not column.ragged:
                 rows = b"".join(chunk.rows[column.name] for chunk in chunks)
                 fixed[column.name] = np.frombuffer(rows, column.numpy_dtype).reshape(count, *column.shape)
-            elif column.name != image.name:
+            elif image is None or column.name != image.name:
                 ragged[column.name] = _join_ragged(column, chunks)
         crcs = b"".join(chunk.crcs for chunk in chunks)
         sizes = np.concatenate([chunk.sizes for chunk in chunks])
         parts = [self._dataset(), b"%d" % self._shard.number, crcs, sizes.astype("<i8").tobytes()]
         identity = shard_identity(parts)
         fixed[CRC32C.name] = apply_masks(identity, np.frombuffer(crcs, "<u4"))
-        shape = _common_shape(fixed[f"{image.name}/shape"])
-        is_array = image.encoding == "raw" and shape is not None
-        payload = Payload(image.name, self._payload, _offsets(sizes), shape if is_array else None)
+        shape = _common_shape(fixed) if image is not None and image.encoding == "raw" else None
+        payload = Payload(None if image is None else image.name, self._payload, _offsets(sizes), shape)
         return ShardContent(count, identity, fixed, ragged, payload)
 
     def _dataset(self) -> bytes:
@@ -163,8 +161,11 @@ def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
     return offsets
 
 
-def _common_shape(shapes: NDArray[np.uint32]) -> tuple[int, int, int] | None:
-    """Return the shape that all images share; None if they differ or one cannot be read."""
+def _common_shape(fixed: Mapping[str, NDArray[Any]]) -> tuple[int, int, int] | None:
+    """Return the shape that all images share; None if they differ, one cannot be read, or there are none."""
+    shapes = fixed.get("image/shape")
+    if shapes is None:
+        return None
     height, width, channels = (int(side) for side in shapes[0])
     if height == 0 or (shapes != shapes[0]).any():
         return None

@@ -29,9 +29,9 @@ from fastload.packing._options import OnError
 from fastload.packing._scaling import scaled
 from fastload.shards.checksum import record_crc32c
 from fastload.shards.manifest import Skipped
-from fastload.shards.schema import Field, record_columns
+from fastload.shards.schema import Field, image_of, record_columns
 from fastload.shards.values import stored_rows
-from fastload.sources.protocol import Source, SourceRecord
+from fastload.sources.protocol import Source
 
 # A chunk that has reached this size ends early, so that a worker's memory stays bounded.
 CHUNK_LIMIT_BYTES = 16 << 20
@@ -69,19 +69,29 @@ class Chunk:
     read_bytes: int = 0
     seconds: float = 0.0
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of all stored records."""
+        return int(self.sizes.sum()) + sum(map(len, self.rows.values()))
+
     def stored_bytes(self) -> dict[int, int]:
-        """Return the size of each stored record, without its fixed columns, by source index."""
-        sizes = self.sizes + sum(self.lengths.values(), np.zeros(len(self.sizes), np.int64))
+        """Return the size of each stored record by source index."""
+        fixed = sum(len(rows) for column, rows in self.rows.items() if column not in self.lengths)
+        sizes = self.sizes + fixed // max(1, len(self.sizes))
+        sizes += sum(self.lengths.values(), np.zeros(len(self.sizes), np.int64))
         return dict(zip(self.indices, sizes.tolist(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The parameters for packing one split, sent to every process; the first field is the image."""
+    """The parameters for packing one split, sent to every process.
+
+    The first field is the image. Without images, `encoding` is None.
+    """
 
     source: Source
     fields: tuple[Field, ...]
-    encoding: Encoding
+    encoding: Encoding | None
     limit: SizeLimit | None
     on_error: OnError
     format: str = "hdf5"
@@ -95,7 +105,10 @@ class ChunkEncoder:
         self._recipe = recipe
         self._temporary = temporary
         self._columns = record_columns(recipe.fields)
-        self._payload_at = [column.name for column in self._columns].index(recipe.fields[0].name)
+        image = image_of(recipe.fields)
+        names = [column.name for column in self._columns]
+        self._payload_at = None if image is None else names.index(image.name)
+        self._value_fields = recipe.fields[0 if image is None else 1 :]
 
     def encode(self, start: int, stop: int) -> tuple[Chunk, list[Any]]:
         """Encode the records from `start` to at most `stop - 1`; return the chunk and its stored images."""
@@ -118,7 +131,7 @@ class ChunkEncoder:
                 chunk.indices.append(chunk.stop)
                 crcs.append(_CRC.pack(record_crc32c(rows)))
                 size_bytes += sum(map(len, rows))
-                payload.append(rows.pop(self._payload_at))
+                payload.append(b"" if self._payload_at is None else rows.pop(self._payload_at))
                 records.append(rows)
             chunk.stop += 1
         others = [column for at, column in enumerate(self._columns) if at != self._payload_at]
@@ -133,25 +146,33 @@ class ChunkEncoder:
     def _encode_record(self, chunk: Chunk) -> list[Any]:
         """Return the stored rows of a chunk's next record, and add its bytes and notes to the chunk."""
         record = self._recipe.source.read(chunk.stop)
-        image = record.image
-        chunk.read_bytes += image.nbytes if isinstance(image, np.ndarray) else len(image)
-        stored, unreadable = self._encode_image(record)
-        rows = self._rows(record, stored)
-        chunk.kept += unreadable
+        key, image, encoding = os.fsencode(record.key), record.image, self._recipe.encoding
+        if encoding is None:
+            rows = [key, *self._value_rows(record.values)]
+            chunk.read_bytes += sum(map(len, rows))
+        else:
+            assert image is not None
+            chunk.read_bytes += image.nbytes if isinstance(image, np.ndarray) else len(image)
+            stored, unreadable = self._encode_image(record.key, image, encoding)
+            values = self._scaled(record.values, image, stored)
+            rows = [key, *_image_rows(stored), *self._value_rows(values)]
+            chunk.kept += unreadable
         chunk.notes += record.notes
         return rows
 
-    def _encode_image(self, record: SourceRecord) -> tuple[StoredImage, list[Skipped]]:
+    def _encode_image(
+        self, key: str, image: bytes | NDArray[np.uint8], encoding: Encoding
+    ) -> tuple[StoredImage, list[Skipped]]:
         """Return the stored image, and the reason if it is kept although it is unreadable."""
-        recipe, image = self._recipe, record.image
-        if recipe.source.is_upright and recipe.encoding.name in _WITHOUT_ORIENTATION:
+        recipe = self._recipe
+        if recipe.source.is_upright and encoding.name in _WITHOUT_ORIENTATION:
             image = _upright(image)  # these encodings drop the orientation, which the coordinates assume
         try:
-            return recipe.encoding.encode(image, recipe.limit, self._temporary), []
+            return encoding.encode(image, recipe.limit, self._temporary), []
         except DecodeError as error:
             if recipe.on_error != "keep" or isinstance(image, np.ndarray):
                 raise
-            return StoredImage(image, *_UNREADABLE), [Skipped(record.key, str(error))]
+            return StoredImage(image, *_UNREADABLE), [Skipped(key, str(error))]
 
     def _skip(self, index: int, error: Exception) -> Skipped:
         """Return the entry of a skipped record; raise SourceError if no record may be skipped."""
@@ -163,16 +184,21 @@ class ChunkEncoder:
             ) from error
         return Skipped(key, str(error))
 
-    def _rows(self, record: SourceRecord, stored: StoredImage) -> list[Any]:
-        """Return the stored bytes of every column of one record, in the columns' order."""
-        rows: list[Any] = [os.fsencode(record.key), *_image_rows(stored)]
-        values: Any = record.values
-        fields = self._recipe.fields[1:]
+    def _scaled(
+        self, values: dict[str, object], image: bytes | NDArray[np.uint8], stored: StoredImage
+    ) -> dict[str, object]:
+        """Return the values of a record whose image may have been resized."""
+        fields = self._value_fields
         if self._recipe.limit is not None and any(each.is_of_objects or each.format for each in fields):
-            before, after = self._sizes(record.image, stored)
+            before, after = self._sizes(image, stored)
             if before != after and stored.shape[0]:
-                values = scaled(fields, values, before, after)
-        for each in fields:
+                return scaled(fields, values, before, after)
+        return values
+
+    def _value_rows(self, values: dict[str, object]) -> list[Any]:
+        """Return the stored bytes of every column of the values, in the columns' order."""
+        rows: list[Any] = []
+        for each in self._value_fields:
             value: Any = values[each.name]
             if each.kind == "image" and isinstance(value, bytes) and not value:
                 rows.extend(_image_rows(StoredImage(value, *_UNREADABLE)))  # the record has no such image
@@ -191,7 +217,8 @@ class ChunkEncoder:
         header = read_header(image)
         if not self._recipe.source.is_upright or not swaps_sides(header.orientation):
             return (header.height, header.width), after
-        is_turned = self._recipe.encoding.name in _WITHOUT_ORIENTATION
+        encoding = self._recipe.encoding
+        is_turned = encoding is not None and encoding.name in _WITHOUT_ORIENTATION
         return (header.width, header.height), after if is_turned else (after[1], after[0])
 
 

@@ -60,7 +60,7 @@ class LocalExecutor:
         def written(start: int) -> None:
             shard = shard_of(start)
             chunk = drafts[shard].written(start)
-            report(chunk.stop - chunk.start, chunk.read_bytes, int(chunk.sizes.sum()))
+            report(chunk.stop - chunk.start, chunk.read_bytes, chunk.size_bytes)
             if drafts[shard].is_complete:
                 draft = drafts.pop(shard)
                 packed[shard] = draft.finish()
@@ -93,7 +93,7 @@ def exchange(
         for event in pool.events():
             if isinstance(event, Chunk):
                 schedule.give_back(event.stop, run_ends.pop(event.start))
-                schedule.learn(event.stop - event.start, int(event.sizes.sum()), event.seconds)
+                schedule.learn(event.stop - event.start, event.size_bytes, event.seconds)
                 for task in place(event):
                     pool.write(task)
             else:

@@ -17,11 +17,9 @@ def restorable(readers: Mapping[str, RecordReader]) -> tuple[RecordReader, Attac
     of the records or of the splits.
     """
     manifests = [reader.manifest for reader in readers.values()]
-    are_same = all(
-        manifest.image.encoding in SOURCE_ENCODINGS
-        and not manifest.made.get("limit")
-        and not manifest.skipped
-        for manifest in manifests
+    encodings = [None if each.image is None else each.image.encoding for each in manifests]
+    are_same = all(encoding in (None, *SOURCE_ENCODINGS) for encoding in encodings) and not any(
+        each.made.get("limit") or each.skipped for each in manifests
     )
     for reader in readers.values():
         attachment = reader.manifest.attachment

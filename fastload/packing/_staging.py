@@ -106,6 +106,7 @@ class Staging(contextlib.AbstractContextManager["Staging"]):
                 manifest.kept,
                 manifest.image_shape,
                 manifest.left_out,
+                manifest.image is not None,
                 any(field.is_of_objects for field in manifest.fields),
             )
             for split, manifest in manifests.items()

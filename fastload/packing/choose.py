@@ -46,8 +46,11 @@ class SourceStats:
 class EncodingChoice:
     """An encoding and the reason for it."""
 
-    encode: str
+    encode: str  # "" for records without images
     reason: str
+
+
+NO_IMAGES = EncodingChoice("", "")
 
 
 def estimate_stats(source: Source, limit: SizeLimit | None) -> SourceStats:
@@ -56,6 +59,8 @@ def estimate_stats(source: Source, limit: SizeLimit | None) -> SourceStats:
     for index in evenly_spaced(len(source), SAMPLE_RECORDS):
         try:
             image = source.read(index).image
+            if image is None:
+                continue
             if isinstance(image, np.ndarray):
                 height, width, is_jpeg, size_bytes = *image.shape[:2], False, image.nbytes
             else:

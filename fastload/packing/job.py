@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fastload._version import __version__
-from fastload.errors import FastloadError, OptionError
+from fastload.errors import FastloadError, OptionError, SourceError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
 from fastload.images.opencv import cv2, require_opencv
@@ -32,7 +32,7 @@ from fastload.packing._options import (
 from fastload.packing._partition import Partition, SplitPartition, cut, require_records
 from fastload.packing._staging import Staging, staging_for
 from fastload.packing._workers import describe_failure
-from fastload.packing.choose import EncodingChoice, choose_encoding, combine, estimate_stats
+from fastload.packing.choose import NO_IMAGES, EncodingChoice, choose_encoding, combine, estimate_stats
 from fastload.packing.result import PackProgress, PackResult
 from fastload.shards.attachment import ATTACHMENT_NAME, Attachment, write_attachment
 from fastload.shards.manifest import Manifest
@@ -68,7 +68,7 @@ def pack(
     storage_options: Mapping[str, Any] | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackResult:
-    """Pack a folder of images, a table or a dataset into shards.
+    """Pack a folder of images, a table or a dataset into shards; its records may be without images.
 
     Nothing appears at `dest` until everything is written. If packing was interrupted, or even killed, the
     same call resumes it: it reuses all finished shards and packs the rest. With a Python dataset as the
@@ -78,7 +78,7 @@ def pack(
         source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; a dataset in
             the layout of YOLO, COCO or Pascal VOC, or of images with masks; files of WebDataset, Hugging
             Face, LMDB or HDF5 (see the page "Packing" of the documentation); or a map-style dataset whose
-            samples are (image, target) or dicts with an "image".
+            samples are (image, target), dicts with an "image", or numbers, arrays and texts without one.
         dest: The packed dataset to make, by convention `NAME.fl`, or its URL, such as `s3://bucket/NAME.fl`.
             For several splits, a folder with one packed dataset for each.
         format: The container, `hdf5` or `lmdb`.
@@ -180,7 +180,7 @@ class _PackJob:
         for source in self.sources.values():
             require_records(source.name, len(source), len(source))
         choice = self._choose_encoding()
-        encoding = encoding_named(choice.encode, self.options.quality)
+        encoding = encoding_named(choice.encode, self.options.quality) if choice.encode else None
         recipes = {split: self._recipe(split, source, encoding) for split, source in self.sources.items()}
         manifests = {split: self._manifest(recipe) for split, recipe in recipes.items()}
         journal = self.staging.begin(self._description(manifests))
@@ -214,6 +214,8 @@ class _PackJob:
 
     def _choose_encoding(self) -> EncodingChoice:
         options = self.options
+        if not self._have_images():
+            return NO_IMAGES
         if options.encode == "tiled":
             require_jpegtran()
         if options.encode != "auto":
@@ -225,15 +227,36 @@ class _PackJob:
             space_bytes=options.space_bytes,
         )
 
-    def _recipe(self, split: str, source: Source, encoding: Encoding) -> Recipe:
+    def _have_images(self) -> bool:
+        """Return True if the records of all splits have images, False if none have."""
+        with_images = [split for split, source in self.sources.items() if source.has_images]
+        if len(with_images) == len(self.sources):
+            return True
+        name = next(iter(self.sources.values())).name
+        if with_images:
+            others = [split for split in self.sources if split not in with_images]
+            raise SourceError(
+                f"{name}: the records of all splits must have an image, or those of none, got images in "
+                f"{', '.join(with_images)} but not in {', '.join(others)}: pack them one by one"
+            )
+        if self.options.is_for_images:
+            raise OptionError(
+                f"{name}: encode, space and sizes are for images, and its records have none: leave them out"
+            )
+        return False
+
+    def _recipe(self, split: str, source: Source, encoding: Encoding | None) -> Recipe:
         options = self.options
-        fields = (Field("image", "image", encoding=encoding.name), *source.fields)
+        image = () if encoding is None else (Field("image", "image", encoding=encoding.name),)
+        fields = (*image, *source.fields)
         return Recipe(source, fields, encoding, options.limit, options.on_error, options.format, split)
 
     def _manifest(self, recipe: Recipe) -> Manifest:
         """Return the manifest of a split without its shards."""
         source, limit = recipe.source, recipe.limit
         further: dict[str, Any] = {"columns": dict(source.columns)} if source.columns else {}
+        if recipe.encoding is not None:
+            further["encoding"] = {"name": recipe.encoding.name, **recipe.encoding.parameters()}
         if source.details or source.is_upright:
             further["details"] = dict(source.details) | ({"is_upright": True} if source.is_upright else {})
         made = {
@@ -241,7 +264,6 @@ class _PackJob:
             "opencv": cv2.__version__,
             "source": source.name,
             "source_kind": source.kind,
-            "encoding": {"name": recipe.encoding.name, **recipe.encoding.parameters()},
             "limit": None if limit is None else asdict(limit),
             "on_error": recipe.on_error,
             "shard_bytes": self.options.shard_bytes,

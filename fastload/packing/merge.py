@@ -50,7 +50,7 @@ def merge(
         first = partition.splits[0].manifest
         return PackResult(
             splits=staging.packed(manifests),
-            encoding=first.made["encoding"]["name"],
+            encoding="" if first.image is None else first.image.encoding or "",
             reason="",
             classes=first.classes,
             read_bytes=0,

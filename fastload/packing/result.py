@@ -44,6 +44,7 @@ class PackedSplit:
     kept: tuple[Skipped, ...]  # source files that were stored although they are not readable images
     image_shape: tuple[int, int, int] | None  # (height, width, channels) if all images share it
     left_out: tuple[LeftOut, ...]  # files of the source that are not records
+    has_images: bool  # its samples have an image
     has_objects: bool  # its samples have objects, whose number may vary
 
 
@@ -53,7 +54,7 @@ class PackResult:
 
     Attributes:
         splits: The packed datasets: one, or one for each of train, val, test.
-        encoding: The name of the encoding.
+        encoding: The name of the images' encoding; empty if records have no image.
         reason: The reason for the encoding, if `auto` chose it; otherwise empty.
         classes: The names of the classes.
         read_bytes: The bytes read from the source in this run.

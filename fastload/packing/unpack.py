@@ -98,7 +98,8 @@ def unpack(
 
     If the folders do not give the labels, `labels.csv` holds them, in a form from which `pack` makes the same
     labels: as class names if these sort in the order of the labels, else as numbers, with the names in a
-    column `class`. A column for each further image holds the path of its file.
+    column `class`. A column for each further image holds the path of its file. Records without an image
+    become rows of `labels.csv`, without paths.
 
     Every file appears under its name only once it is complete, and `labels.csv` after all others.
 
@@ -229,7 +230,8 @@ class _Unpacking:
         table = None
         self._root.mkdir(parents=True, exist_ok=True)
         has_class_folders = [field.name for field in fields] == ["label"] and self._make_class_folders()
-        if len(self._images) == 1 and (has_class_folders or not fields):
+        is_table = bool(fields) or len(self._images) > 1
+        if self.writer is not None or has_class_folders or not is_table:
             self._write_all()
         else:
             table = self._write_with_table(fields)
@@ -281,14 +283,15 @@ class _Unpacking:
 
     def _write_record(self, record: Record, files: list[tuple[bytes, str]], table: LabelTable | None) -> None:
         path = safe_path(self._root, record.key)
-        (data, suffix), *further = files
+        written: list[Path] = []
         try:
-            written = [self._write(_with_suffix(path, suffix), data)]
-            for field, (data, suffix) in zip(self._images[1:], further, strict=True):
-                beside = written[0].with_name(f"{written[0].stem}.{field.name}{suffix}")
-                written.append(self._write(beside, data))
+            for field, (data, suffix) in zip(self._images, files, strict=True):
+                place = _with_suffix(path, suffix)
+                if written:
+                    place = written[0].with_name(f"{written[0].stem}.{field.name}{suffix}")
+                written.append(self._write(place, data))
             if self.writer is not None:
-                image = PurePosixPath(written[0].relative_to(self._root).as_posix())
+                image = PurePosixPath(*(each.relative_to(self._root).as_posix() for each in written[:1]))
                 self.writer.images.append(image)
                 named = [self.writer.further_images(record, image)]
                 named += [self.writer.annotations(record, image)] if self._is_rebuilt else []

@@ -36,7 +36,7 @@ from fastload.shards.manifest import MANIFEST_NAME, Manifest, looks_packed, read
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, changed, is_url
-from fastload.shards.schema import Field
+from fastload.shards.schema import Field, image_of
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus
 
@@ -261,7 +261,7 @@ def _decode_error(record: Record, fields: Sequence[Field]) -> str | None:
 
 def _contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | None:
     """Return a contradiction between a record's images and what is stored about them, or None."""
-    shape = record.image_shape()
+    shape = record.image_shape() if image_of(manifest.fields) is not None else None
     if shape == (0, 0, 0) and record.key not in kept:
         return "its image has no shape, and the manifest does not list it as kept though unreadable"
     if manifest.image_shape is not None and shape != manifest.image_shape:
@@ -275,11 +275,11 @@ def _contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | 
     if ((labels < 0) | (labels >= len(manifest.classes))).any():
         return f"its labels must be from 0 to {len(manifest.classes) - 1}, got {labels.tolist()}"
     for field in manifest.fields:
-        if field.kind != "image" or (shape := record.image_shape(field.name)) == (0, 0, 0):
+        if field.kind != "image" or (size := record.image_shape(field.name)) == (0, 0, 0):
             continue
         grid: tuple[int, ...] = tuple(np.frombuffer(record.stored(f"{field.name}/grid"), "<u4").tolist())
         tiles = np.frombuffer(record.stored(f"{field.name}/tiles"), "<u2")
-        found = find_contradiction(field.encoding or "", bytes(record.stored(field.name)), shape, grid, tiles)
+        found = find_contradiction(field.encoding or "", bytes(record.stored(field.name)), size, grid, tiles)
         if found:
             return f"{field.name}: {found}"
     return None

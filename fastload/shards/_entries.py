@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fastload.shards._json_values import JsonValue
-from fastload.shards.schema import Field
+from fastload.shards.schema import Field, image_of
 
 # Each process allocates one byte per record.
 MOST_RECORDS = 1 << 48
-# A record's checksum, and the shape and grid of its image.
-_LEAST_RECORD_BYTES = 32
+# A record's checksum; and the shape and grid of its image.
+_LEAST_RECORD_BYTES, _LEAST_IMAGE_BYTES = 4, 28
 
 _SHARD_NAME = re.compile(r"shard-[0-9]{5,}\.(h5|lmdb)")
 _SUFFIXES = {"hdf5": ".h5", "lmdb": ".lmdb"}
@@ -49,7 +49,8 @@ class ShardEntry:
         )
         if not shard.file.endswith(_SUFFIXES[container]):
             raise ValueError(f"{entry.name}.file must end in {_SUFFIXES[container]}, got {shard.file!r}")
-        if shard.records * _LEAST_RECORD_BYTES > shard.size_bytes:
+        least_bytes = _LEAST_RECORD_BYTES + (_LEAST_IMAGE_BYTES if image_of(fields) is not None else 0)
+        if shard.records * least_bytes > shard.size_bytes:
             raise ValueError(
                 f"{entry.name} must be large enough for its {shard.records} records, "
                 f"got {shard.size_bytes} bytes"

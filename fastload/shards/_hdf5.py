@@ -104,11 +104,12 @@ def _structure(columns: Sequence[Column], content: ShardContent) -> tuple[_Hollo
     structure = _HollowFile()
     with signals.deferred_signals(), _create(structure) as file:
         payload = content.payload
-        begin = _reserve(file, payload)
+        begin = None if payload.column is None else _reserve(file, payload)
         if begin is not None:
             structure.leave_out(begin, payload.size_bytes)
         _add(file, IDENTITY_NAME, np.frombuffer(content.identity, np.uint8))
-        _add(file, f"{payload.column}/offsets", payload.offsets)
+        if payload.column is not None:
+            _add(file, f"{payload.column}/offsets", payload.offsets)
         for column in columns:
             if not column.ragged:
                 _add(file, column.name, content.fixed[column.name])

@@ -1,7 +1,8 @@
 """Protocols of the writers and readers of shards, implemented in _hdf5.py and _lmdb.py.
 
 A shard is written in one step from a `ShardContent`: small columns in memory, and the payload (the stored
-images, nearly all of the bytes) in a file that the packing processes have already written. A shard is read
+images, nearly all of the bytes) in a file that the packing processes have already written. Records without an
+image have small columns only. A shard is read
 by column and row, with no more copies than the container needs.
 """
 
@@ -34,9 +35,9 @@ class Ragged:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """The ragged byte column that is in a separate file until the shard is written."""
+    """The ragged byte column that is in a separate file until the shard is written; none without images."""
 
-    column: str
+    column: str | None
     path: Path  # the bytes start at the writer's `payload_offset`
     offsets: NDArray[np.uint64]  # of records, n + 1 values, relative to the first byte of the payload
     row_shape: tuple[int, ...] | None = None  # (height, width, channels) if every record holds such pixels

@@ -27,10 +27,11 @@ from fastload.shards._remote_errors import text_of
 from fastload.shards.attachment import ATTACHMENT_NAME, Attachment
 from fastload.shards.files import stamp_of, unreadable
 from fastload.shards.remote import RemoteFolder, is_url
-from fastload.shards.schema import Column, Field, record_columns
+from fastload.shards.schema import Column, Field, image_of, record_columns
 
-FORMAT_VERSION = 3
-_OLDEST_VERSION = 2  # also of a manifest whose fields version 2 has, so that older releases read it
+FORMAT_VERSION = 4
+_OLDEST_VERSION = 2  # a manifest has the lowest version that has its fields, so that older releases read it
+_WITHOUT_IMAGE_VERSION = 4
 MANIFEST_NAME = "manifest.json"
 
 # The file is read in one go. A million skipped files take 0.1 GB.
@@ -47,7 +48,7 @@ class Manifest:
     """Description of a packed dataset, without its records."""
 
     container: str  # `hdf5` or `lmdb`
-    fields: tuple[Field, ...]  # of every record; the first one is the image
+    fields: tuple[Field, ...]  # of every record; the first one is the image, if records have one
     classes: tuple[str, ...]  # names, by label
     shards: tuple[ShardEntry, ...]  # records are numbered through all of them, in this order
     made: Mapping[str, Any]  # the versions of fastload and of the libraries, source and options
@@ -73,15 +74,21 @@ class Manifest:
         return record_columns(self.fields)
 
     @property
-    def image(self) -> Field:
-        """The field that holds the image."""
-        return self.fields[0]
+    def image(self) -> Field | None:
+        """The field that holds the image; None if records have no image."""
+        return image_of(self.fields)
+
+    @property
+    def value_fields(self) -> tuple[Field, ...]:
+        """The fields of every record but the image."""
+        return self.fields if self.image is None else self.fields[1:]
 
     def to_bytes(self) -> bytes:
         """Return the content of the manifest's file, with the digest."""
+        least = _OLDEST_VERSION if self.image is not None else _WITHOUT_IMAGE_VERSION
         content = {
             "format": "fastload",
-            "version": max(field.least_version for field in self.fields),
+            "version": max(least, *(field.least_version for field in self.fields)),
             "sha256": _NO_DIGEST,
             "container": self.container,
             "records": self.records,
@@ -119,8 +126,11 @@ def _manifest_of(content: JsonValue) -> Manifest:
     container = content["container"].text(_CONTAINER)
     fields = tuple(Field.from_json(entry.value, entry.name) for entry in content["fields"].each())
     names = [field.name for field in fields]
-    if not fields or fields[0].kind != "image" or len(set(names)) < len(names):
-        raise ValueError(f"fields must begin with an image, and have different names, got {names}")
+    if not fields or len(set(names)) < len(names):
+        raise ValueError(f"fields must have different names, got {names}")
+    may_lack_image = content["version"].count() >= _WITHOUT_IMAGE_VERSION
+    if image_of(fields) is None and (not may_lack_image or any(field.needs_image for field in fields)):
+        raise ValueError(f"fields must begin with the image to which others belong, got {names}")
     shape = content["image_shape"]
     manifest = Manifest(
         container=container,

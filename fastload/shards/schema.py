@@ -167,6 +167,11 @@ class Field:
         return self.per_object or self.kind in _COORDINATE_KINDS
 
     @property
+    def needs_image(self) -> bool:
+        """True if the value describes the image of its record, or is a further image."""
+        return self.kind == "image" or self.is_of_objects
+
+    @property
     def least_version(self) -> int:
         """The lowest version of the format that has such a field."""
         is_new = self.kind == "texts" or self.is_of_objects or self.internal or self.format
@@ -265,6 +270,11 @@ class Field:
             )
         except ValueError as error:
             raise FormatError(f"{name} describes no valid field: {error}") from error
+
+
+def image_of(fields: Sequence[Field]) -> Field | None:
+    """Return the field of the image, which is the first one; None if records have no image."""
+    return fields[0] if fields and fields[0].kind == "image" else None
 
 
 KEY = Column("key", "uint8", ragged=True)

@@ -27,7 +27,8 @@ class SourceRecord:
     """One record, read from its source."""
 
     key: str  # a relative path with `/` between its parts, or a number
-    image: bytes | npt.NDArray[np.uint8]  # a file, or pixels: RGB (height, width, 3) or grey (height, width)
+    # A file, or pixels: RGB (height, width, 3) or grey (height, width); None if the source has no images.
+    image: bytes | npt.NDArray[np.uint8] | None
     values: dict[str, object]  # by field; b"" for a further image that the record lacks
     notes: tuple[str, ...] = ()  # corrections, one sentence each
 
@@ -49,6 +50,7 @@ class Source(ABC):
     # relative to the folder of the keys, which are attached to the packed dataset.
     account: Account | None = None
     attached: FileList | None = None
+    has_images: bool = True  # each record has an image
 
     @abstractmethod
     def __len__(self) -> int: ...

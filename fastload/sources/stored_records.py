@@ -85,8 +85,10 @@ class StoredRecords:
             self._reader.close_shard(number)  # the copy of a remote shard makes room for others
 
     def _files_of(self, record: Record) -> ImageFiles:
-        first = self._images[0]
-        return {each.name: stored_file(record, each, is_first=each is first) for each in self._images}
+        return {
+            each.name: stored_file(record, each, is_first=number == 0)
+            for number, each in enumerate(self._images)
+        }
 
     def by_file(self) -> Iterator[tuple[str, Iterator[tuple[Record, ImageFiles]]]]:
         """Yield the name of each source file and an iterator of its records, to be exhausted first."""

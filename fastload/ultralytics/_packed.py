@@ -63,6 +63,8 @@ class PackedImages:
         self._reader = RecordReader(folder)
         self._unverified = RecordReader(folder, "never")
         manifest = self._reader.manifest
+        if manifest.image is None:
+            raise OptionError(f"{folder}: must have images to train YOLO, and its records have none")
         self._encoding = encoding_named(manifest.image.encoding or "keep")
         self._holds_files = manifest.image.encoding not in ("raw", "yuv420")
         self._is_upright = bool(manifest.made.get("details", {}).get("is_upright"))

@@ -143,3 +143,14 @@ def test_transforms_of_torch_datasets_that_take_none_are_refused(here, capsys):
 def test_normalised_images_are_shown(tmp_path):
     normalised = [(T.Normalize([0.5] * 3, [0.1] * 3)(torch.rand(3, 20, 20)), 0)]
     assert write_sheet(normalised, tmp_path / "sheet.png") == 1
+
+
+def test_records_without_an_image_have_nothing_to_see(tmp_path, capsys):
+    path = str(tmp_path / "x.fl")
+    fastload.pack([{"id": index, "text": "a"} for index in range(3)], path, workers=1)
+    for command in (["info", path, "--preview"], ["preview", path, "--out"]):
+        assert main([*command, str(tmp_path / "sheet.png")]) == 2
+        assert "a preview shows images, and its records have none" in capsys.readouterr().err
+    assert main(["info", path]) == 0
+    assert "images     none" in capsys.readouterr().out
+    assert not (tmp_path / "sheet.png").exists()

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import fastload
-from fastload.shards.manifest import FORMAT_VERSION
 from fastload.shards.schema import Field
 from tests.folders import encoded
 
@@ -38,7 +37,7 @@ def make(container: str) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(encoded(image.astype(np.uint8), ".png"))
         (Path(folder) / "tiny/x.json").write_text(json.dumps(content))
-        dest = DATA / f"format{FORMAT_VERSION}-{container}.fl"
+        dest = DATA / f"format3-{container}.fl"
         os.chdir(folder)
         fastload.pack("tiny", dest, format=container, encode="jpeg", overwrite=True)
 
@@ -71,8 +70,28 @@ def objects_of(index: int) -> dict[str, object]:
 def make_encoded(encode: str) -> None:
     """Pack three JPEG files with objects in one encoding."""
     samples = [{"image": encoded(image_of(index)), **objects_of(index)} for index in range(3)]
-    dest = DATA / f"format{FORMAT_VERSION}-{encode}.fl"
+    dest = DATA / f"format3-{encode}.fl"
     fastload.pack(samples, dest, encode=encode, fields=FIELDS, overwrite=True)
+
+
+VALUES = [
+    (np.arange(4, dtype=np.float32) + index, {"id": index, "text": f"line {index} é"}) for index in range(3)
+]
+
+
+def make_values(container: str) -> None:
+    """Pack three records without an image."""
+    fastload.pack(VALUES, DATA / f"format4-{container}.fl", format=container, overwrite=True)
+
+
+@pytest.mark.parametrize("container", ["hdf5", "lmdb"])
+def test_records_without_an_image_of_version_4_are_read(container):
+    path = DATA / f"format4-{container}.fl"
+    dataset = fastload.PackedDataset(path, verify="always")
+    for index, (vector, values) in enumerate(VALUES):
+        np.testing.assert_array_equal(dataset[index][0], vector)
+        assert dataset[index][1] == values
+    assert fastload.verify(path, check="pixels").damages == ()
 
 
 @pytest.mark.parametrize("encode", ["tiled", "yuv420", "raw"])
@@ -122,5 +141,6 @@ def test_labels_of_version_2_are_read(container):
 if __name__ == "__main__":
     for container in ("hdf5", "lmdb"):
         make(container)
+        make_values(container)
     for encode in ("tiled", "yuv420", "raw"):
         make_encoded(encode)

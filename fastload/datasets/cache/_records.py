@@ -1,7 +1,7 @@
 """The records of a packed dataset, read through a store.
 
-A stored record is complete: its image, as packed or as pixels, and all other columns. So reading it needs no
-access to the disk, not even to check its checksum.
+A stored record is complete: its image, if it has one, as packed or as pixels, and all other columns. So
+reading it needs no access to the disk, not even to check its checksum.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from fastload.shards.values import value_reader
 
 _LENGTH = np.dtype("<u4")
 _SHAPE = struct.Struct("<3I")
+_IMAGE = "image"
 
 
 class RecordLayout:
@@ -38,11 +39,12 @@ class RecordLayout:
     lengths of the other columns; the tail holds these columns, except the image.
     """
 
-    def __init__(self, columns: tuple[Column, ...], image: str) -> None:
+    def __init__(self, columns: tuple[Column, ...], *, has_image: bool) -> None:
         fixed = [column for column in columns if not column.ragged]
         ends = list(accumulate((column.row_bytes for column in fixed), initial=1))
         self.columns = {column.name: column for column in fixed}
         self.places = dict(zip(self.columns, map(slice, ends, ends[1:]), strict=True))
+        image = _IMAGE if has_image else None
         self.ragged = [column.name for column in columns if column.ragged and column.name != image]
         self.fixed_bytes = ends[-1] + _LENGTH.itemsize * len(self.ragged)
         self.lengths = slice(ends[-1], self.fixed_bytes)
@@ -55,13 +57,15 @@ class CachedRecord(Record):
 
 
 class CachedRecords(CachedSamples):
-    """Records of a packed dataset, read through a store; `encoding` is that of the images in the shards."""
+    """Records of a packed dataset, read through a store.
 
-    def __init__(self, reader: RecordReader, encoding: Encoding, opening: Opening) -> None:
+    `encoding` is that of the images in the shards, None without images.
+    """
+
+    def __init__(self, reader: RecordReader, encoding: Encoding | None, opening: Opening) -> None:
         self._reader = reader
         self._encoding = encoding
-        self._image = reader.manifest.image.name
-        self.layout = RecordLayout(reader.manifest.columns, self._image)
+        self.layout = RecordLayout(reader.manifest.columns, has_image=encoding is not None)
         super().__init__(opening)
 
     def _open(self, is_unpickled: bool) -> None:
@@ -97,7 +101,7 @@ class CachedRecords(CachedSamples):
 
     def row(self, column: str, index: int) -> Bytes:
         """Return the bytes of one column of a record in the store, read-only."""
-        if column == self._image:
+        if column == _IMAGE and self._encoding is not None:
             return self.store.data(index)
         fixed = self.store.fixed(index)
         if column in self.layout.columns:
@@ -117,7 +121,7 @@ class CachedRecords(CachedSamples):
         column = self.layout.columns[name]
         values = np.empty((len(indices), *column.shape), column.numpy_dtype)
         fixed = np.ascontiguousarray(self.store.fixed(indices[is_found])[:, self.layout.places[name]])
-        values[is_found] = fixed.view(column.numpy_dtype).reshape(-1, *column.shape)
+        values[is_found] = fixed.view(column.numpy_dtype).reshape(len(fixed), *column.shape)
         if not is_found.all():
             values[~is_found] = self._reader.take(name, indices[~is_found])
         return values
@@ -128,19 +132,19 @@ class CachedRecords(CachedSamples):
 
     def _store_sample(self, index: int) -> None:
         record = self._reader.read(index)
-        image = record.stored(self._image)
-        shape = record.image_shape(self._image)
+        fixed = {name: bytes(record.stored(name)) for name in self.layout.columns}
         orientation, left_out = 1, ""
-        if self.holds_pixels:
+        image = b"" if self._encoding is None else record.stored(_IMAGE)
+        if self._encoding is not None and self.holds_pixels:
+            shape = record.image_shape()
             pixels = self._encoding.decode(image, shape)
             if pixels.shape[:2] != shape[:2]:
                 return  # damaged: reading it from its shard raises the error
             if not isinstance(self._encoding, Raw | Yuv420):
                 orientation = exif_orientation(bytes(image))
-            image, shape = np.ascontiguousarray(pixels).reshape(-1), (*shape[:2], 3)
-            left_out = f"{self._image}/tiles"
-        fixed = {name: bytes(record.stored(name)) for name in self.layout.columns}
-        fixed[f"{self._image}/shape"] = _SHAPE.pack(*shape)
+            image = np.ascontiguousarray(pixels).reshape(-1)
+            left_out = f"{_IMAGE}/tiles"
+            fixed[f"{_IMAGE}/shape"] = _SHAPE.pack(*shape[:2], 3)
         tail = [b"" if name == left_out else bytes(record.stored(name)) for name in self.layout.ragged]
         lengths = np.array([len(part) for part in tail], _LENGTH).tobytes()
         columns = b"".join([bytes([orientation]), *fixed.values(), lengths])

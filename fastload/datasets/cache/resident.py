@@ -99,6 +99,8 @@ class Resident(Dataset[Any]):
         Raises OptionError if it does not fit into `room_bytes` (None: `device_room`), if its images or labels
         differ in shape, or if its transform cannot run there.
         """
+        if not dataset.has_images:
+            raise OptionError('cache="device" holds pixels, and these records have no image: use cache="ram"')
         require_resident(dataset.transform)
         room = device_room(device) if room_bytes is None else room_bytes
         pixels = targets = torch.empty(0)

@@ -120,9 +120,6 @@ class ListedFiles(FilesDataset):
     def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
         return [self.listed[position][1] for position in positions.tolist()]
 
-    def _labels(self, positions: NDArray[np.int64]) -> None:
-        return None
-
     def _identity(self, files: FileList) -> str:
         return f"files {hashlib.sha256(bytes(files.names.data) + files.times_ns.tobytes()).hexdigest()}"
 

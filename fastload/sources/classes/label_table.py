@@ -29,16 +29,17 @@ class LabelTable:
         self._names_are_labels = self._has_names and _names_give_labels(reader)
         extra = ["class"] if self._has_names and not self._names_are_labels else []
         names = [field.name for field in images]
-        writer.writerow(["path", *(field.name for field in fields), *extra, *names])
+        paths = ["path"] if reader.manifest.image is not None else []
+        writer.writerow([*paths, *(field.name for field in fields), *extra, *names])
 
     def add(self, paths: Sequence[str], record: Record) -> None:
-        """Write the row of a record whose images are at `paths`."""
+        """Write the row of a record whose images, if it has any, are at `paths`."""
         row = {field.name: record[field.name] for field in self._fields}
         if self._has_names:
             label = row["label"]
             name = self._classes[label] if 0 <= label < len(self._classes) else ""
             row["label" if self._names_are_labels else "class"] = name
-        self._writer.writerow([paths[0], *row.values(), *paths[1:]])
+        self._writer.writerow([*paths[:1], *row.values(), *paths[1:]])
 
 
 def _names_give_labels(reader: RecordReader) -> bool:

@@ -26,6 +26,32 @@ def is_instance(value: object, module: str, name: str) -> bool:
     return kind is not None and isinstance(value, kind)
 
 
+def is_pil(value: object) -> bool:
+    """Return True for an image of PIL."""
+    return is_instance(value, "PIL.Image", "Image")
+
+
+def dtype_name(value: object) -> str:
+    """Return the name of the dtype of an array or tensor, "" for other values."""
+    return str(getattr(value, "dtype", "")).removeprefix("torch.")
+
+
+def described(value: object) -> str:
+    """Return the type of a value with what distinguishes it, for messages."""
+    kind = type(value).__name__
+    if is_pil(value):
+        return f"a PIL image of mode {value.mode!r}"  # type: ignore[attr-defined]
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{kind} of {value.dtype} and shape {tuple(value.shape)}"
+    if isinstance(value, (bool, int, float)):
+        return f"{kind} {value}"
+    if isinstance(value, Mapping):
+        return f"{kind} with {', '.join(map(repr, value)) or 'nothing'}"
+    if isinstance(value, (list, tuple)):
+        return f"{kind} of {len(value)}"
+    return kind
+
+
 def flatten(values: Mapping[Any, object], prefix: str = "") -> dict[str, object]:
     """Return the values of nested dicts, named `OUTER_INNER`; a list of dicts becomes a list for each key.
 
@@ -64,7 +90,7 @@ def detection_fields(values: Mapping[str, object]) -> dict[str, Field]:
         return {}
     found = {"boxes": Field.boxes(box_format), "labels": Field.labels()}  # type: ignore[arg-type]
     for name, value in values.items():
-        kind = str(getattr(value, "dtype", "")).removeprefix("torch.")
+        kind = dtype_name(value)
         if name in ("area", "iscrowd") and len(_shape(value)) == 1:
             default = "float32" if name == "area" else "int64"
             found[name] = Field(name, "ragged", kind or default, per_object=True)

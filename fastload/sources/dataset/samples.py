@@ -1,4 +1,4 @@
-"""Conversion of a dataset's samples to pixels and one value per field, for a shard.
+"""Conversion of a dataset's samples to values, one per field, and pixels if they have an image, for a shard.
 
 Neither torch nor PIL is imported here: their objects exist only if they have already been imported.
 """
@@ -14,35 +14,13 @@ import numpy.typing as npt
 
 from fastload.errors import SourceError
 from fastload.shards.schema import DTYPES, Field
-from fastload.sources.dataset.nested import detection_fields, flatten, is_instance, is_masks
+from fastload.sources.dataset.nested import described, detection_fields, is_instance, is_masks, is_pil
+from fastload.sources.dataset.splitting import IF_NO_IMAGE, split_sample
 
 _NUMERIC_KINDS = ("scalar", "vector", "ragged", "boxes", "keypoints", "corners")
 
 
-def split_sample(sample: object, target_name: str | None = None) -> tuple[object, dict[str, object]]:
-    """Split a sample, `(image, target)` or a dict with `image`, into its image and its named values.
-
-    A target that is a dict holds several values, as does each dict in it. Any other target is named
-    `target_name` or, without one, `label` if it is an integer, else `target`. Several targets are named
-    `target1`, `target2` and so on. In a dict without `image`, the image is `img` or the only PIL image.
-    """
-    if isinstance(sample, Mapping) and (key := _image_key(sample)) is not None:
-        return sample[key], flatten({name: value for name, value in sample.items() if name != key})
-    if not isinstance(sample, (tuple, list)) or len(sample) < 2:
-        must, step = "(image, target) or a dict with 'image'", "wrap the dataset in one whose samples are"
-        raise SourceError(f"must be {must}, got {_described(sample)}: {step}")
-    image, *targets = sample
-    if len(targets) > 1:
-        return image, flatten({f"target{number}": target for number, target in enumerate(targets, 1)})
-    [target] = targets
-    if isinstance(target, Mapping):
-        return image, flatten(target)
-    is_list = isinstance(target, (list, tuple)) and any(isinstance(each, Mapping) for each in target)
-    name = target_name or ("label" if not is_list and _is_integer(target) else "target")
-    return image, flatten({name: target})
-
-
-def infer_fields(sample: object) -> tuple[Field, ...]:
+def infer_fields(sample: object, *, has_image: bool = True) -> tuple[Field, ...]:
     """Return the fields for a sample's values other than its image.
 
     An integer named `label`, and an integer target, become the int64 field `label`. Other numbers become
@@ -51,8 +29,8 @@ def infer_fields(sample: object) -> tuple[Field, ...]:
     loss. Detection targets have the fields of `detection_fields`. SourceError is raised for values of any
     other kind.
     """
-    _, values = split_sample(sample)
-    known = detection_fields(values)
+    _, values = split_sample(sample, has_image=has_image)
+    known = detection_fields(values) if has_image else {}
     return tuple(known.get(name) or _infer_field(name, value) for name, value in values.items())
 
 
@@ -65,7 +43,7 @@ def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
     """
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
-    if _is_pil(image):
+    if is_pil(image):
         return _pil_pixels(image)
     is_tensor = is_instance(image, "torch", "Tensor")
     if not is_tensor and not isinstance(image, np.ndarray):
@@ -73,6 +51,7 @@ def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
     pixels = _to_array("an image", image)
     if pixels.dtype.kind == "f":
         step = "drop ToTensor and Normalize from its transform; pixels become float when they are loaded"
+        step = f"{step}; {IF_NO_IMAGE}"
         raise _unfit("an image", "be uint8", image, step)
     if is_tensor and pixels.ndim == 3:
         pixels = pixels.transpose(1, 2, 0)
@@ -81,7 +60,7 @@ def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
     is_image = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
     if pixels.dtype != np.uint8 or not is_image or not pixels.size:
         layout = "(h, w), (1, h, w) or (3, h, w)" if is_tensor else "(h, w), (h, w, 1) or (h, w, 3)"
-        raise _unfit("an image", f"be uint8 of shape {layout}", image)
+        raise _unfit("an image", f"be uint8 of shape {layout}", image, f"convert it, {IF_NO_IMAGE}")
     return np.asarray(pixels, order="C")
 
 
@@ -106,6 +85,17 @@ def to_values(
     return {field.name: _to_value(field, values[field.name], are_inferred) for field in fields}
 
 
+def require_no_images(fields: Sequence[Field]) -> None:
+    """Raise SourceError if records without an image have fields that belong to one."""
+    names = [field.name for field in fields if field.needs_image or field.name == "image"]
+    if names:
+        are = "is an image, or belongs" if len(names) == 1 else "are images, or belong"
+        raise SourceError(
+            f"must have an image, because {', '.join(names)} {are} to one: make each sample (image, target), "
+            "or a dict in which one image is named 'image'"
+        )
+
+
 def _infer_field(name: str, value: object) -> Field:
     if isinstance(value, str):
         return Field(name, "text")
@@ -115,7 +105,7 @@ def _infer_field(name: str, value: object) -> Field:
         return Field.mask()
     if is_masks(name, value):
         return Field(name, "image", encoding="keep", format="masks" if name == "masks" else None)
-    if _is_pil(value) or is_instance(value, "torchvision.tv_tensors", "Image"):
+    if is_pil(value) or is_instance(value, "torchvision.tv_tensors", "Image"):
         return Field(name, "image", encoding="keep")
     if isinstance(value, (list, tuple)) and value and all(isinstance(each, str) for each in value):
         return Field(name, "texts")
@@ -156,7 +146,7 @@ def _to_value(field: Field, value: object, is_inferred: bool) -> object:
 
 def _to_further_image(value: object) -> bytes | npt.NDArray[np.uint8]:
     """Convert a further image without loss; a palette image, such as a mask, becomes its indices."""
-    if not _is_pil(value):
+    if not is_pil(value):
         return to_image(value)
     image: Any = value
     if image.mode == "P":
@@ -178,12 +168,6 @@ def _to_masks(name: str, value: object) -> bytes | npt.NDArray[np.uint8]:
     if masks.dtype.kind not in "bui" or not np.array_equal(levels, masks):
         raise _unfit(name, "hold integers from 0 to 255", value, "convert them")
     return levels.reshape(-1, masks.shape[2]) if levels.size else b""
-
-
-def _image_key(sample: Mapping[Any, object]) -> str | None:
-    named = [name for name in ("image", "img") if name in sample]
-    images = [name for name, value in sample.items() if _is_pil(value)]
-    return next(iter(named or (images if len(images) == 1 else [])), None)
 
 
 def _has_dtype(field: Field, value: object, array: npt.NDArray[Any]) -> bool:
@@ -248,10 +232,6 @@ def _to_array(name: str, value: object) -> npt.NDArray[Any]:
     return array
 
 
-def _is_pil(value: object) -> bool:
-    return is_instance(value, "PIL.Image", "Image")
-
-
 def _pil_pixels(image: Any) -> npt.NDArray[np.uint8]:
     if image.mode.startswith(("I", "F")):
         raise _unfit("an image", "have 8 bits a channel", image, "convert it to L or RGB")
@@ -259,27 +239,5 @@ def _pil_pixels(image: Any) -> npt.NDArray[np.uint8]:
     return np.array(image.convert("L" if is_grey else "RGB"))
 
 
-def _is_integer(value: object) -> bool:
-    if isinstance(value, (str, bytes, bytearray)) or _is_pil(value):
-        return False
-    array = _to_array("target", value)
-    return array.ndim == 0 and array.dtype.kind in "iu"
-
-
 def _unfit(name: str, must: str, value: object, step: str = "convert it") -> SourceError:
-    return SourceError(f"{name} must {must}, got {_described(value)}: {step}")
-
-
-def _described(value: object) -> str:
-    kind = type(value).__name__
-    if _is_pil(value):
-        return f"a PIL image of mode {value.mode!r}"  # type: ignore[attr-defined]
-    if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return f"{kind} of {value.dtype} and shape {tuple(value.shape)}"
-    if isinstance(value, (bool, int, float)):
-        return f"{kind} {value}"
-    if isinstance(value, Mapping):
-        return f"{kind} with {', '.join(map(repr, value)) or 'nothing'}"
-    if isinstance(value, (list, tuple)):
-        return f"{kind} of {len(value)}"
-    return kind
+    return SourceError(f"{name} must {must}, got {described(value)}: {step}")

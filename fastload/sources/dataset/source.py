@@ -14,7 +14,8 @@ import numpy as np
 from fastload.errors import FastloadError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources.dataset.nested import is_instance, merged, require_boxes, unmoved
-from fastload.sources.dataset.samples import infer_fields, split_sample, to_image, to_values
+from fastload.sources.dataset.samples import infer_fields, require_no_images, to_image, to_values
+from fastload.sources.dataset.splitting import has_image, kept_as_arrays, sample_form, split_sample
 from fastload.sources.files import FileSource, list_files
 from fastload.sources.malformed import explaining
 from fastload.sources.protocol import Source, SourceRecord, evenly_spaced
@@ -27,12 +28,13 @@ _PLAIN_MODULES = {"torchvision.datasets.folder", "fastload.datasets.images"}
 
 
 class DatasetSource(Source):
-    """A source of a dataset's samples, each `(image, target)` or a dict with an `image`.
+    """A source of a dataset's samples, each `(image, target)` or a dict with an `image`, or all without one.
 
     Unless `fields` describes the samples, all must have the names and dtypes of the first, and also its
     shapes, except for lists whose length varies among a few sampled ones. An empty dataset has the field
     `label`. A target that is not a dict fills the only field. A field of kind `image` accepts the same types
-    as the image. The dataset must be picklable if workers are not forked.
+    as the image. The first sample shows whether there are images. The dataset must be picklable if workers
+    are not forked.
     """
 
     def __init__(self, dataset: Any, fields: Sequence[Field] | None = None) -> None:
@@ -40,14 +42,27 @@ class DatasetSource(Source):
         self._dataset = dataset
         self._length = len(dataset)
         self._are_inferred = fields is None
-        found, has_names = self._first_fields() if fields is None else (tuple(fields), False)
+        with preserved_random_states():
+            sample = self._first_sample(is_required=fields is None)
+            has_images = sample is None or has_image(sample)
+            found = self._inferred(sample, has_images) if fields is None else tuple(fields)
+        has_names = fields is None and _has_names(sample)
         self._target_name = found[0].name if len(found) == 1 and not has_names else None
+        warnings, details = unmoved(found) if self._are_inferred else (), {}
+        if not has_images:
+            with self._naming(0):
+                require_no_images(found)
+                warnings = kept_as_arrays(sample) if self._are_inferred else ()
+                form = sample_form(sample, [field.name for field in found])
+            details = {} if form is None else {"sample": form}
         super().__init__(
             kind="dataset",
             name=self.name,
             classes=_class_names(dataset),
             fields=found,
-            warnings=unmoved(found) if self._are_inferred else (),
+            warnings=warnings,
+            details=details,
+            has_images=has_images,
         )
 
     def __len__(self) -> int:
@@ -56,28 +71,36 @@ class DatasetSource(Source):
     def read(self, index: int) -> SourceRecord:
         """Read one sample; raise SourceError, naming it, if the dataset raises or the fields do not fit."""
         with self._naming(index):
-            image, values = split_sample(self._dataset[index], self._target_name)
+            sample = self._dataset[index]
+            image, values = split_sample(sample, self._target_name, has_image=self.has_images)
             values = to_values(self.fields, values, self._are_inferred)
             require_boxes(self.fields, values)
-            return SourceRecord(self.key(index), to_image(image), values)
+            return SourceRecord(self.key(index), to_image(image) if self.has_images else None, values)
 
     def fingerprint(self) -> None:
         """Return None, because changes of a dataset's samples cannot be detected."""
         return None
 
-    def _first_fields(self) -> tuple[tuple[Field, ...], bool]:
+    def _first_sample(self, *, is_required: bool) -> Any:
+        """Return the first sample that can be read; raise SourceError if it must be that at index 0."""
+        for index in (0, *evenly_spaced(self._length, _SAMPLED)) if self._length else ():
+            ignoring = contextlib.nullcontext() if is_required else contextlib.suppress(SourceError)
+            with ignoring, self._naming(index):
+                return self._dataset[index]
+        return None
+
+    def _inferred(self, sample: Any, has_images: bool) -> tuple[Field, ...]:
+        """Return the fields of the first sample, with lists whose length varies among a few others."""
         if not self._length:
-            return (Field.label(),), False
+            return (Field.label(),)
         fields: tuple[Field, ...] = ()
-        with preserved_random_states():
-            with self._naming(0):
-                sample = self._dataset[0]
-                fields = infer_fields(sample)
-            for index in evenly_spaced(self._length, _SAMPLED):
-                # A sample that cannot be read is reported when it is packed.
-                with contextlib.suppress(SourceError), self._naming(index):
-                    fields = merged(fields, infer_fields(self._dataset[index]))
-        return fields, isinstance(sample, Mapping) or isinstance(sample[1], Mapping)
+        with self._naming(0):
+            fields = infer_fields(sample, has_image=has_images)
+        for index in evenly_spaced(self._length, _SAMPLED):
+            # A sample that cannot be read is reported when it is packed.
+            with contextlib.suppress(SourceError), self._naming(index):
+                fields = merged(fields, infer_fields(self._dataset[index], has_image=has_images))
+        return fields
 
     @contextlib.contextmanager
     def _naming(self, index: int) -> Iterator[None]:
@@ -87,6 +110,12 @@ class DatasetSource(Source):
         except Exception as error:
             kind = "" if isinstance(error, FastloadError) else f"{type(error).__name__}: "
             raise SourceError(f"{self.name}, sample {index}: {kind}{error}") from error
+
+
+def _has_names(sample: Any) -> bool:
+    """Return True if a sample names its values itself."""
+    is_pair = isinstance(sample, (tuple, list)) and len(sample) > 1
+    return isinstance(sample, Mapping) or (is_pair and isinstance(sample[1], Mapping))
 
 
 def files_behind(dataset: Any) -> FileSource | None:

@@ -102,6 +102,8 @@ class ArrowColumns:
         parts = {leaf.path[-1]: leaf for leaf in leaves}
         category = next((name for name in _CATEGORIES if name in parts), "")
         are_lists = all(len(leaf.path) == 2 and leaf.lengths[:1] == (None,) for leaf in leaves)
+        if not self.paths:  # there is no image that objects could belong to
+            return ""
         if not category or "bbox" not in parts or not are_lists or {"boxes", "labels"} & self._taken:
             return ""
         is_box = parts["bbox"].base in DTYPES and self._sides(parts["bbox"]) == (4,)

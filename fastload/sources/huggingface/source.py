@@ -11,6 +11,7 @@ The columns determine the fields, by their Arrow types and the features that `da
                                   fields of the other parts
     other structs                 a field for each part, `NAME_PART`
 
+Without a column of images, records have none, and objects are a field for each part.
 A missing value is an error when its row is read; a column of another type is one when the source is opened.
 """
 
@@ -58,10 +59,11 @@ def open_huggingface(path: str) -> dict[str, ArrowSource] | None:
             raise malformed(path, f"name data files in {_STATE}", "none", _REWRITE)
         rows = ArrowFiles(list_files(root, names))
         columns = ArrowColumns(rows)
-        if "image" not in columns.roles.values():
-            got = ", ".join(rows.schema.names)
-            raise malformed(path, "have a column of images", got, "fastload packs images")
-        _require_pixels(rows, columns.roles)
+        has_images = "image" in columns.roles.values()
+        if not columns.fields:
+            raise malformed(path, "have a column", "none", _REWRITE)
+        if has_images:
+            _require_pixels(rows, columns.roles)
         sources[split] = ArrowSource(
             kind="huggingface",
             name=path,
@@ -71,6 +73,8 @@ def open_huggingface(path: str) -> dict[str, ArrowSource] | None:
             shard_of=np.repeat(np.arange(len(names)), np.diff([0, *rows.ends])),
             rows=rows,
             roles=columns.roles,
+            has_images=has_images,
+            warnings=() if has_images else (f"{path}: no column is of images: packed without them",),
             left_out=left_out.finish() if not sources else (),
             details={
                 "files": list(rows.files.names),
@@ -166,11 +170,11 @@ class ArrowSource(ContainerSource):
                     values[name], values[self.details["paths"][name]] = _image_of(value, self.files.folder)
                 else:
                     values[name] = _fitted(described[name], value)
-        image = values.pop("image")
+        image = values.pop("image", None)
         counts = sorted({len(values[each.name]) for each in self.fields if each.is_of_objects})
         if len(counts) > 1:
             raise malformed(f"{where}, objects", "have all of their parts", f"{counts} of them")
-        if "boxes" in described and (sides := upright_sides(image)) is not None:
+        if image is not None and "boxes" in described and (sides := upright_sides(image)) is not None:
             boxes = np.asarray(values["boxes"], np.float64)
             require_inside(boxes, sides, f"{where}, bbox", _FORMAT, _STEP)
         return SourceRecord(self.key(index), image, values)

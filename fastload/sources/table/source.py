@@ -12,6 +12,8 @@ column determine the labels:
     floats              no labels: the column becomes a field, as further columns do
     anything else       class names: the labels number them in sorted order
 
+Without any image, the rows are records of their own: see `rows.py`.
+
 Every further column becomes a field named by its header (`col3` without one), of the given kind. By default,
 it holds images if its first cell is the path of one (a mask, a depth map), else int64, float64 or text, by
 the rules of `columns.py`. Rows are counted from 1, without the header and blank lines.
@@ -34,6 +36,8 @@ from fastload.sources.malformed import malformed
 from fastload.sources.protocol import Source
 from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn, TableField, free_field_name
 from fastload.sources.table.objects import OBJECT_HEADER, find_boxes, list_objects
+from fastload.sources.table.rows import list_rows, require_no_images
+from fastload.sources.walking import is_image
 
 TABLE_SUFFIXES = (".csv", ".tsv")
 PATH_HEADERS = ("path", "file", "filename", "file_name", "image")
@@ -44,7 +48,7 @@ _UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, decoded as U
 
 
 def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Source:
-    """List the images of a table, one record per row; repeated rows stay repeated.
+    """List the rows of a table, one record each, with the image that it names; repeated rows stay repeated.
 
     With columns of boxes, each row is an object, and each image is a record: see `objects.py`.
 
@@ -60,6 +64,9 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
             table[boxes.label].kind = given[LABEL]
         named = (column for column in table if column.name.lower() in PATH_HEADERS)
         return list_objects(path, header, table, next(named, table[0]), boxes)
+    if not _names_images(table):
+        require_no_images(table)
+        return list_rows(path, header, table, given)
     image, label = _assign_roles(path, table, given)
     for column in table:
         if column.kind == "path" and "" in column.cells:
@@ -174,6 +181,15 @@ def _is_header(row: Sequence[str], folder: str) -> bool:
     if os.path.isfile(os.path.join(folder, row[0])):
         return False
     return not os.path.splitext(row[0])[1] or any(cell.strip().lower() in PATH_HEADERS for cell in row)
+
+
+def _names_images(table: Sequence[TableColumn]) -> bool:
+    """Return True if a column is known to name images: by its header, its kind, or its cells."""
+    first = table[0]
+    if any(column.kind == "path" or column.name.lower() in PATH_HEADERS for column in table):
+        return True
+    is_file = os.path.isfile(os.path.join(first.folder, first.cells[0]))
+    return first.kind is None and (is_file or all(map(is_image, first.cells)))
 
 
 def _assign_roles(

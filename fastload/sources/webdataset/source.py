@@ -13,7 +13,8 @@ per split. The last part of an extension determines the field:
     npy                a field of arrays, if all have the same dtype and shape of rows
     anything else      a bytes field; nothing is unpickled
 
-If samples hold only images, in several folders, the names of the folders are the classes.
+If samples hold only images, in several folders, the names of the folders are the classes. Samples may also
+hold no images at all.
 
 SourceError is raised on reading a sample that lacks a member present in others of its split. Folders, links
 and members named `__…__` are left out, as by webdataset; all but folders are recorded.
@@ -63,6 +64,8 @@ _IMAGES = tuple(suffix[1:] for suffix in (*IMAGE_SUFFIXES, ".gif", ".avif", ".jp
 # The extensions that webdataset's own decoder reads as integers and as text.
 _INTEGERS = ("cls2", "class", "count", "index", "inx", "id")
 _TEXTS = ("txt", "text", "transcript", "json", "jsn")
+# One of these shows that an archive without images holds samples.
+_WITHOUT_IMAGE = (*_TEXTS, "npy")
 _KEY = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
 _NPY_HEAD = 1 << 16  # the longest header of version 1.0
 _ALL_BYTES = 1 << 62
@@ -146,13 +149,14 @@ class _Listing:
         self.shard_of = np.array(shard_of)
         self.spans = {extension: self._spans(np.array(found)) for extension, found in places.items()}
         images = [extension for extension in self.spans if _kind(extension) in _IMAGES]
-        if not images:
+        if not images and not any(_kind(each) in _WITHOUT_IMAGE for each in self.spans):
             got = ", ".join(f".{each}" for each in self.spans) or "no samples"
-            must = "hold samples with an image (.jpg, .png, …)"
+            must = "hold samples with an image (.jpg, .png, …), or with texts or arrays (.txt, .json, .npy)"
             raise malformed(self.files.path(0), must, got, "check the shards")
         have = np.array([self.spans[extension][0] >= 0 for extension in images])
-        self.images = {"image": images}  # one image per sample, with any of these extensions
-        if (have.sum(0) > 1).any():
+        # One image per sample, with any of these extensions; or none.
+        self.images = {"image": images} if images else {}
+        if images and (have.sum(0) > 1).any():
             best = images[int(have.sum(1).argmax())]
             self.images = {"image": [best], **{each: [each] for each in images if each != best}}
         self.others = [extension for extension in self.spans if extension not in images]
@@ -188,7 +192,7 @@ class _Listing:
         """Return the source of the samples, with the labels found for them."""
         taken = {"image", "shard"} | ({"label"} if labels is not None else set())
         fields = [] if labels is None else [Field.label()]
-        members: dict[str, list[str]] = {"image": self.images["image"]}
+        members: dict[str, list[str]] = {"image": self.images["image"]} if self.images else {}
         for extension in [each for each in (*self.images, *self.others) if each not in ("image", "cls")]:
             described = self._field(free_field_name(extension, taken), extension)
             fields.append(described)
@@ -197,16 +201,18 @@ class _Listing:
             members["label"] = ["cls"]
         labels_are = "the names of their folders" if self.has_class_folders else f"{NO_LABEL} for each"
         warning = f"{path} has images alone: their labels are {labels_are}"
+        without = f"{path}: no member is an image (.jpg, .png, …): its samples are packed without images"
         return TarSource(
             kind="webdataset",
             name=path,
             classes=classes,
             fields=(*fields, SHARD),
-            warnings=() if self.others else (warning,),
+            warnings=(warning,) if not self.others else () if self.images else (without,),
             files=self.files,
             values={} if labels is None else {"label": labels},
             keys=self.keys,
             shard_of=self.shard_of,
+            has_images=bool(self.images),
             members={name: {each: self.spans[each] for each in found} for name, found in members.items()},
             details={
                 "files": list(self.files.names),
@@ -262,8 +268,9 @@ class TarSource(ContainerSource):
     reader: TarReader = dataclasses.field(default_factory=TarReader)
 
     def key(self, index: int) -> str:
-        """Return the name of the image's member."""
-        extension = next((each for each, at in self.members["image"].items() if at[0, index] >= 0), "")
+        """Return the name of the image's member or, without images, that of the sample."""
+        images = self.members.get("image", {})
+        extension = next((each for each, at in images.items() if at[0, index] >= 0), "")
         return safe_key(f"{self.keys[index]}.{extension}".removesuffix("."))
 
     def read_from(self, path: str, index: int) -> SourceRecord:
@@ -281,7 +288,7 @@ class TarSource(ContainerSource):
         for name in sorted(places, key=places.__getitem__):  # a compressed file can only be read forwards
             require_decodable(where, places[name][1])
             data[name] = self.reader.read(path, *places[name])
-        image = data.pop("image")
+        image = data.pop("image", None)
         described = {field.name: field for field in self.fields}
         values = {name: self._value(described[name], each, where) for name, each in data.items()}
         return SourceRecord(self.key(index), image, values)

@@ -39,9 +39,11 @@ def write_tar(records: StoredRecords, root: Path) -> list[Path]:
 def _members(
     record: Record, files: ImageFiles, extensions: dict[str, str], classes: tuple[str, ...], ending: str
 ) -> Iterator[tuple[str, bytes]]:
-    image, suffix = files["image"]
-    key = _EXTENSION.sub("", record.key)
-    yield record.key + ("" if record.key.lower().endswith(suffix) else suffix), image
+    key = record.key
+    if "image" in files:
+        image, suffix = files["image"]
+        key = _EXTENSION.sub("", record.key)
+        yield record.key + ("" if record.key.lower().endswith(suffix) else suffix), image
     for name, extension in extensions.items():
         value: Any = files[name][0] if name in files else record[name]
         if name == "label":

@@ -1,0 +1,117 @@
+"""Values of stored records, as targets or, without images, as samples; one by one or in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import default_collate
+
+from fastload.datasets.batch import BatchMemory
+from fastload.datasets.cache._records import CachedRecords
+from fastload.errors import FormatError, OptionError
+from fastload.images.encodings import encoding_named
+from fastload.shards.manifest import Manifest
+from fastload.shards.record import Record
+from fastload.shards.records import RecordReader
+from fastload.shards.schema import Field
+
+# Encodings whose bytes are not a file that other programs could open.
+_PIXEL_ENCODINGS = ("raw", "yuv420")
+
+SampleForm = str | Sequence[str | Sequence[str]] | None
+"""The fields in the places of their values: see `sample_form`."""
+
+
+class RecordValues:
+    """The values of a dataset's fields, except the image and those for `unpack` alone."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.fields = tuple(field for field in manifest.value_fields if not field.internal)
+        self._columns = {field.name: _column_dtype(field) for field in self.fields}
+        self._form = _form_of(manifest, list(self._columns))
+        self._pixel_encodings = {
+            field.name: encoding_named(field.encoding)
+            for field in self.fields
+            if field.encoding in _PIXEL_ENCODINGS
+        }
+
+    def value(self, name: str, record: Record) -> Any:
+        """Return a field's value, which the caller may keep and write to."""
+        if (encoding := self._pixel_encodings.get(name)) is not None:
+            pixels = encoding.decode(record.stored(name), record.image_shape(name))
+            return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
+        value = record[name]
+        return value.copy() if isinstance(value, np.ndarray) else value
+
+    def of(self, record: Record) -> Any:
+        """Return all values of a record."""
+        return self._formed(lambda name: self.value(name, record), tuple)
+
+    def batch(
+        self, records: RecordReader | CachedRecords, positions: NDArray[np.int64], out: BatchMemory
+    ) -> Any:
+        """Return the values of verified records, collated as by torch's `default_collate`."""
+        one_by_one = [] if all(self._columns.values()) else positions.tolist()
+        read = list(map(records.read_verified, one_by_one))
+
+        def collated(name: str) -> Any:
+            dtype = self._columns[name]
+            if dtype is None:
+                return self._collated(name, read)
+            rows = records.take(name, positions)
+            batch = out.empty(rows.shape, dtype)
+            batch.numpy()[...] = rows
+            return batch
+
+        return self._formed(collated, list)
+
+    def _collated(self, name: str, records: Sequence[Record]) -> Any:
+        try:
+            return default_collate([self.value(name, record) for record in records])
+        except RuntimeError as error:
+            raise OptionError(
+                f"values of {name} must have one shape to be collated, and differ in the batch from record "
+                f"{records[0].index} on: pass collate_fn=list, or a function that pads them ({error})"
+            ) from error
+
+    def _formed(self, value: Callable[[str], Any], of_elements: Callable[[Any], Any]) -> Any:
+        form = self._form
+        if form is None:
+            return {name: value(name) for name in self._columns}
+        if isinstance(form, str):
+            return value(form)
+        return of_elements(
+            value(part) if isinstance(part, str) else {name: value(name) for name in part} for part in form
+        )
+
+
+def _column_dtype(field: Field) -> torch.dtype | None:
+    """Return the dtype of a batch of a field's values that is copied from its column; None for others.
+
+    As in `default_collate`, numbers are int64, float64 or bool. uint64 may exceed int64.
+    """
+    if field.kind == "vector":
+        return torch.from_numpy(np.empty(0, field.dtype)).dtype
+    if field.kind != "scalar" or field.dtype == "uint64":
+        return None
+    kinds = {"b": torch.bool, "f": torch.float64}
+    return kinds.get(np.dtype(field.dtype).kind, torch.int64)
+
+
+def _form_of(manifest: Manifest, names: list[str]) -> SampleForm:
+    if manifest.image is not None:
+        return "label" if names == ["label"] else None
+    details: Any = manifest.made.get("details")
+    form = details.get("sample") if isinstance(details, Mapping) else None
+    parts = [form] if isinstance(form, str) else form or []
+    used = [name for part in parts for name in ([part] if isinstance(part, str) else part)]
+    if form is not None and sorted(used) != sorted(names):
+        raise FormatError(
+            f"the form of its samples must have each of the fields {names}, got {form!r}: the program that "
+            "wrote the manifest did not follow the format's specification"
+        )
+    return form
