@@ -8,6 +8,8 @@ import time
 from contextlib import AbstractContextManager
 from typing import Any
 
+from fastload.cli._output import note
+from fastload.system.printable import printable
 from fastload.system.units import format_size
 
 # In a log file, a line every ten seconds is enough, and does not fill the disk.
@@ -54,7 +56,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         elif elapsed >= _LINE_EVERY_S:  # shorter tasks need no line
             self._shown = now
             line = f"{self._label}: {done / max(total, 1):.0%}, {text}, {remaining} left"
-            print(line, file=sys.stderr, flush=True)
+            note(line)
 
     def stage(self, name: str, done: int, total: int) -> None:
         """Show the progress of one of several stages; a detail may follow a colon in its name."""
@@ -63,7 +65,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         if not can_draw():
             stage = name.partition(":")[0]
             if stage != self._label:
-                print(f"{stage} …", file=sys.stderr, flush=True)
+                note(f"{stage} …")
             self._label = stage
             return
         now = time.monotonic()
@@ -73,6 +75,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         self._label = name
 
     def _draw(self, label: str, done: float, total: float, text: str) -> None:
+        label, text = printable(label), printable(text)
         if self._bar is None:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn

@@ -26,6 +26,7 @@ from fastload.packing.job import pack
 from fastload.packing.result import PackProgress
 from fastload.sources.cacheable import CacheableFiles
 from fastload.system.cache_folder import CacheFolder
+from fastload.system.printable import printable
 from fastload.system.signals import set_worker_signals
 from fastload.system.units import format_size
 
@@ -59,9 +60,8 @@ def run(lock: int, parent: int) -> None:
         reason = str(error) or type(error).__name__
         with contextlib.suppress(OSError):
             folder.describe(name, **{**folder.description(name), "done": 0, "stopped": reason})
-        sys.stderr.write(
-            f"fastload: the cache of {source.name} is given up, and training goes on without it: {reason}\n"
-        )
+        outcome = "is given up, and training goes on without it"
+        sys.stderr.write(printable(f"fastload: the cache of {source.name} {outcome}: {reason}") + "\n")
         sys.exit(1)
 
 
