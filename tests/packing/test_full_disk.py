@@ -38,20 +38,6 @@ print(json.dumps(results))
 
 
 @pytest.fixture(scope="module")
-def unshare():
-    """The command that creates a mount namespace; skips the test where that is not permitted."""
-    for options in (["-m"], ["-r", "-m"]):
-        command = ["unshare", *options]
-        try:
-            tried = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt"]
-            subprocess.run([*command, *tried], capture_output=True, check=True)
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        return command
-    pytest.skip("needs a mount namespace (unshare -m), which this system does not permit")
-
-
-@pytest.fixture(scope="module")
 def source(tmp_path_factory):
     return class_folders(tmp_path_factory.mktemp("source") / "photos", 100, size=(40, 50))
 
