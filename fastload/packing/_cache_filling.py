@@ -51,6 +51,7 @@ def run(lock: int, parent: int) -> None:
     """
     set_worker_signals()  # on Ctrl-C it ends with the process that started it
     os.set_inheritable(lock, False)
+    os.umask(0o077)  # a copy that others can write to is never read
     _lower_priority()
     source, folder, name, form, most_bytes = pickle.load(sys.stdin.buffer)
     try:
