@@ -107,10 +107,10 @@ class CacheFolder:
         """Raise OptionError if there is such a folder, but another user may have written to it."""
         try:
             require_own(self.path, is_folder=True)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
+        except PermissionError as error:
             raise self._unusable("that only you can write to", error) from error
+        except OSError:
+            return  # there is none
 
     def require_own(self, name: str) -> None:
         """Raise PermissionError unless only this user can have made the packed dataset of a cache."""
