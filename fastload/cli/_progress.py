@@ -35,8 +35,8 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
             self._bar.refresh()
             self._bar.stop()
 
-    def update(self, done: float, total: float, note: str = "", resumed: float = 0) -> None:
-        """Show a new state, with `note` after the rate.
+    def update(self, done: float, total: float, detail: str = "", resumed: float = 0) -> None:
+        """Show a new state, with `detail` after the rate.
 
         `resumed`, a part of `done`, was done before this run began and does not count for the rate.
         """
@@ -49,7 +49,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         elapsed = max(now - self._start, 1e-9)
         rate = (done - resumed) / elapsed
         remaining = duration_text((total - done) / rate if rate > 0 else float("inf"))
-        text = f"{rate_text(rate, self._unit)}{note}"
+        text = f"{rate_text(rate, self._unit)}{detail}"
         if is_drawn:
             self._shown = now
             self._draw(self._label, done, total, f"{text}  {remaining} left")

@@ -12,6 +12,7 @@ import pytest
 
 import fastload.cli
 from fastload.cli import main
+from fastload.cli._progress import ProgressDisplay
 from fastload.cli.report._html import to_html
 from fastload.cli.report._markdown import to_markdown
 from fastload.cli.report.document import Document, ReportColumn, Section, Table, TableRow
@@ -152,6 +153,16 @@ def test_the_bar_on_a_terminal_shows_hostile_names_escaped(tmp_path):
         "pack", tmp_path / "data", tmp_path / "new", "--workers", "1", "--encode", "keep"
     )
     assert "owned\x07" not in text
+
+
+def test_lines_of_progress_show_hostile_names_escaped(capsys):
+    display = ProgressDisplay("", "records")
+    display.stage("packing \x1b[31m", 0, 10)
+    display._start -= 60  # as in a long run
+    display.update(5, 10, "  val\x1b[31m")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == r"packing \x1b[31m …"
+    assert lines[1].startswith(r"packing \x1b[31m: 50%, 0 records/s  val\x1b[31m, ")
 
 
 def test_caches_of_hostile_names_are_listed_safely(tmp_path):
