@@ -6,6 +6,7 @@ import importlib.util
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,6 +55,20 @@ def _collects_only_what_tests_make() -> None:
     given(st.none())(lambda _: None)()
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def unshare() -> list[str]:
+    """The command that creates a mount namespace; skips the test where that is not permitted."""
+    for options in (["-m"], ["-r", "-m"]):
+        command = ["unshare", *options]
+        try:
+            tried = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt"]
+            subprocess.run([*command, *tried], capture_output=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        return command
+    pytest.skip("needs a mount namespace (unshare -m), which this system does not permit")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from fastload.cli._output import lines_of, note, show
 from fastload.cli._parser import check_writable
 from fastload.cli.report.document import Document
 
@@ -44,7 +45,7 @@ def publish(document: Document, result: str, options: argparse.Namespace) -> Non
     for render, file in ((to_html, options.html), (to_markdown, options.markdown)):
         if file:
             Path(file).write_text(render(document), encoding="utf-8")
-            print(f"wrote {file}", file=sys.stderr)
-    print(result if options.json else to_markdown(document), end="")
+            note(f"wrote {file}")
+    show(*lines_of(result if options.json else to_markdown(document)))
     if sys.stdout.isatty() and not options.json:
-        print("", f"{document.title} {document.answer[0]}", sep="\n")  # the beginning has scrolled away
+        show("", f"{document.title} {document.answer[0]}")  # the beginning has scrolled away

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from fastload.cli._output import lines_of, note, show
 from fastload.errors import OptionError
 from fastload.system.units import aligned, format_count, format_size
 
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         raise OptionError("list shows all caches: NAME and --all are for clear")
     if options.json:
         found = [{"path": str(folder.dataset(entry.name)), **asdict(entry)} for entry in entries]
-        print(json.dumps(found, indent=1))
+        show(*lines_of(json.dumps(found, indent=1)))
     else:
         _print_table(folder, entries)
     return 0
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _print_table(folder: CacheFolder, entries: Sequence[CacheEntry]) -> None:
     total = format_size(sum(entry.size_bytes for entry in entries))
-    print(f"{folder.path}: {total}" if entries else f"{folder.path}: no caches")
+    show(f"{folder.path}: {total}" if entries else f"{folder.path}: no caches")
     rows = [("name", "dataset", "samples", "size", "last used", "state")] if entries else []
     rows += [
         (
@@ -61,8 +61,7 @@ def _print_table(folder: CacheFolder, entries: Sequence[CacheEntry]) -> None:
         )
         for entry in _merged(entries)
     ]
-    for line in aligned(rows):
-        print(line)
+    show(*aligned(rows))
 
 
 def _merged(entries: Sequence[CacheEntry]) -> list[CacheEntry]:
@@ -106,9 +105,9 @@ def _clear(folder: CacheFolder, entries: Sequence[CacheEntry], options: argparse
     names = [part for name in options.names for part in ([name] if name in sizes else copies[name])]
     for name in names or sizes:
         if folder.remove(name):
-            print(f"removed {name}: {format_size(sizes[name])}")
+            show(f"removed {name}: {format_size(sizes[name])}")
         else:
             is_any_used = True
             message = "is in use by a running program and was not removed: end that program first"
-            print(f"{name} {message}", file=sys.stderr)
+            note(f"{name} {message}")
     return int(is_any_used)

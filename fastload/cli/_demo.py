@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fastload.cli._output import lines_of, show
 from fastload.cli._parser import whole_number
 from fastload.cli._progress import ProgressDisplay
 from fastload.system import signals
@@ -74,9 +75,9 @@ def run(options: argparse.Namespace) -> int:
     ):
         result = _race(options, Path(scratch), display.stage)
     if options.json:
-        print(json.dumps(result, indent=1, ensure_ascii=False))
+        show(*lines_of(json.dumps(result, indent=1)))
     else:
-        _print(result)
+        _show_result(result)
     return 0
 
 
@@ -115,10 +116,10 @@ def _race(
     packed: dict[str, fastload.PackResult] = {}
     for encode in dict.fromkeys(encodings):
 
-        def show(state: fastload.PackProgress, encode: str = encode) -> None:
+        def advance(state: fastload.PackProgress, encode: str = encode) -> None:
             progress(f"packing: {encode}", state.records, state.total)
 
-        result = fastload.pack(folder, scratch / f"photos-{encode}.fl", encode=encode, progress=show)
+        result = fastload.pack(folder, scratch / f"photos-{encode}.fl", encode=encode, progress=advance)
         packed.setdefault(f"fastload, packed {result.encoding}", result)
         if encode == "auto":
             notes.append(f"'--encode auto' chose {result.encoding}: {result.reason}")
@@ -185,31 +186,30 @@ def _fill(
     return len(images)
 
 
-def _print(result: dict[str, Any]) -> None:
+def _show_result(result: dict[str, Any]) -> None:
     sides, images, machine, versions = (result[key] for key in ("sides", "images", "machine", "versions"))
     kind = "generated photos" if images["available"] is None else f"of {images['available']:,} images"
     mean_bytes = format_size(images["size_bytes"] / images["count"])
     cpus, workers = format_count(machine["cpus"], "CPU"), format_count(result["workers"], "worker")
-    print(f"fastload {versions['fastload']} and torch's DataLoader, loading the same images")
-    print(f"{images['count']:,} {kind}, {mean_bytes} on average; {result['work']}")
-    print(f"{machine['cpu']}, {cpus}; {workers} for each side, batches of {result['batch_size']}")
+    show(f"fastload {versions['fastload']} and torch's DataLoader, loading the same images")
+    show(f"{images['count']:,} {kind}, {mean_bytes} on average; {result['work']}")
+    show(f"{machine['cpu']}, {cpus}; {workers} for each side, batches of {result['batch_size']}")
     others = (f"{name} {version}" for name, version in versions.items() if name != "fastload")
-    print(", ".join(others), end="\n\n")
+    show(", ".join(others), "")
     for side in sides:
         rates, rate = side["loading"]["turns_images_per_s"], f"{side['loading']['images_per_s']:,.0f}"
         spread = f"({min(rates):,.0f}–{max(rates):,.0f})"
         size = format_size(side["size_bytes"])
-        print(
+        show(
             f"{side['name']:<24} {size:>8} {rate:>7} images/s {spread:<15} {side['loading']['ratio']:4.1f} ×"
         )
     files, *packed = sides[1:]
     gains = [f"{files['loading']['ratio']:.1f} × as fast from the same files"]
     gains += [f"{side['loading']['ratio']:.1f} × from packed {side['encoding']}" for side in packed]
-    print(f"\nCompared with torch's DataLoader, fastload loads {', '.join(gains)}.\n")
-    for remark in _remarks(result):
-        print(f"- {remark}")
-    print("\nOn your own images:    fastload demo --data FOLDER")
-    print("To pack and use them:  fastload pack FOLDER photos.fl")
+    show("", f"Compared with torch's DataLoader, fastload loads {', '.join(gains)}.", "")
+    show(*(f"- {remark}" for remark in _remarks(result)))
+    show("", "On your own images:    fastload demo --data FOLDER")
+    show("To pack and use them:  fastload pack FOLDER photos.fl")
 
 
 def _remarks(result: dict[str, Any]) -> Iterator[str]:

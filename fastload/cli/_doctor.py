@@ -10,6 +10,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fastload.cli._output import lines_of, note, show
 from fastload.cli._parser import Parser, check_writable, whole_number
 from fastload.cli._progress import ProgressDisplay
 from fastload.errors import OptionError
@@ -133,7 +134,7 @@ def _around_script(path: str, options: argparse.Namespace) -> Generator[Script, 
 
     def announce() -> None:
         if not options.quiet and not options.json:
-            print("trying changes on your data, for about ten seconds", file=sys.stderr)
+            note("trying changes on your data, for about ten seconds")
 
     with output_to_stderr(options.json):
         found = yield from examine_script(script, options.steps, options.seconds, announce)
@@ -176,20 +177,20 @@ def _print_result(
         document = diagnosis_document(title, parts, footer, ranks)
         Path(options.html).write_text(to_html(document), encoding="utf-8")
     if options.json:
-        print(diagnosis_json(title, parts, notes, tried, ranks, error, options.conditions), end="")
+        show(*lines_of(diagnosis_json(title, parts, notes, tried, ranks, error, options.conditions)))
     else:
-        print(f"\n{title}")
+        show("", title)
         if ranks is not None:
-            lines = [ranks.headline, "", *aligned(rank_rows(ranks)), "", *ranks.evidence]
-            print("\n".join(["", *lines]))
+            show("", ranks.headline, "", *aligned(rank_rows(ranks)), "", *ranks.evidence)
         for index, part in enumerate(parts):
             if len(parts) > 1:
-                print(f"\n{part.name}{'' if index else ', the main loader'}:")
-            print(f"\n{part.diagnosis if index < _MOST_COMPLETE else part.diagnosis.headline}")
-        for note in footer:
-            print(f"\n{note}")
+                show("", f"{part.name}{'' if index else ', the main loader'}:")
+            complete = index < _MOST_COMPLETE
+            show("", *lines_of(str(part.diagnosis) if complete else part.diagnosis.headline))
+        for text in footer:
+            show("", *lines_of(text))
     if options.html:
-        print(f"wrote {options.html}", file=sys.stderr)
+        note(f"wrote {options.html}")
 
 
 def print_error(error: BaseException, file: str) -> None:
@@ -199,7 +200,7 @@ def print_error(error: BaseException, file: str) -> None:
     """
     if isinstance(error, SystemExit):
         if error.code is not None and not isinstance(error.code, int):
-            print(error.code, file=sys.stderr)
+            note(*lines_of(str(error.code)))
         return
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename != file:
@@ -210,10 +211,12 @@ def print_error(error: BaseException, file: str) -> None:
             sys.excepthook(type(error), error, error.__traceback__)
             return
         except Exception as failure:
-            print("Error in sys.excepthook:", file=sys.stderr)
-            traceback.print_exception(failure)
-            print("\nOriginal exception was:", file=sys.stderr)
-    traceback.print_exception(error)
+            note("Error in sys.excepthook:", *_trace_lines(failure), "", "Original exception was:")
+    note(*_trace_lines(error))
+
+
+def _trace_lines(error: BaseException) -> list[str]:
+    return lines_of("".join(traceback.format_exception(error)))
 
 
 def script_exit_code(ending: Ending) -> int:

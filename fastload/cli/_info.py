@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastload.cli._output import lines_of, note, show
 from fastload.system.units import format_count, format_size
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ def run(options: argparse.Namespace) -> int:
             {"path": str(path), "size_bytes": manifest.size_bytes, **json.loads(manifest.to_bytes())}
             for path, manifest in manifests.items()
         )
-        print(json.dumps(list(contents), indent=1))
+        show(*lines_of(json.dumps(list(contents), indent=1)))
     else:
         for path, manifest in manifests.items():
             _print_table(path, manifest)
     if options.preview:
-        print(f"wrote {options.preview}", file=sys.stderr)
+        note(f"wrote {options.preview}")
     return 0
 
 
@@ -59,9 +59,7 @@ def _print_table(path: Path | str, manifest: Manifest) -> None:
         index = [name for name, _ in rows].index("classes") + 1
         rows.insert(index, ("objects", _objects_text(path, manifest)))
     width = max(len(name) for name, _ in rows)
-    print(path)
-    for name, value in rows:
-        print(f"{name:<{width}}  {value}".rstrip())
+    show(path, *(f"{name:<{width}}  {value}".rstrip() for name, value in rows))
 
 
 def _rows(manifest: Manifest) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ import argparse
 import json
 from dataclasses import asdict
 
+from fastload.cli._output import lines_of, show
 from fastload.cli._packed import exit_code, print_loading, print_packed
 
 HELP = "make a packed dataset of the parts that 'fastload pack --part' has packed"
@@ -28,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
 
     result = merge(options.dest, overwrite=options.overwrite)
     if options.json:
-        print(json.dumps(asdict(result), indent=1, default=str))
+        show(*lines_of(json.dumps(asdict(result), indent=1, default=str)))
     elif not options.quiet:
         print_packed(result, options.allow_errors, "wrote")
         print_loading(result)

@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from fastload.cli._output import lines_of, show
 from fastload.cli._packed import exit_code, print_loading, print_packed
 from fastload.cli._parser import whole_number
 from fastload.cli._progress import ProgressDisplay, duration_text, rate_text
@@ -160,7 +161,7 @@ def run(options: argparse.Namespace) -> int:
             progress=lambda state: _show(display, state),
         )
     if options.json:
-        print(json.dumps(asdict(result), indent=1, default=str))
+        show(*lines_of(json.dumps(asdict(result), indent=1, default=str)))
     elif not options.quiet:
         _print_summary(result, options.dest, options.part, options.on_error == "skip" or options.allow_errors)
     if options.allow_errors:
@@ -178,21 +179,21 @@ def _print_summary(
     result: PackResult, dest: str, part: tuple[int, int] | None, accepts_left_out: bool
 ) -> None:
     for name, description in result.columns.items():
-        print(f"{name}: {description}")
+        show(f"{name}: {description}")
     if result.encoding:
-        print(f"encoding: {result.encoding}{f' ({result.reason})' if result.reason else ''}")
+        show(f"encoding: {result.encoding}{f' ({result.reason})' if result.reason else ''}")
     if result.resumed:
-        print(f"resumed: {format_count(result.resumed, 'record')} had been packed before")
+        show(f"resumed: {format_count(result.resumed, 'record')} had been packed before")
     if not result.splits:
-        print("this part has no shards: there are more parts than shards")
+        show("this part has no shards: there are more parts than shards")
     print_packed(result, accepts_left_out, "wrote" if part is None else f"part {part[0]}/{part[1]} of")
     fresh = max(result.records - result.resumed, 0)
     seconds = max(result.seconds, 1e-9)
-    print(
+    show(
         f"in {duration_text(result.seconds)}: {rate_text(fresh / seconds, 'records')}, "
         f"{rate_text(result.read_bytes / seconds, 'B')} read"
     )
     if part is None:
         print_loading(result)
     else:
-        print(f"when all parts are packed, 'fastload merge {dest}' makes the dataset")
+        show(f"when all parts are packed, 'fastload merge {dest}' makes the dataset")

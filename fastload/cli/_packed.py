@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fastload.cli._output import note, show
 from fastload.system.units import format_count, format_size
 
 if TYPE_CHECKING:
@@ -26,26 +26,23 @@ def print_packed(result: PackResult, accepts_left_out: bool, verb: str) -> None:
     from fastload.sources.left_out import describe_left_out
 
     for warning in result.warnings[:_SHOWN_FAILURES]:
-        print(f"note: {warning}", file=sys.stderr)
+        note(f"note: {warning}")
     if len(result.warnings) > _SHOWN_FAILURES:
-        print(f"note: … and {len(result.warnings) - _SHOWN_FAILURES:,} more of the kind", file=sys.stderr)
+        note(f"note: … and {len(result.warnings) - _SHOWN_FAILURES:,} more of the kind")
     for split in result.splits:
         _print_failures("skipped", split.skipped)
         _print_failures("kept, though unreadable", split.kept)
     for split in result.splits:
-        print(
-            f"{verb} {split.path}: {format_count(split.records, 'record')}, {format_size(split.size_bytes)}"
-        )
+        show(f"{verb} {split.path}: {format_count(split.records, 'record')}, {format_size(split.size_bytes)}")
     if (account := result.account) is not None:
-        print(
+        show(
             f"{format_count(account.files, 'file')} in the source: {account.records:,} of records, "
             f"{account.annotations:,} read with them, {account.left_out:,} left out"
         )
-    for line in describe_left_out(entry for split in result.splits for entry in split.left_out):
-        print(line)
+    show(*describe_left_out(entry for split in result.splits for entry in split.left_out))
     if _missed(result):
         hint = "" if accepts_left_out else "; --on-error skip accepts that with exit code 0"
-        print(f"manifest.json lists the files that are left out{hint}")
+        show(f"manifest.json lists the files that are left out{hint}")
 
 
 def print_loading(result: PackResult) -> None:
@@ -57,10 +54,11 @@ def print_loading(result: PackResult) -> None:
     collate = "collate_lists" if first.has_objects else "" if is_uniform else "list"
     names = "DataLoader, PackedDataset" + (", collate_lists" if first.has_objects else "")
     argument = f", collate_fn={collate}" if collate else ""
-    print(
-        f"\nfrom fastload import {names}\n"
-        f"dataset = PackedDataset({str(first.path)!r})\n"
-        f"loader = DataLoader(dataset, batch_size=64, shuffle=True{argument})"
+    show(
+        "",
+        f"from fastload import {names}",
+        f"dataset = PackedDataset({str(first.path)!r})",
+        f"loader = DataLoader(dataset, batch_size=64, shuffle=True{argument})",
     )
 
 
@@ -71,7 +69,6 @@ def _missed(result: PackResult) -> int:
 
 def _print_failures(kind: str, failures: Sequence[Skipped]) -> None:
     for failure in failures[:_SHOWN_FAILURES]:
-        key = failure.key if failure.key.isprintable() else repr(failure.key)  # a newline breaks the line
-        print(f"{kind}: {key}: {failure.reason}", file=sys.stderr)
+        note(f"{kind}: {failure.key}: {failure.reason}")
     if len(failures) > _SHOWN_FAILURES:
-        print(f"… and {len(failures) - _SHOWN_FAILURES:,} more, see manifest.json", file=sys.stderr)
+        note(f"… and {len(failures) - _SHOWN_FAILURES:,} more, see manifest.json")

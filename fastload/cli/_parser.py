@@ -11,6 +11,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, NoReturn
 
+from fastload.cli._output import note
 from fastload.errors import OptionError
 
 
@@ -44,7 +45,9 @@ class Parser(argparse.ArgumentParser):
         if message.startswith("the following arguments are required"):
             words, self._words = self._words, []
             self._refuse_unknown(words)
-        self.exit(2, f"{self.prog}: {message} ('{self.prog} --help' shows the usage)\n")
+        # A word of the command line may be a file's name, which a shell put in the place of `*`.
+        note(f"{self.prog}: {message} ('{self.prog} --help' shows the usage)")
+        self.exit(2)
 
     def _refuse_unknown(self, words: Sequence[str]) -> None:
         known = [option for action in self._actions for option in action.option_strings]

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fastload.cli._output import note
 from fastload.cli._parser import whole_number
 from fastload.errors import OptionError
 
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         _set_transform(dataset, transform)
     torch.manual_seed(options.seed)
     count = write_sheet(dataset, file, options.images)
-    print(f"wrote {count} samples to {file}", file=sys.stderr)
+    note(f"wrote {count} samples to {file}")
     return 0
 
 

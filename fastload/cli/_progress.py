@@ -8,6 +8,8 @@ import time
 from contextlib import AbstractContextManager
 from typing import Any
 
+from fastload.cli._output import note
+from fastload.system.printable import printable
 from fastload.system.units import format_size
 
 # In a log file, a line every ten seconds is enough, and does not fill the disk.
@@ -33,8 +35,8 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
             self._bar.refresh()
             self._bar.stop()
 
-    def update(self, done: float, total: float, note: str = "", resumed: float = 0) -> None:
-        """Show a new state, with `note` after the rate.
+    def update(self, done: float, total: float, detail: str = "", resumed: float = 0) -> None:
+        """Show a new state, with `detail` after the rate.
 
         `resumed`, a part of `done`, was done before this run began and does not count for the rate.
         """
@@ -47,14 +49,14 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         elapsed = max(now - self._start, 1e-9)
         rate = (done - resumed) / elapsed
         remaining = duration_text((total - done) / rate if rate > 0 else float("inf"))
-        text = f"{rate_text(rate, self._unit)}{note}"
+        text = f"{rate_text(rate, self._unit)}{detail}"
         if is_drawn:
             self._shown = now
             self._draw(self._label, done, total, f"{text}  {remaining} left")
         elif elapsed >= _LINE_EVERY_S:  # shorter tasks need no line
             self._shown = now
             line = f"{self._label}: {done / max(total, 1):.0%}, {text}, {remaining} left"
-            print(line, file=sys.stderr, flush=True)
+            note(line)
 
     def stage(self, name: str, done: int, total: int) -> None:
         """Show the progress of one of several stages; a detail may follow a colon in its name."""
@@ -63,7 +65,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         if not can_draw():
             stage = name.partition(":")[0]
             if stage != self._label:
-                print(f"{stage} …", file=sys.stderr, flush=True)
+                note(f"{stage} …")
             self._label = stage
             return
         now = time.monotonic()
@@ -73,6 +75,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         self._label = name
 
     def _draw(self, label: str, done: float, total: float, text: str) -> None:
+        label, text = printable(label), printable(text)
         if self._bar is None:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn

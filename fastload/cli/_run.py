@@ -9,6 +9,7 @@ import sys
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fastload.cli._output import note
 from fastload.system.cpus import local_rank
 from fastload.system.units import format_count, format_duration
 
@@ -57,7 +58,7 @@ def _around_script(options: argparse.Namespace) -> Generator[Script, Ending, int
 
     def warn(reason: str) -> None:
         if local_rank() == 0:
-            print(f"fastload: the script runs without a cache: {reason}", file=sys.stderr)
+            note(f"fastload: the script runs without a cache: {reason}")
 
     process = os.getpid()
     with loaders_replaced(options.cache, warn, options.tune) as replaced, patched_on_import() as ranks:
@@ -70,8 +71,7 @@ def _around_script(options: argparse.Namespace) -> Generator[Script, Ending, int
         with contextlib.suppress(OSError, ValueError):  # the script may have closed it
             sys.stdout.flush()
         with contextlib.suppress(OSError, ValueError):
-            for line in _summary(replaced, ending.children, ranks):
-                print(line, file=sys.stderr)
+            note(*_summary(replaced, ending.children, ranks))
     return script_exit_code(ending)
 
 
@@ -79,14 +79,16 @@ def _summary(
     replaced: Sequence[ReplacedLoader], children: Sequence[str], ranks: Sequence[str]
 ) -> Iterator[str]:
     if ranks:
-        yield "\nfastload: the ranks that Ultralytics started load their images through fastload.ultralytics"
+        yield ""
+        yield "fastload: the ranks that Ultralytics started load their images through fastload.ultralytics"
     elif not replaced:
         yield "fastload: the script created no torch DataLoader, so nothing was replaced"
         if children:
             yield f"  nothing is replaced in the processes that it started: {', '.join(children)}"
     if not replaced:
         return
-    yield "\nfastload replaced:"
+    yield ""
+    yield "fastload replaced:"
     for each in replaced:
         count = "" if each.samples is None else f", {each.samples:,} samples"
         yield f"  {each.place}: DataLoader of {each.given}{count}{_speed(each)}"

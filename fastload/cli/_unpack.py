@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 
+from fastload.cli._output import lines_of, note, show
 from fastload.cli._progress import ProgressDisplay
 from fastload.system.units import format_count, format_size
 
@@ -28,16 +28,16 @@ def run(options: argparse.Namespace) -> int:
     with ProgressDisplay("unpacking", "records", options.quiet) as display:
         result = unpack(options.path, options.dest, progress=display.update)
     for message in (*result.damaged, *result.refused):
-        print(f"left out: {message}", file=sys.stderr)
+        note(f"left out: {message}")
     if result.unwritten and not options.quiet:
         names = ", ".join(result.unwritten)
-        print(f"note: not written, because neither files nor a table can hold them: {names}", file=sys.stderr)
+        note(f"note: not written, because neither files nor a table can hold them: {names}")
     if options.json:
         content = asdict(result) | {"table": None if result.table is None else str(result.table)}
-        print(json.dumps(content, indent=1))
+        show(*lines_of(json.dumps(content, indent=1)))
     elif not options.quiet:
         size = format_size(result.size_bytes)
-        print(f"wrote {options.dest}: {format_count(result.files, 'file')}, {size}")
+        show(f"wrote {options.dest}: {format_count(result.files, 'file')}, {size}")
         if result.table is not None:
-            print(f"labels and further fields: {result.table}")
+            show(f"labels and further fields: {result.table}")
     return 1 if result.damaged or result.refused else 0

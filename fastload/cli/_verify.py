@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 
+from fastload.cli._output import lines_of, note, show
 from fastload.cli._progress import ProgressDisplay
 from fastload.system.units import format_count, format_size
 
@@ -41,13 +41,14 @@ def run(options: argparse.Namespace) -> int:
             )
     code = int(any(result.damages for result in results.values()))
     if options.json:
-        print(json.dumps([{"path": str(p)} | asdict(r) for p, r in results.items()], indent=1))
+        found = [{"path": str(p)} | asdict(r) for p, r in results.items()]
+        show(*lines_of(json.dumps(found, indent=1)))
         return code
     for path, result in results.items():
         for damage in result.damages:
-            print(damage.message, file=sys.stderr)
+            note(damage.message)
         if not options.quiet:
             damages = format_count(len(result.damages), "damaged place")
             checked = f"{format_count(result.records, 'record')}, {format_size(result.size_bytes)} checked"
-            print(f"{path}: {checked}: {f'{damages} found' if result.damages else 'all is well'}")
+            show(f"{path}: {checked}: {f'{damages} found' if result.damages else 'all is well'}")
     return code

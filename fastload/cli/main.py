@@ -24,6 +24,7 @@ from fastload.cli import (
     _unpack,
     _verify,
 )
+from fastload.cli._output import lines_of, note
 from fastload.cli._parser import Parser
 from fastload.system import signals
 
@@ -122,6 +123,6 @@ def command_parser() -> argparse.ArgumentParser:
 
 def _report(options: argparse.Namespace, message: str, code: int) -> int:
     if options.debug:
-        traceback.print_exc()
-    print(f"fastload: {message}", file=sys.stderr)
+        note(*lines_of(traceback.format_exc()))
+    note(f"fastload: {message}")
     return code

@@ -37,7 +37,7 @@ from fastload.system.cache_folder import CacheFolder
 from fastload.transforms.windows import Gathered
 
 # Increased when the meaning of the records of a cache changes.
-_VERSION = 1
+_VERSION = 2
 
 _CHECK_INTERVAL_S = 1.0
 
@@ -57,9 +57,10 @@ def open_disk_cache(source: CacheableFiles, cache: Cache, form: Form | None) -> 
     folder = CacheFolder(cache.folder)
     # Decoders differ between releases, by a level at most.
     decoder = "" if form == "encoded" else cv2.__version__
-    parts = "\n".join((str(_VERSION), str(form), decoder, source.fingerprint()))
+    parts = "\n".join((str(_VERSION), str(form), decoder, source.origin))
     title = "".join(each if each.isalnum() else "_" for each in os.path.basename(source.name)) or "files"
     name = f"{title}-{hashlib.sha256(parts.encode()).hexdigest()[:12]}"
+    folder.check()
     if not folder.dataset(name).is_dir() or folder.description(name).get("stopped"):
         folder.make()  # a complete one may lie in a folder that can only be read
     path = str(folder.dataset(name))
@@ -86,6 +87,7 @@ class DiskCache:
     ) -> None:
         self.samples = None  # those of `OpenCache` are read through a store
         self._count = len(source)
+        self._origin = source.origin
         self._folder = folder
         self._name = name
         self._form = form
@@ -200,9 +202,11 @@ class DiskCache:
         if lock is None:
             return  # it is being published or removed at this moment
         try:
+            self._folder.require_own(self._name)
             reader = RecordReader(self._folder.dataset(self._name))
             if (image := reader.manifest.image) is None:
                 raise FormatError(f"{reader.folder}: a cache of images must have some, got none")
+            self._require_origin(reader)
             self._encoding = encoding_named(image.encoding or "keep")
             self._is_stored = np.arange(self._count) < len(reader)
             self._is_stored[[int(each.key) for each in reader.manifest.kept]] = False
@@ -217,6 +221,14 @@ class DiskCache:
         weakref.finalize(self, lock.release)
         self._folder.note_use(self._name)
         self._reader = reader
+
+    def _require_origin(self, reader: RecordReader) -> None:
+        details = reader.manifest.made.get("details")
+        found = details.get("origin") if isinstance(details, dict) else None
+        if found != self._origin:
+            raise FormatError(
+                f"{reader.folder}: must be made of the files with the digest {self._origin}, it names {found}"
+            )
 
     def _fill(self, source: CacheableFiles) -> None:
         """Start the process that makes the copy, unless another one does."""

@@ -21,7 +21,7 @@ from torch.utils.data import default_collate
 from fastload.datasets._batch_source import StoredImages, UprightImages
 from fastload.datasets._scenes import draw_batch
 from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
-from fastload.datasets.cache._attaching import Extent, OpenCache, attach, find_shared
+from fastload.datasets.cache._attaching import Extent, OpenCache, attach, attach_best
 from fastload.datasets.cache._choose import CacheReport, choose_cache, no_cache
 from fastload.datasets.cache._limits import Room, memory_room
 from fastload.datasets.cache._records import CachedRecords
@@ -190,11 +190,16 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         self.close_cache()
         # Only a loader measures whether caching pixels could pay.
         extent = self._extent(wants_pixels=option.form == "decoded" or measured != Measured())
-        choice = None
         if option.kind == "auto":
-            choice = find_shared(option, extent)
-            choice = choice or choose_cache(gather(self, extent, option, measured, room))
-        self._cache = attach(option, extent, self._through_store, choice, room)
+            self._cache = attach_best(
+                option,
+                extent,
+                self._through_store,
+                lambda: choose_cache(gather(self, extent, option, measured, room)),
+                room,
+            )
+        else:
+            self._cache = attach(option, extent, self._through_store, room=room)
         return self.cached
 
     def fill_cache(self) -> None:

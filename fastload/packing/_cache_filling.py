@@ -26,6 +26,7 @@ from fastload.packing.job import pack
 from fastload.packing.result import PackProgress
 from fastload.sources.cacheable import CacheableFiles
 from fastload.system.cache_folder import CacheFolder
+from fastload.system.printable import printable
 from fastload.system.signals import set_worker_signals
 from fastload.system.units import format_size
 
@@ -50,6 +51,7 @@ def run(lock: int, parent: int) -> None:
     """
     set_worker_signals()  # on Ctrl-C it ends with the process that started it
     os.set_inheritable(lock, False)
+    os.umask(0o077)  # a copy that others can write to is never read
     _lower_priority()
     source, folder, name, form, most_bytes = pickle.load(sys.stdin.buffer)
     try:
@@ -59,9 +61,8 @@ def run(lock: int, parent: int) -> None:
         reason = str(error) or type(error).__name__
         with contextlib.suppress(OSError):
             folder.describe(name, **{**folder.description(name), "done": 0, "stopped": reason})
-        sys.stderr.write(
-            f"fastload: the cache of {source.name} is given up, and training goes on without it: {reason}\n"
-        )
+        outcome = "is given up, and training goes on without it"
+        sys.stderr.write(printable(f"fastload: the cache of {source.name} {outcome}: {reason}") + "\n")
         sys.exit(1)
 
 

@@ -37,8 +37,13 @@ class LocalPlace:
     def write(self, name: str, data: bytes) -> None:
         """Write a file atomically."""
         draft = self.scratch / f"{secrets.token_hex(8)}.draft"
-        draft.write_bytes(data)
-        os.replace(draft, self.root / name)
+        try:
+            draft.write_bytes(data)
+            os.replace(draft, self.root / name)
+        except OSError as error:
+            error.filename = str(self.root / name)  # writing, unlike opening, names no file
+            draft.unlink(missing_ok=True)
+            raise
 
     def store(self, name: str, path: Path) -> None:
         """Move a finished file to its place from the folder for temporary files."""

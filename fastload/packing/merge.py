@@ -7,12 +7,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from fastload.errors import PackError
+from fastload.errors import FastloadError, PackError
 from fastload.packing._assemble import ShardRange
 from fastload.packing._partition import Partition
 from fastload.packing._staging import staging_for
+from fastload.packing._workers import describe_failure
 from fastload.packing.result import PackResult
 from fastload.system import signals
+
+_MERGE_AGAIN = "the parts are left as they are: make room or mend the cause, then merge again"
 
 
 def merge(
@@ -36,17 +39,22 @@ def merge(
     Raises:
         DestinationError: `dest` exists, or a part is still being packed.
         FormatError: No part has been packed.
-        PackError: Parts are missing or damaged; the message names them.
+        PackError: Parts are missing or damaged, and the message names them; or the disk is full.
         RemoteError: The server of a URL does not answer, or refuses.
     """
     began = time.perf_counter()
     with signals.unwinding(), staging_for(dest, overwrite, storage_options=storage_options) as staging:
-        journal, partition = staging.resume()
-        finished, defects = journal.finished(partition.shards)
-        if defects:
-            raise PackError(f"{staging.destination}: {_describe(partition, defects)}")
-        manifests = partition.manifests(finished)
-        staging.publish(manifests)
+        try:
+            journal, partition = staging.resume()
+            finished, defects = journal.finished(partition.shards)
+            if defects:
+                raise PackError(f"{staging.destination}: {_describe(partition, defects)}")
+            manifests = partition.manifests(finished)
+            staging.publish(manifests)
+        except FastloadError:
+            raise
+        except OSError as error:
+            raise describe_failure(error, staging.destination, _MERGE_AGAIN) from error
         first = partition.splits[0].manifest
         return PackResult(
             splits=staging.packed(manifests),

@@ -1,7 +1,8 @@
 """Verification of packed datasets: comparison of every stored byte with its checksum.
 
 Shards are checked in parallel: their size, checksum and structure, the checksum of each record (to name the
-damaged ones), and the recorded shape, encoding and tiles of each image.
+damaged ones) and of each column that is read without its records, and the recorded shape, encoding and tiles
+of each image.
 """
 
 from __future__ import annotations
@@ -237,6 +238,19 @@ def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) 
             if not reader.is_open(number):  # the shard itself cannot be opened
                 return [Damage(entry.file, None, str(error))]
             damages.append(Damage(entry.file, index, str(error)))
+    # A damaged record explains the wrong checksum of its column.
+    return damages or _check_columns(reader, number)
+
+
+def _check_columns(reader: RecordReader, number: int) -> list[Damage]:
+    """Return the columns of a shard whose checksums are not the manifest's: all labels are read by these."""
+    entry = reader.manifest.shards[number]
+    damages = []
+    for name in entry.columns:
+        try:
+            reader.column_of(number, name)
+        except DamageError as error:
+            damages.append(Damage(entry.file, None, str(error)))
     return damages
 
 

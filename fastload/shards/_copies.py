@@ -21,10 +21,15 @@ from typing import NamedTuple
 
 from google_crc32c import extend
 
-from fastload.errors import OptionError, RemoteError
+from fastload.errors import AccessError, OptionError, RemoteError
 from fastload.shards._entries import ShardEntry
 from fastload.shards.remote import RemoteFolder, changed
-from fastload.system.cache_folder import CacheFolder, CacheLock
+from fastload.system.cache_folder import CacheFolder
+from fastload.system.cache_lock import CacheLock
+from fastload.system.own_files import make_own, require_own
+
+# Increased when other copies can be read than before.
+_VERSION = 2
 
 # Short against the time of a request.
 POLL_S = 0.01
@@ -138,7 +143,7 @@ class Copies:
         self._folder.remove(self._name(entry))
 
     def _name(self, entry: ShardEntry) -> str:
-        parts = f"{entry.identity} {entry.crc32c} {entry.size_bytes}"
+        parts = f"{_VERSION} {entry.identity} {entry.crc32c} {entry.size_bytes}"
         stem = entry.file.partition(".")[0]
         return f"{self._title}-{stem}-{hashlib.sha256(parts.encode()).hexdigest()[:12]}"
 
@@ -150,9 +155,16 @@ class Copies:
         if not path.exists() or (lock := self._folder.lock(name, shared=True)) is None:
             return None
         try:
+            self._folder.require_own(name)
             is_complete = path.stat().st_size == entry.size_bytes
         except FileNotFoundError:
             is_complete = False  # removed a moment ago
+        except PermissionError as error:
+            lock.release()
+            raise AccessError(
+                f"{error.filename}: must be a copy that only you can have made ({error.strerror}): remove "
+                'it, or name another folder with cache=fastload.Cache("disk", folder=...)'
+            ) from error
         if not is_complete:
             lock.release()
             self._folder.remove(name)
@@ -186,7 +198,7 @@ class Copies:
         """Write a shard to a file; raise DamageError if its checksum is wrong twice."""
         for _ in range(2):
             crc = 0
-            with path.open("wb", buffering=0) as file:
+            with open(make_own(path), "wb", buffering=0) as file:
                 for part in self._remote.parts(entry):
                     crc = extend(crc, part)
                     file.write(part)
@@ -204,11 +216,12 @@ def _usable_folder(parent: str | os.PathLike[str] | None) -> CacheFolder:
         return folder
     except OptionError as error:
         own = os.path.join(tempfile.gettempdir(), f"fastload-{os.getuid()}")
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(own, 0o700)
-        # Its owner could exchange the files in it.
-        if os.lstat(own).st_uid != os.getuid():
-            raise
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(own, 0o700)
+            require_own(own, is_folder=True)  # its owner could exchange the files in it
+        except OSError:
+            raise error from None
         fallback = CacheFolder(own)
         fallback.make()
         warnings.warn(

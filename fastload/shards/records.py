@@ -180,10 +180,22 @@ class RecordReader:
 
         It is verified shard by shard against the manifest, unless `verify` is `never`.
         """
-        parts = [self._column_of(number, name) for number in range(len(self.manifest.shards))]
+        parts = [self.column_of(number, name) for number in range(len(self.manifest.shards))]
         if not parts:
             return np.empty((0, *self._column(name).shape), self._column(name).numpy_dtype)
         return np.concatenate(parts)
+
+    def column_of(self, number: int, name: str) -> NDArray[Any]:
+        """Return one shard's part of a column, as `column` does."""
+        entry, array = self.manifest.shards[number], self._shard(number).fixed(name)
+        crc = "" if self.verify == "never" else array_crc32c(array, self._identity_crcs[number])
+        if crc and crc != entry.columns.get(name):
+            raise DamageError(
+                f"{self.folder / entry.file}, column {name}: checksum is {crc}, the manifest says "
+                f"{entry.columns.get(name)}: the file was damaged after packing. "
+                f"'fastload verify {self.folder}' lists every damaged record"
+            )
+        return array
 
     def begin_epoch(self, seed: int) -> None:
         """Check each open shard's file for changes on its next use, once per epoch seed and process."""
@@ -205,17 +217,6 @@ class RecordReader:
 
     def _column(self, name: str) -> Column:
         return next(column for column in self._columns if column.name == name)
-
-    def _column_of(self, number: int, name: str) -> NDArray[Any]:
-        entry, array = self.manifest.shards[number], self._shard(number).fixed(name)
-        crc = "" if self.verify == "never" else array_crc32c(array, self._identity_crcs[number])
-        if crc and crc != entry.columns.get(name):
-            raise DamageError(
-                f"{self.folder / entry.file}, column {name}: checksum is {crc}, the manifest says "
-                f"{entry.columns.get(name)}: the file was damaged after packing. "
-                f"'fastload verify {self.folder}' lists every damaged record"
-            )
-        return array
 
     def _by_shard(self, indices: NDArray[np.int64]) -> list[_ShardBatch]:
         parts = self._split(indices)

@@ -18,13 +18,18 @@ class CacheableFiles(Source):
     A file is not cached if it cannot be read or has changed since it was listed; with `alike_only`, also if
     OpenCV and PIL might decode it differently. With `on_error="keep"`, such a file is packed as an unreadable
     record, so that all other records keep their indices.
+
+    `origin` is the digest of all files, which the packed copy names; a part of a source keeps that of the
+    whole.
     """
 
-    def __init__(self, files: FileList, folder: str, *, alike_only: bool) -> None:
+    def __init__(self, files: FileList, folder: str, *, alike_only: bool, origin: str = "") -> None:
         orientation = Field("orientation", "scalar", "uint8")
         super().__init__(kind="files", name=folder, classes=(), fields=(orientation,))
         self.files = files
         self.alike_only = alike_only
+        self.origin = origin or self.fingerprint()
+        self.details = {"origin": self.origin}
 
     def __len__(self) -> int:
         return len(self.files)
@@ -33,7 +38,8 @@ class CacheableFiles(Source):
         """Return the source of the first `count` files."""
         if count >= len(self):
             return self
-        return CacheableFiles(self.files.part(range(count)), self.name, alike_only=self.alike_only)
+        files = self.files.part(range(count))
+        return CacheableFiles(files, self.name, alike_only=self.alike_only, origin=self.origin)
 
     def read(self, index: int) -> SourceRecord:
         """Read one file; raise AccessError if this process may not open more files."""

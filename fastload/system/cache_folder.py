@@ -7,8 +7,9 @@ A cache NAME, which ends with twelve hexadecimal digits, has in this folder
     NAME.lock          locked exclusively by the process that fills it, shared by those that read it; its time
                        is that of the last use
 
-Nothing else in the folder is read, changed or removed. The locks are those of flock(2), which the kernel
-drops with their process; forked children do not inherit them.
+Nothing else in the folder is read, changed or removed, and nothing at all unless the folder, and what is read
+in it, can only have been written by this user. The locks are those of flock(2), which the kernel drops with
+their process; forked children do not inherit them.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ import os
 import re
 import shutil
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from fastload.errors import OptionError
+from fastload.system.cache_lock import CacheLock
+from fastload.system.own_files import make_own, read_own, require_own, require_own_tree
 
 if sys.platform != "win32":
     import fcntl  # filelock has shared locks only as transactions of a SQLite database
@@ -39,43 +41,6 @@ _FREE_SHARE = 0.1
 _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 CacheState = Literal["complete", "filling", "unfinished"]
-
-# The locks of this process. A forked child closes its duplicates of their descriptors, because they would
-# keep caches locked after its parent has released them. So no descriptor is opened or closed during a fork.
-_locks: set[CacheLock] = set()
-_forking = threading.RLock()
-
-
-class CacheLock:
-    """A lock that this process holds, on a file that is opened for it."""
-
-    def __init__(self, path: str | os.PathLike[str], flags: int) -> None:
-        with _forking:
-            self._descriptor = os.open(path, flags, 0o600)
-            _locks.add(self)
-
-    def fileno(self) -> int:
-        """Return the descriptor, which a started process may inherit."""
-        return self._descriptor
-
-    def release(self) -> None:
-        """Release the lock, unless this process was forked from the one that holds it."""
-        with _forking:
-            if self in _locks:
-                _locks.remove(self)
-                os.close(self._descriptor)
-
-
-def _close_after_fork() -> None:
-    for lock in list(_locks):
-        lock.release()
-    _forking.release()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(
-        before=_forking.acquire, after_in_parent=_forking.release, after_in_child=_close_after_fork
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,15 +97,25 @@ class CacheFolder:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700, exist_ok=True)
-            if self.path.stat().st_uid != os.getuid():  # that user could not lock the files made here
-                raise PermissionError(13, "it belongs to another user")
+            require_own(self.path, is_folder=True)
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError(13, "it is not writable")
         except OSError as error:
-            raise OptionError(
-                f"{self.path}: must be a folder that can be written to ({error.strerror}): name another "
-                'place with fastload.Cache("disk", folder=...) or XDG_CACHE_HOME'
-            ) from error
+            raise self._unusable("that can be written to", error) from error
+
+    def check(self) -> None:
+        """Raise OptionError if there is such a folder, but another user may have written to it."""
+        try:
+            require_own(self.path, is_folder=True)
+        except PermissionError as error:
+            raise self._unusable("that only you can write to", error) from error
+        except OSError:
+            return  # there is none
+
+    def require_own(self, name: str) -> None:
+        """Raise PermissionError unless only this user can have made the packed dataset of a cache."""
+        require_own(self.path, is_folder=True)
+        require_own_tree(self.dataset(name))
 
     def dataset(self, name: str) -> Path:
         """Return the path of a cache's packed dataset, which exists once it is complete."""
@@ -151,6 +126,7 @@ class CacheFolder:
 
         Unless `is_new`, raises FileNotFoundError for a cache that does not exist.
         """
+        require_own(self.path, is_folder=True)
         access = os.O_RDONLY if shared else os.O_RDWR
         flags = _FLAGS | access | (os.O_CREAT if is_new else 0)
         while True:
@@ -173,14 +149,17 @@ class CacheFolder:
 
     def describe(self, name: str, **description: Any) -> None:
         """Write a cache's description, in one step."""
+        require_own(self.path, is_folder=True)
         draft = self.path / f"{name}.json.draft"
-        draft.write_text(json.dumps(description))
+        with open(make_own(draft), "w", encoding="utf-8") as file:
+            json.dump(description, file)
         os.replace(draft, self.path / f"{name}.json")
 
     def description(self, name: str) -> dict[str, Any]:
         """Return a cache's description; empty if it has none."""
         try:
-            found = json.loads((self.path / f"{name}.json").read_text())
+            require_own(self.path, is_folder=True)
+            found = json.loads(read_own(self.path / f"{name}.json"))
         except (OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
@@ -214,7 +193,8 @@ class CacheFolder:
         return sum(map(_size_bytes, self._folders(name)))
 
     def entries(self) -> list[CacheEntry]:
-        """Return all caches, the last used first."""
+        """Return all caches, the last used first; raise OptionError if another user may have made them."""
+        self.check()
         found = []
         for name in self._names():
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
@@ -279,14 +259,14 @@ class CacheFolder:
         """Make the empty folder that becomes a cache when renamed; the caller holds the cache's lock."""
         self.drop_unfinished(name)
         folder = self._folders(name)[1]
-        folder.mkdir()
+        folder.mkdir(mode=0o700)
         return folder
 
     @contextlib.contextmanager
     def temporary(self, name: str) -> Iterator[Path]:
         """Make a folder for temporary files of a cache, and remove it; the caller holds the cache's lock."""
         folder = self._folders(name)[-1]
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         try:
             yield folder
         finally:
@@ -296,6 +276,12 @@ class CacheFolder:
         """Remove the files of an incomplete cache; the caller holds its lock."""
         for folder in self._folders(name)[1:]:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _unusable(self, kind: str, error: OSError) -> OptionError:
+        return OptionError(
+            f"{self.path}: must be a folder {kind} ({error.strerror}): name another place with "
+            'fastload.Cache("disk", folder=...) or XDG_CACHE_HOME'
+        )
 
     def _names(self) -> list[str]:
         names = os.listdir(self.path) if self.path.is_dir() else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
@@ -24,9 +25,10 @@ def keep_freed_memory() -> None:
     """Let glibc retain freed memory for the next image; other C libraries are not affected.
 
     Called by code that loads images, not on import of fastload: the doctor, which imports it too, must not
-    change the speed of a training run.
+    change the speed of a training run. Without room for the block (`ulimit -v`), nothing changes.
     """
-    np.empty(_LARGEST_KEPT_BYTES, np.uint8)  # never touched, and freed at once
+    with contextlib.suppress(MemoryError):
+        np.empty(_LARGEST_KEPT_BYTES, np.uint8)  # never touched, and freed at once
 
 
 @dataclass(frozen=True, slots=True)

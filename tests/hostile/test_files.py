@@ -120,3 +120,46 @@ def test_too_many_open_files_are_not_called_damage(dataset):
         reader.read(0)
 
     assert error_in_a_forked_process(check).startswith("AccessError")
+
+
+def outcomes(dataset, tmp_path):
+    """What reading gives, on this machine and through a URL, and what unpacking and `verify` say."""
+    cache = fastload.Cache("disk", folder=tmp_path / "caches")
+    found = []
+    for opened in (
+        lambda: fastload.PackedDataset(dataset),
+        lambda: fastload.PackedDataset(f"file://{dataset}", cache=cache),
+    ):
+        try:
+            found.append([(opened().read(index).key, int(opened()[index][1])) for index in range(12)])
+        except fastload.FastloadError as error:
+            found.append(type(error))
+    verified = [verify(path, workers=1).damages for path in (dataset, f"file://{dataset}")]
+    return found, [bool(damages) for damages in verified]
+
+
+def test_shards_in_a_content_addressed_store_are_read_through_links(dataset, tmp_path):
+    """Hugging Face's cache, DVC and git-annex keep files elsewhere, and link to them."""
+    before = outcomes(dataset, tmp_path)
+    assert before == ([before[0][0]] * 2, [False, False])
+    for number, path in enumerate(sorted(dataset.iterdir())):
+        (tmp_path / "blobs").mkdir(exist_ok=True)
+        path.rename(tmp_path / "blobs" / str(number))
+        path.symlink_to(tmp_path / "blobs" / str(number))
+    assert outcomes(dataset, tmp_path) == before
+    assert fastload.unpack(dataset, tmp_path / "out").files == 12
+
+
+@pytest.mark.parametrize("target", ["another", "missing", "of the same size"])
+def test_a_link_to_another_file_hands_out_nothing_of_it(dataset, tmp_path, target):
+    shard = min(dataset.glob("shard-*"))
+    data = b"secret" * (shard.stat().st_size // 6 + 1)
+    secret = tmp_path / "secret"
+    if target != "missing":
+        secret.write_bytes(data[: shard.stat().st_size] if target == "of the same size" else data)
+    shard.unlink()
+    shard.symlink_to(secret)
+    found, are_damaged = outcomes(dataset, tmp_path)
+    assert all(isinstance(each, type) and issubclass(each, OSError) for each in found)
+    assert are_damaged == [True, True]
+    assert not any("secretsecret" in damage.message for damage in verify(dataset, workers=1).damages)

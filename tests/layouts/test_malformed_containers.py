@@ -4,6 +4,8 @@ import contextlib
 import os
 import pickle
 import re
+import struct
+import zlib
 
 import h5py
 import numpy as np
@@ -190,3 +192,59 @@ def test_a_truncated_hdf5_file_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(SourceError, match=r"x\.hdf5: must be a complete HDF5 file"):
         open_source(path)
+
+
+# --- Sizes that a header states and nothing bears out. ------------------------------------------------------
+
+
+@pytest.mark.parametrize("hollow", ["imgs", "labels"])
+@pytest.mark.parametrize("chunks", [True, False])
+def test_an_hdf5_file_of_unwritten_data_is_refused_before_memory_is_taken(tmp_path, hollow, chunks):
+    """A file of some KB states 10**9 images or labels; HDF5 would make them up."""
+    count = 10**9 if hollow == "imgs" else 4
+    with h5py.File(tmp_path / "x.hdf5", "w") as file:
+        shapes = {"imgs": (count, 3, 16, 16), "labels": (count,)}
+        for name, dtype in (("imgs", "u1"), ("labels", "i8")):
+            layout = {"chunks": (1, 3, 16, 16) if name == "imgs" else (1,)} if chunks else {}
+            dataset = file.create_dataset(name, shapes[name], dtype, **layout)
+            if hollow == "labels" and name == "imgs":
+                dataset[:] = 1
+    assert os.path.getsize(tmp_path / "x.hdf5") < 20_000
+    with pytest.raises(
+        SourceError, match=rf"x\.hdf5: must hold all [\d,]+ (chunks|bytes) of '{hollow}', got 0"
+    ):
+        open_source(tmp_path / "x.hdf5")
+
+
+def test_an_hdf5_file_that_lacks_some_of_its_chunks_is_refused(tmp_path):
+    with h5py.File(tmp_path / "x.hdf5", "w") as file:
+        images = file.create_dataset("imgs", (5, 3, 16, 16), "u1", chunks=(2, 3, 16, 16))
+        images[:4] = 1  # the last chunk is missing
+        file["labels"] = np.arange(5)
+    with pytest.raises(SourceError, match="must hold all 3 chunks of 'imgs', got 2"):
+        open_source(tmp_path / "x.hdf5")
+
+
+def test_an_hdf5_file_of_labels_that_shrink_to_nothing_is_refused(tmp_path):
+    count = 10**7
+    with h5py.File(tmp_path / "x.hdf5", "w") as file:
+        blank = {"compression": "gzip", "compression_opts": 9}
+        images = file.create_dataset("imgs", (count, 3, 1, 1), "u1", chunks=(count, 3, 1, 1), **blank)
+        images.id.write_direct_chunk((0, 0, 0, 0), zlib.compress(bytes(3 * count)))
+        labels = file.create_dataset("labels", (count,), "i8", chunks=(count,), **blank)
+        labels.id.write_direct_chunk((0,), zlib.compress(bytes(8)))
+    with pytest.raises(SourceError, match="must hold at most an image a byte, got 10,000,000 in"):
+        open_source(tmp_path / "x.hdf5")
+
+
+@pytest.mark.parametrize(("layout", "missing"), [(crnn, "image-000000005"), (stylegan2, "32-00003")])
+def test_a_database_of_more_entries_than_it_has_is_refused_at_the_first(tmp_path, layout, missing):
+    stated = b"%d" % 10**11
+    entries = layout() | {b"num-samples" if layout is crnn else b"length": stated}
+    data = write_lmdb(tmp_path / "x.lmdb", entries) / "data.mdb"
+    content = bytearray(data.read_bytes())
+    for page in (0, 4096):  # both have the number of entries of the main database at this place
+        content[page + 120 : page + 128] = struct.pack("<Q", 2 * 10**11)
+    data.write_bytes(content)
+    with pytest.raises(SourceError, match=f"key '{missing}': must exist"):
+        open_source(tmp_path / "x.lmdb")

@@ -38,20 +38,6 @@ print(json.dumps(results))
 
 
 @pytest.fixture(scope="module")
-def unshare():
-    """The command that creates a mount namespace; skips the test where that is not permitted."""
-    for options in (["-m"], ["-r", "-m"]):
-        command = ["unshare", *options]
-        try:
-            tried = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/mnt"]
-            subprocess.run([*command, *tried], capture_output=True, check=True)
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        return command
-    pytest.skip("needs a mount namespace (unshare -m), which this system does not permit")
-
-
-@pytest.fixture(scope="module")
 def source(tmp_path_factory):
     return class_folders(tmp_path_factory.mktemp("source") / "photos", 100, size=(40, 50))
 
@@ -102,3 +88,40 @@ def test_packing_to_a_full_disk_fails_and_resumes(tmp_path, unshare, source, con
 def test_disk_full_at_any_point_fails_and_resumes(tmp_path, unshare, source, container, encode):
     codes = check(unshare, source, tmp_path, container, encode, list(range(4, 1200, 12)))
     assert codes.count(3) > 10
+
+
+MERGING = """
+import os, shutil, subprocess, sys
+folder, source, out = sys.argv[1:]
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=True)
+def fastload(*words):
+    done = subprocess.run([sys.executable, "-m", "fastload", *words], capture_output=True, text=True)
+    print(done.returncode, done.stderr.strip())
+for part in ("1/2", "2/2"):
+    options = "--workers", "1", "--encode", "keep", "--shard-size", "60KB"
+    fastload("pack", source, f"{folder}/a.fl", "--part", part, *options)
+with open(f"{folder}/filler", "wb", buffering=0) as file:
+    try:
+        while True:
+            file.write(bytes(4096))
+    except OSError:
+        pass
+fastload("merge", f"{folder}/a.fl")
+os.unlink(f"{folder}/filler")
+fastload("merge", f"{folder}/a.fl")
+shutil.copytree(f"{folder}/a.fl", out)
+"""
+
+
+def test_merging_on_a_full_disk_says_so_and_can_be_repeated(tmp_path, unshare, source):
+    (tmp_path / "small").mkdir()
+    program = [sys.executable, "-c", MERGING, tmp_path / "small", source, tmp_path / "out.fl"]
+    done = subprocess.run([*unshare, *program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *parts, full, again = done.stdout.splitlines()
+    assert [*parts, again] == ["0 ", "0 ", "0 "]
+    place = tmp_path / "small"
+    assert full.startswith(f"3 fastload: {place}/")
+    assert "cannot be written (No space left on device): the parts are left as they are" in full
+    pack(source, tmp_path / "whole.fl", encode="keep", shard_size="60KB", workers=1)
+    assert tree(tmp_path / "out.fl") == tree(tmp_path / "whole.fl")

@@ -15,6 +15,7 @@ import fastload
 from fastload.packing.verify import verify
 from tests.commands import run
 from tests.folders import class_folders, tree
+from tests.hostile.sealing import sealed
 from tests.images.samples import exif, file_of, photo
 
 FLIPS, SOAKED_FLIPS = 25, 2000
@@ -305,3 +306,17 @@ def test_the_command_checks_pixels(tmp_path):
     done = run("verify", tmp_path / "p.fl", "--check", "pixels")
     assert done.returncode == 1
     assert "damaged.png" in done.stderr
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_wrong_checksum_of_a_column_is_found(copy, number):
+    """Labels are read by columns, whose checksums only the manifest has."""
+    content = json.loads((copy / "manifest.json").read_bytes())
+    shard = content["shards"][number]
+    shard["columns"]["label"] = "00000000"
+    (copy / "manifest.json").write_bytes(sealed(content))
+    with pytest.raises(fastload.DamageError, match="column label: checksum is"):
+        fastload.PackedDataset(copy).targets  # noqa: B018
+    [damage] = verify(copy, workers=1).damages
+    assert (damage.file, damage.record) == (shard["file"], None)
+    assert "column label: checksum is" in damage.message

@@ -282,3 +282,27 @@ def test_a_child_forked_at_any_step_has_no_lock(tmp_path):
     ).communicate()
     assert not err
     assert json.loads(out) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("harm", ["owner", "mode", "link"])
+@pytest.mark.parametrize("part", ["folder", "file"])
+def test_a_copy_that_another_user_could_have_made_is_not_read(url, tmp_path, harm, part):
+    if harm == "owner" and os.geteuid() != 0:
+        pytest.skip("needs root, to make files of another user")
+    options = {"cache": fastload.Cache("disk", folder=tmp_path)}
+    dataset = fastload.PackedDataset(url, **options)
+    dataset._records.remote._requested.fill(1 << 20)
+    for index in range(len(dataset)):
+        dataset[index]
+    for file in (tmp_path / "fastload").glob("*.fl/shard-*"):
+        path = file if part == "file" else file.parent
+        if harm == "owner":
+            os.chown(path, 54321, 54321)
+        elif harm == "mode":
+            path.chmod(0o772)
+        else:
+            path.rename(tmp_path / f"{path.parent.name} {path.name}")
+            path.symlink_to(tmp_path / f"{path.parent.name} {path.name}")
+    again = fastload.PackedDataset(url, **options)
+    with pytest.raises(fastload.AccessError, match="must be a copy that only you can have made"):
+        again[0]

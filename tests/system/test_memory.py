@@ -111,3 +111,17 @@ class TestDescriptors:
         )
         printed = subprocess.check_output([sys.executable, "-c", code], text=True, stdin=subprocess.DEVNULL)
         assert printed == "100 97\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_loader_works_where_no_freed_memory_can_be_kept():
+    code = """
+import resource, torch, fastload
+dataset = torch.utils.data.TensorDataset(torch.arange(100))
+fastload.DataLoader
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (30 << 20),) * 2)
+print(len(list(fastload.DataLoader(dataset, 10, num_workers=0))))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "10\n"), done.stderr

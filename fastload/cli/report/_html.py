@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from html import escape
 
-from fastload.cli.report._lines import line_plot, svg_text
+from fastload.cli.report._lines import escape, line_plot, svg_text
 from fastload.cli.report._style import STYLE
 from fastload.cli.report.document import Document, LinePlot, Plot, Section, Table, figure
 

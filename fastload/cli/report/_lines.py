@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterator
-from html import escape
 
 from fastload.cli.report.document import LinePlot, Series, figure
+from fastload.system.printable import printable
 
 # The sizes of a plot in pixels: as wide as a narrow screen, because text must not shrink there.
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 340, 66, 44, 34, 54
@@ -84,6 +85,11 @@ def _spread(series: tuple[Series, ...], ys: list[float], bottom: float) -> list[
         found.append((series[index], y))
         least = y + _LINE
     return found
+
+
+def escape(text: str) -> str:
+    """Return a text as HTML shows it, as on a terminal: with what is not printable escaped."""
+    return html.escape(printable(text))
 
 
 def svg_text(x: float, y: float, anchor: str, text: str) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from fastload.cli.report.document import Document, Section, Table
+from fastload.system.printable import printable
 
 _SPECIAL = re.compile(r"([\\`*<>\[\]|])")
 
@@ -48,4 +49,4 @@ def _table(table: Table) -> str:
 
 
 def _escape(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    return _SPECIAL.sub(r"\\\1", printable(" ".join(text.split())))

@@ -128,6 +128,25 @@ def attach(
     return OpenCache(replace(choice, form=form, share=share), samples)
 
 
+def attach_best(
+    cache: Cache,
+    extent: Extent,
+    through_store: Callable[[Opening], CachedRecords | CachedFiles],
+    choose: Callable[[], CacheReport],
+    room: Room,
+) -> OpenCache:
+    """Open the cache of `auto`: that of other processes, else the one that `choose` returns, else none.
+
+    Raises OptionError only for a folder that the user named.
+    """
+    try:
+        return attach(cache, extent, through_store, find_shared(cache, extent) or choose(), room)
+    except OptionError as error:  # /dev/shm cannot be written to, or another user has prepared the place
+        if cache.folder is not None:
+            raise
+        return OpenCache(no_cache(str(error)))
+
+
 def find_shared(cache: Cache, extent: Extent) -> CacheReport | None:
     """Return the choice by which other processes of this user cache the dataset now; None if none does.
 

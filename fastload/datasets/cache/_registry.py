@@ -31,7 +31,7 @@ import time
 from collections.abc import Iterator
 
 from fastload.errors import OptionError
-from fastload.system.cache_folder import CacheLock
+from fastload.system.cache_lock import CacheLock
 
 if sys.platform != "win32":
     import fcntl

@@ -19,7 +19,7 @@ from fastload.datasets.cache._registry import FLAGS, STORE_FILE, StoreFolder, st
 from fastload.datasets.cache._store import Store
 from fastload.datasets.cache.layout import Layout, prepare
 from fastload.errors import OptionError
-from fastload.system.cache_folder import CacheLock
+from fastload.system.cache_lock import CacheLock
 
 if sys.platform != "win32":
     import fcntl

@@ -65,6 +65,25 @@ def _require_layout(path: str, file: Any) -> None:
             raise malformed(
                 path, f"hold its own {name!r}", "those of another file", "copy them into it (h5repack)"
             )
+        _require_stored(path, name, file[name])
+    size = os.stat(path).st_size
+    if images[0] > size:  # equal labels shrink to a thousandth, but each has an image
+        raise malformed(path, "hold at most an image a byte", f"{images[0]:,} in {size:,} bytes")
+
+
+def _require_stored(path: str, name: str, dataset: Any) -> None:
+    """Raise SourceError unless all of a dataset was written: HDF5 makes up what was not, of any size."""
+    if dataset.chunks is None:
+        stored, whole, unit = dataset.id.get_storage_size(), dataset.nbytes, "bytes"
+    else:
+        sides = zip(dataset.shape, dataset.chunks, strict=True)
+        stored, whole = dataset.id.get_num_chunks(), math.prod(-(-side // chunk) for side, chunk in sides)
+        unit = "chunks"
+        if math.prod(dataset.chunks) * dataset.dtype.itemsize > MOST_BYTES:
+            raise malformed(path, f"hold {name!r} in chunks of at most {MOST_BYTES:,} bytes", dataset.chunks)
+    if stored < whole:
+        step = "its writing was interrupted, or it was made to seem large: write it again"
+        raise malformed(path, f"hold all {whole:,} {unit} of {name!r}", f"{stored:,}", step)
 
 
 @contextmanager

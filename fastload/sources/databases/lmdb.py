@@ -15,7 +15,7 @@ import contextlib
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,8 +93,6 @@ def _open_one(path: str, root: str) -> LmdbSource:
         found = _recognise(root, transaction)
         known = len(found.keys) * (1 + len(found.further)) + found.others
         unknown = transaction.stat()["entries"] - known
-        for name in found.keys:
-            _get(transaction, root, name)
     values: dict[str, Values] = {**found.values}
     if found.fields == (Field.label(),) and found.name != "pickled":
         values["label"] = np.full(len(found.keys), NO_LABEL, np.int64)
@@ -106,10 +104,10 @@ def _open_one(path: str, root: str) -> LmdbSource:
 
 def _recognise(root: str, transaction: Any) -> _Layout:
     if os.path.isfile(meta := os.path.join(root, _META)):
-        return _basicsr(meta)
+        return _basicsr(root, transaction, meta)
     if (count := transaction.get(b"num-samples")) is not None:
         numbers = range(1, _count(root, transaction, "num-samples", count) + 1)
-        keys = NameTable(f"image-{number:09d}" for number in numbers)
+        keys = _existing(transaction, root, (f"image-{number:09d}" for number in numbers))
         texts = NameTable(f"label-{number:09d}" for number in numbers)
         return _Layout("crnn", keys, (Field("text", "text"),), {"text": texts}, others=1)
     if (count := transaction.get(b"length")) is not None:
@@ -177,10 +175,12 @@ def _stylegan2(path: str, transaction: Any, count: int) -> _Layout:
     if not sizes:
         raise malformed(path, "have keys such as '256-00000' beside 'length'", "none of them", _REWRITE)
     image, *others = sorted(sizes, reverse=True)
-    keys = {size: NameTable(f"{size}-{number:05d}" for number in range(count)) for size in sizes}
+    images = _existing(transaction, path, (f"{image}-{number:05d}" for number in range(count)))
     fields = tuple(Field(f"image_{size}", "image", encoding="keep") for size in others)
-    further = {f"image_{size}": keys[size] for size in others}
-    return _Layout("stylegan2", keys[image], fields or (Field.label(),), further, others=1)
+    further = {
+        f"image_{size}": NameTable(f"{size}-{number:05d}" for number in range(count)) for size in others
+    }
+    return _Layout("stylegan2", images, fields or (Field.label(),), further, others=1)
 
 
 def _pickled(path: str, transaction: Any) -> _Layout:
@@ -191,17 +191,17 @@ def _pickled(path: str, transaction: Any) -> _Layout:
     are_keys = isinstance(keys, (list, tuple)) and all(isinstance(key, bytes) for key in keys)
     if not are_keys or len(keys) != length:
         raise malformed(path, f"list its {length!r} keys in '__keys__'", "another list", _REWRITE)
-    return _Layout("pickled", NameTable(map(os.fsdecode, keys)), others=2)
+    return _Layout("pickled", _existing(transaction, path, map(os.fsdecode, keys)), others=2)
 
 
-def _basicsr(meta: str) -> _Layout:
+def _basicsr(path: str, transaction: Any, meta: str) -> _Layout:
     """List the lines of meta_info.txt, `name.png (height,width,channels) level`; keys are name stems."""
     lines = read_text(meta).splitlines()
     matches = [_META_LINE.fullmatch(line) for line in lines]
     if None in matches:
         must = "have lines like 'name.png (120,125,3) 1'"
         raise malformed(meta, must, repr(lines[matches.index(None)]), _REWRITE)
-    keys = NameTable(match[1] for match in matches if match)
+    keys = _existing(transaction, path, (match[1] for match in matches if match))
     return _Layout(
         "basicsr", keys, (Field("line", "text", internal=True),), values={"line": NameTable(lines)}
     )
@@ -215,6 +215,17 @@ def _lsun(path: str, transaction: Any) -> _Layout:
             must = f"be an image file, or the database one of {known}"
             raise malformed(f"{path}, key {keys[at]!r}", must, "other bytes", FROM_PYTHON)
     return _Layout("lsun", keys)
+
+
+def _existing(transaction: Any, path: str, keys: Iterable[str]) -> NameTable:
+    """List keys that must exist, up to the first that does not: a header may state any number of them."""
+
+    def checked() -> Iterator[str]:
+        for key in keys:
+            _get(transaction, path, key)
+            yield key
+
+    return NameTable(checked())
 
 
 def _get(transaction: Any, path: str, key: str) -> Any:

@@ -120,12 +120,10 @@ print(stored, store.why_closed)
 
 
 @pytest.mark.parametrize("how", ["foreseen", "unforeseen"])
-def test_full_tmpfs_stops_the_cache_and_kills_no_process(tmp_path, how):
+def test_full_tmpfs_stops_the_cache_and_kills_no_process(tmp_path, unshare, how):
     (tmp_path / "small").mkdir()
     mount = f'mount -t tmpfs -o size=40m tmpfs "{tmp_path}/small" && exec "$@"'
-    command = ["unshare", "-m", "sh", "-c", mount, "sh", sys.executable, "-c", _IN_A_SMALL_TMPFS]
-    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
-        pytest.skip("mounting needs to be allowed")
+    command = [*unshare, "sh", "-c", mount, "sh", sys.executable, "-c", _IN_A_SMALL_TMPFS]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [*command, str(tmp_path / "small"), how], capture_output=True, text=True, cwd=ROOT, env=environment
@@ -134,6 +132,54 @@ def test_full_tmpfs_stops_the_cache_and_kills_no_process(tmp_path, how):
     stored, _, reason = done.stdout.partition(" ")
     assert 100 < int(stored) < 420
     assert "no more space" in reason
+
+
+_AUTO = """
+import sys, fastload
+from fastload.datasets.cache._attaching import attach_best
+from fastload.datasets.cache._choose import CacheReport
+from fastload.datasets.cache._limits import memory_room
+dataset = fastload.FolderDataset(sys.argv[1], cache="auto")
+print(dataset.cached.reason)
+loader = fastload.DataLoader(dataset, 4, cache="auto", num_workers=0, collate_fn=list)
+assert len([*loader]) == 3
+print(loader.plan.cache.value, loader.plan.cache.reason)
+chosen = lambda: CacheReport("ram", "encoded", 1.0, "chosen")
+auto, extent = fastload.Cache("auto"), dataset._extent(False)
+opened = attach_best(auto, extent, dataset._through_store, chosen, memory_room)
+print(opened.report().kind, opened.report().reason)
+try:
+    fastload.FolderDataset(sys.argv[1], cache="tmpfs")
+except fastload.OptionError:
+    print("refused")
+"""
+
+
+def outcomes_of_auto(tmp_path, unshare, mount):
+    """Return what `auto` says where a file system is mounted on /dev/shm in a certain way."""
+    class_folders(tmp_path / "photos", 12)
+    command = [*unshare, "sh", "-c", f'{mount} && exec "$@"', "sh", sys.executable, "-c", _AUTO]
+    done = subprocess.run([*command, str(tmp_path / "photos")], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_auto_uses_no_cache_where_shared_memory_cannot_be_written_to(tmp_path, unshare):
+    own, plan, chosen, explicit = outcomes_of_auto(tmp_path, unshare, "mount -t tmpfs -o ro tmpfs /dev/shm")
+    reason = "no cache: /dev/shm: a cache's folder must exist and be writable"
+    assert own.startswith(reason)
+    assert plan.startswith(f"None {reason}")
+    assert chosen.startswith(f"None {reason}")
+    assert explicit == "refused"
+
+
+def test_auto_uses_no_cache_where_another_user_has_prepared_its_place(tmp_path, unshare):
+    place = f"/dev/shm/fastload-{os.getuid()}"
+    mount = f"mount -t tmpfs tmpfs /dev/shm && ln -s /tmp {place}"
+    _, plan, chosen, explicit = outcomes_of_auto(tmp_path, unshare, mount)
+    assert plan.startswith("None no cache")
+    assert chosen.startswith(f"None no cache: {place}: must be a folder that you own and others cannot open")
+    assert explicit == "refused"
 
 
 class TestTampering:
