@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.images.arrays import Size
-from fastload.images.rle import decode_counts, mask_of_counts, outlines
+from fastload.images.polygons import outlines
+from fastload.images.rle import decode_counts, mask_of_counts
 from fastload.shards.schema import Field
 from fastload.sources._annotated import AnnotationReader, ImageValues, require_size
 from fastload.sources._malformed import explaining, finite_numbers, is_text, malformed
