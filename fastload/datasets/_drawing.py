@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
-from fastload.images.polygons import Patch, drawn
-from fastload.transforms.annotations import Annotations, Ring
+from fastload.images.polygons import Patch, Ring, drawn
+from fastload.transforms.annotations import Annotations
 
 Colour = tuple[int, int, int]
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from fastload.errors import DecodeError, LibraryMissingError, OptionError
 from fastload.images.masks import decode_mask
-from fastload.images.polygons import drawn
+from fastload.images.polygons import Ring, drawn
 from fastload.shards.record import Record
 from fastload.shards.schema import Field
-from fastload.transforms.annotations import Annotations, Ring
+from fastload.transforms.annotations import Annotations
 
 _PARTS = ("boxes", "labels", "polygons", "keypoints", "corners", "mask", "masks")
 

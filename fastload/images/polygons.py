@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from fastload.images.arrays import Size
 from fastload.images.opencv import cv2
 
-Ring = NDArray[np.floating[Any]]  # (points, 2): x and y; (0, 0) is the corner of the first pixel
+# (points, 2): x and y; (0, 0) is the corner of the first pixel. The last digits decide about pixels.
+Ring = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _FIFTHS = 5
@@ -50,7 +51,9 @@ def drawn(objects: Sequence[Sequence[Ring]], size: Size) -> list[Patch]:
         pixels = np.zeros((width, height), np.uint8)
         for _ in own:
             pixels |= next(filled).reshape(width, height)
-        patches.append(Patch(top, left, cv2.transpose(pixels) if pixels.size else pixels.T))
+        # cv2.transpose refuses arrays without pixels.
+        turned = np.asarray(cv2.transpose(pixels) if pixels.size else pixels.T, np.uint8)
+        patches.append(Patch(top, left, turned))
     return patches
 
 
@@ -64,22 +67,18 @@ def outlines(mask: NDArray[np.uint8]) -> list[NDArray[np.float64]]:
     contours, tree = cv2.findContours(doubled, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
     corners = [_distinct((contour.reshape(-1, 2) + 1) // 2) for contour in contours]
     parents = [] if tree is None else tree[0, :, 3].tolist()
-    rings = {
-        index: [own] for index, (own, parent) in enumerate(zip(corners, parents, strict=True)) if parent < 0
-    }
-    for own, parent in zip(corners, parents, strict=True):
+    rings = {index: [corners[index]] for index, parent in enumerate(parents) if parent < 0}
+    for hole, parent in zip(corners, parents, strict=True):
         if parent >= 0:
-            rings[parent] += [own, own[:1], rings[parent][0][:1]]
-    # The way to the first hole begins at the first point again; the polygon's last line is the way back.
-    bridged = [
-        parts if len(parts) == 1 else [parts[0], parts[0][:1], *parts[1:-1]] for parts in rings.values()
-    ]
-    return [np.concatenate(parts).astype(np.float64) for parts in bridged]
+            # To the hole from the first point, around it, and from where it began back to the first point.
+            rings[parent] += [rings[parent][0][:1], hole, hole[:1]]
+    return [np.concatenate(parts).astype(np.float64) for parts in rings.values()]
 
 
-def _distinct(points: NDArray[np.int32]) -> NDArray[np.int32]:
+def _distinct(points: NDArray[Any]) -> NDArray[Any]:
     """Return a closed polygon without points that repeat the one before them."""
-    return points[(points != np.roll(points, 1, axis=0)).any(axis=1)]
+    is_other: NDArray[np.bool_] = (points != np.roll(points, 1, axis=0)).any(axis=1)
+    return points[is_other]
 
 
 def _boxes(columns: Integers, rows: Integers, owners: Integers, count: int) -> Integers:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from fastload.images.arrays import Size
 from fastload.images.opencv import cv2
-from fastload.transforms.annotations import Annotations, Floats, Mask, MoveMask, Ring, joined
+from fastload.images.polygons import Ring
+from fastload.transforms.annotations import Annotations, Floats, Mask, MoveMask, joined
 from fastload.transforms.canvas import UNLABELLED, Canvas, Matrix, Placement, warped
 
 # The points of a polygon that is cut off at an edge: as many as Ultralytics gives to every polygon.
@@ -83,7 +84,7 @@ def shares_covered(covers: Floats, boxes: Floats) -> NDArray[np.floating]:
 def seen_box(rings: Sequence[Ring], size: Size) -> list[float]:
     """Return the box around what an image shows of polygons, x1 y1 x2 y2; zeros if it shows nothing."""
     high = np.array(size[::-1], np.float32)
-    found = []
+    found: list[NDArray[np.floating]] = []
     for ring in rings:
         is_inside = ((ring >= 0) & (ring <= high)).all(axis=1)
         found.append(ring[is_inside])

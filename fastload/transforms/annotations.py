@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.polygons import Ring
 from fastload.images.resize import Resampling, resize
 from fastload.transforms.windows import crop_padded
 
 Floats = NDArray[np.float32]
-Ring = NDArray[np.float64]  # (points, 2): which pixels lie within depends on the last digits
 Mask = NDArray[np.uint8]
 Move = Callable[[NDArray[Any]], NDArray[Any]]  # of points (..., 2): x and y
 MoveMask = Callable[[Mask, int], Mask]  # of a mask (height, width): also what pixels from outside become

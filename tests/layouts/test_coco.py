@@ -53,6 +53,40 @@ class TestWithoutSegmentation(TestCoco):
         return coco(root, content)
 
 
+class TestKeypointsThatDifferByCategory(TestCoco):
+    def make(self, root):
+        content = coco_content()
+        named, absent, _ = content["annotations"]
+        named["keypoints"] = [7, 8, 2]  # its category has no names
+        absent["keypoints"] = None
+        common = {"image_id": 12, "bbox": [0, 0, 5, 5], "area": 25, "iscrowd": 0, "segmentation": []}
+        more = [
+            {"category_id": 18, "keypoints": []},
+            {"category_id": 18},
+            {"category_id": 3, "keypoints": [0] * 6},
+        ]
+        content["annotations"] += [{"id": 20 + at, **common, **each} for at, each in enumerate(more)]
+        return coco(root, content)
+
+
+def test_missing_keypoints_are_zeros_without_visibility(tmp_path):
+    root = TestKeypointsThatDifferByCategory().make(tmp_path / "data")
+    pack(root, tmp_path / "x.fl", encode="keep", workers=1)
+    found = [target["keypoints"].tolist() for _, target in PackedDataset(tmp_path / "x.fl")]
+    nothing = [[0, 0, 0]] * 2
+    assert found == [[nothing], [[[7, 8, 2], [0, 0, 0]], [[5, 6, 2], [0, 0, 0]]], [nothing] * 3]
+
+
+def test_fewer_keypoints_are_unpacked_in_the_size_of_the_image(tmp_path):
+    root = TestKeypointsThatDifferByCategory().make(tmp_path / "data")
+    pack(root, tmp_path / "x.fl", encode="jpeg", max_side=25, workers=1)
+    unpack(tmp_path / "x.fl", tmp_path / "out")
+    content = json.loads((tmp_path / "out/annotations/instances_val2017.json").read_text())
+    found = {each["id"]: each.get("keypoints") for each in content["annotations"]}
+    assert found[1] == [3.5, 4, 2]
+    assert (found[20], found[21], found[22]) == ([], None, [0] * 6)
+
+
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools' own
 def test_samples_are_those_of_torchvision_and_pycocotools(tmp_path):
     pytest.importorskip("pycocotools", reason="needs pycocotools ('make frameworks' installs it)")
