@@ -11,14 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.datasets.batch import BatchSource
-from fastload.datasets.cache._cached_samples import exif_orientation
 from fastload.datasets.cache._records import CachedRecord, CachedRecords
 from fastload.datasets.cache.files import CachedFiles
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels
 from fastload.images.decode import decode, is_reducible
 from fastload.images.encodings import Encoding, Raw, Yuv420
-from fastload.images.header import parsed_header
+from fastload.images.header import orientation_of, parsed_header
 from fastload.images.jpeg import TileIndex
 from fastload.images.orientation import stored_box, swaps_sides, upright
 from fastload.images.region import Box, crop, decode_region, reduction_for
@@ -100,7 +99,7 @@ class RecordImages(StoredImages):
             if self._cached_pixels is not None and isinstance(record, CachedRecord):
                 found.append(self._cached_pixels.orientation(record.index))
             else:
-                found.append(exif_orientation(bytes(record.stored("image"))))
+                found.append(orientation_of(bytes(record.stored("image"))))
         return found
 
     def gathered(self) -> Gathered | None:
@@ -200,13 +199,13 @@ class FileImages(StoredImages):
             if header is not None:
                 self._buffer(self._files, position, data, len(data))
                 return self._note_header(index, header.height, header.width, header.orientation)
-            pixels = decode(data)
+            pixels, orientation = decode(data), orientation_of(data)
             if self._cached is not None:
-                self._cached.store_pixels(index, pixels, 1)
+                self._cached.store_pixels(index, pixels, orientation)
         except DecodeError as error:
             raise self._with_path(position, error) from error
         self._buffer(self._decoded, position, pixels, pixels.nbytes)
-        return pixels.shape[0], pixels.shape[1]
+        return self._note_header(index, pixels.shape[0], pixels.shape[1], orientation)
 
     def _note_header(self, index: int, height: int, width: int, orientation: int) -> tuple[int, int]:
         self._headers[index, :2] = height, width

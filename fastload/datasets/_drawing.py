@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
+from fastload.images.polygons import Patch, Ring, drawn
 from fastload.transforms.annotations import Annotations
 
 Colour = tuple[int, int, int]
@@ -32,8 +33,10 @@ def draw_objects(picture: Pixels, target: Mapping[str, Any], size: tuple[int, in
     if objects.mask is not None:
         palette = np.array([colour_of(label) for label in range(256)], np.uint8)
         _blend(picture, objects.mask > 0, palette[objects.mask])
-    for rings, label in zip(objects.polygons or (), objects.labels.tolist(), strict=False):
-        _draw_rings(picture, rings, colour_of(label))
+    polygons = objects.polygons or []
+    patches = drawn(polygons, objects.size)
+    for rings, patch, label in zip(polygons, patches, objects.labels.tolist(), strict=False):
+        _draw_rings(picture, rings, patch, colour_of(label))
     for corners, label in zip(_rows(objects.corners), objects.labels.tolist(), strict=False):
         cv2.polylines(picture, [_fixed(corners)], True, colour_of(label), 1, cv2.LINE_AA, _FRACTION_BITS)
     boxes = objects.boxes
@@ -62,19 +65,11 @@ def write_text(picture: Pixels, text: str, left: int, baseline: int, colour: Col
     cv2.putText(picture, printable, (left, baseline), _FONT, _FONT_SCALE, colour, 1, cv2.LINE_AA)
 
 
-def fill_rings(mask: NDArray[np.uint8], rings: Sequence[NDArray[np.float32]]) -> list[NDArray[np.int32]]:
-    """Set the pixels within polygons to 1, in place; return the polygons in OpenCV's coordinates."""
+def _draw_rings(picture: Pixels, rings: Sequence[Ring], patch: Patch, colour: Colour) -> None:
+    part = patch.view(picture)
+    _blend(part, patch.pixels > 0, np.broadcast_to(np.array(colour, np.uint8), part.shape))
     points = [_fixed(ring) for ring in rings if len(ring)]
-    if points:
-        cv2.fillPoly(mask, points, 1, shift=_FRACTION_BITS)
-    return points
-
-
-def _draw_rings(picture: Pixels, rings: Sequence[NDArray[np.float32]], colour: Colour) -> None:
-    inside = np.zeros(picture.shape[:2], np.uint8)
-    if points := fill_rings(inside, rings):
-        _blend(picture, inside > 0, np.broadcast_to(np.array(colour, np.uint8), picture.shape))
-        cv2.polylines(picture, points, True, colour, 1, cv2.LINE_AA, _FRACTION_BITS)
+    cv2.polylines(picture, points, True, colour, 1, cv2.LINE_AA, _FRACTION_BITS)
 
 
 def _draw_tag(picture: Pixels, name: str, left: int, top: int, colour: Colour) -> None:
@@ -95,7 +90,7 @@ def _blend(picture: Pixels, where: NDArray[np.bool_], colours: Pixels) -> None:
     picture[where] = mixed.astype(np.uint8)
 
 
-def _fixed(points: NDArray[np.float32]) -> NDArray[np.int32]:
+def _fixed(points: NDArray[Any]) -> NDArray[np.int32]:
     # The origin of OpenCV is the centre of the first pixel, not its corner.
     fixed: NDArray[np.int32] = np.rint((points - 0.5) * (1 << _FRACTION_BITS)).astype(np.int32)
     return fixed

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets._drawing import fill_rings
 from fastload.errors import DecodeError, LibraryMissingError, OptionError
 from fastload.images.masks import decode_mask
+from fastload.images.polygons import Ring, drawn
 from fastload.shards.record import Record
 from fastload.shards.schema import Field
 from fastload.transforms.annotations import Annotations
@@ -96,12 +96,12 @@ class ObjectFields:
         boxes: NDArray[Any] = record["boxes"] @ _TO_CORNERS[field.format or "xyxy"].T * factor
         return boxes.astype(np.float32)
 
-    def _polygons(self, record: Record, scale: NDArray[np.float64]) -> list[list[NDArray[np.float32]]] | None:
+    def _polygons(self, record: Record, scale: NDArray[np.float64]) -> list[list[Ring]] | None:
         field = self._parts.get("polygons")
         if field is None:
             return None
         factor = scale if field.relative else np.ones(2)
-        return [[(ring * factor).astype(np.float32) for ring in rings] for rings in record["polygons"]]
+        return [[ring * factor for ring in rings] for rings in record["polygons"]]
 
     def _points(self, record: Record, name: str, scale: NDArray[np.float64]) -> NDArray[np.float32] | None:
         field = self._parts.get(name)
@@ -170,9 +170,9 @@ def _tv_target(objects: Annotations) -> dict[str, Any]:
     return target
 
 
-def _filled(polygons: Sequence[Sequence[NDArray[np.float32]]], size: tuple[int, int]) -> NDArray[np.uint8]:
+def _filled(polygons: Sequence[Sequence[Ring]], size: tuple[int, int]) -> NDArray[np.uint8]:
     """Return the pixels of each object, 1 within its polygons: (objects, height, width)."""
     masks = np.zeros((len(polygons), *size), np.uint8)
-    for mask, rings in zip(masks, polygons, strict=True):
-        fill_rings(mask, rings)
+    for mask, patch in zip(masks, drawn(polygons, size), strict=True):
+        patch.view(mask)[:] = patch.pixels
     return masks

@@ -16,6 +16,7 @@ from torch.utils.data import default_collate
 
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
+from fastload.images.polygons import drawn
 
 _MASK_SCALE = 4  # masks of Ultralytics have a quarter of the height and width of the image
 
@@ -41,7 +42,8 @@ def collate_ultralytics(samples: Sequence[tuple[torch.Tensor, dict[str, Any]]]) 
         `bboxes` (objects, 4), float32, centre, width and height relative to the image; `batch_idx`,
         (objects,) float32, the image of each. If samples have them: `keypoints` relative to the image;
         `masks` (images, height / 4, width / 4) of the polygons, uint8, numbered from 1 in each image, small
-        objects above large ones; and for oriented boxes, `bboxes` (objects, 5), with the angle in radians.
+        objects above large ones, drawn as by Ultralytics, or for COCO's targets, which have `iscrowd`, as by
+        pycocotools; and for oriented boxes, `bboxes` (objects, 5), with the angle in radians.
 
     Raises:
         OptionError: The images differ in size.
@@ -71,7 +73,7 @@ def collate_ultralytics(samples: Sequence[tuple[torch.Tensor, dict[str, Any]]]) 
         batch["keypoints"] = points
     if "polygons" in targets[0]:
         dtype = np.dtype(np.uint8 if max(counts) <= _MOST_IN_A_BYTE else np.int32)
-        numbered = [_numbered(target["polygons"], height, width, dtype) for target in targets]
+        numbered = [_numbered(target, height, width, dtype) for target in targets]
         batch["masks"] = default_collate([torch.from_numpy(mask) for mask, _ in numbered])
         firsts = np.cumsum([0, *counts[:-1]])
         orders = [first + order for first, (_, order) in zip(firsts, numbered, strict=True)]
@@ -89,15 +91,25 @@ def _stacked(images: Sequence[torch.Tensor]) -> torch.Tensor:
     return batch
 
 
-def _numbered(polygons: Sequence[Any], height: int, width: int, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+def _numbered(target: dict[str, Any], height: int, width: int, dtype: np.dtype[Any]) -> tuple[Any, Any]:
     """Return Ultralytics' mask of an image, and its objects in the order of their numbers in the mask.
 
     As in Ultralytics, polygons are filled at full size and then reduced; here, only the part around each is.
     """
     mask = np.zeros((height // _MASK_SCALE, width // _MASK_SCALE), dtype)
     is_divisible = height % _MASK_SCALE == width % _MASK_SCALE == 0
+    polygons = [[np.asarray(ring) for ring in rings] for rings in target["polygons"]]
     parts = [_part(rings, height, width) if is_divisible else (0, 0, height, width) for rings in polygons]
-    filled = [_shrunk(rings, *part) for rings, part in zip(polygons, parts, strict=True)]
+    if "iscrowd" in target:
+        patches = drawn(polygons, (height, width))
+        whole = [np.zeros(part[2:], np.uint8) for part in parts]
+        for pixels, patch, part in zip(whole, patches, parts, strict=True):
+            patch.view(pixels, *part[:2])[:] = patch.pixels
+    else:
+        whole = [_filled(rings, *part) for rings, part in zip(polygons, parts, strict=True)]
+    filled = [
+        cv2.resize(each, (each.shape[1] // _MASK_SCALE, each.shape[0] // _MASK_SCALE)) for each in whole
+    ]
     # In the order of Ultralytics: unsigned, so that empty objects come first; the sort is not stable.
     order = np.argsort(-np.array([pixels.sum() for pixels in filled], np.uint64))
     for number, index in enumerate(order.tolist(), 1):
@@ -110,7 +122,7 @@ def _numbered(polygons: Sequence[Any], height: int, width: int, dtype: np.dtype[
 
 def _part(rings: Sequence[Any], height: int, width: int) -> tuple[int, int, int, int]:
     """Return top, left, height and width of the blocks of an image that polygons touch."""
-    points = np.concatenate([np.asarray(ring) for ring in rings]) if rings else np.zeros((1, 2))
+    points = np.concatenate(rings) if rings else np.zeros((1, 2))
     limits = np.array((width, height))
     first = np.clip(points.min(axis=0) // _MASK_SCALE * _MASK_SCALE, 0, limits - _MASK_SCALE).astype(int)
     last = np.clip((points.max(axis=0) // _MASK_SCALE + 1) * _MASK_SCALE, first + _MASK_SCALE, limits)
@@ -118,13 +130,16 @@ def _part(rings: Sequence[Any], height: int, width: int) -> tuple[int, int, int,
     return top, left, bottom - top, right - left
 
 
-def _shrunk(rings: Sequence[Any], top: int, left: int, height: int, width: int) -> Any:
-    """Return a part of an image with filled polygons, 1 inside, in the size of the masks."""
+def _filled(rings: Sequence[Any], top: int, left: int, height: int, width: int) -> Any:
+    """Return a part of an image with polygons filled as by Ultralytics, 1 inside."""
     pixels = np.zeros((height, width), np.uint8)
-    points = [np.asarray(ring).astype(np.int32) - (left, top) for ring in rings if len(ring)]
-    if points:
-        cv2.fillPoly(pixels, [each.astype(np.int32) for each in points], 1)
-    return cv2.resize(pixels, (width // _MASK_SCALE, height // _MASK_SCALE))
+    for ring in rings:
+        if len(ring):
+            # float32 first, as Ultralytics has coordinates: they are rounded down.
+            cv2.fillPoly(
+                pixels, [ring.astype(np.float32).astype(np.int32) - np.array((left, top), np.int32)], 1
+            )
+    return pixels
 
 
 def _centred(boxes: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:

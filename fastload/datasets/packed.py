@@ -70,7 +70,7 @@ class PackedDataset(ImageDataset):
             large as the size to which the transform resizes; like PIL's parameter of this name. This is
             faster for large photos, and changes pixels: with a gap of 2, levels differ by 1 of 255 on
             average, and at edges by up to 16.
-        apply_orientation: Turn images by the EXIF orientation of their JPEG or PNG (`yuv420` and `raw` store
+        apply_orientation: Turn images by the EXIF orientation of their file (`yuv420` and `raw` store
             none). The default is False, as in torchvision's ImageFolder; with objects, it is True if their
             coordinates refer to upright images, as YOLO's do.
         cache: Where to cache the samples: `"auto"`, `"ram"`, `"tmpfs"`, `"device"`, for image files also

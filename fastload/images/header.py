@@ -24,9 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
+from fastload.images._exif import avif_orientation, webp_orientation
 from fastload.images._jpeg_tables import has_standard_header
 from fastload.images._png import PngLayout, are_rows_intact, parse_png
 from fastload.images.decode import PNG_SIGNATURE, decode, imdecode, require_end
+from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.images.jpeg import SOI, JpegLayout, parse_jpeg
 from fastload.images.opencv import cv2
 
@@ -75,6 +77,18 @@ class ValidFile(NamedTuple):
 def parsed_header(data: bytes) -> ImageHeader | None:
     """Return the header of a JPEG or PNG; None for other formats, which would have to be decoded for it."""
     return read_header(data) if data.startswith((SOI, PNG_SIGNATURE)) else None
+
+
+def orientation_of(data: bytes) -> int:
+    """Return the EXIF orientation of an image file, 1 if it has none; a JPEG or PNG may raise DecodeError.
+
+    It is 1 for TIFF too, which OpenCV and PIL turn upright while they read it.
+    """
+    if (header := parsed_header(data)) is not None:
+        return header.orientation
+    readers = {"WebP": webp_orientation, "AVIF": avif_orientation}
+    read = readers.get(format_of(data[:HEAD_BYTES]) or "")
+    return 1 if read is None else read(data)
 
 
 def read_header(data: bytes) -> ImageHeader:
@@ -141,8 +155,7 @@ def _decode_other(data: bytes) -> tuple[ImageHeader, NDArray[np.uint8]]:
     channels = 1 if image.ndim == 2 else image.shape[2]
     if channels == 1 and (rgb[:, :, 1:] != rgb[:, :, :1]).any():
         channels = 3  # OpenCV reports a bitmap in OS/2's form as grey although it has colours
-    # Orientation stays 1: OpenCV turns TIFF while reading, and does not report that of other formats.
-    return ImageHeader("other", height, width, channels, 8 * image.itemsize, 1), rgb
+    return ImageHeader("other", height, width, channels, 8 * image.itemsize, orientation_of(data)), rgb
 
 
 def _require_size(image_format: str, height: int, width: int) -> None:

@@ -8,12 +8,9 @@ written (pycocotools, maskApi.c). Fractions of a percent of all objects have suc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from fastload.images.opencv import cv2
 
 _FIRST_CHARACTER = 48
 _MORE, _SIGN = 0x20, 0x10
@@ -68,13 +65,3 @@ def counts_of_mask(mask: NDArray[np.uint8]) -> list[int]:
     changes = np.flatnonzero(np.diff(pixels)) + 1
     first = [0] if len(pixels) and pixels[0] else []
     return [*first, *np.diff([0, *changes.tolist(), len(pixels)]).tolist()]
-
-
-def outlines(mask: NDArray[np.uint8]) -> list[Any]:
-    """Return the polygons around a mask's pixels and holes; filled by the even-odd rule they are the mask.
-
-    The points are the centres of pixels; that of the first pixel is (0.5, 0.5). OpenCV's functions take them
-    rounded down.
-    """
-    found, _ = cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
-    return [contour.reshape(-1, 2) + 0.5 for contour in found if len(contour) > 2]

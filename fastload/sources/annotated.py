@@ -12,7 +12,7 @@ from fastload.images.header import read_header
 from fastload.images.orientation import swaps_sides
 from fastload.shards.schema import Field
 from fastload.sources.files import NOT_FOUND, FileList, ImageFileSource, NameTable, digest_of, value_at
-from fastload.sources.malformed import malformed
+from fastload.sources.malformed import malformed, quoted
 from fastload.sources.protocol import SourceRecord
 
 ImageValues = dict[str, object]
@@ -39,7 +39,8 @@ def require_size(stated: Iterable[object], size: Size, where: str) -> None:
     step = "its boxes belong to another size of it, or to one turned by its EXIF orientation"
     for name, given, side in zip(("height", "width"), stated, size, strict=True):
         if (given or side) != side:
-            raise malformed(where, f"have the {name} of its file, {side}", given, step)
+            found = int(given) if isinstance(given, float) and given.is_integer() else given
+            raise malformed(where, f"have the {name} of its file, {side}", quoted(found), step)
 
 
 @dataclass(eq=False, kw_only=True)

@@ -69,10 +69,13 @@ def require_pixels(
             raise malformed(where, must, "x1 y1 x2 y2 in all", step)
 
 
-def require_inside(boxes: Coordinates, sides: Sides, where: str, must: str, step: str = CORRECT) -> None:
+def require_inside(
+    boxes: Coordinates, sides: Sides, where: str, must: str, shown: Sequence[object], step: str = CORRECT
+) -> None:
     """Raise SourceError unless boxes (x, y, width, height) are finite and lie in an image of these sides.
 
-    They may end slightly beyond it. Fractions are refused if `sides` are in pixels.
+    They may end slightly beyond it. Fractions are refused if `sides` are in pixels. `shown` holds the boxes
+    as the source states them.
     """
     slack = np.multiply(sides, _MARGIN)
     is_right = np.isfinite(boxes).all(axis=1) & (boxes[:, 2:] >= 0).all(axis=1)
@@ -81,4 +84,4 @@ def require_inside(boxes: Coordinates, sides: Sides, where: str, must: str, step
     are_fractions = boxes.any() and boxes.max() <= 1 < min(sides)
     if not is_right.all() or are_fractions:
         image = "its image" if sides == (1, 1) else f"its image, {sides[0]} wide and {sides[1]} high"
-        raise malformed(where, f"{must} of {image}", boxes[np.argmin(is_right)].tolist(), step)
+        raise malformed(where, f"{must} of {image}", shown[int(np.argmin(is_right))], step)

@@ -6,7 +6,7 @@ import contextlib
 import os
 
 from fastload.errors import DecodeError, SourceError
-from fastload.images.header import parsed_header
+from fastload.images.header import orientation_of, parsed_header
 from fastload.shards.schema import Field
 from fastload.sources.files import FileList, digest_of
 from fastload.sources.protocol import Source, SourceRecord
@@ -49,7 +49,7 @@ class CacheableFiles(Source):
             header = parsed_header(found)
             is_alike = header is not None and header.is_read_alike
             if (is_alike or not self.alike_only) and self._is_unchanged(index):
-                data, orientation = found, 1 if header is None else header.orientation
+                data, orientation = found, orientation_of(found)
         return SourceRecord(self.key(index), data, {"orientation": orientation})
 
     def _is_unchanged(self, index: int) -> bool:

@@ -20,10 +20,20 @@ _MOST_CHARACTERS = 300
 
 
 def malformed(where: str, must: str, got: object, step: str = CORRECT) -> SourceError:
-    """Return an error that states a place, the requirement, the value found there, and the next step."""
-    # Aliases let a YAML list hold another one many times over: its repr() might never end.
-    shown = reprlib.repr(got) if isinstance(got, list | tuple | dict) else str(got)
+    """Return an error that states a place, the requirement, the value found there, and the next step.
+
+    A text is printed as it is, as a description: `quoted` distinguishes a user's text from one.
+    """
+    shown = got if isinstance(got, str) else quoted(got)
     return SourceError(f"{where}: must {must}, got {shown[:_MOST_CHARACTERS]}: {step}")
+
+
+def quoted(value: object) -> str:
+    """Return a user's value for a message: the text '450' within quotes, unlike the number 450."""
+    if isinstance(value, str):
+        return repr(value)
+    # Aliases let a YAML list hold another one many times over: its repr() might never end.
+    return reprlib.repr(value) if isinstance(value, list | tuple | dict) else str(value)
 
 
 @contextlib.contextmanager
@@ -42,10 +52,10 @@ def explaining(
 def finite_numbers(value: object, where: str, name: str) -> list[float]:
     """Return a list of JSON numbers as floats; raise SourceError unless all are finite."""
     if not isinstance(value, list):
-        raise malformed(where, f"have a list of numbers as {name}", value)
+        raise malformed(where, f"have a list of numbers as {name}", quoted(value))
     for number in value:
         if not is_finite(number):
-            raise malformed(where, f"have finite numbers in {name}", number)
+            raise malformed(where, f"have finite numbers in {name}", quoted(number))
     return [float(number) for number in value]
 
 
@@ -71,7 +81,7 @@ def numbers_of(cells: Sequence[str]) -> list[float] | None:
     return numbers if all(map(math.isfinite, numbers)) else None
 
 
-def quoted(names: Sequence[str], limit: int = 5) -> str:
+def in_quotes(names: Sequence[str], limit: int = 5) -> str:
     """Return the first names in quotes, and the number of the others."""
     shown = ", ".join(map(repr, names[:limit]))
     return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown

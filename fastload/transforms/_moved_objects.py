@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fastload.images.arrays import Size
 from fastload.images.opencv import cv2
+from fastload.images.polygons import Ring
 from fastload.transforms.annotations import Annotations, Floats, Mask, MoveMask, joined
 from fastload.transforms.canvas import UNLABELLED, Canvas, Matrix, Placement, warped
 
@@ -80,10 +81,10 @@ def shares_covered(covers: Floats, boxes: Floats) -> NDArray[np.floating]:
     return shares
 
 
-def seen_box(rings: Sequence[Floats], size: Size) -> list[float]:
+def seen_box(rings: Sequence[Ring], size: Size) -> list[float]:
     """Return the box around what an image shows of polygons, x1 y1 x2 y2; zeros if it shows nothing."""
     high = np.array(size[::-1], np.float32)
-    found = []
+    found: list[NDArray[np.floating]] = []
     for ring in rings:
         is_inside = ((ring >= 0) & (ring <= high)).all(axis=1)
         found.append(ring[is_inside])
@@ -93,7 +94,7 @@ def seen_box(rings: Sequence[Floats], size: Size) -> list[float]:
     return [*points.min(axis=0).tolist(), *points.max(axis=0).tolist()] if len(points) else [0.0] * 4
 
 
-def resampled(ring: Floats, count: int = _POINTS) -> Floats:
+def resampled(ring: Ring, count: int = _POINTS) -> Ring:
     """Return a closed polygon with `count` points, its own and others evenly between them."""
     if len(ring) == count:
         return ring
@@ -105,7 +106,7 @@ def resampled(ring: Floats, count: int = _POINTS) -> Floats:
     else:
         places = np.linspace(0.0, last, count)
     sides = [np.interp(places, own, closed[:, axis]) for axis in (0, 1)]
-    return np.stack(sides, axis=1).astype(np.float32)
+    return np.stack(sides, axis=1)
 
 
 def mask_placer(place: Placement, canvas: Size) -> MoveMask:
@@ -160,9 +161,9 @@ def _joined_mask(canvas: Canvas, parts: Sequence[Annotations]) -> Mask | None:
     return classes
 
 
-def _cut_outline(ring: Floats, edges: Sequence[float]) -> Floats:
+def _cut_outline(ring: Ring, edges: Sequence[float]) -> Ring:
     """Return a polygon with its points moved to the nearest place within edges, x1 y1 x2 y2."""
-    low, high = np.array(edges[:2], np.float32), np.array(edges[2:], np.float32)
+    low, high = np.array(edges[:2]), np.array(edges[2:])
     if ((ring >= low) & (ring <= high)).all():
         return ring
     return resampled(ring).clip(low, high)
@@ -190,7 +191,7 @@ def _cut_oriented(corners: Floats, boxes: Floats, size: Size) -> tuple[Floats, F
     return corners, boxes
 
 
-def _at_edges(ring: Floats, high: Floats) -> Floats:
+def _at_edges(ring: Ring, high: Floats) -> Floats:
     """Return where a polygon crosses the edges of an image, and the image's corners inside the polygon."""
     step = np.roll(ring, -1, axis=0) - ring
     found = []

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.polygons import Ring
 from fastload.images.resize import Resampling, resize
 from fastload.transforms.windows import crop_padded
 
@@ -47,7 +48,7 @@ class Annotations:
     size: tuple[int, int]
     boxes: Floats = field(default_factory=lambda: np.zeros((0, 4), np.float32))
     labels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    polygons: list[list[Floats]] | None = None
+    polygons: list[list[Ring]] | None = None
     keypoints: Floats | None = None
     corners: Floats | None = None
     mask: Mask | None = None
@@ -81,7 +82,7 @@ class Annotations:
             size,
             boxes,
             labels,
-            polygons and [[np.asarray(each, np.float32) for each in rings] for rings in polygons],
+            polygons and [[np.asarray(each, np.float64) for each in rings] for rings in polygons],
             given("keypoints", np.float32),
             given("corners", np.float32),
             given("mask", np.uint8),
@@ -169,7 +170,7 @@ class Annotations:
         `move_mask` moves a mask in the same way: that of classes, which becomes `fill` where nothing is moved
         to, or that of an object, which becomes 0.
         """
-        factor, shift = np.array(factors, np.float32), np.array(shifts, np.float32)
+        factor, shift = np.array(factors, np.float64), np.array(shifts, np.float64)
         return self.mapped(lambda points: points * factor + shift, size, move_mask, fill)
 
     def warped(
@@ -190,7 +191,7 @@ class Annotations:
             boxes = np.concatenate((ends.min(axis=1), ends.max(axis=1)), axis=1).astype(np.float32)
         polygons, keypoints, corners, masks = self.polygons, self.keypoints, self.corners, self.masks
         if polygons is not None:
-            polygons = [[move(each).astype(np.float32, copy=False) for each in rings] for rings in polygons]
+            polygons = [[move(each).astype(np.float64, copy=False) for each in rings] for rings in polygons]
         if keypoints is not None:
             keypoints = np.concatenate((move(keypoints[..., :2]), keypoints[..., 2:]), axis=-1)
             keypoints = keypoints.astype(np.float32, copy=False)

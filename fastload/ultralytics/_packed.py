@@ -21,12 +21,12 @@ from ultralytics.data.dataset import YOLODataset
 from ultralytics.engine import trainer, validator
 from ultralytics.utils.ops import segments2boxes
 
-from fastload.errors import DecodeError, OptionError
+from fastload.errors import OptionError
 from fastload.images.decode import imdecode
 from fastload.images.encodings import encoding_named
-from fastload.images.header import read_header
+from fastload.images.header import orientation_of
 from fastload.images.opencv import cv2
-from fastload.images.orientation import swaps_sides
+from fastload.images.orientation import swaps_sides, upright
 from fastload.shards.manifest import looks_packed, packed_datasets
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
@@ -41,9 +41,6 @@ _SPLITS = ("train", "val", "test")
 
 # The default of `max_files` in ultralytics.data.utils.check_file_speeds (8.4).
 _TIMED_FILES = 5
-
-# Enough for most headers with EXIF and a colour profile; otherwise the complete file is read.
-_HEADER_BYTES = 1 << 17
 
 
 def packed_replacements() -> list[tuple[Any, str, Any]]:
@@ -77,9 +74,9 @@ class PackedImages:
         """Return an image, BGR, as Ultralytics reads its file."""
         record = self._reader.read(self.index[name])
         if self._holds_files:
-            flags = cv2.IMREAD_COLOR | (0 if self._is_upright else cv2.IMREAD_IGNORE_ORIENTATION)
-            image: NDArray[np.uint8] = imdecode(bytes(record.stored("image")), flags)
-            return image
+            data = bytes(record.stored("image"))
+            image: NDArray[np.uint8] = imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+            return upright(image, orientation_of(data)) if self._is_upright else image
         rgb = self._encoding.decode(record.stored("image"), record.image_shape())
         return np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), np.uint8)
 
@@ -114,15 +111,10 @@ class PackedImages:
 
     def _size(self, record: Record) -> tuple[int, int]:
         height, width, _ = record.image_shape()
-        if self._holds_files and self._is_upright:
-            data = record.stored("image")
-            try:
-                header = read_header(bytes(data[:_HEADER_BYTES]))
-            except DecodeError:
-                header = read_header(bytes(data))
-            if swaps_sides(header.orientation):
-                return width, height
-        return height, width
+        if not self._holds_files or not self._is_upright:
+            return height, width
+        is_turned = swaps_sides(orientation_of(bytes(record.stored("image"))))
+        return (width, height) if is_turned else (height, width)
 
     def _boxes(self, record: Record, scale: NDArray[np.float64]) -> Floats:
         field = self._fields.get("boxes")

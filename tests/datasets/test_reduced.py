@@ -88,3 +88,23 @@ class TestOrientation:
                 draws = draws_for([index])
             pixels = np.ascontiguousarray(full[index][0].permute(1, 2, 0).numpy())
             assert torch.equal(image, Pipeline(transform).run(pixels, draws))
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "AVIF", "TIFF"])
+@pytest.mark.parametrize("cache", [None, "ram"])
+def test_files_of_every_format_are_turned_if_asked_to(tmp_path, kind, cache):
+    for orientation in range(1, 9):
+        turn = {"tiffinfo": {0x0112: orientation}} if kind == "TIFF" else {"exif": exif(orientation)}
+        lossless = {"lossless": True} if kind == "WEBP" else {}
+        data = file_of(photo(24, 40, seed=orientation), kind, **turn, **lossless)
+        (tmp_path / f"{orientation}.png").write_bytes(data)  # formats are recognised by the content
+    turned = FolderDataset(tmp_path, apply_orientation=True, cache=cache)
+    stored = FolderDataset(tmp_path, cache=cache)
+    for epoch in range(2):
+        for index, file in enumerate(sorted(tmp_path.iterdir())):
+            with Image.open(file) as image:
+                pairs = (turned, ImageOps.exif_transpose(image)), (stored, image)
+                for dataset, expected in pairs:
+                    found = dataset[index][0].permute(1, 2, 0).numpy()
+                    expected = np.asarray(expected.convert("RGB"), int)
+                    assert np.abs(found - expected).max() <= 1, (epoch, file)

@@ -2,19 +2,21 @@
 
 import contextlib
 import io
+import struct
 
 import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 
 from fastload.errors import DecodeError
 from fastload.images._exif import orientation_segment, read_orientation
 from fastload.images.decode import decode
-from fastload.images.header import ImageHeader, read_header, validate_file
+from fastload.images.header import ImageHeader, orientation_of, read_header, validate_file
 from fastload.images.jpeg import parse_jpeg
+from fastload.images.orientation import upright
 from tests.images.samples import ODD_SIZES, exif, file_of, photo, sizes
 
 CHANNELS = {"1": 1, "L": 1, "I;16": 1, "LA": 2, "RGB": 3, "P": 3, "RGBA": 4, "CMYK": 4}
@@ -67,11 +69,33 @@ def test_16_bit_tiff():
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("endian", ["<", ">"])
-@pytest.mark.parametrize("file_format", ["JPEG", "PNG"])
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "AVIF"])
 def test_orientation_is_read(orientation, endian, file_format):
     data = file_of(photo(8, 9), file_format, exif=exif(orientation, endian))
     assert read_header(data).orientation == orientation
     assert read_header(data).shape == (8, 9, 3)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP", "AVIF", "TIFF", "GIF", "BMP", "JPEG2000"])
+def test_upright_images_are_those_of_pil_and_opencv(orientation, file_format):
+    tags = {"tiffinfo": {0x0112: orientation}} if file_format == "TIFF" else {"exif": exif(orientation)}
+    options = {"lossless": True} if file_format == "WEBP" else {}
+    data = file_of(photo(20, 30), file_format, **options, **tags)
+    found = upright(decode(data), orientation_of(data))
+    with Image.open(io.BytesIO(data)) as image:
+        assert np.abs(found - np.asarray(ImageOps.exif_transpose(image).convert("RGB"), int)).max() <= 1
+    # OpenCV 4 does not turn WebP. Of AVIF, OpenCV reads EXIF, and PIL, like Ultralytics, the rotation.
+    if file_format != "AVIF" and (file_format != "WEBP" or int(cv2.__version__.split(".")[0]) >= 5):
+        theirs = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+        assert np.array_equal(found, theirs[:, :, ::-1])
+
+
+@given(st.binary(max_size=80), st.sampled_from([b"RIFF    WEBPVP8X", b"\0\0\0\x14ftypavif" + bytes(8)]))
+def test_orientation_of_damaged_files_is_a_number(junk, start):
+    meta = struct.pack(">I4sI", 12 + len(junk), b"meta", 0)
+    assert orientation_of(start + junk) in range(1, 9)
+    assert orientation_of(start + meta + junk) in range(1, 9)
 
 
 @pytest.mark.parametrize("orientation", [0, 9, 65535])

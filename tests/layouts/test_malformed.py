@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fastload import PackedDataset, SourceError, pack
-from tests.layouts.samples import NAMES, coco, coco_content, photo, voc_object, voc_xml, written
+from tests.layouts.samples import NAMES, coco, coco_content, photo, voc, voc_object, voc_xml, written
 
 GOOD = "0 0.5 0.5 0.25 0.125\n"
 
@@ -149,7 +149,8 @@ COCO_OBJECTS = {
     "run lengths of another size": change(*OBJECT, segmentation={"size": [50, 40], "counts": [2000]}),
     "run lengths of no text": change(*OBJECT, segmentation={"size": [40, 50], "counts": "\x7f"}),
     "negative run": change(*OBJECT, segmentation={"size": [40, 50], "counts": [-5, 2005]}),
-    "keypoints of another number": change(*OBJECT, keypoints=[1, 2, 2]),
+    "keypoints of another number": change(*OBJECT, category_id=3, keypoints=[1, 2, 2]),
+    "keypoints of no triples": change(*OBJECT, keypoints=[1, 2, 2, 1]),
     "visibility of three": change(*OBJECT, keypoints=[1, 2, 3, 0, 0, 0]),
 }
 
@@ -242,3 +243,56 @@ def test_voc_file(tmp_path, name):
     root = written(tmp_path / "data", {k: v for k, v in tree.items() if v is not None})
     skipped = packed(root, tmp_path)
     assert (skipped.key, "Annotations/a.xml" in skipped.reason) == ("JPEGImages/a.jpg", True)
+
+
+# What a message quotes: the value as it stands in the file.
+QUOTED_COCO = {
+    "got '450'": {"area": "450"},
+    "got '18'": {"category_id": "18"},
+    "got '1'": {"iscrowd": "1"},
+    "got 'x'": {"segmentation": "x"},
+    "got '2'": {"bbox": [1, "2", 3, 4]},
+    "got [5, 5, -2, 4]": {"bbox": [5, 5, -2, 4]},
+    "got [0, 3]": {"keypoints": [1, 2, 3, 0, 0, 0]},
+}
+
+
+@pytest.mark.parametrize("quoted", QUOTED_COCO)
+def test_messages_quote_values_of_coco(tmp_path, quoted):
+    content = coco_content()
+    content["annotations"][0].update(QUOTED_COCO[quoted])
+    assert f"{quoted}: " in packed(coco(tmp_path / "data", content), tmp_path).reason
+
+
+def test_messages_quote_a_size_of_coco(tmp_path):
+    content = coco_content()
+    content["images"][0]["width"] = "50"
+    assert "got '50': " in packed(coco(tmp_path / "data", content), tmp_path).reason
+
+
+def test_messages_quote_boxes_of_voc(tmp_path):
+    root = voc(tmp_path / "data", has_masks=False)
+    (root / "Annotations/y.xml").write_text(voc_xml(voc_object("cat", (30, 4, "20.50", 30))))
+    with pytest.raises(SourceError, match=r"object 1: must have xmin <= xmax .*, got 30, 4, 20\.50, 30: "):
+        pack(root, tmp_path / "x.fl", encode="keep", workers=1)
+
+
+@pytest.mark.parametrize(
+    "row", ["0 0.50 1.5 0.2 0.2", "0 0.5 0.5 -0.20 0.2", "0 0.5 0.5 1.9 0.5 1.9 1.70", "7.0 0.5 0.5 0.2 0.2"]
+)
+def test_messages_quote_rows_of_yolo(tmp_path, row):
+    tree = {
+        "images/a.jpg": photo(0),
+        "labels/a.txt": row,
+        "images/b.jpg": photo(1),
+        "labels/b.txt": GOOD,
+        "data.yaml": f"train: images\nnames: {NAMES}\n",
+    }
+    reason = packed(written(tmp_path / "data", tree), tmp_path).reason
+    assert f"got '{row}': " in reason or "got 7.0: " in reason
+
+
+def test_messages_quote_boxes_of_tables(tmp_path):
+    table = "image,xmin,ymin,xmax,ymax,label\na.jpg,30,40.0,10,20,x\nb.jpg,1,2,3,4,x\n"
+    root = written(tmp_path / "data", {"a.jpg": photo(0), "b.jpg": photo(1), "t.csv": table})
+    assert "got 30, 40.0, 10, 20: " in packed(root / "t.csv", tmp_path).reason

@@ -14,6 +14,7 @@ from fastload.sources import open_source
 from fastload.sources.left_out import MOST_LISTED
 from tests.commands import run_python
 from tests.folders import encoded
+from tests.images.samples import exif, file_of
 from tests.layouts.conformance import LayoutConformance
 from tests.layouts.samples import NAMES, ROWS, SIZE, photo, written, yolo
 
@@ -140,6 +141,24 @@ def test_a_turned_photo_has_the_boxes_of_the_upright_image(tmp_path, encode):
     assert pixels[:, :, : left - 2].max() < 50
     with pytest.raises(OptionError, match="apply_orientation"):
         PackedDataset(tmp_path / "x.fl", apply_orientation=False)
+
+
+@pytest.mark.parametrize("encode", ["keep", "raw", "jpeg"])
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF"])
+def test_photos_of_other_formats_have_the_boxes_of_the_upright_image(tmp_path, kind, encode):
+    image = np.zeros((*SIZE, 3), np.uint8)
+    image[:16, :16] = 255
+    turn = {"tiffinfo": {0x0112: 6}} if kind == "TIFF" else {"exif": exif(6)}
+    row = "0 0.8 0.16 0.4 0.32\n"  # the white corner, at the upper right once it is turned
+    name = f"images/a.{kind.lower()}"
+    tree = {name: file_of(image, kind, quality=90, **turn), "labels/a.txt": row}
+    pack(written(tmp_path / "data", tree), tmp_path / "x.fl", encode=encode, workers=1)
+    data = PackedDataset(tmp_path / "x.fl", cache="ram")
+    for _ in range(2):
+        pixels, target = data[0]
+        assert (pixels.shape, target["boxes"].round().int().tolist()) == ((3, 50, 40), [[24, 0, 40, 16]])
+        assert pixels[:, 2:14, 26:38].min() > 200
+        assert pixels[:, :, :20].max() < 50
 
 
 def test_a_mask_of_another_size_is_an_error(tmp_path):

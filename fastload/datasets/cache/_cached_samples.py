@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from fastload.datasets.cache._filler import Filler
 from fastload.datasets.cache.opening import Opening, open_store
 from fastload.errors import DamageError, DecodeError, SourceError
-from fastload.images.header import parsed_header
 
 
 class ReadCounts:
@@ -81,9 +80,3 @@ class CachedSamples(ABC):
     @abstractmethod
     def _store_sample(self, index: int) -> None:
         """Read a sample from the disk, and store it."""
-
-
-def exif_orientation(data: bytes) -> int:
-    """Return the EXIF orientation of a file, 1 if it has none; raise DecodeError if it is truncated."""
-    header = parsed_header(data)
-    return 1 if header is None else header.orientation

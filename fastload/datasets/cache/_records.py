@@ -15,11 +15,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.cache._cached_samples import CachedSamples, exif_orientation
+from fastload.datasets.cache._cached_samples import CachedSamples
 from fastload.datasets.cache._store import Bytes
 from fastload.datasets.cache.opening import Opening
 from fastload.errors import DecodeError
 from fastload.images.encodings import Encoding, Raw, Yuv420
+from fastload.images.header import orientation_of
 from fastload.shards.container import ShardReader
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
@@ -141,7 +142,7 @@ class CachedRecords(CachedSamples):
             if pixels.shape[:2] != shape[:2]:
                 return  # damaged: reading it from its shard raises the error
             if not isinstance(self._encoding, Raw | Yuv420):
-                orientation = exif_orientation(bytes(image))
+                orientation = orientation_of(bytes(image))
             image = np.ascontiguousarray(pixels).reshape(-1)
             left_out = f"{_IMAGE}/tiles"
             fixed[f"{_IMAGE}/shape"] = _SHAPE.pack(*shape[:2], 3)

@@ -7,9 +7,10 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.cache._cached_samples import CachedSamples, exif_orientation
+from fastload.datasets.cache._cached_samples import CachedSamples
 from fastload.datasets.cache.opening import Opening
 from fastload.images.decode import decode
+from fastload.images.header import orientation_of
 from fastload.sources.files import FileList
 
 _PIXELS = struct.Struct("<3I")  # height, width and EXIF orientation of stored pixels
@@ -68,4 +69,4 @@ class CachedFiles(CachedSamples):
     def _store_sample(self, index: int) -> None:
         data = self.read(index)
         if self.holds_pixels:
-            self.store_pixels(index, decode(data), exif_orientation(data))
+            self.store_pixels(index, decode(data), orientation_of(data))

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from fastload.sources.classes.source import split_folders
 from fastload.sources.listing import Folder, Listing, stem_of
-from fastload.sources.malformed import quoted
+from fastload.sources.malformed import in_quotes
 from fastload.sources.protocol import evenly_spaced
 from fastload.sources.sniffing import holds_boxes
 from fastload.sources.splits import SPLITS
@@ -72,7 +72,7 @@ def doubts(listing: Listing) -> Iterator[Doubt]:
         beside = [listing[name] for name in listing.top.visible if listing[name] not in splits]
         named = [folder.path for folder in beside if PART_NAMES.fullmatch(folder.path)]
         if named:
-            yield Doubt(f"annotations of the splits in {quoted(named)}", _TABLE_STEP)
+            yield Doubt(f"annotations of the splits in {in_quotes(named)}", _TABLE_STEP)
 
 
 class _Top(NamedTuple):
@@ -136,7 +136,7 @@ def _split_without_classes(splits: Sequence[_Top]) -> Iterator[Doubt]:
     classed = [top.folder.path for top in splits if top.bearing and not top.folder.images]
     flat = [top.folder.path for top in splits if top.folder.images and not top.bearing]
     if classed and flat:
-        where = f"in {quoted(flat)} (class folders are in {quoted(classed)})"
+        where = f"in {in_quotes(flat)} (class folders are in {in_quotes(classed)})"
         place = splits[0].listing.shown(classed[0])
         step = f"'fastload pack {place} DEST' packs {classed[0]!r} alone; or sort them into class folders"
         yield Doubt(f"images whose labels are elsewhere, {where}", step)
@@ -182,10 +182,10 @@ def _parts_of_a_dataset(top: _Top) -> Iterator[Doubt]:
     named = [name for name in bearing if PART_NAMES.fullmatch(name)]
     if named:
         step = f"'fastload pack {top.shown(named[0])} DEST' packs that folder; {_TABLE_STEP}"
-        yield Doubt(f"parts of one dataset, by the names {quoted(named)}", step)
+        yield Doubt(f"parts of one dataset, by the names {in_quotes(named)}", step)
     elif len(bearing) > 1 and all(map(_SPLIT_WORD.search, bearing)) and not {*bearing} & {*SPLITS}:
         step = f"rename them train, val and test, or pack each ('fastload pack {top.shown(bearing[0])} DEST')"
-        yield Doubt(f"splits, by the names {quoted(bearing)}", step)
+        yield Doubt(f"splits, by the names {in_quotes(bearing)}", step)
 
 
 def _nested(top: _Top) -> Iterator[Doubt]:
@@ -201,7 +201,7 @@ def _nested(top: _Top) -> Iterator[Doubt]:
             top.listing[f"{top.inner(each).path}/{name}"].images for each in deep
         ):
             return  # train/CLASS/images/x.jpg: one folder of one name in each class
-    reading = f"folders of them: {deep[0]!r} holds {quoted(inner[deep[0]])}"
+    reading = f"folders of them: {deep[0]!r} holds {in_quotes(inner[deep[0]])}"
     yield Doubt(reading, f"'fastload pack {top.shown(deep[0])} DEST' makes classes of the folders in it")
 
 

@@ -21,7 +21,7 @@ from fastload.sources.account import balanced
 from fastload.sources.files import NO_LABEL, OUT_OF_DESCRIPTORS, FileList, FileSource, NameTable
 from fastload.sources.left_out import HIDDEN, NO_IMAGE, LeftOutFiles, clutter_reason
 from fastload.sources.listing import IMAGE_SUFFIXES, Folder, Listing, head_of, unlistable
-from fastload.sources.malformed import malformed, quoted
+from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.splits import SPLITS, by_split, split_names
 from fastload.sources.unsupported import explain_no_images
 
@@ -123,7 +123,7 @@ def _list_splits(selection: Selection, splits: Mapping[str, str]) -> dict[str, F
     full = {split: source for split, source in sources.items() if len(source)}
     warnings = []
     if len(full) < len(sources):
-        names = quoted([splits[split] for split in sources if split not in full])
+        names = in_quotes([splits[split] for split in sources if split not in full])
         warnings.append(f"{listing.name} has splits without images, which are left out: {names}")
     return _with_one_class_list(full, warnings) if full else {}
 
@@ -162,7 +162,7 @@ def _missing_classes(source: FileSource, classes: Sequence[str]) -> Iterator[str
     if absent and source.kind == "flat":
         yield f"{source.name} has no class folders: its images get the label {NO_LABEL}"
     elif absent:
-        yield f"{source.name} lacks classes that other splits have: {quoted(absent)}"
+        yield f"{source.name} lacks classes that other splits have: {in_quotes(absent)}"
 
 
 def _list_one(selection: Selection, top: Folder) -> FileSource:
@@ -203,7 +203,7 @@ def _require_few_beside(selection: Selection, top: Folder, beside: int, inside: 
     """Raise SourceError if more images lie beside class folders than in them."""
     if selection.by_content and beside > inside > 0:
         must = "have its images in class folders, or no class folders"
-        got = f"{beside:,} beside the folders {quoted(top.folders)}, and {inside:,} in these"
+        got = f"{beside:,} beside the folders {in_quotes(top.folders)}, and {inside:,} in these"
         step = "move the folders elsewhere, or the images into class folders"
         raise malformed(selection.listing.shown(top.path), must, got, step)
 
@@ -211,7 +211,7 @@ def _require_few_beside(selection: Selection, top: Folder, beside: int, inside: 
 def _odd_classes(path: str, classes: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
     empty = [name for name, count in zip(classes, counts, strict=True) if not count]
     if empty:
-        yield f"{path} has classes without images, which keep their labels: {quoted(empty)}"
+        yield f"{path} has classes without images, which keep their labels: {in_quotes(empty)}"
     hidden = [name for name in classes if name.startswith(".")]
     if hidden:
-        yield f"{path} has hidden folders, which are classes as in ImageFolder: {quoted(hidden)}"
+        yield f"{path} has hidden folders, which are classes as in ImageFolder: {in_quotes(hidden)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import starmap
 from typing import Any
 
@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.images.arrays import Size
-from fastload.images.rle import decode_counts, mask_of_counts, outlines
+from fastload.images.polygons import outlines
+from fastload.images.rle import decode_counts, mask_of_counts
 from fastload.shards.schema import Field
 from fastload.sources.annotated import AnnotationReader, ImageValues, require_size
-from fastload.sources.malformed import explaining, finite_numbers, is_text, malformed
+from fastload.sources.malformed import explaining, finite_numbers, is_text, malformed, quoted
 
 _LEAST_POLYGON = 6
 
@@ -31,13 +32,15 @@ Annotation = Mapping[str, Any]
 class CocoReader(AnnotationReader):
     """Reader of an image and its annotations, as JSON; `labels` maps category ids to labels.
 
-    `points` is the number of keypoints, 0 for none; `has_captions` is True if annotations are only captions.
+    `points` is the most keypoints of an annotation, 0 for none, and `names` gives the number of them that a
+    category names; annotations with fewer get zeros. `has_captions` is True if annotations are only captions.
     """
 
     origin: str
     labels: Mapping[int, int]
     has_polygons: bool = False
     points: int = 0
+    names: Mapping[int, int] = field(default_factory=dict)
     has_captions: bool = False
 
     def fields(self) -> tuple[Field, ...]:
@@ -86,33 +89,42 @@ class CocoReader(AnnotationReader):
             stored += ["area", "iscrowd"] + ["segmentation"] * self.has_polygons
             stored += ["keypoints"] * bool(self.points)
         rest = {name: value for name, value in annotation.items() if name not in stored or value is None}
-        return json.dumps({"members": rest, "absent": [name for name in stored if name not in annotation]})
+        found: dict[str, Any] = {
+            "members": rest,
+            "absent": [name for name in stored if name not in annotation],
+        }
+        keypoints = annotation.get("keypoints")
+        if self.points and isinstance(keypoints, list) and len(keypoints) != 3 * self.points:
+            found["points"] = len(keypoints) // 3
+        return json.dumps(found)
 
     def _label(self, annotation: Annotation, where: str) -> int:
         category = annotation.get("category_id")
         if type(category) is not int or category not in self.labels:
-            raise malformed(where, "have the category_id of a category", category)
+            raise malformed(where, "have the category_id of a category", quoted(category))
         return self.labels[category]
 
     def _keypoints(self, annotation: Annotation, where: str) -> list[float]:
-        if annotation.get("keypoints") is None:
-            return [0.0] * (3 * self.points)
-        numbers = finite_numbers(annotation["keypoints"], where, "keypoints")
-        if len(numbers) != 3 * self.points:
-            must = f"have {self.points} keypoints of x, y, visibility"
+        found = [] if annotation.get("keypoints") is None else annotation["keypoints"]
+        numbers = finite_numbers(found, where, "keypoints")
+        count = self.names.get(annotation["category_id"], len(numbers) // 3)
+        if numbers and len(numbers) != 3 * count:
+            must = f"have {count} keypoints of x, y, visibility"
             raise malformed(where, must, f"{len(numbers)} numbers")
         if not {*numbers[2::3]} <= {0, 1, 2}:
-            raise malformed(where, "have keypoints of a visibility 0, 1 or 2", sorted({*numbers[2::3]}))
-        return numbers
+            raise malformed(where, "have keypoints of a visibility 0, 1 or 2", quoted(sorted({*found[2::3]})))
+        return numbers + [0.0] * (3 * self.points - len(numbers))
 
 
 def _box(annotation: Annotation, where: str, size: Size) -> list[float]:
     box = finite_numbers(annotation.get("bbox"), where, "bbox")
     if len(box) != 4 or min(box[2:]) < 0:
-        raise malformed(where, "have a bbox of x, y, and a width and a height of at least 0", box)
+        raise malformed(
+            where, "have a bbox of x, y, and a width and a height of at least 0", annotation["bbox"]
+        )
     x, y, width, height = box
     if x > size[1] or y > size[0] or x + width < 0 or y + height < 0:
-        raise malformed(where, f"have a bbox within its image of {size[0]}x{size[1]}", box)
+        raise malformed(where, f"have a bbox within its image of {size[0]}x{size[1]}", annotation["bbox"])
     return box
 
 
@@ -121,14 +133,14 @@ def _area(annotation: Annotation, where: str) -> float:
         return float(math.prod(annotation["bbox"][2:]))
     [area] = finite_numbers([annotation["area"]], where, "area")
     if area < 0:
-        raise malformed(where, "have an area of at least 0", area)
+        raise malformed(where, "have an area of at least 0", annotation["area"])
     return area
 
 
 def _crowd(annotation: Annotation, where: str) -> int:
     crowd = annotation.get("iscrowd")
     if crowd not in (None, 0, 1):
-        raise malformed(where, "have an iscrowd of 0 or 1", crowd)
+        raise malformed(where, "have an iscrowd of 0 or 1", quoted(crowd))
     return int(crowd or 0)
 
 
@@ -149,7 +161,7 @@ def _segments(annotation: Annotation, where: str, size: Size) -> tuple[list[NDAr
     if segmentation is None:
         return [], ""
     if not isinstance(segmentation, list):
-        raise malformed(where, "have a segmentation of polygons or RLE", segmentation)
+        raise malformed(where, "have a segmentation of polygons or RLE", quoted(segmentation))
     polygons = []
     for polygon in segmentation:
         numbers = finite_numbers(polygon, where, "segmentation")

@@ -71,6 +71,7 @@ def open_coco(path: str) -> dict[str, AnnotatedFiles] | None:
         {category["id"]: label for label, category in enumerate(first.categories)},
         any(each.get("segmentation") is not None for each in every),
         max((_points(each) for each in every), default=0),
+        {category["id"]: len(names) for category in first.categories if (names := _names(category))},
         any("caption" in each for each in every) and not any("bbox" in each for each in every),
     )
     root = os.path.abspath(path) if is_folder else ""
@@ -212,6 +213,12 @@ def _unlisted(sources: Sequence[AnnotatedFiles]) -> tuple[LeftOut, ...]:
 def _points(annotation: Mapping[str, Any]) -> int:
     keypoints = annotation.get("keypoints")
     return len(keypoints) // 3 if isinstance(keypoints, list) else 0
+
+
+def _names(category: Entry) -> list[Any]:
+    """Return the names of a category's keypoints; none if it has no list of them."""
+    names = category.get("keypoints")
+    return names if isinstance(names, list) else []
 
 
 def _image_folder(content: _Content) -> str:

@@ -44,6 +44,8 @@ class CocoWriter(LayoutWriter):
         for place, text in enumerate(record["extra"]):
             extra = json.loads(text)
             annotation = {"image_id": record["image_id"], **self._object(record, place)}
+            if "points" in extra:  # fewer than other categories have
+                annotation["keypoints"] = annotation["keypoints"][: 3 * extra["points"]]
             added = {name: value for name, value in annotation.items() if name not in extra["absent"]}
             found.append(added | extra["members"])
         return found

@@ -176,7 +176,7 @@ class ArrowSource(ContainerSource):
             raise malformed(f"{where}, objects", "have all of their parts", f"{counts} of them")
         if image is not None and "boxes" in described and (sides := upright_sides(image)) is not None:
             boxes = np.asarray(values["boxes"], np.float64)
-            require_inside(boxes, sides, f"{where}, bbox", _FORMAT, _STEP)
+            require_inside(boxes, sides, f"{where}, bbox", _FORMAT, boxes.tolist(), _STEP)
         return SourceRecord(self.key(index), image, values)
 
 

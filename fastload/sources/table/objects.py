@@ -120,11 +120,11 @@ class ObjectReader(AnnotationReader):
         for row, cells in objects:
             place = f"{where}, row {row + 1}"
             box = found.box_of(cells)
+            got = ", ".join(cells[at] for at in found.box)
             if box is None:
-                got = ", ".join(cells[at] for at in found.box)
                 raise malformed(place, f"have {_MEANINGS[found.format]}, finite numbers", got)
             boxes.append(box)
-            require_inside(to_xywh(np.array([box]), found.format), sides, place, f"have a box {units}")
+            require_inside(to_xywh(np.array([box]), found.format), sides, place, f"have a box {units}", [got])
         values: ImageValues = {
             "boxes": np.array(boxes, np.float64).reshape(-1, 4),
             "labels": np.array([self.labels.get(cells[found.label], 0) for _, cells in objects], np.int64),

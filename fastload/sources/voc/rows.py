@@ -92,12 +92,13 @@ def _box(found: ElementTree.Element, size: Size, where: str) -> list[float]:
     if sides is None:
         raise malformed(where, f"have finite numbers as {', '.join(_SIDES)}", texts)
     left, top, right, bottom = sides
+    shown = ", ".join(map(str.strip, texts))
     height, width = size
     if left > right or top > bottom:
-        raise malformed(where, "have xmin <= xmax and ymin <= ymax", sides)
+        raise malformed(where, "have xmin <= xmax and ymin <= ymax", shown)
     # Tools that count from 0, or round, are off by one.
     if min(left, top) < 0 or right > width + 1 or bottom > height + 1 or left > width or top > height:
-        raise malformed(where, f"have a bndbox within its image of {height}x{width}", sides)
+        raise malformed(where, f"have a bndbox within its image of {height}x{width}", shown)
     return [max(left - 1, 0), max(top - 1, 0), min(right, width), min(bottom, height)]
 
 

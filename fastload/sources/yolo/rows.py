@@ -87,19 +87,18 @@ class YoloReader(AnnotationReader):
 
     def _checked(self, cells: list[str], where: str) -> list[float]:
         self._require_columns(len(cells), where)
-        row = numbers_of(cells)
+        row, shown = numbers_of(cells), repr(" ".join(cells))
         if row is None:
-            raise malformed(where, "hold finite numbers", repr(" ".join(cells)))
+            raise malformed(where, "hold finite numbers", shown)
         if row[0] % 1 or not 0 <= row[0] < self.classes:
             step = "correct it, or the names of the classes in data.yaml or classes.txt"
             raise malformed(where, f"begin with a class from 0 to {self.classes - 1}", cells[0], step)
         box = self._box(row)
-        wrong = [x for x in (*box, *self._keypoints(row)) if not -_TOLERANCE <= x <= 1 + _TOLERANCE]
-        if wrong:
+        if not all(-_TOLERANCE <= x <= 1 + _TOLERANCE for x in (*box, *self._keypoints(row))):
             must = "have coordinates from 0 to 1, as fractions of the image"
-            raise malformed(where, must, f"{wrong[0]:g}")
+            raise malformed(where, must, shown)
         if min(box[2:]) < 0:
-            raise malformed(where, "have a width and a height of at least 0", f"{min(box[2:]):g}")
+            raise malformed(where, "have a width and a height of at least 0", shown)
         return row
 
     def _keypoints(self, row: list[float]) -> list[float]:
