@@ -11,8 +11,11 @@ import torch
 from fastload import PackedDataset, pack
 from fastload.packing.unpack import unpack
 from fastload.packing.verify import verify
-from fastload.shards.manifest import packed_datasets
+from fastload.shards.manifest import LeftOut, packed_datasets
+from fastload.sources import open_source
+from fastload.sources.protocol import Account
 from tests.folders import files_in
+from tests.layouts.samples import photo, written
 
 POINTS = ("boxes", "keypoints", "corners")
 
@@ -40,6 +43,39 @@ class LayoutConformance(ABC):
         assert (result.damaged, result.refused, result.unwritten) == ((), (), ())
         assert self.content(tmp_path / "back") == self.content(tmp_path / "data")
 
+    def test_every_file_is_accounted_for(self, tmp_path):
+        root = self.make(tmp_path / "data")
+        added = {"notes.docx", "extra/deep/data.bin", "extra/photo.jpg"}
+        written(tmp_path / "data", {name: photo(5) for name in added} | {".git/HEAD": "x", "README": "x"})
+        account, left_out = account_of(root)
+        if account is not None:  # not of a single file
+            assert account.files == account.records + account.annotations + account.left_out
+            assert account.files == len(files_in(tmp_path / "data"))
+            assert {entry.key for entry in left_out if not entry.is_clutter} == added
+            assert {entry.key for entry in left_out if entry.is_clutter} == {".git/HEAD", "README"}
+
+    def test_odd_names_of_the_folder_change_nothing(self, tmp_path):
+        found = []
+        for name in ("data", "my data (1)", "-x", "images", "ünï\u0301", "caf\udce9"):
+            self.make(tmp_path / name / "data")
+            sources = open_source(self.make(tmp_path / name / "data"))
+            found.append({split: [*map(source.key, range(len(source)))] for split, source in sources.items()})
+        assert all(each == found[0] for each in found)
+
+    def test_annotation_files_are_restored_byte_for_byte(self, packed, tmp_path):
+        unpack(packed, tmp_path / "back")
+        assert files_in(tmp_path / "back") == files_in(tmp_path / "data")
+
+    def test_a_single_split_is_written_anew(self, packed, tmp_path):
+        for path in packed_datasets(packed):
+            unpack(path, tmp_path / "back" / path.stem)
+            again = tmp_path / "again" / path.name
+            pack(tmp_path / "back" / path.stem, again, encode="keep", workers=1)
+            [other] = packed_datasets(again)
+            first, second = PackedDataset(path), PackedDataset(other)
+            for at in range(len(first)):
+                assert_equal(first[at][1], second[at][1])
+
     def test_what_was_unpacked_is_packed_to_the_same_samples(self, packed, tmp_path):
         unpack(packed, tmp_path / "back")
         pack(tmp_path / "back", tmp_path / "again.fl", encode="keep", workers=1)
@@ -66,6 +102,11 @@ class LayoutConformance(ABC):
             loader = torch.utils.data.DataLoader(PackedDataset(other), batch_size=None, num_workers=1)
             for (_, mine), (_, theirs) in zip(PackedDataset(path), loader, strict=True):
                 assert_equal(mine, theirs)
+
+
+def account_of(root: Path) -> tuple[Account | None, tuple[LeftOut, ...]]:
+    first = next(iter(open_source(root).values()))
+    return first.account, first.left_out
 
 
 def assert_equal(first: Any, second: Any) -> None:
