@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
-from fastload.transforms.samples import Sample
+from fastload.transforms.samples import SampleParts
 
 Colour = tuple[int, int, int]
 
@@ -29,7 +29,7 @@ def draw_objects(picture: Pixels, target: Mapping[str, Any], size: tuple[int, in
 
     `size` is the (height, width) of the image to which the coordinates belong; `names` lists class names.
     """
-    objects = Sample(target, size).annotations.resized(*picture.shape[:2])
+    objects = SampleParts(target, size).annotations.resized(*picture.shape[:2])
     labels = torch.as_tensor(objects.labels).tolist()
     if objects.mask is not None:
         palette = np.array([colour_of(label) for label in range(256)], np.uint8)

@@ -17,7 +17,7 @@ from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import as_tv_image
 from fastload.transforms.options import ABOVE_0, Described, require, to_number, to_whole
-from fastload.transforms.samples import Sample
+from fastload.transforms.samples import SampleParts
 
 
 class Mix(Described):
@@ -61,7 +61,7 @@ class Mix(Described):
                 f"{type(self).__name__} must be given images and labels, got {type(parts).__name__}"
             )
         labels = _labels_of(parts) if self.labels_getter == "default" else self.labels_getter(parts)
-        sample = Sample(parts)
+        sample = SampleParts(parts)
         rule = f"{type(self).__name__} takes one tensor of images, without boxes, masks or keypoints"
         require(len(sample.images) == 1 and not sample.has_annotations, rule, type(parts))
         images = sample.images[0]

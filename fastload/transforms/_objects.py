@@ -15,7 +15,7 @@ from fastload.transforms.annotations import Annotations
 from fastload.transforms.cropping import BoxCrop
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
-from fastload.transforms.samples import Sample
+from fastload.transforms.samples import SampleParts
 from fastload.transforms.transform import Parameters, PixelKeeping, Row
 
 # torchvision draws until a crop fits, or the option to crop nothing, one of seven, is drawn.
@@ -117,7 +117,7 @@ class SanitizeBoundingBoxes(ObjectTransform):
 
     def of_sample(self, structure: Any) -> Any:
         """Return a sample without the objects whose boxes are invalid."""
-        sample = Sample(structure)
+        sample = SampleParts(structure)
         options.require(sample.has_boxes, "SanitizeBoundingBoxes must be given boxes", type(structure))
         if self.labels_getter == "default":
             return super().of_sample(structure)

@@ -19,7 +19,7 @@ from fastload.transforms._pixels import is_pil, to_pixels, to_tensor, with_last_
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.options import Described, require
 from fastload.transforms.rescaling import ToDtype, rescaled
-from fastload.transforms.samples import Sample
+from fastload.transforms.samples import SampleParts
 from fastload.transforms.transform import PixelKeeping, TargetKeeping, is_image
 
 
@@ -56,7 +56,7 @@ class ToPureTensor(Conversion):
 
     def of_sample(self, structure: Any) -> Any:
         """Return a sample with all its tensors, boxes and masks too, as plain tensors."""
-        sample = Sample(structure)
+        sample = SampleParts(structure)
         return sample.converted(list(map(self.of_image, sample.images)), lambda leaf, _: self.of_image(leaf))
 
 
@@ -107,7 +107,7 @@ class ToPILImage(Described):
         """Return the image as a PIL image, or a sample with its images so; a PIL image is returned itself."""
         structure: Any = inputs[0] if len(inputs) == 1 else inputs
         if not is_image(structure):
-            sample = Sample(structure)
+            sample = SampleParts(structure)
             return sample.rebuilt([self(image) for image in sample.images])
         if is_pil(structure):
             return structure

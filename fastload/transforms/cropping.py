@@ -17,8 +17,8 @@ from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, between, integers
 from fastload.transforms.geometry import Geometry, Sizes, same_sizes
-from fastload.transforms.options import Colour, Fill, SizeOption
-from fastload.transforms.samples import Sample
+from fastload.transforms.options import Fill, FillColour, SizeOption
+from fastload.transforms.samples import SampleParts
 from fastload.transforms.transform import Parameters, Row, Transform, is_image
 from fastload.transforms.windows import BORDERS, Gathered, crop_padded, windows_over_black_into
 
@@ -32,7 +32,7 @@ class BoxCrop(Transform):
     width = 4
     takes_any_dtype = True
 
-    _fills: tuple[Colour, float] = (0, 0)  # of images and of masks
+    _fills: tuple[FillColour, float] = (0, 0)  # of images and of masks
     padding_mode = "constant"
     _may_do_nothing = False  # As in torchvision, boxes are then not even clipped.
 
@@ -198,7 +198,7 @@ class FiveCrop(TakesPILImages):
         structure = inputs[0] if len(inputs) == 1 else inputs
         if is_image(structure):
             return tuple(like(structure, crop) for crop in self._crops(to_pixels(structure)))
-        sample = Sample(structure)
+        sample = SampleParts(structure)
         if sample.has_annotations:
             raise OptionError(f"{self!r} must be given images without boxes, masks and keypoints")
         return sample.rebuilt([self(image) for image in sample.images])

@@ -17,8 +17,8 @@ from fastload.images.resize import Resampling
 
 SizeOption = int | Sequence[int]  # pixels, or (height, width)
 Amount = float | Sequence[float]  # one number, or several
-Colour = float | Sequence[float] | None  # one number, or one for each channel
-Fill = Colour | Mapping[Any, Colour]  # a colour, or one for each type of input
+FillColour = float | Sequence[float] | None  # one number, or one for each channel
+Fill = FillColour | Mapping[Any, FillColour]  # a colour, or one for each type of input
 
 ABOVE_0 = math.ulp(0.0)  # the smallest number above 0, as a lower bound
 
@@ -172,7 +172,7 @@ def to_levels(fill: Any, pixels: NDArray[Any]) -> tuple[float, ...]:
     return colour
 
 
-def to_fills(fill: Fill) -> tuple[Colour, float]:
+def to_fills(fill: Fill) -> tuple[FillColour, float]:
     """Return the colour that pixels outside of an image get, and the class that those of a mask get.
 
     A class is one number as in torchvision, or 0. A dict has one fill for each type; as in torchvision, that

@@ -1,6 +1,6 @@
 """Samples as torchvision's v2 transforms are called with them: images and targets in any structure.
 
-    sample = Sample(structure)          # a dict, (image, target), (image, boxes, labels), …
+    sample = SampleParts(structure)          # a dict, (image, target), (image, boxes, labels), …
     sample.images, sample.annotations   # what a transform changes
     sample.rebuilt(images, move)        # the same structure, with all else as it was
 
@@ -21,12 +21,12 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Size
 from fastload.transforms._pixels import is_pil, size_of, tv_kind
 from fastload.transforms.annotations import OF_OBJECTS, Annotations, as_tensors
 from fastload.transforms.boxes import from_corners, to_corners
 
-Move = Callable[[Annotations], Annotations]
-Size = tuple[int, int]
+MoveAnnotations = Callable[[Annotations], Annotations]
 
 _NAMES = (*OF_OBJECTS, "mask")
 
@@ -53,7 +53,7 @@ class _Leaf:
     has_rows: bool = False  # True if there is one for each object.
 
 
-class Sample:
+class SampleParts:
     """Images and annotations found in a structure of dicts, lists and tuples.
 
     Attributes:
@@ -90,7 +90,7 @@ class Sample:
         """True if there are boxes, masks, keypoints or other parts to move."""
         return any(leaf.role in _NAMES for leaf in self._leaves)
 
-    def rebuilt(self, images: Sequence[Any], move: Move = lambda annotations: annotations) -> Any:
+    def rebuilt(self, images: Sequence[Any], move: MoveAnnotations = lambda annotations: annotations) -> Any:
         """Return the structure with new images, and with the annotations that `move` returns."""
         results: dict[int, Any] = {}
         if self.has_annotations:

@@ -24,7 +24,7 @@ from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, fresh_draws
 from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.options import Described, to_probability
-from fastload.transforms.samples import Sample
+from fastload.transforms.samples import SampleParts
 
 Parameters = NDArray[np.float64]  # (images, width)
 Row = Sequence[float]  # the parameters of one image
@@ -153,7 +153,7 @@ class Transform(Described):
 
     def of_sample(self, structure: Any) -> Any:
         """Return a sample with all its images and annotations transformed with the same parameters."""
-        sample = Sample(structure)
+        sample = SampleParts(structure)
         if not sample.has_annotations and len(sample.images) == 1:
             return sample.rebuilt([self.of_image(sample.images[0])])
         row = self.draw_with(fresh_draws(1), np.array([sample.size]), [sample.annotations])[0].tolist()
@@ -199,7 +199,7 @@ class TargetKeeping(ColourTransform):
     takes_any_dtype = True
 
     def of_sample(self, structure: Any) -> Any:
-        sample = Sample(structure)
+        sample = SampleParts(structure)
         return sample.rebuilt([self.of_image(image) for image in sample.images])
 
 

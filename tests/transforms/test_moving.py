@@ -10,7 +10,7 @@ import fastload.transforms as T
 from fastload.errors import OptionError
 from fastload.transforms.annotations import Annotations, joined
 from fastload.transforms.draws import fresh_draws
-from fastload.transforms.samples import Sample
+from fastload.transforms.samples import SampleParts
 
 tv_tensors = pytest.importorskip("torchvision.tv_tensors")
 F = pytest.importorskip("torchvision.transforms.v2.functional")
@@ -243,13 +243,13 @@ def test_an_own_transform_must_say_how_boxes_move():
 def test_targets_survive_a_round_trip():
     annotations = sample()
     target = annotations.to_target()
-    again = Sample(target, SIZE).rebuilt([], lambda each: each)
+    again = SampleParts(target, SIZE).rebuilt([], lambda each: each)
     assert {name: str(value) for name, value in again.items()} == {
         name: str(value) for name, value in target.items()
     }
-    assert Sample({}, SIZE).annotations.to_target()["boxes"].shape == (0, 4)
+    assert SampleParts({}, SIZE).annotations.to_target()["boxes"].shape == (0, 4)
     with pytest.raises(OptionError, match=r"boxes \(objects, 4\) and labels with a row for each"):
-        Sample({"boxes": [[1, 2, 3, 4]], "labels": []}, SIZE)
+        SampleParts({"boxes": [[1, 2, 3, 4]], "labels": []}, SIZE)
 
 
 def test_chosen_and_joined_objects_keep_what_is_theirs():
