@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.images.polygons import Patch, Ring, drawn
-from fastload.transforms.annotations import Annotations
+from fastload.transforms.samples import SampleParts
 
 Colour = tuple[int, int, int]
 
@@ -29,25 +30,26 @@ def draw_objects(picture: Pixels, target: Mapping[str, Any], size: tuple[int, in
 
     `size` is the (height, width) of the image to which the coordinates belong; `names` lists class names.
     """
-    objects = Annotations.of_target(target, size).resized(*picture.shape[:2])
+    objects = SampleParts(target, size).annotations.resized(*picture.shape[:2])
+    labels = torch.as_tensor(objects.labels).tolist()
     if objects.mask is not None:
         palette = np.array([colour_of(label) for label in range(256)], np.uint8)
-        _blend(picture, objects.mask > 0, palette[objects.mask])
+        _blend(picture, objects.mask > 0, palette[objects.mask.astype(np.int64) % len(palette)])
     polygons = objects.polygons or []
     patches = drawn(polygons, objects.size)
-    for rings, patch, label in zip(polygons, patches, objects.labels.tolist(), strict=False):
+    for rings, patch, label in zip(polygons, patches, labels, strict=False):
         _draw_rings(picture, rings, patch, colour_of(label))
-    for corners, label in zip(_rows(objects.corners), objects.labels.tolist(), strict=False):
+    for corners, label in zip(_rows(objects.corners), labels, strict=False):
         cv2.polylines(picture, [_fixed(corners)], True, colour_of(label), 1, cv2.LINE_AA, _FRACTION_BITS)
     boxes = objects.boxes
     if objects.corners is not None:
         boxes = np.concatenate((objects.corners.min(axis=1), objects.corners.max(axis=1)), axis=1)
-    for box, label in zip(boxes.tolist(), objects.labels.tolist(), strict=True):
+    for box, label in zip(boxes.tolist(), labels, strict=True):
         left, top, right, bottom = (round(side) for side in box)
         if objects.corners is None:
             cv2.rectangle(picture, (left, top), (right - 1, bottom - 1), colour_of(label), 1)
         _draw_tag(picture, _name_of(label, names), left, top, colour_of(label))
-    for points, label in zip(_rows(objects.keypoints), objects.labels.tolist(), strict=False):
+    for points, label in zip(_rows(objects.keypoints), labels, strict=False):
         for x, y, is_seen in points.tolist():
             if is_seen:
                 cv2.circle(picture, (round(x), round(y)), 3, (255, 255, 255), -1, cv2.LINE_AA)

@@ -15,15 +15,9 @@ from fastload.images.polygons import Ring, drawn
 from fastload.shards.record import Record
 from fastload.shards.schema import Field
 from fastload.transforms.annotations import Annotations
+from fastload.transforms.boxes import TO_CORNERS
 
 _PARTS = ("boxes", "labels", "polygons", "keypoints", "corners", "mask", "masks")
-
-# For each format, the matrix that converts the four numbers of a box to x1 y1 x2 y2.
-_TO_CORNERS = {
-    "xyxy": np.eye(4),
-    "xywh": np.array([[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]], np.float64),
-    "cxcywh": np.array([[1, 0, -0.5, 0], [0, 1, 0, -0.5], [1, 0, 0.5, 0], [0, 1, 0, 0.5]], np.float64),
-}
 
 
 def is_upright(made: Mapping[str, Any]) -> bool:
@@ -93,7 +87,7 @@ class ObjectFields:
         if field is None:
             return np.zeros((count, 4), np.float32)
         factor = np.tile(scale, 2) if field.relative else 1.0
-        boxes: NDArray[Any] = record["boxes"] @ _TO_CORNERS[field.format or "xyxy"].T * factor
+        boxes: NDArray[Any] = record["boxes"] @ TO_CORNERS[field.format or "xyxy"].T * factor
         return boxes.astype(np.float32)
 
     def _polygons(self, record: Record, scale: NDArray[np.float64]) -> list[list[Ring]] | None:

@@ -30,14 +30,14 @@ class Distortion(Transform):
         self.interpolation = interpolation
         self.fill = fill
         self._filter = options.to_warp_filter(interpolation)
-        options.to_colour(fill)
+        self._fill, self._mask_fill = options.to_fills(fill)
 
     def mask_mover(self, parameters: Row) -> MoveMask:
         """Return the function that moves a mask as `apply` moves pixels, with the nearest pixels' levels."""
 
         def move(mask: Mask, fill: int) -> Mask:
             twin = copy.copy(self)
-            twin._filter, twin.fill = "nearest", fill
+            twin._filter, twin._fill = "nearest", fill
             return np.ascontiguousarray(twin.apply(mask[:, :, None], parameters)[:, :, 0])
 
         return move
@@ -75,14 +75,14 @@ class RandomRotation(Distortion):
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         size = int(parameters[1]), int(parameters[2])
-        return _warping.rotated(image, parameters[0], self._filter, self.fill, self.center, size)
+        return _warping.rotated(image, parameters[0], self._filter, self._fill, self.center, size)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         size = int(parameters[1]), int(parameters[2])
         center = _warping.from_middle(self.center, *annotations.size)
         matrix = _warping.inverse_matrix(-parameters[0], center=center)
         forward = _warping.forward_matrix(matrix, annotations.size, size)
-        return annotations.warped(forward, size, self.mask_mover(parameters), options.mask_fill(self.fill))
+        return annotations.warped(forward, size, self.mask_mover(parameters), self._mask_fill)
 
     def _size(self, angle: float, height: int, width: int) -> tuple[int, int]:
         if not self.expand:
@@ -145,12 +145,12 @@ class RandomAffine(Distortion):
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         matrix = self._matrix(parameters, image.shape[0], image.shape[1])
-        return _warping.warped(image, matrix, self._filter, self.fill)
+        return _warping.warped(image, matrix, self._filter, self._fill)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         size = annotations.size
         forward = _warping.forward_matrix(self._matrix(parameters, *size), size, size)
-        return annotations.warped(forward, size, self.mask_mover(parameters), options.mask_fill(self.fill))
+        return annotations.warped(forward, size, self.mask_mover(parameters), self._mask_fill)
 
     def _matrix(self, parameters: Row, height: int, width: int) -> tuple[float, ...]:
         angle, shift_x, shift_y, scale, shear_x, shear_y = parameters
@@ -186,7 +186,7 @@ class RandomPerspective(Distortion):
         if not parameters[0]:
             return image
         grid = _warping.perspective_grid(np.reshape(parameters[1:], (4, 2)), *image.shape[:2])
-        return _warping.sampled(image, grid, self._filter, self.fill)
+        return _warping.sampled(image, grid, self._filter, self._fill)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         if not parameters[0]:
@@ -194,7 +194,7 @@ class RandomPerspective(Distortion):
         size = annotations.size
         found = _warping.perspective_coefficients(np.reshape(parameters[1:], (4, 2)), *size)
         forward = np.linalg.inv(np.append(found.numpy(), 1).reshape(3, 3))
-        return annotations.warped(forward, size, self.mask_mover(parameters), options.mask_fill(self.fill))
+        return annotations.warped(forward, size, self.mask_mover(parameters), self._mask_fill)
 
 
 class ElasticTransform(Distortion):
@@ -237,7 +237,7 @@ class ElasticTransform(Distortion):
         x_bounds, y_bounds = (((1 - side) / side, (side - 1) / side) for side in (width, height))
         places = _warping.even_grid(x_bounds, y_bounds, height, width)
         moved = places + self.displacement(parameters[0], height, width)
-        return _warping.sampled(image, moved, self._filter, self.fill)
+        return _warping.sampled(image, moved, self._filter, self._fill)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         height, width = annotations.size
@@ -249,9 +249,7 @@ class ElasticTransform(Distortion):
             moved: NDArray[Any] = points - moves[places[..., 1], places[..., 0]]
             return moved
 
-        return annotations.mapped(
-            move, (height, width), self.mask_mover(parameters), options.mask_fill(self.fill)
-        )
+        return annotations.mapped(move, (height, width), self.mask_mover(parameters), self._mask_fill)
 
 
 def _to_center(center: Any) -> tuple[float, ...] | None:

@@ -8,13 +8,16 @@ MixUp: Zhang et al., https://arxiv.org/abs/1710.09412. CutMix: Yun et al., https
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
-from fastload.transforms.options import ABOVE_0, Described, to_number, to_whole
+from fastload.transforms._pixels import as_tv_image
+from fastload.transforms.options import ABOVE_0, Described, require, to_number, to_whole
+from fastload.transforms.samples import SampleParts
 
 
 class Mix(Described):
@@ -23,38 +26,52 @@ class Mix(Described):
     Args:
         alpha: Both parameters of the beta distribution of random shares, above 0.
         num_classes: The number of classes, required if labels are class indices.
+        labels_getter: A function of the batch that returns its labels; by default they come second, or have
+            a name with "label" in it.
     """
 
-    def __init__(self, *, alpha: float = 1.0, num_classes: int | None = None) -> None:
+    def __init__(
+        self, *, alpha: float = 1.0, num_classes: int | None = None, labels_getter: Any = "default"
+    ) -> None:
         self.alpha = to_number(alpha, "alpha", ABOVE_0)
         self.num_classes = None if num_classes is None else to_whole(num_classes, "num_classes", 1)
+        is_valid = labels_getter == "default" or callable(labels_getter)
+        require(is_valid, "labels_getter must be 'default' or a function", labels_getter)
+        self.labels_getter = labels_getter
 
     def __call__(self, *batch: Any) -> Any:
         """Mix a batch.
 
         Args:
-            batch: Images and labels, or a list or tuple of both. Images are (images, channels, height,
+            batch: Images and labels, or a list, tuple or dict of both. Images are (images, channels, height,
                 width), uint8 or floating-point; labels are class indices (images,), or shares (images,
-                classes). Anything after them is returned unchanged.
+                classes). Anything else is returned unchanged.
 
         Returns:
-            The same list or tuple, with new images of the same dtype and memory format and labels (images,
+            The same structure, with new images of the same dtype and memory format and labels (images,
             classes).
 
         Raises:
             OptionError: If it is not such a batch.
         """
         parts = batch if len(batch) > 1 else batch[0]
-        if not isinstance(parts, (list, tuple)) or len(parts) < 2:
+        is_batch = isinstance(parts, Mapping) or (isinstance(parts, (list, tuple)) and len(parts) > 1)
+        if not is_batch:
             raise OptionError(
                 f"{type(self).__name__} must be given images and labels, got {type(parts).__name__}"
             )
-        images, labels, *others = parts
+        labels = _labels_of(parts) if self.labels_getter == "default" else self.labels_getter(parts)
+        sample = SampleParts(parts)
+        rule = f"{type(self).__name__} takes one tensor of images, without boxes, masks or keypoints"
+        require(len(sample.images) == 1 and not sample.has_annotations, rule, type(parts))
+        images = sample.images[0]
         self._check(images, labels)
-        mixed, share = self._mixed(images)
+        mixed, share = self._mixed(images.as_subclass(torch.Tensor))
         shares = self._one_hot(labels)
         shares = shares.roll(1, 0).mul_(1.0 - share).add_(shares.mul(share))
-        return [mixed, shares, *others] if isinstance(parts, list) else (mixed, shares, *others)
+        return sample.converted(
+            [as_tv_image(mixed, images)], lambda leaf, _: shares if leaf is labels else leaf
+        )
 
     def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
         """Return new images, and the weight that each original image has in its own."""
@@ -132,6 +149,15 @@ class CutMix(Mix):
         top, bottom = max(y - half_height, 0), min(y + half_height, height)
         area = (right - left) * (bottom - top)
         return slice(top, bottom), slice(left, right), 1.0 - area / (width * height)
+
+
+def _labels_of(batch: Any) -> Any:
+    """Return a batch's labels, found as torchvision finds them."""
+    second = batch if isinstance(batch, Mapping) else batch[1]
+    if not isinstance(second, Mapping):
+        return second
+    names = [name for name in second if isinstance(name, str) and "label" in name.lower()]
+    return second[min(names, key=lambda name: name.lower() != "labels")] if names else None
 
 
 def _require(is_valid: bool, rule: str, given: torch.Tensor) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
@@ -14,6 +15,7 @@ from fastload.transforms.annotations import Annotations
 from fastload.transforms.cropping import BoxCrop
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
+from fastload.transforms.samples import SampleParts
 from fastload.transforms.transform import Parameters, PixelKeeping, Row
 
 # torchvision draws until a crop fits, or the option to crop nothing, one of seven, is drawn.
@@ -102,34 +104,67 @@ class ObjectTransform(PixelKeeping):
 class SanitizeBoundingBoxes(ObjectTransform):
     """Removes objects whose box is too small or partly outside of the image; parameters as in torchvision.
 
-    Everything that belongs to an object goes with its box, so no `labels_getter` is needed.
+    By default, everything with a row for each object goes with its box. A function as `labels_getter`, called
+    with the sample, returns the tensor or tensors that go with boxes and masks; None means none.
     """
 
-    def __init__(self, min_size: float = 1.0, min_area: float = 1.0) -> None:
+    def __init__(self, min_size: float = 1.0, min_area: float = 1.0, labels_getter: Any = "default") -> None:
         self.min_size = options.to_number(min_size, "min_size", 1)
         self.min_area = options.to_number(min_area, "min_area", 1)
+        is_valid = labels_getter in ("default", None) or callable(labels_getter)
+        options.require(is_valid, "labels_getter must be 'default', a function or None", labels_getter)
+        self.labels_getter = labels_getter
+
+    def of_sample(self, structure: Any) -> Any:
+        """Return a sample without the objects whose boxes are invalid."""
+        sample = SampleParts(structure)
+        options.require(sample.has_boxes, "SanitizeBoundingBoxes must be given boxes", type(structure))
+        if self.labels_getter == "default":
+            return super().of_sample(structure)
+        found = None if self.labels_getter is None else self.labels_getter(structure)
+        labels = () if found is None else found if isinstance(found, (tuple, list)) else (found,)
+        count = len(sample.annotations)
+        is_valid = all(isinstance(each, torch.Tensor) and len(each) == count for each in labels)
+        rule = f"labels_getter must return tensors with a row for each of {count} boxes"
+        options.require(is_valid, rule, found)
+        return sample.chosen(self._valid(sample.annotations), labels)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
+        if self.labels_getter != "default":
+            raise OptionError(
+                "SanitizeBoundingBoxes must have labels_getter='default' in a dataset's transform, where "
+                f"every field of objects goes with its box, got {self.labels_getter!r}"
+            )
+        is_valid = self._valid(annotations)
+        return annotations if is_valid.all() else annotations.chosen(is_valid)
+
+    def _valid(self, annotations: Annotations) -> NDArray[np.bool_]:
         boxes = annotations.boxes
         height, width = annotations.size
         sides = boxes[:, 2:] - boxes[:, :2]
         is_valid = (sides >= self.min_size).all(axis=1) & (sides.prod(axis=1) >= self.min_area)
         is_valid &= (boxes >= 0).all(axis=1)
         is_valid &= (boxes <= np.array((width, height, width, height), np.float32)).all(axis=1)
-        return annotations if is_valid.all() else annotations.chosen(is_valid)
+        return np.asarray(is_valid)
 
 
 class ClampBoundingBoxes(ObjectTransform):
-    """Clips boxes to the image, as every transform that moves them does by itself.
+    """Clips boxes to the image, as every transform but flips and resizes does by itself.
 
-    Boxes have no rotation here, so torchvision's `clamping_mode` changes nothing.
+    `clamping_mode` is torchvision's: None clips no box, "auto" all but those with `clamping_mode=None`, and
+    "soft" and "hard" all: they differ for rotated boxes only.
     """
 
-    def __init__(self, clamping_mode: Any = "auto") -> None:
+    def __init__(self, clamping_mode: str | None = "auto") -> None:
+        is_valid = clamping_mode in ("auto", "soft", "hard", None)
+        options.require(is_valid, "clamping_mode must be 'auto', 'soft', 'hard' or None", clamping_mode)
         self.clamping_mode = clamping_mode
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
-        return annotations.clipped()
+        is_clipped = (
+            annotations.is_clipped if self.clamping_mode == "auto" else self.clamping_mode is not None
+        )
+        return annotations.clipped() if is_clipped else annotations
 
 
 def _has_centre(crops: NDArray[np.float64], boxes: NDArray[np.float32]) -> NDArray[np.bool_]:

@@ -46,13 +46,37 @@ def to_pixels(image: Any) -> Pixels:
     return pixels
 
 
+def size_of(image: Any) -> tuple[int, int]:
+    """Return the height and width of an image of any type; see `to_pixels` for the axes."""
+    if is_pil(image):
+        return image.height, image.width
+    if isinstance(image, torch.Tensor):
+        return image.shape[-2], image.shape[-1]
+    height, width = image.shape[:2] if image.ndim == 2 else image.shape[-3:-1]
+    return height, width
+
+
+def tv_kind(value: Any) -> str:
+    """Return the name of the class of `torchvision.tv_tensors` of a value, or "", without importing it."""
+    module = sys.modules.get("torchvision.tv_tensors")
+    if module is None or not isinstance(value, getattr(module, "TVTensor", torch.Tensor)):
+        return ""
+    kinds = ("BoundingBoxes", "Image", "KeyPoints", "Mask", "Video")
+    return next((name for name in kinds if isinstance(value, getattr(module, name, ()))), "")
+
+
 def like(image: Any, pixels: Pixels) -> Any:
     """Return pixels as an image of the type of `image`, or as a tensor if PIL cannot hold their dtype."""
     if isinstance(image, np.ndarray):
         return pixels[:, :, 0] if image.ndim == 2 and pixels.shape[2] == 1 else pixels
     if is_pil(image):
         return to_pil(pixels) if pixels.dtype == np.uint8 else to_tensor(pixels)
-    return to_tensor(pixels).to(image.device)
+    return as_tv_image(to_tensor(pixels).to(image.device), image)
+
+
+def as_tv_image(tensor: torch.Tensor, image: Any) -> torch.Tensor:
+    """Return a tensor as a `tv_tensors.Image` if the image that it was made of is one."""
+    return tensor.as_subclass(type(image)) if tv_kind(image) else tensor
 
 
 def to_tensor(pixels: Pixels) -> torch.Tensor:

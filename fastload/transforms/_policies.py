@@ -122,7 +122,7 @@ class Policy(Distortion):
         _adjusting.require_channels(image)
         for number, strength in zip(parameters[::2], parameters[1::2], strict=True):
             operation = _OPERATIONS[self._names[int(number)]]
-            image = operation(image, strength, self._filter, self.fill)
+            image = operation(image, strength, self._filter, self._fill)
         return image
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:

@@ -33,9 +33,9 @@ class Resizing(Transform):
         self._resampling = options.to_resampling(interpolation, antialias)
 
     def require_dtype(self, dtype: np.dtype[Any]) -> None:
-        if dtype not in (np.uint8, np.float32, np.float64):
+        if dtype not in (np.uint8, np.float16, np.float32, np.float64):
             raise OptionError(
-                f"{type(self).__name__} takes pixels of uint8, float32 or float64, got {dtype}: "
+                f"{type(self).__name__} takes pixels of uint8 or floating-point numbers, got {dtype}: "
                 "convert them after it"
             )
 
@@ -47,7 +47,12 @@ class Resizing(Transform):
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         height, width = map(int, parameters)
-        return image if image.shape[:2] == (height, width) else resize(image, height, width, self._resampling)
+        return image if image.shape[:2] == (height, width) else self._resampled(image, height, width)
+
+    def _resampled(self, image: Pixels, height: int, width: int) -> Pixels:
+        # As in torchvision, by way of single precision, because there are no kernels for half.
+        pixels = image.astype(np.float32) if image.dtype == np.float16 else image
+        return resize(pixels, height, width, self._resampling).astype(image.dtype, copy=False)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         return self._resized(annotations, int(parameters[0]), int(parameters[1]))
@@ -144,7 +149,7 @@ class RandomResizedCrop(Resizing):
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         top, left, height, width = map(int, parameters)
-        return resize(image[top : top + height, left : left + width], *self.size, self._resampling)
+        return self._resampled(image[top : top + height, left : left + width], *self.size)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         top, left, height, width = map(int, parameters)

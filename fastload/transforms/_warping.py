@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import contiguous, with_last_axis
-from fastload.transforms.options import to_colour
+from fastload.transforms.options import to_levels
 
 _FLAGS = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR}
 
@@ -116,7 +116,7 @@ def warped(
         "dsize": (new_width, new_height),
         "flags": _FLAGS[interpolation] | cv2.WARP_INVERSE_MAP,
     }
-    colour = to_colour(fill, channels)
+    colour = to_levels(fill, image)
     pixels = with_last_axis(cv2.warpAffine(image, borderValue=colour, **options))
     if interpolation == "bilinear" and fill is not None:
         shares = cv2.warpAffine(np.full((height, width), 255, np.uint8), **options)
@@ -139,7 +139,7 @@ def sampled(image: Pixels, grid: torch.Tensor, interpolation: str, fill: Any) ->
     )
     if fill is not None:
         looked_up, share = looked_up[:, :channels], looked_up[:, channels:]
-        colour = torch.tensor(to_colour(fill, channels)[:channels], dtype=torch.float32).view(1, -1, 1, 1)
+        colour = torch.tensor(to_levels(fill, image)[:channels], dtype=torch.float32).view(1, -1, 1, 1)
         if interpolation == "nearest":
             looked_up = torch.where(share < 0.5, colour, looked_up)
         else:

@@ -7,7 +7,7 @@ removes them. Polygons, keypoints and oriented boxes are never clipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -22,11 +22,13 @@ from fastload.images.resize import Resampling, resize
 from fastload.transforms.windows import crop_padded
 
 Floats = NDArray[np.float32]
-Mask = NDArray[np.uint8]
+Mask = NDArray[Any]
 Move = Callable[[NDArray[Any]], NDArray[Any]]  # of points (..., 2): x and y
-MoveMask = Callable[[Mask, int], Mask]  # of a mask (height, width): also what pixels from outside become
+MoveMask = Callable[
+    [Mask, int], Mask
+]  # of a mask (height, width) of uint8: also what pixels from outside become
 
-_OF_OBJECTS = ("boxes", "labels", "polygons", "keypoints", "corners", "masks")
+OF_OBJECTS = ("boxes", "labels", "polygons", "keypoints", "corners", "masks")
 
 
 @dataclass(slots=True, eq=False)
@@ -35,78 +37,46 @@ class Annotations:
 
     Attributes:
         size: The image's height and width.
-        boxes: (objects, 4): x1, y1, x2, y2.
-        labels: Class indices, (objects,).
+        boxes: (objects, 4): x1, y1, x2, y2; float32 or float64.
+        labels: Class indices, (objects,), or any array, tensor or list of one row for each object.
         polygons: The polygons of each object, (points, 2) each.
-        keypoints: (objects, points, 3): x, y, visibility.
+        keypoints: (objects, points, 3): x, y, visibility; or any points (…, 2).
         corners: Oriented boxes, (objects, 4, 2).
-        mask: Classes of pixels, (height, width).
-        others: Further values, an array or a list of one row for each object.
-        masks: The mask of each object, (objects, height, width).
+        mask: Classes of pixels, (height, width) or several such, of any dtype.
+        others: Further values, an array, tensor or list of one row for each object.
+        masks: The mask of each object, (objects, height, width), of any dtype.
+        is_clipped: False if boxes may extend beyond the image (torchvision's `clamping_mode=None`).
+        mirrors_pixels: True if flips move keypoints as torchvision's `KeyPoints`, like indices of pixels.
     """
 
     size: tuple[int, int]
     boxes: Floats = field(default_factory=lambda: np.zeros((0, 4), np.float32))
-    labels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    labels: Any = field(default_factory=lambda: np.zeros(0, np.int64))
     polygons: list[list[Ring]] | None = None
     keypoints: Floats | None = None
     corners: Floats | None = None
     mask: Mask | None = None
     others: dict[str, Any] = field(default_factory=dict)
     masks: Mask | None = None
+    is_clipped: bool = True
+    mirrors_pixels: bool = False
 
     def __len__(self) -> int:
         return len(self.boxes)
-
-    @classmethod
-    def of_target(cls, target: Mapping[str, Any], size: tuple[int, int]) -> Annotations:
-        """Return the annotations in a dict like that of `to_target`; other values need one row an object.
-
-        Raises:
-            OptionError: The boxes are not (objects, 4), or the labels not one for each.
-        """
-        boxes = np.asarray(target.get("boxes", ()), np.float32)
-        boxes = boxes if boxes.size else boxes.reshape(0, 4)
-        labels = np.asarray(target.get("labels", np.zeros(len(boxes))), np.int64)
-        if boxes.ndim != 2 or boxes.shape[1] != 4 or labels.shape != (len(boxes),):
-            raise OptionError(
-                "a target must hold boxes (objects, 4) and a label for each, got boxes of shape "
-                f"{boxes.shape} and labels of shape {labels.shape}"
-            )
-
-        def given(name: str, dtype: type) -> Any:
-            return None if target.get(name) is None else np.asarray(target[name], dtype)
-
-        polygons = target.get("polygons")
-        return cls(
-            size,
-            boxes,
-            labels,
-            polygons and [[np.asarray(each, np.float64) for each in rings] for rings in polygons],
-            given("keypoints", np.float32),
-            given("corners", np.float32),
-            given("mask", np.uint8),
-            {
-                name: value if isinstance(value, list) else np.asarray(value)
-                for name, value in target.items()
-                if name not in (*_OF_OBJECTS, "mask") and _is_of_objects(value, len(boxes))
-            },
-            given("masks", np.uint8),
-        )
 
     def to_target(self) -> dict[str, Any]:
         """Return a dict of tensors, with the names of torchvision's detection reference.
 
         Polygons are lists of lists of tensors, and a list in `others` stays one.
         """
-        fields = {name: getattr(self, name) for name in (*_OF_OBJECTS, "mask")}
-        target = {name: _as_tensors(value) for name, value in fields.items() if value is not None}
-        for name, value in self.others.items():
-            target[name] = _as_tensors(value) if isinstance(value, np.ndarray) else value
-        return target
+        fields = {name: getattr(self, name) for name in (*OF_OBJECTS, "mask")}
+        target = {name: as_tensors(value) for name, value in fields.items() if value is not None}
+        return target | {name: as_tensors(value) for name, value in self.others.items()}
 
     def chosen(self, objects: NDArray[Any] | Sequence[int]) -> Annotations:
         """Return some of the objects: those of a boolean array, or of indices, in their order."""
+        if not len(self):
+            return self
         index = np.asarray(objects)
         index = np.flatnonzero(index) if index.dtype == bool else index.astype(np.int64)
         rows = index.tolist()
@@ -116,7 +86,7 @@ class Annotations:
                 return None
             return [value[row] for row in rows] if isinstance(value, list) else value[index]
 
-        fields = {name: pick(getattr(self, name)) for name in _OF_OBJECTS}
+        fields = {name: pick(getattr(self, name)) for name in OF_OBJECTS}
         return replace(self, **fields, others={name: pick(value) for name, value in self.others.items()})
 
     def clipped(self) -> Annotations:
@@ -124,7 +94,7 @@ class Annotations:
         return replace(self, boxes=_clip(self.boxes, self.size))
 
     def cropped(
-        self, top: int, left: int, height: int, width: int, fill: int = 0, mode: str = "constant"
+        self, top: int, left: int, height: int, width: int, fill: float = 0, mode: str = "constant"
     ) -> Annotations:
         """Return the annotations of a region, partly outside if need be, where the mask is `fill`."""
 
@@ -142,7 +112,7 @@ class Annotations:
             return resize(mask[:, :, None], height, width, Resampling(filter, antialias=False))[:, :, 0]
 
         factors = width / self.size[1], height / self.size[0]
-        return self.rescaled(factors, (0, 0), (height, width), resize_one)
+        return self.rescaled(factors, (0, 0), (height, width), resize_one, clips=False)
 
     def flipped(self, axis: int, pairs: Sequence[int] | None = None) -> Annotations:
         """Return the annotations of the image flipped along an axis, 0 for rows, 1 for columns.
@@ -150,10 +120,19 @@ class Annotations:
         `pairs` holds, for each key point, the index of the one that it becomes in a mirror.
         """
         factors, shifts = ((-1, 1), (self.size[1], 0)) if axis else ((1, -1), (0, self.size[0]))
-        moved = self.rescaled(
-            factors, shifts, self.size, lambda mask, _: np.ascontiguousarray(np.flip(mask, axis))
-        )
+
+        def flip(mask: Mask, _: int) -> Mask:
+            return np.ascontiguousarray(np.flip(mask, axis))
+
+        moved = self.rescaled(factors, shifts, self.size, flip, clips=False)
+        if self.mirrors_pixels and moved.keypoints is not None:
+            moved.keypoints[..., 1 - axis] -= 1
         if pairs is not None and moved.keypoints is not None:
+            if moved.keypoints.ndim != 3 or moved.keypoints.shape[1] != len(pairs):
+                raise OptionError(
+                    f"flip_idx must hold the index of every key point, got {len(pairs)} indices for "
+                    f"keypoints of shape {moved.keypoints.shape}"
+                )
             moved.keypoints = moved.keypoints[:, list(pairs)]
         return moved
 
@@ -163,18 +142,23 @@ class Annotations:
         shifts: tuple[float, float],
         size: tuple[int, int],
         move_mask: MoveMask,
-        fill: int = 0,
+        fill: float = 0,
+        clips: bool = True,
     ) -> Annotations:
         """Return points multiplied by factors and shifted, along x and y, in an image of a given size.
 
         `move_mask` moves a mask in the same way: that of classes, which becomes `fill` where nothing is moved
         to, or that of an object, which becomes 0.
         """
-        factor, shift = np.array(factors, np.float64), np.array(shifts, np.float64)
-        return self.mapped(lambda points: points * factor + shift, size, move_mask, fill)
+
+        def move(points: NDArray[Any]) -> NDArray[Any]:
+            moved: NDArray[Any] = points * np.array(factors, points.dtype) + np.array(shifts, points.dtype)
+            return moved
+
+        return self.mapped(move, size, move_mask, fill, clips)
 
     def warped(
-        self, matrix: NDArray[Any], size: tuple[int, int], move_mask: MoveMask, fill: int = 0
+        self, matrix: NDArray[Any], size: tuple[int, int], move_mask: MoveMask, fill: float = 0
     ) -> Annotations:
         """Return the annotations moved by a matrix, (3, 3), that multiplies columns (x, y, 1).
 
@@ -183,32 +167,43 @@ class Annotations:
         matrix = np.asarray(matrix, np.float64)
         return self.mapped(lambda points: _projected(points, matrix), size, move_mask, fill)
 
-    def mapped(self, move: Move, size: tuple[int, int], move_mask: MoveMask, fill: int = 0) -> Annotations:
-        """Return the annotations with every point moved by a function, boxes by their corners."""
+    def mapped(
+        self, move: Move, size: tuple[int, int], move_mask: MoveMask, fill: float = 0, clips: bool = True
+    ) -> Annotations:
+        """Return the annotations with every point moved by a function, boxes by their corners.
+
+        As in torchvision, flips and resizes do not clip boxes to the image.
+        """
         boxes = self.boxes
         if len(boxes):
             ends = move(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2))
-            boxes = np.concatenate((ends.min(axis=1), ends.max(axis=1)), axis=1).astype(np.float32)
+            boxes = np.concatenate((ends.min(axis=1), ends.max(axis=1)), axis=1).astype(boxes.dtype)
         polygons, keypoints, corners, masks = self.polygons, self.keypoints, self.corners, self.masks
         if polygons is not None:
             polygons = [[move(each).astype(np.float64, copy=False) for each in rings] for rings in polygons]
         if keypoints is not None:
-            keypoints = np.concatenate((move(keypoints[..., :2]), keypoints[..., 2:]), axis=-1)
-            keypoints = keypoints.astype(np.float32, copy=False)
+            moved = np.concatenate((move(keypoints[..., :2]), keypoints[..., 2:]), axis=-1)
+            keypoints = moved.astype(keypoints.dtype, copy=False)
         if corners is not None:
             corners = move(corners).astype(np.float32, copy=False)
-        mask = None if self.mask is None else move_mask(self.mask, fill)
-        if masks is not None:
-            masks = np.array([move_mask(each, 0) for each in masks], np.uint8).reshape(-1, *size)
-        boxes = _clip(boxes, size)
-        return Annotations(size, boxes, self.labels, polygons, keypoints, corners, mask, self.others, masks)
+        mask = None if self.mask is None else _moved_mask(self.mask, size, move_mask, fill)
+        masks = None if masks is None else _moved_mask(masks, size, move_mask, 0)
+        boxes = _clip(boxes, size) if clips and self.is_clipped else boxes
+        return replace(
+            self,
+            size=size,
+            boxes=boxes,
+            polygons=polygons,
+            keypoints=keypoints,
+            corners=corners,
+            mask=mask,
+            masks=masks,
+        )
 
 
 def joined(parts: Sequence[Annotations], size: tuple[int, int], mask: Mask | None = None) -> Annotations:
     """Return the objects of several annotations as those of one image; all must have the same fields."""
-    fields: dict[str, Any] = {
-        name: _together([getattr(part, name) for part in parts]) for name in _OF_OBJECTS
-    }
+    fields: dict[str, Any] = {name: _together([getattr(part, name) for part in parts]) for name in OF_OBJECTS}
     others = {name: _together([part.others[name] for part in parts]) for name in parts[0].others}
     return Annotations(size, mask=mask, others=others, **fields)
 
@@ -231,16 +226,32 @@ def _projected(points: NDArray[Any], matrix: NDArray[np.float64]) -> NDArray[np.
     return moved
 
 
-def _as_tensors(value: Any) -> Any:
+def _moved_mask(mask: Mask, size: tuple[int, int], move: MoveMask, fill: float) -> Mask:
+    """Return masks (…, height, width) of any dtype moved, byte by byte, so that no number changes."""
+    level = np.zeros(1, mask.dtype)
+    with np.errstate(all="ignore"):
+        level[:] = np.array(fill).astype(mask.dtype)
+    if level[0] != fill:
+        raise OptionError(
+            f"fill must be a number that a mask of {mask.dtype} can hold, got {fill}: give masks one of "
+            'their own, fill={tv_tensors.Mask: 0, "others": …}, or convert the mask'
+        )
+    if mask.dtype == np.uint8 and mask.ndim == 2:
+        return move(mask, int(fill))
+    parts = np.ascontiguousarray(mask).reshape(-1, *mask.shape[-2:], 1).view(np.uint8)
+    moved = np.zeros((len(parts), *size, mask.itemsize), np.uint8)
+    for part, out in zip(parts, moved, strict=True):
+        for place, byte in enumerate(level.view(np.uint8).tolist()):
+            if byte or part[..., place].any():
+                out[..., place] = move(np.ascontiguousarray(part[..., place]), byte)
+    return moved.view(mask.dtype).reshape(*mask.shape[:-2], *size)
+
+
+def as_tensors(value: Any) -> Any:
     """Return arrays, possibly in nested lists, as tensors, copied where torch would not accept them."""
     if isinstance(value, list):
-        return [_as_tensors(each) for each in value]
+        return [as_tensors(each) for each in value]
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufc":
+        return value
     is_accepted = value.flags.writeable and min(value.strides, default=0) >= 0
     return torch.from_numpy(value if is_accepted else value.copy())
-
-
-def _is_of_objects(value: Any, count: int) -> bool:
-    """Return True if a value has a row for each object."""
-    if isinstance(value, list):
-        return len(value) == count
-    return bool(getattr(value, "ndim", 0)) and len(value) == count

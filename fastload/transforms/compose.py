@@ -22,7 +22,7 @@ from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Described, require, to_probability
 from fastload.transforms.transform import Parameters, Row, Transform
 
-AnyTransform = Callable[[Any], Any]
+AnyTransform = Callable[..., Any]
 
 
 class Compose:
@@ -54,24 +54,16 @@ class Compose:
         self.__dict__.update(state)
         self._warned = mmap.mmap(-1, 1)
 
-    def __call__(self, image: Any, target: Any = None) -> Any:
+    def __call__(self, *inputs: Any) -> Any:
         """Apply all transforms, each to what the previous one returned.
 
-        With a target, the result is (image, target); see `Transform`. A callable of another library is then
+        Inputs are an image or a sample; see `Transform`. Of (image, target), a callable of another library is
         called with both, and returns both, as torchvision's do.
         """
-        if target is None:
-            for transform in self.transforms:
-                image = call_foreign(transform, image)
-            return image
+        sample = inputs[0] if len(inputs) == 1 else inputs
         for transform in self.transforms:
-            if isinstance(transform, TakesPILImages):
-                raise OptionError(
-                    f"{transform!r} must be called with an image alone, which would leave its target behind: "
-                    "use a function of (image, target) in its place"
-                )
-            image, target = transform(image, target)  # type: ignore[call-arg]
-        return image, target
+            sample = call_foreign(transform, sample) if len(inputs) == 1 else transform(*sample)
+        return sample
 
     def __repr__(self) -> str:
         return f"Compose({self.transforms!r})"
@@ -94,7 +86,7 @@ def call_foreign(step: AnyTransform, image: Any) -> Any:
     if package_of(step) != "albumentations":
         return step(image)
     pixels = np.ascontiguousarray(to_pixels(image))
-    result: Any = step(image=pixels)  # type: ignore[call-arg]
+    result: Any = step(image=pixels)
     return result["image"]
 
 
@@ -234,12 +226,12 @@ class RandomChoice(_Sequence):
         self.transforms = transforms
         self.p = _to_shares(len(transforms), p)
 
-    def __call__(self, image: Any, *labels: Any) -> Any:
-        """Transform an image; see `Transform`. With MixUp and CutMix, mix a batch, as they do."""
+    def __call__(self, *inputs: Any) -> Any:
+        """Transform an image or a sample; see `Transform`. With MixUp and CutMix, mix a batch, as they do."""
         if not self._is_of_mixes:
-            return super().__call__(image, *labels)
+            return super().__call__(*inputs)
         number = int(torch.multinomial(torch.tensor(self.p), 1))
-        return self.transforms[number](image, *labels)
+        return self.transforms[number](*inputs)
 
     def _draw_turns(self, draws: Draws) -> NDArray[Any]:
         if self._is_of_mixes:

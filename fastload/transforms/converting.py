@@ -19,7 +19,8 @@ from fastload.transforms._pixels import is_pil, to_pixels, to_tensor, with_last_
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.options import Described, require
 from fastload.transforms.rescaling import ToDtype, rescaled
-from fastload.transforms.transform import PixelKeeping, TargetKeeping
+from fastload.transforms.samples import SampleParts
+from fastload.transforms.transform import PixelKeeping, TargetKeeping, is_image
 
 
 class Conversion(PixelKeeping, TargetKeeping):
@@ -53,6 +54,11 @@ class ToPureTensor(Conversion):
         """Return a tensor as a plain tensor; anything else is returned unchanged."""
         return image.as_subclass(torch.Tensor) if isinstance(image, torch.Tensor) else image
 
+    def of_sample(self, structure: Any) -> Any:
+        """Return a sample with all its tensors, boxes and masks too, as plain tensors."""
+        sample = SampleParts(structure)
+        return sample.converted(list(map(self.of_image, sample.images)), lambda leaf, _: self.of_image(leaf))
+
 
 class ToTensor(ToDtype):
     """Converts images to floating-point tensors (channels, height, width); uint8 0…255 becomes 0…1.
@@ -64,7 +70,11 @@ class ToTensor(ToDtype):
     _only_uint8 = True
 
     def __init__(self) -> None:
-        super().__init__(torch.get_default_dtype(), scale=True)
+        super().__init__(torch.float32, scale=True)
+
+    @property
+    def _image_dtype(self) -> torch.dtype:
+        return torch.get_default_dtype()
 
     def of_image(self, image: Any) -> Any:
         """Return the image as a tensor of floating-point numbers."""
@@ -93,11 +103,16 @@ class ToPILImage(Described):
     def __init__(self, mode: str | None = None) -> None:
         self.mode = mode
 
-    def __call__(self, image: Any) -> Any:
-        """Return the image as a PIL image; a PIL image is returned itself."""
-        if is_pil(image):
-            return image
-        pixels = to_pixels(image)
+    def __call__(self, *inputs: Any) -> Any:
+        """Return the image as a PIL image, or a sample with its images so; a PIL image is returned itself."""
+        structure: Any = inputs[0] if len(inputs) == 1 else inputs
+        if not is_image(structure):
+            sample = SampleParts(structure)
+            return sample.rebuilt([self(image) for image in sample.images])
+        if is_pil(structure):
+            return structure
+        is_grey = isinstance(structure, torch.Tensor) and structure.ndim == 2
+        pixels = to_pixels(structure[None] if is_grey else structure)
         if np.issubdtype(pixels.dtype, np.floating) and self.mode != "F":
             pixels = (pixels * 255).astype(np.uint8)
         modes = _PIL_MODES.get((pixels.shape[-1], pixels.dtype.name), [])
@@ -124,9 +139,14 @@ class Lambda(TakesPILImages):
         self.lambd = lambd
         self.types = types or (object,)
 
-    def __call__(self, image: Any) -> Any:
+    def __call__(self, *inputs: Any) -> Any:
         """Return the result of the function."""
-        return self.lambd(image) if isinstance(image, self.types) else image
+        if len(inputs) != 1:
+            raise OptionError(
+                f"{self!r} must be called with an image alone, which would leave its target behind: use a "
+                "function of (image, target) in its place"
+            )
+        return self.lambd(inputs[0]) if isinstance(inputs[0], self.types) else inputs[0]
 
     def __repr__(self) -> str:
         return f"Lambda({getattr(self.lambd, '__name__', repr(self.lambd))})"

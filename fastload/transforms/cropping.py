@@ -17,8 +17,9 @@ from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, between, integers
 from fastload.transforms.geometry import Geometry, Sizes, same_sizes
-from fastload.transforms.options import Fill, SizeOption
-from fastload.transforms.transform import Parameters, Row, Transform
+from fastload.transforms.options import Fill, FillColour, SizeOption
+from fastload.transforms.samples import SampleParts
+from fastload.transforms.transform import Parameters, Row, Transform, is_image
 from fastload.transforms.windows import BORDERS, Gathered, crop_padded, windows_over_black_into
 
 
@@ -31,8 +32,9 @@ class BoxCrop(Transform):
     width = 4
     takes_any_dtype = True
 
-    fill: Fill = 0
+    _fills: tuple[FillColour, float] = (0, 0)  # of images and of masks
     padding_mode = "constant"
+    _may_do_nothing = False  # As in torchvision, boxes are then not even clipped.
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         return parameters[:, 2:].astype(np.int64)
@@ -42,10 +44,12 @@ class BoxCrop(Transform):
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         top, left, height, width = map(int, parameters)
-        return crop_padded(image, top, left, height, width, self.fill, self.padding_mode)
+        return crop_padded(image, top, left, height, width, self._fills[0], self.padding_mode)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         top, left, height, width = map(int, parameters[:4])
+        if self._may_do_nothing and (top, left, height, width) == (0, 0, *annotations.size):
+            return annotations
         last = top + height - annotations.size[0], left + width - annotations.size[1]
         is_padded = min(top, left) < 0 or max(last) > 0
         if is_padded and self.padding_mode != "constant" and len(annotations):
@@ -53,8 +57,7 @@ class BoxCrop(Transform):
                 f"{type(self).__name__} must have padding_mode 'constant' for images with objects, whose "
                 f"mirror images would have no boxes, got {self.padding_mode!r}"
             )
-        fill = options.mask_fill(self.fill)
-        return annotations.cropped(top, left, height, width, fill, self.padding_mode)
+        return annotations.cropped(top, left, height, width, self._fills[1], self.padding_mode)
 
 
 class Pad(BoxCrop):
@@ -71,7 +74,7 @@ class Pad(BoxCrop):
         sides = options.to_numbers(padding, rule, (1, 2, 4), 0, kind=options.is_whole)
         left, top, right, bottom = sides if len(sides) == 4 else (sides[0], sides[-1]) * 2
         self.sides = int(left), int(top), int(right), int(bottom)
-        options.to_colour(fill)
+        self._fills = options.to_fills(fill)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         left, top, right, bottom = self.sides
@@ -97,6 +100,8 @@ class RandomCrop(BoxCrop):
     Using it raises `OptionError` if an image is too small.
     """
 
+    _may_do_nothing = True
+
     def __init__(
         self,
         size: SizeOption,
@@ -111,6 +116,7 @@ class RandomCrop(BoxCrop):
         self.fill = fill
         self.padding_mode = padding_mode
         self._pad = Pad(0 if padding is None else padding, fill, padding_mode)
+        self._fills = options.to_fills(fill)
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         return same_sizes(self.size, len(sizes))
@@ -141,7 +147,9 @@ class RandomCrop(BoxCrop):
 
     def apply_gathered_into(self, gathered: Gathered, parameters: Parameters, out: Pixels) -> None:
         offsets = parameters[:, :2].astype(np.int64)
-        is_black = self.padding_mode == "constant" and not np.any(options.to_colour(self.fill, out.shape[3]))
+        is_black = self.padding_mode == "constant" and not np.any(
+            options.to_colour(self._fills[0], out.shape[3])
+        )
         if is_black and windows_over_black_into(gathered, offsets, out):
             return
         rows = parameters.tolist()
@@ -155,11 +163,13 @@ class RandomZoomOut(BoxCrop):
     Liu et al., "SSD: Single Shot MultiBox Detector", https://arxiv.org/abs/1512.02325.
     """
 
+    _may_do_nothing = True
+
     def __init__(self, fill: Fill = 0, side_range: Sequence[float] = (1.0, 4.0), p: float = 0.5) -> None:
         self.fill = fill
         self.side_range = options.to_range(side_range, "side_range", 1)
         self.p = options.to_probability(p)
-        options.to_colour(fill)
+        self._fills = options.to_fills(fill)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the canvas, as a box around the image."""
@@ -180,9 +190,18 @@ class FiveCrop(TakesPILImages):
     def __init__(self, size: SizeOption) -> None:
         self.size = options.to_size(size)
 
-    def __call__(self, image: Any) -> tuple[Any, ...]:
-        """Return the crops: upper left, upper right, lower left, lower right, middle; of the image's type."""
-        return tuple(like(image, crop) for crop in self._crops(to_pixels(image)))
+    def __call__(self, *inputs: Any) -> Any:
+        """Return the crops: upper left, upper right, lower left, lower right, middle; of the image's type.
+
+        Of a sample, they take the place of its image.
+        """
+        structure = inputs[0] if len(inputs) == 1 else inputs
+        if is_image(structure):
+            return tuple(like(structure, crop) for crop in self._crops(to_pixels(structure)))
+        sample = SampleParts(structure)
+        if sample.has_annotations:
+            raise OptionError(f"{self!r} must be given images without boxes, masks and keypoints")
+        return sample.rebuilt([self(image) for image in sample.images])
 
     def _crops(self, pixels: Pixels) -> list[Pixels]:
         height, width = self.size

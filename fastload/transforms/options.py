@@ -5,20 +5,26 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.resize import Resampling
 
 SizeOption = int | Sequence[int]  # pixels, or (height, width)
 Amount = float | Sequence[float]  # one number, or several
-Fill = float | Sequence[float] | None  # a colour: one number, or one for each channel
+FillColour = float | Sequence[float] | None  # one number, or one for each channel
+Fill = FillColour | Mapping[Any, FillColour]  # a colour, or one for each type of input
 
 ABOVE_0 = math.ulp(0.0)  # the smallest number above 0, as a lower bound
 
 SEVERAL = range(1, 1 << 30)  # any count above 0
+
+IMAGE_TYPES = ("Image", "Tensor")  # names of PIL's class, of torchvision's and of torch's
 
 # PIL's numbers of its filters, which torchvision accepts too.
 _PIL_FILTERS = {0: "nearest", 2: "bilinear", 3: "bicubic"}
@@ -156,9 +162,38 @@ def to_colour(fill: Any, channels: int | None = None) -> tuple[float, ...]:
     return (*colour, 0, 0, 0)[:4]
 
 
-def mask_fill(fill: Fill) -> int:
-    """Return the class that pixels outside of a mask get: a fill of one number as in torchvision, or 0."""
-    return int(fill) if isinstance(fill, numbers.Real) else 0
+def to_levels(fill: Any, pixels: NDArray[Any]) -> tuple[float, ...]:
+    """Return a fill colour as `to_colour` does; raise OptionError if pixels of that dtype cannot hold it."""
+    colour = to_colour(fill, pixels.shape[-1])
+    if pixels.dtype.kind in "iu":
+        bounds = np.iinfo(pixels.dtype)
+        rule = f"fill must be from {bounds.min} to {bounds.max} for pixels of {pixels.dtype}"
+        require(all(bounds.min <= level <= bounds.max for level in colour), rule, fill)
+    return colour
+
+
+def to_fills(fill: Fill) -> tuple[FillColour, float]:
+    """Return the colour that pixels outside of an image get, and the class that those of a mask get.
+
+    A class is one number as in torchvision, or 0. A dict has one fill for each type; as in torchvision, that
+    of a missing type is "others", or 0.
+    """
+    image: Any = fill
+    mask: Any = fill
+    if isinstance(fill, Mapping):
+        image, mask = of_type(fill, IMAGE_TYPES, "fill"), of_type(fill, ("Mask",), "fill")
+    to_colour(image)
+    return image, mask if is_number(mask) else 0
+
+
+def of_type(by_type: Mapping[Any, Any], names: Sequence[str], owner: str) -> Any:
+    """Return the value for types with one of these names, else that of "others", else None."""
+    found = [value for kind, value in by_type.items() if getattr(kind, "__name__", "") in names]
+    if any(value != found[0] for value in found):
+        raise OptionError(
+            f"{owner} must be the same for all types of images, because a dataset has one, got {by_type!r}"
+        )
+    return found[0] if found else by_type.get("others", None)
 
 
 def to_resampling(interpolation: Any, antialias: bool | None = True) -> Resampling:

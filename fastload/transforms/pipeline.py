@@ -93,10 +93,10 @@ class Pipeline:
         while last and isinstance(steps[last - 1], (ToDtype, Normalize, Conversion, ObjectTransform)):
             last -= 1
         # Transforms of objects alone are moved before the tail: neither affects the other.
-        self._before_tail = steps[:last] + [
-            step for step in steps[last:] if isinstance(step, ObjectTransform)
-        ]
-        self._tail_steps = [step for step in steps[last:] if isinstance(step, (ToDtype, Normalize))]
+        tail = steps[last:]
+        self._before_tail = steps[:last] + [step for step in tail if isinstance(step, ObjectTransform)]
+        self._tail_steps = [step for step in tail if isinstance(step, (ToDtype, Normalize))]
+        self._object_dtypes = [step for step in tail if isinstance(step, ToDtype) and step.of_objects]
         dtypes = [step for step in self._before_tail if isinstance(step, ToDtype)]
         self.dtype = Rescale.of(dtypes, torch.uint8).dtype
         # Only in fastload's Compose: alone, a foreign transform costs no more than elsewhere.
@@ -140,6 +140,9 @@ class Pipeline:
             sizes = step.sizes_after(sizes, parameters)
             channels = step.channels_after(channels)
             is_uniform = is_uniform and (not body or common_size(sizes) is not None)
+        if moved is not None:
+            for dtypes in self._object_dtypes:
+                moved = [dtypes.apply_to(each, ()) for each in moved]
         return Drawn(geometry, body, common_size(sizes), channels, is_uniform, moved)
 
     def _drawn_at_once(self, sizes: Sizes) -> Mapping[int, Parameters]:

@@ -1,4 +1,4 @@
-"""Arithmetic on pixel values: ToDtype, Normalize, LinearTransformation.
+"""Arithmetic on pixel values: ToDtype, Normalize.
 
 ToDtype and Normalize together are one multiplication and one addition for each channel. They are done once
 for a batch, in the batch's memory or on the device it was copied to as bytes, a quarter of the size of
@@ -8,7 +8,8 @@ floats.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,10 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
-from fastload.transforms._pixels import to_pixels
-from fastload.transforms.options import require
+from fastload.transforms._pixels import as_tv_image, to_pixels
+from fastload.transforms.annotations import Annotations
+from fastload.transforms.options import IMAGE_TYPES, of_type, require
+from fastload.transforms.samples import TYPES, SampleParts
 from fastload.transforms.transform import Row, TargetKeeping, Transform
 
 _Coefficients = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
@@ -144,29 +147,70 @@ class Rescaling(TargetKeeping):
 class ToDtype(Rescaling):
     """Converts pixels to `dtype`, a floating-point one or `torch.uint8`.
 
-    With `scale`, levels 0…255 become 0…1 in a floating-point dtype.
+    With `scale`, levels 0…255 become 0…1 in a floating-point dtype. `dtype` may be a dict of one for each
+    type, as in torchvision: `{tv_tensors.Image: torch.float32, tv_tensors.Mask: torch.int64}`.
     """
 
     #: True if pixels of other dtypes than uint8 are left unchanged.
     _only_uint8 = False
 
-    def __init__(self, dtype: torch.dtype, scale: bool = False) -> None:
-        is_valid = isinstance(dtype, torch.dtype) and (dtype.is_floating_point or dtype == torch.uint8)
-        require(is_valid, "dtype must be one of torch's floating-point dtypes, or torch.uint8", dtype)
+    def __init__(self, dtype: torch.dtype | Mapping[Any, torch.dtype | None], scale: bool = False) -> None:
         self.dtype = dtype
         self.scale = scale
+        found = self._image_dtype
+        is_valid = isinstance(found, torch.dtype) and (found.is_floating_point or found == torch.uint8)
+        is_valid |= found is None and self.of_objects
+        require(is_valid, "dtype must be one of torch's floating-point dtypes, or torch.uint8", dtype)
+
+    @property
+    def _image_dtype(self) -> Any:
+        return of_type(self.dtype, IMAGE_TYPES, "dtype") if isinstance(self.dtype, Mapping) else self.dtype
+
+    @property
+    def of_objects(self) -> bool:
+        """True if annotations are converted, too."""
+        return isinstance(self.dtype, Mapping)
+
+    def of_sample(self, structure: Any) -> Any:
+        """Return a sample with its image converted, and its annotations if `dtype` is a dict."""
+        sample = SampleParts(structure)
+        images = [self.of_image(image) for image in sample.images]
+        return sample.converted(images, self._converted) if self.of_objects else sample.rebuilt(images)
+
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
+        if not self.of_objects:
+            return annotations
+        found = {name: getattr(annotations, name) for name in TYPES}
+        values: Any = {
+            name: self._converted(torch.from_numpy(value), TYPES[name]).numpy()
+            for name, value in found.items()
+            if value is not None
+        }
+        rule = "dtype must be one of floating-point numbers for coordinates in a dataset's transform"
+        require(values["boxes"].dtype.kind == "f", rule, self.dtype)
+        return replace(annotations, **values)
+
+    def _converted(self, value: Any, kind: str) -> Any:
+        """Return a value converted to the dtype for its type; unchanged if that is none of torchvision's."""
+        if not kind or not isinstance(self.dtype, Mapping):
+            return value
+        is_said = "others" in self.dtype or kind in {each.__name__ for each in self.dtype}
+        require(is_said, f'dtype must have an entry for {kind}, or "others"', self.dtype)
+        dtype = of_type(self.dtype, (kind,), "dtype")
+        return value if dtype is None else _exactly(torch.as_tensor(value), dtype)
 
     def after(self, earlier: Rescale) -> Rescale:
-        if self._only_uint8 and earlier.dtype != torch.uint8:
+        dtype = self._image_dtype
+        if dtype is None or (self._only_uint8 and earlier.dtype != torch.uint8):
             return earlier
         if earlier.rounds:
             raise OptionError("ToDtype(torch.uint8) after Normalize must be the last transform")
         factors, offsets = earlier.factors, earlier.offsets
-        if self.scale and self.dtype.is_floating_point != earlier.dtype.is_floating_point:
-            if not self.dtype.is_floating_point:
+        if self.scale and dtype.is_floating_point != earlier.dtype.is_floating_point:
+            if not dtype.is_floating_point:
                 raise OptionError("ToDtype(torch.uint8, scale=True) must be given uint8 pixels")
             factors = factors / 255
-        return Rescale(self.dtype, factors, offsets)
+        return Rescale(dtype, factors, offsets)
 
 
 class Normalize(Rescaling):
@@ -198,60 +242,24 @@ class Normalize(Rescaling):
         return Rescale(earlier.dtype, earlier.factors / std, (earlier.offsets - mean) / std)
 
 
-class LinearTransformation(TargetKeeping):
-    """Subtracts a mean from all numbers of an image and multiplies them by a matrix, as in whitening.
-
-    Parameters are as in torchvision: `transformation_matrix` (D, D) and `mean_vector` (D,), with D = channels
-    × height × width. Using it raises `OptionError` if an image has another size, or is uint8 in a dataset's
-    pipeline, where results have the image's dtype.
-    """
-
-    def __init__(self, transformation_matrix: torch.Tensor, mean_vector: torch.Tensor) -> None:
-        matrix, mean = transformation_matrix, mean_vector
-        is_valid = matrix.ndim == 2 and mean.ndim == 1 and {*matrix.shape} == {*mean.shape}
-        if not is_valid or matrix.dtype != mean.dtype or matrix.device != mean.device:
-            raise OptionError(
-                "transformation_matrix must be (D, D) and mean_vector (D,), of one dtype and on one device, "
-                f"got {matrix.dtype} {tuple(matrix.shape)} on {matrix.device} and "
-                f"{mean.dtype} {tuple(mean.shape)} on {mean.device}"
-            )
-        self.transformation_matrix = matrix
-        self.mean_vector = mean
-
-    def of_image(self, image: Any) -> Any:
-        """Transform an image; see `Transform`. A tensor is transformed on its device."""
-        return self._transformed(image) if isinstance(image, torch.Tensor) else super().of_image(image)
-
-    def require_dtype(self, dtype: np.dtype[Any]) -> None:
-        if not np.issubdtype(dtype, np.floating):
-            raise OptionError(
-                f"LinearTransformation must be given floating-point pixels, got {dtype}: "
-                "put ToTensor before it"
-            )
-
-    def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        planes = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, 2, 0)))
-        # In the image's dtype, whatever the matrix's.
-        return np.moveaxis(self._transformed(planes).to(planes.dtype).numpy(), 0, 2)
-
-    def _transformed(self, planes: torch.Tensor) -> torch.Tensor:
-        count = planes.shape[-3:].numel()
-        if planes.ndim < 3 or count != len(self.mean_vector):
-            raise OptionError(
-                f"an image must have {len(self.mean_vector)} numbers, as LinearTransformation's mean_vector, "
-                f"got {tuple(planes.shape)}"
-            )
-        flat = planes.reshape(-1, count) - self.mean_vector
-        return torch.mm(flat, self.transformation_matrix.to(flat.dtype)).reshape(planes.shape)
-
-
 def rescaled(image: Any, steps: Sequence[Transform]) -> torch.Tensor:
     """Return one image of any type, rescaled by ToDtype and Normalize steps, as a tensor."""
     if isinstance(image, torch.Tensor) and image.ndim >= 3:
         batch = image.reshape(-1, *image.shape[-3:])
-        return Rescale.of(steps, image.dtype).on(batch).reshape(image.shape)
+        return as_tv_image(Rescale.of(steps, image.dtype).on(batch).reshape(image.shape), image)
     pixels = to_pixels(image)
     return Rescale.of(steps, _torch_dtype(pixels)).of_image(pixels)
+
+
+def _exactly(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return numbers converted to a dtype; raise OptionError if whole numbers there cannot be these."""
+    converted = values.to(dtype)
+    if not dtype.is_floating_point and not torch.equal(converted.to(values.dtype), values):
+        raise OptionError(
+            f"ToDtype must be given numbers that {dtype} can hold, got {values.dtype} from {values.min()} to "
+            f"{values.max()}"
+        )
+    return converted
 
 
 def _at_a_time(image_bytes: int) -> int:

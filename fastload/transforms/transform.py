@@ -5,8 +5,8 @@
     images = transform.apply_batch(images, parameters)  # images of one size (images, height, width, channels)
     annotations = transform.apply_to(annotations, parameters[i])  # boxes, masks, keypoints of one image
 
-Called like a function, a transform accepts the images that torchvision's transforms accept, and returns an
-image of the same type.
+Called like a function, a transform accepts the images and samples that torchvision's transforms accept, and
+returns the same types.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
-from fastload.transforms._pixels import like, to_pixels
+from fastload.transforms._pixels import is_pil, like, to_pixels, tv_kind
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, fresh_draws
 from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.options import Described, to_probability
+from fastload.transforms.samples import SampleParts
 
 Parameters = NDArray[np.float64]  # (images, width)
 Row = Sequence[float]  # the parameters of one image
@@ -116,22 +117,25 @@ class Transform(Described):
             "objects or a mask: return the annotations themselves if it changes only colours"
         )
 
-    def __call__(self, image: Any, target: Any = None) -> Any:
-        """Transform one image, or each image of a batch with its own parameters.
+    def __call__(self, *inputs: Any) -> Any:
+        """Transform one image, each image of a batch with its own parameters, or an image with its target.
 
         Args:
-            image: A tensor (3, height, width) or (images, 3, height, width), an array (height, width, 3) or
-                (images, height, width, 3), or a PIL image. Grey images have 1 channel instead of 3.
-            target: The annotations of one image: a dict with `boxes`, x1 y1 x2 y2 in pixels, `labels` and
-                others of the entries that PackedDataset gives.
+            inputs: An image: a tensor (3, height, width) or (images, 3, height, width), an array (height,
+                width, 3) or (images, height, width, 3), or a PIL image. Grey images have 1 channel instead of
+                3. Or a sample: an image and its target, as further arguments, or in a tuple, a list or a
+                dict. Of a target, torchvision's `tv_tensors` are transformed, and the entries of a dict that
+                have the names of those that PackedDataset gives: `boxes`, x1 y1 x2 y2 in pixels, `labels`
+                and others.
 
         Returns:
-            An image of the same type; with a target, (image, target), the target a new dict of tensors.
+            An image of the same type; of a sample, the same structure.
 
         Raises:
-            OptionError: If `image` is none of these, or has a dtype that the transform does not accept.
+            OptionError: If it holds no image or annotation, or one that the transform does not accept.
         """
-        return self.of_image(image) if target is None else self.of_sample(image, target)
+        structure = inputs[0] if len(inputs) == 1 else inputs
+        return self.of_image(structure) if is_image(structure) else self.of_sample(structure)
 
     def of_image(self, image: Any) -> Any:
         """Return the transform of an image, or of each image of a batch."""
@@ -147,15 +151,20 @@ class Transform(Described):
             )
         return like(image, results[0] if pixels.ndim == 3 else np.stack(results))
 
-    def of_sample(self, image: Any, target: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-        """Return an image and its target transformed with the same parameters."""
-        pixels = to_pixels(image)
-        size = pixels.shape[0], pixels.shape[1]
-        annotations = Annotations.of_target(target, size)
-        row = self.draw_with(fresh_draws(1), np.array([size]), [annotations])[0].tolist()
-        moved = self.apply_to(annotations, row).to_target()
-        result = like(image, self.apply_checked(pixels, row))
-        return result, {name: moved.get(name, value) for name, value in target.items()}
+    def of_sample(self, structure: Any) -> Any:
+        """Return a sample with all its images and annotations transformed with the same parameters."""
+        sample = SampleParts(structure)
+        if not sample.has_annotations and len(sample.images) == 1:
+            return sample.rebuilt([self.of_image(sample.images[0])])
+        row = self.draw_with(fresh_draws(1), np.array([sample.size]), [sample.annotations])[0].tolist()
+        images = [like(image, self._with_row(to_pixels(image), row)) for image in sample.images]
+        return sample.rebuilt(images, lambda annotations: self.apply_to(annotations, row))
+
+    def _with_row(self, pixels: Pixels, row: Row) -> Pixels:
+        """Apply the same parameters to an image, or to every image of a batch."""
+        if pixels.ndim == 3:
+            return self.apply_checked(pixels, row)
+        return np.stack([self.apply_checked(each, row) for each in pixels])
 
     def apply_checked(self, image: Pixels, parameters: Row) -> Pixels:
         """Check the dtype of an image, then apply parameters to it."""
@@ -171,6 +180,12 @@ class Transform(Described):
             )
 
 
+def is_image(structure: Any) -> bool:
+    """Return True for anything but a sample: a container, or one of torchvision's annotations alone."""
+    is_container = isinstance(structure, (Mapping, tuple, list))
+    return is_pil(structure) or (not is_container and tv_kind(structure) in ("", "Image"))
+
+
 class ColourTransform(Transform):
     """Base class of transforms that leave every pixel where it is."""
 
@@ -183,8 +198,9 @@ class TargetKeeping(ColourTransform):
 
     takes_any_dtype = True
 
-    def of_sample(self, image: Any, target: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-        return self.of_image(image), target
+    def of_sample(self, structure: Any) -> Any:
+        sample = SampleParts(structure)
+        return sample.rebuilt([self.of_image(image) for image in sample.images])
 
 
 class PixelKeeping(Transform):

@@ -13,7 +13,7 @@ from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
 from fastload.transforms._pixels import with_last_axis
-from fastload.transforms.options import to_colour
+from fastload.transforms.options import to_levels
 
 # torchvision's padding modes and OpenCV's; `reflect` does not repeat the last row, `symmetric` does.
 BORDERS = {
@@ -22,6 +22,8 @@ BORDERS = {
     "reflect": cv2.BORDER_REFLECT_101,
     "symmetric": cv2.BORDER_REFLECT,
 }
+
+_OPENCV_DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "float16", "float32", "float64")
 
 # Masks of all possible window positions are cached up to this size; for 32x32 pixels padded by 4 they take a
 # quarter of a megabyte.
@@ -61,6 +63,8 @@ def pad(
         return image
     if mode in ("reflect", "symmetric"):
         _require_enough(image, rows, columns, mode)
+    if image.dtype.name not in _OPENCV_DTYPES:
+        return _padded_by_numpy(image, rows, columns, fill, mode)
     colour = _levels(fill, image).tolist()
     return with_last_axis(cv2.copyMakeBorder(image, *rows, *columns, BORDERS[mode], value=colour))
 
@@ -163,9 +167,20 @@ def _masks(
     return (both * np.uint8(255)).reshape(len(rows) * len(columns), -1)
 
 
+def _padded_by_numpy(image: Pixels, rows: Any, columns: Any, fill: Any, mode: Any) -> Pixels:
+    """Pad pixels of a dtype that OpenCV lacks: it would turn int64 into int32."""
+    if mode != "constant":
+        return np.pad(image, (rows, columns, (0, 0)), mode)
+    height, width, channels = image.shape
+    padded = np.empty((sum(rows) + height, sum(columns) + width, channels), image.dtype)
+    padded[:] = _levels(fill, image)[:channels]
+    padded[rows[0] : rows[0] + height, columns[0] : columns[0] + width] = image
+    return padded
+
+
 def _levels(fill: Any, image: Pixels) -> NDArray[Any]:
     """Return a colour as four levels of an image's dtype, rounded down for uint8, as torchvision does."""
-    return np.array(to_colour(fill, image.shape[-1])).astype(image.dtype)
+    return np.array(to_levels(fill, image)).astype(image.dtype)
 
 
 def _require_enough(image: Pixels, rows: tuple[int, int], columns: tuple[int, int], mode: str) -> None:
