@@ -26,11 +26,10 @@ from fastload.loader._resume.drawing import (
 from fastload.loader._resume.progress import Progress
 from fastload.loader._transport.filling import (
     BatchMaker,
-    SeededDataset,
-    SeededIndices,
+    SampleSource,
     can_fill_batches,
     innermost,
-    uses_epoch_seed,
+    makes_batches,
 )
 from fastload.loader._transport.seeding import BatchTask, batch_seed
 from fastload.loader._transport.stateful import StatefulIterable
@@ -102,25 +101,22 @@ class EpochIterator:
 
 
 class BatchOrder:
-    """Index sampler that yields an epoch's remaining batches.
+    """Index sampler that yields a BatchTask for each of an epoch's remaining batches.
 
-    It yields a BatchTask for each batch that workers make or that has a seed, else the indices alone.
-    `is_seeded` tells whether the dataset has transforms that draw from the epoch's seed. `iterator`, a weak
-    proxy, knows the progress and the seed of its latest epoch.
+    `iterator`, a weak proxy, knows the progress and the seed of its latest epoch.
 
     Attributes:
         draws_at_once: True if the sampler made its draws in `__iter__`; most samplers draw later.
     """
 
-    def __init__(self, view: LoaderView, start: EpochStart, is_seeded: bool, iterator: EpochIterator) -> None:
+    def __init__(self, view: LoaderView, start: EpochStart, iterator: EpochIterator) -> None:
         self._view = view
-        self._is_seeded = is_seeded
         self._seeds_batches = start.seeds_batches
-        self._makes_tasks = start.seeds_batches or start.options.num_workers > 0
         self._iterator = iterator
-        may_prefetch = is_seeded and view.is_batched
+        inner, _ = innermost(view.dataset)
+        may_prefetch = makes_batches(inner) and view.is_batched
         self._in_flight = max(1, start.options.num_workers * (start.options.prefetch_factor or 1))
-        self._prefetch = getattr(innermost(view.dataset)[0], "prefetch", None) if may_prefetch else None
+        self._prefetch = getattr(inner, "prefetch", None) if may_prefetch else None
         self._generators = generators_of(view) if start.seeds_batches else []
         self.draws_at_once = False
         # The latest epoch's, held until the next epoch begins or this iterator is dropped.
@@ -140,9 +136,7 @@ class BatchOrder:
         self._ahead = reads_ahead(self._view, lambda: iterator.progress.position, self._in_flight)
         if self._ahead is not None:
             batches = looking_ahead(self._view, batches, first, self._ahead)
-        if self._makes_tasks or self._is_seeded or first or skipped:
-            return self._remaining(batches, first, frozenset(skipped), progress.ahead)
-        return batches
+        return self._remaining(batches, first, frozenset(skipped), progress.ahead)
 
     def __len__(self) -> int:
         return len(self._view.index_sampler)
@@ -158,19 +152,14 @@ class BatchOrder:
             if number >= first and number not in skipped:
                 yield self._task(number, indices)
 
-    def _task(self, number: int, indices: Any) -> Any:
+    def _task(self, number: int, indices: Any) -> BatchTask:
         if self._prefetch is not None:
             # Only a hint: reading the samples will raise the error of wrong indices.
             with contextlib.suppress(Exception):
                 self._prefetch(innermost(self._view.dataset, indices)[1])
-        if self._is_seeded:
-            indices = SeededIndices(self._iterator.epoch_seed(), indices)
-        if not self._makes_tasks:
-            return indices
-        if not self._seeds_batches:
-            return BatchTask(indices)
+        seed = self._iterator.epoch_seed()
         stream = self._iterator.progress.stream
-        return BatchTask(indices, batch_seed(self._iterator.epoch_seed(), number, stream))
+        return BatchTask(indices, seed, batch_seed(seed, number, stream) if self._seeds_batches else None)
 
 
 class TorchView:
@@ -194,15 +183,13 @@ class TorchView:
         self.make = BatchMaker(view.collate_fn, view.is_batched, dataset if fills else None, has_finish)
         self.finish = inner.finish if has_finish else None
         self.stateful: StatefulIterable | None = None
-        is_seeded = False
         if view.is_iterable and not isinstance(dataset, IterDataPipe):
             dataset = self.stateful = StatefulIterable(dataset, start.progress.workers)
-        elif uses_epoch_seed(dataset):
-            is_seeded = True
-            dataset = SeededDataset(dataset, fills)
+        elif not view.is_iterable:
+            dataset = SampleSource(dataset, fills)
         self.draws_nothing = view.collate_fn in (default_collate, default_convert) and (
             _returns_stored_tensors(inner)
-            or (is_seeded and getattr(inner, "draws_from_epoch_seed_only", False))
+            or (makes_batches(inner) and getattr(inner, "draws_from_epoch_seed_only", False))
         )
         self.num_workers, self.prefetch_factor = options.num_workers, options.prefetch_factor
         self.pin_memory, self.persistent_workers = options.pin_memory, options.persistent_workers
@@ -214,7 +201,7 @@ class TorchView:
         # A shared order requires it, because batches are counted, and no decision may change their order.
         self.in_order = view.in_order or start.seeds_batches or start.order is not None
         self._auto_collation = view.is_batched
-        self.order = BatchOrder(view, start, is_seeded, weakref.proxy(iterator))
+        self.order = BatchOrder(view, start, weakref.proxy(iterator))
         self._index_sampler: Any = self.order if start.order is None else start.order
 
     def __getattr__(self, name: str) -> Any:

@@ -38,9 +38,8 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
         torch_view.collate_fn = _TimedCollate(torch_view.make, self._recorder)
         super().__init__(torch_view)
         self.epoch_seed()
-        if start.seeds_batches:
-            fetcher = SeedingFetcher(self._dataset_fetcher, view.thread, torch_view.draws_nothing)
-            self._dataset_fetcher = fetcher
+        fetcher = SeedingFetcher(self._dataset_fetcher, view.thread, torch_view.draws_nothing)
+        self._dataset_fetcher = fetcher
         self._dataset = view.dataset
         # None once the order has been drawn.
         self._undrawn: LoaderView | None = None if torch_view.order.draws_at_once else view

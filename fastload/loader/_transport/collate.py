@@ -14,7 +14,7 @@ from torch.utils.data import get_worker_info
 
 from fastload.datasets.batch import BatchMemory, HostMemory
 from fastload.loader._torch import collate_tensor_fn, default_collate_fn_map
-from fastload.loader._transport.filling import BatchMaker, SeededDataset
+from fastload.loader._transport.filling import BatchMaker, SampleSource
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.serialization import BatchSerializer, is_plain
 from fastload.loader._transport.stateful import BatchWithState, StatefulIterable
@@ -83,7 +83,7 @@ def initialise_worker(init_fn: Callable[[int], None] | None, arena: Arena | None
     if arena is not None:
         use_recorder(StatsRecorder(memoryview(arena.worker_stats[worker.id])))
     # get_worker_info() must show the user's dataset, not a wrapper; its class forbids plain assignment.
-    if isinstance(worker.dataset, SeededDataset | StatefulIterable):
+    if isinstance(worker.dataset, SampleSource | StatefulIterable):
         object.__setattr__(worker, "dataset", worker.dataset.dataset)
     if init_fn is not None:
         init_fn(worker_id)
