@@ -34,6 +34,7 @@ from fastload.loader._iterators import WorkersIterator
 from fastload.loader._resume.epochs import Epochs
 from fastload.loader._resume.progress import Progress
 from fastload.loader._strategies import DeviceStrategy, EpochStrategy, choose_strategy
+from fastload.loader._transport.stateful import load_own_state
 from fastload.loader._tuning.plan import Plan
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.report import EpochReport, report_of
@@ -318,9 +319,9 @@ class DataLoader(_Base[_T_co]):
         """Return the state from which `load_state_dict` continues with the next batch.
 
         It can be taken between any two batches, however many have been prefetched, and loaded into a loader
-        with another number of workers. It holds random states and a position, about 15 KB. A resume does not
-        load the epoch's earlier batches again, except those of an iterable dataset without `state_dict` and
-        `load_state_dict` (torchdata's protocol).
+        with another number of workers. It holds random states and a position, about 15 KB, and the state of
+        a dataset with `state_dict` and `load_state_dict` (torchdata's protocol). A resume does not load the
+        epoch's earlier batches again, except those of an iterable dataset without these methods.
 
         Returns:
             A dict of numbers, strings, lists and tensors, for `torch.save`.
@@ -342,8 +343,9 @@ class DataLoader(_Base[_T_co]):
 
         Raises:
             OptionError: The state is invalid, or from a loader with another seed, batch size, number of
-                samples or batches, kind of sampler or, for a stateful iterable dataset, number of workers.
+                samples or batches, kind of sampler or, if workers changed its dataset, number of workers.
         """
         if _torch.missing:
             raise OptionError(f"a state cannot be loaded here: {_torch.explanation()}")
+        load_own_state(self.dataset, state)  # first, because it may change the dataset's length
         self._epochs.load_state_dict(self._view(with_batches=True), int(self.num_workers), state)

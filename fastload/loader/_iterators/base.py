@@ -32,7 +32,7 @@ from fastload.loader._transport.filling import (
     makes_batches,
 )
 from fastload.loader._transport.seeding import BatchTask, batch_seed
-from fastload.loader._transport.stateful import StatefulIterable
+from fastload.loader._transport.stateful import StatefulIterable, WorkerCopy, is_stateful
 from fastload.loader.clock import StepClock
 
 
@@ -167,7 +167,7 @@ class TorchView:
 
     Attributes:
         make: Makes a batch of fetched samples or indices.
-        stateful: The wrapper of an iterable dataset; None for other datasets.
+        stateful: The state of an iterable dataset, or of a map-style one that workers load; None: none.
         finish: The dataset's last step, for a batch that has been moved to its device; None if it has none.
         order: Order of the epoch's remaining batches, and of all batches of later epochs.
         draws_nothing: True if making a batch is known not to use the global generators.
@@ -182,10 +182,14 @@ class TorchView:
         has_finish = fills and view.device is not None and hasattr(inner, "finish")
         self.make = BatchMaker(view.collate_fn, view.is_batched, dataset if fills else None, has_finish)
         self.finish = inner.finish if has_finish else None
-        self.stateful: StatefulIterable | None = None
+        self.stateful: StatefulIterable | WorkerCopy | None = None
         if view.is_iterable and not isinstance(dataset, IterDataPipe):
-            dataset = self.stateful = StatefulIterable(dataset, start.progress.workers)
+            dataset = self.stateful = StatefulIterable(
+                dataset, start.progress.workers, start.progress.is_restored
+            )
         elif not view.is_iterable:
+            if options.num_workers and not start.seeds_batches and is_stateful(dataset):
+                self.stateful = WorkerCopy(dataset, start.progress.workers)
             dataset = SampleSource(dataset, fills)
         self.draws_nothing = view.collate_fn in (default_collate, default_convert) and (
             _returns_stored_tensors(inner)
