@@ -272,10 +272,13 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         return list(zip(images, self._final_targets(positions, annotations), strict=True))
 
     def _full_images(self, positions: NDArray[np.int64]) -> Iterator[NDArray[np.uint8]]:
-        """Yield the images at valid positions, for transforms of the user's own."""
+        """Yield all pixels of the images at valid positions, writable, for transforms of the user's own."""
         for place, single in enumerate(positions[:, None]):
             begin_sample(place)
-            yield full_image(self.source_of(single))
+            source = self.source_of(single)
+            height, width = source.sizes[0].tolist()
+            pixels = source.region(0, Box(0, 0, height, width), (height, width))
+            yield pixels if pixels.flags.writeable and pixels.base is None else pixels.copy()
 
     def _opened(self, positions: NDArray[np.int64]) -> tuple[BatchSource, list[Annotations] | None]:
         source = self.source_of(positions)
@@ -345,10 +348,3 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
 
 
 _getitem, _getitems = ImageDataset.__getitem__, ImageDataset.__getitems__
-
-
-def full_image(source: BatchSource) -> NDArray[np.uint8]:
-    """Return all pixels of a single image, writable."""
-    height, width = source.sizes[0].tolist()
-    pixels = source.region(0, Box(0, 0, height, width), (height, width))
-    return pixels if pixels.flags.writeable and pixels.base is None else pixels.copy()

@@ -33,9 +33,10 @@ _MEMBERS: dict[str, list[str]] = {
         "_sampler_iter",
     ],
     "_MultiProcessingDataLoaderIter": [
-        "__del__", "_data_queue", "_get_data", "_in_order", "_next_data", "_persistent_workers", "_prefetch_factor", "_rcvd_idx",
-        "_send_idx", "_shutdown_workers", "_task_info", "_tasks_outstanding", "_try_get_data",
-        "_try_put_index", "_worker_pids_set", "_worker_queue_idx_cycle", "_workers",
+        "__del__", "_data_queue", "_get_data", "_in_order", "_next_data", "_persistent_workers",
+        "_prefetch_factor", "_rcvd_idx", "_send_idx", "_shutdown_workers", "_task_info",
+        "_tasks_outstanding", "_try_get_data", "_try_put_index", "_worker_pids_set",
+        "_worker_queue_idx_cycle", "_workers",
     ],
     "DataLoader": [
         "_IterableDataset_len_called", "_auto_collation", "_dataset_kind", "_get_iterator", "_index_sampler",

@@ -320,16 +320,15 @@ class DataLoader(_Base[_T_co]):
 
         It can be taken between any two batches, however many have been prefetched, and loaded into a loader
         with another number of workers. It holds random states and a position, about 15 KB, and the state of
-        a dataset with `state_dict` and `load_state_dict` (torchdata's protocol). A resume does not load the
-        epoch's earlier batches again, except those of an iterable dataset without these methods.
+        a dataset with torchdata's `state_dict` and `load_state_dict`. A resume loads the epoch's earlier
+        batches again only for an iterable dataset without these methods.
 
-        Returns:
-            A dict of numbers, strings, lists and tensors, for `torch.save`.
+        Returns: A dict of numbers, strings, lists and tensors, for `torch.save`.
         """
         if _torch.missing:
             return {"missing": _torch.explanation()}
-        kept_seed = getattr(self._iterator, "kept_seed", None)
-        return self._epochs.state_dict(self._view(with_batches=True), int(self.num_workers), kept_seed)
+        view, kept_seed = self._view(with_batches=True), getattr(self._iterator, "kept_seed", None)
+        return self._epochs.state_dict(view, int(self.num_workers), kept_seed)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration continue where `state_dict` was called.
