@@ -31,10 +31,10 @@ from fastload.loader._caching import (
 )
 from fastload.loader._device import moved_to, resolve_device
 from fastload.loader._iterators import WorkersIterator
+from fastload.loader._resume.dataset_states import load_own_state
 from fastload.loader._resume.epochs import Epochs
 from fastload.loader._resume.progress import Progress
 from fastload.loader._strategies import DeviceStrategy, EpochStrategy, choose_strategy
-from fastload.loader._transport.stateful import load_own_state
 from fastload.loader._tuning.plan import Plan
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.report import EpochReport, report_of

@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, IterDataPipe, TensorDataset, default_
 from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._device import moved_to
 from fastload.loader._iterators.looking_ahead import ReadsAhead, looking_ahead, reads_ahead
+from fastload.loader._resume.dataset_states import is_stateful
 from fastload.loader._resume.drawing import (
     TRANSFORMS,
     WORKERS,
@@ -32,7 +33,7 @@ from fastload.loader._transport.filling import (
     makes_batches,
 )
 from fastload.loader._transport.seeding import BatchTask, batch_seed
-from fastload.loader._transport.stateful import StatefulIterable, WorkerCopy, is_stateful
+from fastload.loader._transport.stateful import StatefulIterable, WorkerCopy
 from fastload.loader.clock import StepClock
 
 

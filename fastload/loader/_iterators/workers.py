@@ -252,7 +252,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
             batch = batch.batch if type(batch) is BatchWithState else batch
         return batch if self._device is None else self._moved_to(self._device, batch)
 
-    def _note_end(self, error: Exception) -> None:
+    def _note_end(self, error: BaseException) -> None:
         self.progress.is_finished = isinstance(error, StopIteration)
         if self._persistent_workers:
             self.progress.ends = self._ends if self._is_iterable else dict(self.progress.workers)

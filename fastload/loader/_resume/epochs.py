@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fastload.errors import OptionError
+from fastload.loader._resume.dataset_states import own_state
 from fastload.loader._resume.drawing import (
     ORDER,
     TRANSFORMS,
@@ -29,7 +30,6 @@ from fastload.loader._resume.drawing import (
 )
 from fastload.loader._resume.progress import ANOTHER_STATE, Progress
 from fastload.loader._sharding.ranks import checked_index
-from fastload.loader._transport.stateful import own_state
 from fastload.loader.sharded_sampler import ShardedSampler
 
 if TYPE_CHECKING:

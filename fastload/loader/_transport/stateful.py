@@ -7,15 +7,13 @@ prefetched batches do not count.
 
 from __future__ import annotations
 
-import contextlib
-import copy
 from collections.abc import Iterator, Mapping
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from fastload.errors import OptionError
+from fastload.loader._resume.dataset_states import is_stateful, load, state_of
 from fastload.loader._resume.drawing import are_equal
 from fastload.loader._torch import EndOfWorker, pin_memory
 
@@ -32,7 +30,7 @@ class BatchWithState(NamedTuple):
         return self._replace(batch=pin_memory(self.batch, device))
 
 
-class EndWithState(EndOfWorker):  # type: ignore[misc, valid-type]
+class EndWithState(EndOfWorker):  # type: ignore[misc]
     """The end of a worker's iterable dataset, and the state of the dataset then."""
 
     state: Any = None
@@ -61,18 +59,18 @@ class StatefulIterable(IterableDataset[Any]):
         worker = get_worker_info()
         state = self._states.pop(0 if worker is None else worker.id, {})
         if "dataset" in state:
-            _load(self.dataset, state["dataset"])
-        iterator: Iterator[Any] = iter(()) if state.get("has_ended") else iter(self.dataset)
+            load(self.dataset, state["dataset"])
+        iterator: Any = iter(()) if state.get("has_ended") else iter(self.dataset)
         if "iterator" in state:
             # Again what the dataset's `__iter__` has changed: the dataset may be its own iterator, or count.
             for part, saved in (self.dataset, state.get("dataset")), (iterator, state["iterator"]):
                 if saved is not None and not are_equal(part.state_dict(), saved):
-                    _load(part, saved)
+                    load(part, saved)
         self._iterator = None
         if is_stateful(self.dataset) or is_stateful(iterator):
             self._iterator = _TrackedIterator(iterator, self.dataset if self._is_restored else None)
         self._is_restored = False
-        return self._iterator or iterator
+        return iterator if self._iterator is None else self._iterator
 
     def begin_worker(self, worker: int) -> None:
         """Send the state at the end of the dataset to the training process, for the next epoch."""
@@ -139,52 +137,9 @@ class WorkerCopy:
         """Load the worker's state."""
         self._initial = state_of(self._dataset)
         if (state := self._states.get(worker)) is not None:
-            _load(self._dataset, state["dataset"])
+            load(self._dataset, state["dataset"])
 
     def state(self) -> dict[str, Any]:
         """Return the dataset's state if it differs from the training process's; else an empty dict."""
         state = state_of(self._dataset)
         return {} if are_equal(state, self._initial) else {"dataset": state}
-
-
-def is_stateful(part: Any) -> bool:
-    return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
-
-
-def state_of(part: Any) -> Any:
-    """Return a copy of a state, because some datasets return a dict that they keep modifying."""
-    return copy.deepcopy(part.state_dict())
-
-
-def own_state(dataset: Any) -> Any:
-    """Return the state of the training process's dataset; None if it has none between epochs.
-
-    That of Hugging Face's iterable datasets is the position of an epoch, at its end too.
-    """
-    is_position = any(kind.__module__.partition(".")[0] == "datasets" for kind in type(dataset).__mro__)
-    if not is_position and is_stateful(dataset):
-        # Its attributes may be missing before its first `__iter__`, which workers call for their copies.
-        with contextlib.suppress(AttributeError):
-            return state_of(dataset)
-    return None
-
-
-def load_own_state(dataset: Any, state: Any) -> None:
-    """Load the result of `own_state` in a loader's state, if there is one.
-
-    Raises:
-        OptionError: The dataset has no state.
-    """
-    if not isinstance(state, dict) or "dataset" not in state:
-        return
-    if not is_stateful(dataset):
-        raise OptionError(
-            f"the state holds that of a dataset, and a {type(dataset).__name__} has no state_dict and "
-            "load_state_dict: load it with the dataset that it was saved with"
-        )
-    _load(dataset, state["dataset"])
-
-
-def _load(part: Any, state: Any) -> None:
-    # A copy: the part may modify it, and it may be loaded again.
-    part.load_state_dict(copy.deepcopy(state))
