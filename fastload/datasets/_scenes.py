@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 
 import numpy as np
 
@@ -23,17 +23,16 @@ _OFTEN = 3
 
 
 def draw_batch(
-    pipeline: Pipeline, positions: Indices, count: int, opened: Opened
+    pipeline: Pipeline, positions: Indices, dataset: Sized, opened: Opened
 ) -> tuple[BatchSource, Drawn]:
     """Return the images of a batch, and the pipeline with the parameters drawn for them.
 
-    `count` is the number of images in the dataset; `opened` returns the source of some images, given their
-    indices, and their annotations.
+    `opened` returns the source of some images of the dataset, given their indices, and their annotations.
     """
-    draws = draws_for(positions)
+    draws = draws_for(positions, dataset)
     source: BatchSource
     if pipeline.scenes.steps:
-        source = scenes = SceneImages(pipeline.scenes, positions, count, draws, opened)
+        source = scenes = SceneImages(pipeline.scenes, positions, len(dataset), draws, opened)
         annotations = scenes.annotations
     else:
         source, annotations = opened(positions)

@@ -35,7 +35,7 @@ from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform, are_fastloads, flattened
-from fastload.transforms.draws import draws_for
+from fastload.transforms.draws import begin_sample, draws_for
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.pipeline import Pipeline
 
@@ -108,6 +108,10 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[Any, Any]]:
         """Return several samples; called by torch's DataLoader for a batch."""
+        kind = type(self)
+        if kind.__getitem__ is not _getitem and kind.__getitems__ is _getitems:
+            # A subclass changes samples.
+            return [self[index] for index in indices]
         return self._samples(self.positions_of(indices))
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
@@ -132,7 +136,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             return NotImplemented
         positions = self.positions_of(indices)
         try:
-            source, drawn = draw_batch(pipeline, positions, len(self), self._opened)
+            source, drawn = draw_batch(pipeline, positions, self, self._opened)
             images = fill(source, pipeline, drawn, out, self.memory_format)
             targets = None if images is None else self.batch_of_targets(positions, out, drawn.annotations)
         except (DamageError, DecodeError):
@@ -264,16 +268,25 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         pipeline = self._pipeline()
         annotations = None
         if pipeline.is_foreign:
-            draws = draws_for(positions)
-            singles = (self.source_of(position) for position in positions[:, None])
-            images = (pipeline.run(full_image(single), draws.image(i)) for i, single in enumerate(singles))
+            draws = draws_for(positions, self)
+            full = enumerate(self._full_images(positions))
+            images = (pipeline.run(image, draws.image(place)) for place, image in full)
         else:
-            source, drawn = draw_batch(pipeline, positions, len(self), self._opened)
+            source, drawn = draw_batch(pipeline, positions, self, self._opened)
             annotations = drawn.annotations
             views = enumerate(drawn.geometry.views())
             images = (render(source, pipeline, drawn, view, i) for i, view in views)
         # Each image is made before its target: the order in which the transforms of an ImageFolder draw.
         return list(zip(images, self._final_targets(positions, annotations), strict=True))
+
+    def _full_images(self, positions: NDArray[np.int64]) -> Iterator[NDArray[np.uint8]]:
+        """Yield all pixels of the images at valid positions, writable, for transforms of the user's own."""
+        for place, single in enumerate(positions[:, None]):
+            begin_sample(place)
+            source = self.source_of(single)
+            height, width = source.sizes[0].tolist()
+            pixels = source.region(0, Box(0, 0, height, width), (height, width))
+            yield pixels if pixels.flags.writeable and pixels.base is None else pixels.copy()
 
     def _opened(self, positions: NDArray[np.int64]) -> tuple[BatchSource, list[Annotations] | None]:
         source = self.source_of(positions)
@@ -342,8 +355,4 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         return {**state, "_compiled": None}
 
 
-def full_image(source: BatchSource) -> NDArray[np.uint8]:
-    """Return all pixels of a single image, writable."""
-    height, width = source.sizes[0].tolist()
-    pixels = source.region(0, Box(0, 0, height, width), (height, width))
-    return pixels if pixels.flags.writeable and pixels.base is None else pixels.copy()
+_getitem, _getitems = ImageDataset.__getitem__, ImageDataset.__getitems__

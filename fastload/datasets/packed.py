@@ -21,7 +21,7 @@ from fastload.datasets.cache._attaching import Extent
 from fastload.datasets.cache._records import CachedRecords
 from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.images import ImageDataset, full_image
+from fastload.datasets.images import ImageDataset
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.shards.reading_ahead import ReadingAhead
@@ -32,7 +32,7 @@ from fastload.sources.cacheable import CacheableFiles
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform
 from fastload.transforms.converting import ToPILImage
-from fastload.transforms.draws import current_seed
+from fastload.transforms.draws import current_draws
 from fastload.transforms.geometry import Sizes
 
 
@@ -212,7 +212,7 @@ class PackedDataset(ImageDataset):
                     "would move the image alone: pass a function of (image, target) as `transforms`"
                 )
             return super()._samples(positions)
-        images = (ToPILImage()(full_image(self.source_of(single))) for single in positions[:, None])
+        images = map(ToPILImage(), self._full_images(positions))
         return list(map(self.transforms, images, self.targets_of(positions)))
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
@@ -243,8 +243,8 @@ class PackedDataset(ImageDataset):
         self._stored.verify_records(positions)
 
     def _begin_epoch(self) -> None:
-        if (seed := current_seed()) is not None:
-            self._records.begin_epoch(seed)
+        if (draws := current_draws()) is not None:
+            self._records.begin_epoch(draws.seed)
 
     def _require_images_for_transform(self) -> None:
         if self.transform is not None:

@@ -33,9 +33,10 @@ _MEMBERS: dict[str, list[str]] = {
         "_sampler_iter",
     ],
     "_MultiProcessingDataLoaderIter": [
-        "__del__", "_data_queue", "_get_data", "_in_order", "_next_data", "_prefetch_factor", "_rcvd_idx",
-        "_send_idx", "_shutdown_workers", "_task_info", "_tasks_outstanding", "_try_get_data",
-        "_try_put_index", "_worker_pids_set", "_worker_queue_idx_cycle", "_workers",
+        "__del__", "_data_queue", "_get_data", "_in_order", "_next_data", "_persistent_workers",
+        "_prefetch_factor", "_rcvd_idx", "_send_idx", "_shutdown_workers", "_task_info",
+        "_tasks_outstanding", "_try_get_data", "_try_put_index", "_worker_pids_set",
+        "_worker_queue_idx_cycle", "_workers",
     ],
     "DataLoader": [
         "_IterableDataset_len_called", "_auto_collation", "_dataset_kind", "_get_iterator", "_index_sampler",
@@ -78,6 +79,9 @@ if not TYPE_CHECKING:
 collate_tensor_fn: Any = _found("torch.utils.data._utils.collate", "collate_tensor_fn")
 default_collate_fn_map: Any = _found("torch.utils.data._utils.collate", "default_collate_fn_map", {})
 pin_memory: Any = _found("torch.utils.data._utils.pin_memory", "pin_memory")
+
+# Sent by a worker whose iterable dataset has ended.
+EndOfWorker: Any = _found("torch.utils.data._utils.worker", "_IterableDatasetStopIteration", _StandIn)
 
 # Weak references that identify storages.
 StorageWeakRef: Any = _found("torch.multiprocessing.reductions", "StorageWeakRef")

@@ -31,6 +31,7 @@ from fastload.loader._caching import (
 )
 from fastload.loader._device import moved_to, resolve_device
 from fastload.loader._iterators import WorkersIterator
+from fastload.loader._resume.dataset_states import load_own_state
 from fastload.loader._resume.epochs import Epochs
 from fastload.loader._resume.progress import Progress
 from fastload.loader._strategies import DeviceStrategy, EpochStrategy, choose_strategy
@@ -318,17 +319,16 @@ class DataLoader(_Base[_T_co]):
         """Return the state from which `load_state_dict` continues with the next batch.
 
         It can be taken between any two batches, however many have been prefetched, and loaded into a loader
-        with another number of workers. It holds random states and a position, about 15 KB. A resume does not
-        load the epoch's earlier batches again, except those of an iterable dataset without `state_dict` and
-        `load_state_dict` (torchdata's protocol).
+        with another number of workers. It holds random states and a position, about 15 KB, and the state of
+        a dataset with torchdata's `state_dict` and `load_state_dict`. A resume loads the epoch's earlier
+        batches again only for an iterable dataset without these methods.
 
-        Returns:
-            A dict of numbers, strings, lists and tensors, for `torch.save`.
+        Returns: A dict of numbers, strings, lists and tensors, for `torch.save`.
         """
         if _torch.missing:
             return {"missing": _torch.explanation()}
-        kept_seed = getattr(self._iterator, "kept_seed", None)
-        return self._epochs.state_dict(self._view(with_batches=True), int(self.num_workers), kept_seed)
+        view, kept_seed = self._view(with_batches=True), getattr(self._iterator, "kept_seed", None)
+        return self._epochs.state_dict(view, int(self.num_workers), kept_seed)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration continue where `state_dict` was called.
@@ -342,8 +342,9 @@ class DataLoader(_Base[_T_co]):
 
         Raises:
             OptionError: The state is invalid, or from a loader with another seed, batch size, number of
-                samples or batches, kind of sampler or, for a stateful iterable dataset, number of workers.
+                samples or batches, kind of sampler or, if workers changed its dataset, number of workers.
         """
         if _torch.missing:
             raise OptionError(f"a state cannot be loaded here: {_torch.explanation()}")
+        load_own_state(self.dataset, state)  # first, because it may change the dataset's length
         self._epochs.load_state_dict(self._view(with_batches=True), int(self.num_workers), state)

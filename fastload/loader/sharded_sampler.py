@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from torch.utils.data import DataLoader, Dataset, IterableDataset, SequentialSampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from fastload.errors import OptionError
@@ -96,6 +96,11 @@ class ShardedSampler(DistributedSampler[int]):
     def _check(self) -> None:
         if not hasattr(self.dataset, "__len__"):
             raise OptionError(f"dataset must have a length, got {type(self.dataset).__name__}")
+        if isinstance(self.dataset, Sampler):
+            raise OptionError(
+                f"dataset must be what a loader loads, got a {type(self.dataset).__name__}, whose order "
+                "would be ignored: share out a Subset of the indices that it drew, the same on all ranks"
+            )
         if self.ends not in _ENDS:
             raise OptionError(f"ends must be one of {', '.join(map(repr, _ENDS))}, got {self.ends!r}")
         if self.window is not None:

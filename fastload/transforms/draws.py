@@ -5,6 +5,9 @@ which process draws them, in which order, or after which resume. The function is
 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014), computed by NumPy for a whole
 batch.
 
+A transform that is called on an image, in the user's own dataset or `collate_fn`, does not know the image's
+index. Its numbers follow from the index of the sample that is being made, and the order of such calls for it.
+
 Outside fastload's DataLoader there is no epoch seed; the numbers then come from torch's global generator, as
 torchvision's do.
 """
@@ -13,6 +16,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -26,7 +31,8 @@ _FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 _UNUSED_BITS = np.uint64(11)  # a float64 holds 53 of 64 bits
 
-_epoch_seed: ContextVar[int | None] = ContextVar("fastload_epoch_seed", default=None)
+# Calls for a sample are numbered from 1, those in a `collate_fn` and repeated requests of an image from here.
+_COLLATION, _REPEATS = 1 << 20, 1 << 40
 
 
 class Draws:
@@ -112,34 +118,127 @@ def random_sides(
     return np.stack((firsts[each, chosen], seconds[each, chosen]), axis=1), fits[each, chosen]
 
 
+class EpochDraws:
+    """Random numbers of the samples that a thread makes for a loader, from the epoch's seed.
+
+    Attributes:
+        seed: The epoch's seed.
+    """
+
+    __slots__ = ("_batch", "_calls", "_indices", "_requests", "seed")
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        # Indices in the loader's dataset of the batch, and of its samples that are being made; () if unknown.
+        self._batch: Sequence[Any] = ()
+        self._indices: Sequence[Any] = ()
+        # The number of calls of transforms on images of unknown index.
+        self._calls = 0
+        # How often a dataset was asked for the same images while a sample was made; None: not counted.
+        self._requests: dict[tuple[int, bytes], int] | None = None
+
+    def begin(self, indices: Sequence[Any], is_users: bool) -> None:
+        """Begin to make the samples with these indices; if `is_users`, the user's own code makes them."""
+        self._batch = self._indices = indices
+        self._calls = 0
+        self._requests = {} if is_users else None
+
+    def begin_sample(self, place: int) -> None:
+        """Begin with the sample at this place of the batch, unless the user's own code makes the batch."""
+        if self._requests is None and len(self._batch) > 1:
+            self._indices, self._calls = (self._batch[place],), 0
+
+    def begin_collating(self, indices: Sequence[Any]) -> None:
+        """Begin to make a batch of the samples with these indices."""
+        self._indices, self._calls, self._requests = indices, _COLLATION, None
+
+    @property
+    def are_samples_known(self) -> bool:
+        return len(self._indices) > 0
+
+    def of_images(self, indices: NDArray[np.int64], dataset: Any) -> NDArray[np.uint64]:
+        """Return the keys of images of a dataset: others if one sample takes the same image again."""
+        keys = _keys(self.seed, indices.view(np.uint64))
+        if self._requests is None:
+            return keys
+        request = id(dataset), indices.tobytes()
+        repeats = self._requests.get(request, 0)
+        self._requests[request] = repeats + 1
+        return _numbered(keys, _REPEATS + repeats) if repeats else keys
+
+    def of_call(self, count: int) -> NDArray[np.uint64]:
+        """Return the keys of the next call of a transform on `count` images."""
+        self._calls += 1
+        numbers = np.array([*map(_as_number, self._indices)], np.uint64)
+        keys = _numbered(_keys(self.seed, numbers), self._calls)
+        rounds = np.arange(count, dtype=np.uint64) // np.uint64(len(keys))
+        return mixed(np.resize(keys, count) + _GOLDEN * rounds)
+
+
+_current: ContextVar[EpochDraws | None] = ContextVar("fastload_epoch_draws", default=None)
+
+
 @contextlib.contextmanager
 def epoch_seed(seed: int | None) -> Iterator[None]:
     """Derive all random numbers that this thread draws in the context from an epoch seed."""
-    token = _epoch_seed.set(seed)
+    token = _current.set(None if seed is None else EpochDraws(seed))
     try:
         yield
     finally:
-        _epoch_seed.reset(token)
+        _current.reset(token)
 
 
-def current_seed() -> int | None:
-    """Return the epoch seed with which this thread makes samples; None outside fastload's DataLoader."""
-    return _epoch_seed.get()
+def begin_epoch_seed(seed: int) -> None:
+    """Derive all random numbers that this thread draws from now on from an epoch seed."""
+    _current.set(EpochDraws(seed))
 
 
-def draws_for(indices: Sequence[int] | NDArray[np.int64]) -> Draws:
-    """Return the numbers of samples, given their indices in the dataset: torch's if no epoch seed is set."""
-    seed = _epoch_seed.get()
-    if seed is None:
-        return fresh_draws(len(indices))
-    first = mixed(np.array([seed], np.uint64) + _GOLDEN)
-    keys = mixed(first + np.asarray(indices, np.int64).view(np.uint64) * _GOLDEN)
-    return Draws(keys, len(keys))
+def current_draws() -> EpochDraws | None:
+    """Return the source of this thread's random numbers; None outside fastload's DataLoader."""
+    return _current.get()
+
+
+def begin_sample(place: int) -> None:
+    """Begin with the sample at this place of the batch: see `EpochDraws`."""
+    if (current := _current.get()) is not None:
+        current.begin_sample(place)
+
+
+def draws_for(indices: Sequence[int] | NDArray[np.int64], dataset: Any = None) -> Draws:
+    """Return the numbers of images, given their indices in a dataset: torch's if no epoch seed is set."""
+    if (current := _current.get()) is None:
+        return _torchs_draws(len(indices))
+    return Draws(current.of_images(np.asarray(indices, np.int64), dataset), len(indices))
 
 
 def fresh_draws(count: int) -> Draws:
-    """Return numbers from torch's global generator, for images whose index is unknown."""
+    """Return the numbers of images of unknown index: torch's if no sample is being made for a loader."""
+    current = _current.get()
+    if current is None or not current.are_samples_known:
+        return _torchs_draws(count)
+    return Draws(lambda: current.of_call(count), count)
+
+
+def _torchs_draws(count: int) -> Draws:
     return Draws(lambda: torch.randint(1 << 62, (count,)).numpy().view(np.uint64), count)
+
+
+def _keys(seed: int, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    first = mixed(np.array([seed], np.uint64) + _GOLDEN)
+    return mixed(first + numbers * _GOLDEN)
+
+
+def _numbered(keys: NDArray[np.uint64], number: int) -> NDArray[np.uint64]:
+    """Return other keys, different ones for each number."""
+    return mixed(keys ^ mixed(np.array([number], np.uint64) * _GOLDEN))
+
+
+def _as_number(index: Any) -> int:
+    """Return a number for an index of the user's dataset, which may be of any type."""
+    try:
+        return operator.index(index) & 0xFFFFFFFFFFFFFFFF
+    except TypeError:
+        return zlib.crc32(repr(index).encode())
 
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -22,6 +22,7 @@ SEEDINGS: dict[str, Any] = {
     "seed": lambda: {"seed": 4},
 }
 WORKERS = [(0, False), (1, False), (1, True), (2, True), (None, False)]
+OTHERS = [(2, True), (2, True), (0, False), (None, False), (1, True)]
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,30 @@ def test_pixels_of_this_and_later_epochs_are_as_without_a_resume(dataset, worker
         again = make(dataset, workers, persistent, seeding)
         again.load_state_dict(loader.state_dict())
         for later in (loader, again):
+            seed_all(50)
+            assert_same([list(later) for _ in range(2)], epochs[first_epoch + 1 : first_epoch + 3])
+
+
+@pytest.mark.parametrize(("saver", "other", "seeding"), sampled(WORKERS, OTHERS, [*SEEDINGS]))
+def test_later_epochs_are_the_same_with_other_workers(dataset, saver, other, seeding):
+    seed_all(1)
+    whole = make(dataset, *saver, seeding)
+    epochs = [list(whole) for _ in range(4)]
+    for first_epoch, taken in ((0, 2), (1, 0)):
+        seed_all(1)
+        loader = make(dataset, *saver, seeding)
+        for _ in range(first_epoch):
+            list(loader)
+        iterator = iter(loader if taken else ())
+        assert len(list(itertools.islice(iterator, taken))) == taken
+        state = loader.state_dict()
+        seed_all(99)
+        resumed = make(dataset, *other, seeding)
+        resumed.load_state_dict(state)
+        assert_same(list(resumed), epochs[first_epoch][taken:])
+        again = make(dataset, *saver, seeding)
+        again.load_state_dict(resumed.state_dict())
+        for later in (resumed, again):
             seed_all(50)
             assert_same([list(later) for _ in range(2)], epochs[first_epoch + 1 : first_epoch + 3])
 

@@ -17,7 +17,7 @@ from fastload.datasets.compiled._recognized import images_of, source_attributes
 from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
 from fastload.system.random_states import RandomStates
-from fastload.transforms.draws import fresh_draws
+from fastload.transforms.draws import begin_sample, fresh_draws
 
 
 class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
@@ -160,6 +160,8 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         to_target = self.theirs.target_transform
         images, targets = [], []
         for place, size in enumerate(source.sizes.tolist()):
+            if len(stored) > 1:  # else it may be one of a batch that a ConcatDataset makes
+                begin_sample(place)
             images.append(self._compiled.prepare(LazyImage(source, place, size, source.channels)))
             targets.append(stored[place] if to_target is None else to_target(stored[place]))
         return images, targets

@@ -13,6 +13,7 @@ from fastload.datasets._batch_source import JoinedImages
 from fastload.datasets.batch import BatchMemory, HostMemory
 from fastload.datasets.compiled._counterpart import Counterpart
 from fastload.datasets.compiled._dataset import CompiledDataset, collated
+from fastload.transforms.draws import begin_sample
 
 
 class CompiledSubset(Counterpart, Subset[Any]):
@@ -31,7 +32,7 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
         made = self._make_batch(indices, HostMemory())
         if made is None:
-            return [self[index] for index in indices]
+            return list(map(self._sample, range(len(indices)), indices))
         part, images, targets = made
         return part.to_samples(images, targets)
 
@@ -69,6 +70,10 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
             for (place, _), target in zip(samples, part.images.targets_of(positions), strict=True):
                 stored[place] = target
         return (common, *common.transform_images(joined, stored, out)) if len(channels) == 1 else None
+
+    def _sample(self, place: int, index: SupportsIndex) -> Any:
+        begin_sample(place)
+        return self[index]
 
     def _common(self) -> CompiledDataset | None:
         """Return the first part, if all parts are compiled and share its transforms."""

@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, IterDataPipe, TensorDataset, default_
 from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._device import moved_to
 from fastload.loader._iterators.looking_ahead import ReadsAhead, looking_ahead, reads_ahead
+from fastload.loader._resume.dataset_states import is_stateful
 from fastload.loader._resume.drawing import (
     TRANSFORMS,
     WORKERS,
@@ -26,14 +27,13 @@ from fastload.loader._resume.drawing import (
 from fastload.loader._resume.progress import Progress
 from fastload.loader._transport.filling import (
     BatchMaker,
-    SeededDataset,
-    SeededIndices,
+    SampleSource,
     can_fill_batches,
     innermost,
-    uses_epoch_seed,
+    makes_batches,
 )
 from fastload.loader._transport.seeding import BatchTask, batch_seed
-from fastload.loader._transport.stateful import StatefulIterable
+from fastload.loader._transport.stateful import StatefulIterable, WorkerCopy
 from fastload.loader.clock import StepClock
 
 
@@ -102,25 +102,22 @@ class EpochIterator:
 
 
 class BatchOrder:
-    """Index sampler that yields an epoch's remaining batches.
+    """Index sampler that yields a BatchTask for each of an epoch's remaining batches.
 
-    It yields a BatchTask for each batch that workers make or that has a seed, else the indices alone.
-    `is_seeded` tells whether the dataset has transforms that draw from the epoch's seed. `iterator`, a weak
-    proxy, knows the progress and the seed of its latest epoch.
+    `iterator`, a weak proxy, knows the progress and the seed of its latest epoch.
 
     Attributes:
         draws_at_once: True if the sampler made its draws in `__iter__`; most samplers draw later.
     """
 
-    def __init__(self, view: LoaderView, start: EpochStart, is_seeded: bool, iterator: EpochIterator) -> None:
+    def __init__(self, view: LoaderView, start: EpochStart, iterator: EpochIterator) -> None:
         self._view = view
-        self._is_seeded = is_seeded
         self._seeds_batches = start.seeds_batches
-        self._makes_tasks = start.seeds_batches or start.options.num_workers > 0
         self._iterator = iterator
-        may_prefetch = is_seeded and view.is_batched
+        inner, _ = innermost(view.dataset)
+        may_prefetch = makes_batches(inner) and view.is_batched
         self._in_flight = max(1, start.options.num_workers * (start.options.prefetch_factor or 1))
-        self._prefetch = getattr(innermost(view.dataset)[0], "prefetch", None) if may_prefetch else None
+        self._prefetch = getattr(inner, "prefetch", None) if may_prefetch else None
         self._generators = generators_of(view) if start.seeds_batches else []
         self.draws_at_once = False
         # The latest epoch's, held until the next epoch begins or this iterator is dropped.
@@ -140,9 +137,7 @@ class BatchOrder:
         self._ahead = reads_ahead(self._view, lambda: iterator.progress.position, self._in_flight)
         if self._ahead is not None:
             batches = looking_ahead(self._view, batches, first, self._ahead)
-        if self._makes_tasks or self._is_seeded or first or skipped:
-            return self._remaining(batches, first, frozenset(skipped), progress.ahead)
-        return batches
+        return self._remaining(batches, first, frozenset(skipped), progress.ahead)
 
     def __len__(self) -> int:
         return len(self._view.index_sampler)
@@ -158,19 +153,14 @@ class BatchOrder:
             if number >= first and number not in skipped:
                 yield self._task(number, indices)
 
-    def _task(self, number: int, indices: Any) -> Any:
+    def _task(self, number: int, indices: Any) -> BatchTask:
         if self._prefetch is not None:
             # Only a hint: reading the samples will raise the error of wrong indices.
             with contextlib.suppress(Exception):
                 self._prefetch(innermost(self._view.dataset, indices)[1])
-        if self._is_seeded:
-            indices = SeededIndices(self._iterator.epoch_seed(), indices)
-        if not self._makes_tasks:
-            return indices
-        if not self._seeds_batches:
-            return BatchTask(indices)
+        seed = self._iterator.epoch_seed()
         stream = self._iterator.progress.stream
-        return BatchTask(indices, batch_seed(self._iterator.epoch_seed(), number, stream))
+        return BatchTask(indices, seed, batch_seed(seed, number, stream) if self._seeds_batches else None)
 
 
 class TorchView:
@@ -178,7 +168,7 @@ class TorchView:
 
     Attributes:
         make: Makes a batch of fetched samples or indices.
-        stateful: The wrapper of an iterable dataset; None for other datasets.
+        stateful: The state of an iterable dataset, or of a map-style one that workers load; None: none.
         finish: The dataset's last step, for a batch that has been moved to its device; None if it has none.
         order: Order of the epoch's remaining batches, and of all batches of later epochs.
         draws_nothing: True if making a batch is known not to use the global generators.
@@ -193,16 +183,18 @@ class TorchView:
         has_finish = fills and view.device is not None and hasattr(inner, "finish")
         self.make = BatchMaker(view.collate_fn, view.is_batched, dataset if fills else None, has_finish)
         self.finish = inner.finish if has_finish else None
-        self.stateful: StatefulIterable | None = None
-        is_seeded = False
+        self.stateful: StatefulIterable | WorkerCopy | None = None
         if view.is_iterable and not isinstance(dataset, IterDataPipe):
-            dataset = self.stateful = StatefulIterable(dataset, start.progress.workers)
-        elif uses_epoch_seed(dataset):
-            is_seeded = True
-            dataset = SeededDataset(dataset, fills)
+            dataset = self.stateful = StatefulIterable(
+                dataset, start.progress.workers, start.progress.is_restored
+            )
+        elif not view.is_iterable:
+            if options.num_workers and not start.seeds_batches and is_stateful(dataset):
+                self.stateful = WorkerCopy(dataset, start.progress.workers)
+            dataset = SampleSource(dataset, fills)
         self.draws_nothing = view.collate_fn in (default_collate, default_convert) and (
             _returns_stored_tensors(inner)
-            or (is_seeded and getattr(inner, "draws_from_epoch_seed_only", False))
+            or (makes_batches(inner) and getattr(inner, "draws_from_epoch_seed_only", False))
         )
         self.num_workers, self.prefetch_factor = options.num_workers, options.prefetch_factor
         self.pin_memory, self.persistent_workers = options.pin_memory, options.persistent_workers
@@ -214,7 +206,7 @@ class TorchView:
         # A shared order requires it, because batches are counted, and no decision may change their order.
         self.in_order = view.in_order or start.seeds_batches or start.order is not None
         self._auto_collation = view.is_batched
-        self.order = BatchOrder(view, start, is_seeded, weakref.proxy(iterator))
+        self.order = BatchOrder(view, start, weakref.proxy(iterator))
         self._index_sampler: Any = self.order if start.order is None else start.order
 
     def __getattr__(self, name: str) -> Any:

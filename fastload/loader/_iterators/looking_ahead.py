@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from torch.utils.data import RandomSampler, SequentialSampler
 
 from fastload.loader._arguments import LoaderView
-from fastload.loader._transport.filling import innermost
+from fastload.loader._transport.filling import innermost, makes_batches
 from fastload.loader.sharded_sampler import ShardedSampler
 
 # The indices of this many batches take about 10 MB.
@@ -37,8 +37,10 @@ class ReadsAhead(Protocol):
 def reads_ahead(view: LoaderView, position: Callable[[], int], in_flight: int) -> ReadsAhead | None:
     """Return the result of the dataset's `read_ahead`; None if it has none, or the order is not fixed."""
     dataset, _ = innermost(view.dataset)
+    if not (makes_batches(dataset) and _has_fixed_order(view)):
+        return None
     read_ahead: Callable[..., ReadsAhead | None] | None = getattr(dataset, "read_ahead", None)
-    return read_ahead(position, in_flight) if read_ahead is not None and _has_fixed_order(view) else None
+    return None if read_ahead is None else read_ahead(position, in_flight)
 
 
 def looking_ahead(view: LoaderView, batches: Iterator[Any], first: int, ahead: ReadsAhead) -> Iterator[Any]:

@@ -13,7 +13,6 @@ from fastload.loader import _torch
 from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._iterators.base import EpochIterator, TorchView
 from fastload.loader._resume.drawing import start_state
-from fastload.loader._resume.progress import Position
 from fastload.loader._transport.filling import BatchMaker
 from fastload.loader._transport.seeding import SeedingFetcher
 from fastload.loader._transport.worker_stats import STAT_COUNT, StatsRecorder, count_samples, load_times
@@ -29,7 +28,8 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
         self.progress = start.progress
         self._device = view.device
         torch_view = TorchView(view, start, self)
-        self._stateful = torch_view.stateful
+        if torch_view.stateful is not None:
+            self.progress.state = torch_view.stateful.state
         self._finish = torch_view.finish
         self.clock = start.clock
         self._sums = [0.0] * STAT_COUNT
@@ -38,9 +38,8 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
         torch_view.collate_fn = _TimedCollate(torch_view.make, self._recorder)
         super().__init__(torch_view)
         self.epoch_seed()
-        if start.seeds_batches:
-            fetcher = SeedingFetcher(self._dataset_fetcher, view.thread, torch_view.draws_nothing)
-            self._dataset_fetcher = fetcher
+        fetcher = SeedingFetcher(self._dataset_fetcher, view.thread, torch_view.draws_nothing)
+        self._dataset_fetcher = fetcher
         self._dataset = view.dataset
         # None once the order has been drawn.
         self._undrawn: LoaderView | None = None if torch_view.order.draws_at_once else view
@@ -77,8 +76,6 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
             self.progress.done += 1
             raise
         self.progress.done += 1
-        if self._stateful is not None:
-            self.progress.note(Position(self.progress.done, (), 0, self._stateful.state() or None))
         batch = batch if self._device is None else self._moved_to(self._device, batch)
         self._recorder.end()
         return batch

@@ -25,7 +25,7 @@ from fastload.loader._resume.progress import Position, Progress
 from fastload.loader._transport.collate import WorkerCollate, initialise_worker
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.picklable import naming_unpicklable_parts
-from fastload.loader._transport.stateful import BatchWithState
+from fastload.loader._transport.stateful import BatchWithState, EndWithState
 from fastload.loader._transport.worker_stats import load_times
 from fastload.loader.clock import LoadTimes, StepClock
 
@@ -37,7 +37,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
     """Loads batches in worker processes, and receives them through slots.
 
     Attributes:
-        draws_each_epoch: True if persistent workers draw a seed for each epoch, not only for the first.
+        draws_each_epoch: True if the order of each epoch is drawn with its first batch.
         patience_s: Seconds without a batch after which workers are considered stuck; None: never.
     """
 
@@ -65,7 +65,9 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         torch_view = TorchView(view, start, self)
         self._finish = torch_view.finish
         torch_view.collate_fn = WorkerCollate(torch_view.make, arena, torch_view.stateful)
-        torch_view.worker_init_fn = functools.partial(initialise_worker, view.worker_init_fn, arena)
+        torch_view.worker_init_fn = functools.partial(
+            initialise_worker, view.worker_init_fn, arena, torch_view.stateful
+        )
         self._prefetch_factor = options.prefetch_factor
         self.begin_clock(start.clock, options.num_workers)
         try:
@@ -87,7 +89,8 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         self._index_sampler = torch_view.order
         self._profile_name = _torch.profile_name(_torch.MultiProcessBase)
         self._replay(view.is_iterable, super()._next_data)
-        self._is_ordered = self._in_order and not view.is_iterable
+        self._is_stateful = torch_view.stateful is not None
+        self._is_ordered = self._in_order and not (view.is_iterable or self._is_stateful)
         self._copies: CopiesAhead | None = None
         if copies_ahead and self._device is not None:
             this = weakref.proxy(self)
@@ -110,6 +113,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         if self.draws_each_epoch:
             self._undrawn = view
             start.progress.is_drawn = False
+        if start.progress.base_seed is None:
             seeds = view.generator if start.worker_seeds is None else start.worker_seeds
             start.progress.base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=seeds))
         self._begin(start.progress)
@@ -158,6 +162,8 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
 
     def _begin(self, progress: Progress) -> None:
         self.progress = progress
+        # The states at the end of an iterable dataset, by worker.
+        self._ends: dict[int, Any] = {}
         self._batches = 0
         self._turns_to_skip = progress.next_worker
 
@@ -201,7 +207,10 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
 
     def _get_data(self) -> Any:
         if self.patience_s is None:
-            return super()._get_data()
+            task, data = super()._get_data()
+            if isinstance(data, EndWithState):
+                self._ends[data.worker_id] = data.state
+            return task, data
         end_s = time.perf_counter() + self.patience_s
         while time.perf_counter() < end_s:
             # Raises if a worker has died.
@@ -232,7 +241,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
             batch = super()._next_data()
         except Exception as error:
             self.progress.note(self._position())
-            self.progress.is_finished = isinstance(error, StopIteration)
+            self._note_end(error)
             _break_cycle(error)
             raise
         if self._is_ordered:
@@ -243,12 +252,17 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
             batch = batch.batch if type(batch) is BatchWithState else batch
         return batch if self._device is None else self._moved_to(self._device, batch)
 
+    def _note_end(self, error: BaseException) -> None:
+        self.progress.is_finished = isinstance(error, StopIteration)
+        if self._persistent_workers:
+            self.progress.ends = self._ends if self._is_iterable else dict(self.progress.workers)
+
     def _next_copy(self, copies: CopiesAhead) -> Any:
         arrival = copies.next()
         self.progress.note(arrival.position)
         if arrival.error is None:
             return arrival.batch
-        self.progress.is_finished = isinstance(arrival.error, StopIteration)
+        self._note_end(arrival.error)
         try:
             raise arrival.error
         finally:
@@ -266,16 +280,20 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
 
     def _position(self, batch: Any = None) -> Position:
         """Return the position after a batch, or after the error in its place (None)."""
+        worker, state = -1, None
+        if type(batch) is BatchWithState:
+            worker, state = batch.worker, batch.state
         if self._is_iterable:
             self._batches += batch is not None
-            if type(batch) is BatchWithState:
-                return Position(self._batches, (), batch.worker, batch.state)
-            return Position(self._batches)
+            return Position(self._batches, (), worker, state)
         if self._in_order:
-            return Position(self._rcvd_idx)
+            if self._is_stateful:
+                # Workers take turns; the one that raised an error had its turn, too.
+                worker = (self.progress.next_worker + self._rcvd_idx - 1) % self._num_workers
+            return Position(self._rcvd_idx, (), worker, state)
         lowest = min(self._task_info, default=self._send_idx)
         beyond = (task for task in range(lowest, self._send_idx) if task not in self._task_info)
-        return Position(lowest, tuple(beyond))
+        return Position(lowest, tuple(beyond), worker, state)
 
     def _is_next_here(self) -> bool:
         # First, all batches that have arrived are received.

@@ -40,7 +40,7 @@ def start_state(view: LoaderView) -> State:
 
 def has_drawn(view: LoaderView, start: State) -> bool:
     """Return whether any random state has changed since `start_state` returned `start`."""
-    return not _are_equal(start_state(view), start)
+    return not are_equal(start_state(view), start)
 
 
 def global_state() -> State:
@@ -191,12 +191,14 @@ def _without_arrays(state: Any) -> Any:
     return state.tolist() if isinstance(state, (np.ndarray, np.generic)) else state
 
 
-def _are_equal(one: Any, other: Any) -> bool:
+def are_equal(one: Any, other: Any) -> bool:
+    """Return whether two states are equal; they may contain anything."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_are_equal(one[name], other[name]) for name in one)
+        return one.keys() == other.keys() and all(are_equal(one[name], other[name]) for name in one)
+    if isinstance(one, (list, tuple)) and type(one) is type(other):
+        return len(one) == len(other) and all(map(are_equal, one, other))
     if isinstance(one, (torch.Tensor, np.ndarray)) and type(one) is type(other):
         return bool(np.array_equal(np.asarray(one), np.asarray(other)))
-    # A sampler's own state may contain anything.
     return one is other or repr(one) == repr(other)
 
 

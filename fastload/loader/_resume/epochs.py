@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fastload.errors import OptionError
+from fastload.loader._resume.dataset_states import own_state
 from fastload.loader._resume.drawing import (
     ORDER,
     TRANSFORMS,
@@ -52,6 +53,8 @@ class Epochs:
         self._count = 0
         self._progress: Progress | None = None
         self._loaded: Progress | None = None
+        # For epochs after a resume: True if they keep the base seed, as those of the loader that saved would.
+        self._keeps_seed: bool | None = None
         # The random state that later epochs are drawn from, after a resume in a process whose own state was
         # not restored.
         self._later: State | None = None
@@ -76,7 +79,7 @@ class Epochs:
             set_sampler_states(view, resumed.start)
             is_users_restored = resumed.users_state == global_checksum()
             self._later = None if is_users_restored else resumed.start["global"]
-            self._count = resumed.epoch
+            self._count, self._keeps_seed = resumed.epoch, resumed.keeps_seed
             if step_size is not None:
                 view.sample_sampler.skipped = resumed.first * step_size
         begun = resumed if resumed is not None and resumed.is_begun else None
@@ -112,7 +115,16 @@ class Epochs:
             progress = replace(progress, start=start_state(view), is_begun=False, draws_seeds=False)
         if self._later is not None and progress is not self._loaded:
             progress.users_state = ANOTHER_STATE
-        return progress.to_state_dict(self._settings(view, num_workers))
+        if progress is not self._loaded:
+            progress.keeps_seed = self._keeps_seed
+        if progress.keeps_seed is None:
+            progress.keeps_seed = bool(num_workers and view.explicit.get("persistent_workers"))
+        state = progress.to_state_dict(self._settings(view, num_workers))
+        if num_workers == 0 and "dataset" in state.get("workers", {}).get(0, {}):
+            return state
+        is_before = progress.own is not None and not progress.done
+        own = progress.own if is_before else own_state(view.dataset)
+        return state if own is None else {**state, "dataset": own}
 
     def load_state_dict(self, view: LoaderView, num_workers: int, state: State) -> None:
         """Make the next epoch the one of a state: see `DataLoader.load_state_dict`."""
@@ -154,15 +166,21 @@ class Epochs:
         self, view: LoaderView, kept_seed: int | None, resumed: Progress | None = None
     ) -> Progress:
         progress = Progress(self._count, start_state(view))
+        earlier = resumed or self._progress
         if self._seed is None:
             # After a resume, later epochs too are drawn from the states of the rank that saved.
-            earlier = resumed or self._progress
             progress.rank = rank_of(view) if earlier is None else earlier.rank
         # An iterator draws the workers' seeds when it is created; a persistent one is created once.
+        if view.is_iterable:
+            progress.own = own_state(view.dataset)
+        keeps_seed = kept_seed is not None if self._keeps_seed is None else self._keeps_seed
         if resumed is not None:
             progress.draws_seeds, progress.base_seed = resumed.draws_seeds, resumed.base_seed
-        elif kept_seed is not None:
-            progress.draws_seeds, progress.base_seed = False, kept_seed
+            progress.workers, progress.is_restored = dict(resumed.workers), True
+        elif earlier is not None:
+            progress.workers = dict(earlier.ends)
+            if keeps_seed:
+                progress.draws_seeds, progress.base_seed = False, earlier.base_seed
         return progress
 
     def _seed_epoch(self, progress: Progress) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ class Position(NamedTuple):
     Attributes:
         done: The number of its first tasks, without a gap, whose batches have been handed out.
         beyond: Later tasks whose batches have been handed out, if order is not kept.
-        worker: The worker that made the batch, for a stateful iterable dataset; else -1.
+        worker: The worker that made the batch, for a stateful dataset; else -1.
         state: The state of that worker's dataset after the batch.
     """
 
@@ -40,7 +41,11 @@ class Progress:
         first: The number of batches handed out before the iterator began.
         skipped: Numbers of later batches handed out before it began, if order was not kept.
         done, beyond, worker: See `Position`.
-        workers: The state of each worker's copy of a stateful iterable dataset.
+        workers: The state of each worker's copy of a stateful dataset.
+        ends: The same at the end of the epoch, if the workers stay.
+        own: The state of this process's iterable dataset before the epoch; None if it has none.
+        state: Returns the state of an iterable dataset that is read in this process.
+        is_restored: True if the state of the dataset before the epoch was loaded.
         next_worker: The worker that has the first turn.
         is_begun: True if the epoch continues; otherwise it starts.
         is_drawn: True if the order has been drawn; without workers, it is drawn with the first batch.
@@ -48,6 +53,7 @@ class Progress:
         draws_seeds: True if the workers' seeds are drawn before the order.
         users_state: In a loaded state, the `global_checksum()` at the time of saving.
         base_seed: torch's base seed of the epoch or, for persistent workers, of their first one.
+        keeps_seed: In a loaded state, True if later epochs have the same base seed.
         epoch_seed: The seed of the epoch's batches and transforms, once known.
         rank: The rank whose random states the seeds are drawn from; 0 if they follow from the loader's seed.
         stream: Number of the stream of random numbers, derived from the seeds, that this rank uses: 0, the
@@ -63,6 +69,10 @@ class Progress:
     beyond: tuple[int, ...] = ()
     worker: int = -1
     workers: dict[int, Any] = field(default_factory=dict)
+    ends: dict[int, Any] = field(default_factory=dict)
+    own: Any = None
+    state: Callable[[], Any] | None = None
+    is_restored: bool = False
     next_worker: int = 0
     is_begun: bool = True
     is_drawn: bool = True
@@ -70,6 +80,7 @@ class Progress:
     draws_seeds: bool = True
     users_state: int | None = None
     base_seed: int | None = None
+    keeps_seed: bool | None = None
     epoch_seed: int | None = None
     rank: int = 0
     stream: int = 0
@@ -78,7 +89,7 @@ class Progress:
     def note(self, position: Position) -> None:
         """Record the position after a batch that has been handed out."""
         self.done, self.beyond, self.worker, _ = position
-        if position.state is not None:
+        if position.state:
             self.workers[position.worker] = position.state
 
     def rebase(self, position: int, done: int) -> None:
@@ -123,10 +134,14 @@ class Progress:
             "draws_seeds": self.draws_seeds,
             "users_state": global_checksum() if self.users_state is None else self.users_state,
             "base_seed": self.base_seed,
+            "keeps_seed": self.keeps_seed,
             "rank": self.rank,
         }
-        if self.workers:
-            state["workers"] = dict(self.workers)
+        workers = dict(self.workers)
+        if self.state is not None and self.done and (own := self.state()):
+            workers = {0: own}
+        if workers:
+            state["workers"] = workers
             is_unmoved, count = self.worker < 0, settings["num_workers"] or 1
             state["next_worker"] = self.next_worker if is_unmoved else (self.worker + 1) % count
         return state
@@ -155,6 +170,7 @@ class Progress:
                 draws_seeds=state["draws_seeds"],
                 users_state=state["users_state"],
                 base_seed=state["base_seed"],
+                keeps_seed=state.get("keeps_seed"),
                 rank=state["rank"],
             )
         except (KeyError, TypeError, AttributeError) as error:

@@ -14,10 +14,10 @@ from torch.utils.data import get_worker_info
 
 from fastload.datasets.batch import BatchMemory, HostMemory
 from fastload.loader._torch import collate_tensor_fn, default_collate_fn_map
-from fastload.loader._transport.filling import BatchMaker, SeededDataset
+from fastload.loader._transport.filling import BatchMaker, SampleSource
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.serialization import BatchSerializer, is_plain
-from fastload.loader._transport.stateful import BatchWithState, StatefulIterable
+from fastload.loader._transport.stateful import BatchWithState, StatefulIterable, WorkerCopy
 from fastload.loader._transport.worker_stats import (
     StatsRecorder,
     count_samples,
@@ -35,7 +35,7 @@ class WorkerCollate:
     """
 
     def __init__(
-        self, make: BatchMaker, arena: Arena | None, stateful: StatefulIterable | None = None
+        self, make: BatchMaker, arena: Arena | None, stateful: StatefulIterable | WorkerCopy | None = None
     ) -> None:
         self._make = make
         self._arena = arena
@@ -60,7 +60,7 @@ class WorkerCollate:
     def _batch(self, fetched: Any, memory: BatchMemory) -> Any:
         batch = self._make(fetched, memory)
         worker = get_worker_info()
-        if self._stateful is None or worker is None or not (state := self._stateful.state()):
+        if self._stateful is None or worker is None or (state := self._stateful.state()) is None:
             return batch
         return BatchWithState(batch, worker.id, state)
 
@@ -74,7 +74,12 @@ class WorkerCollate:
         return serializer
 
 
-def initialise_worker(init_fn: Callable[[int], None] | None, arena: Arena | None, worker_id: int) -> None:
+def initialise_worker(
+    init_fn: Callable[[int], None] | None,
+    arena: Arena | None,
+    stateful: StatefulIterable | WorkerCopy | None,
+    worker_id: int,
+) -> None:
     """Apply fastload's own settings to a worker, then call the user's `worker_init_fn`."""
     _limit_opencv_to_one_thread()
     keep_freed_memory()  # a spawned worker inherits no setting
@@ -83,10 +88,12 @@ def initialise_worker(init_fn: Callable[[int], None] | None, arena: Arena | None
     if arena is not None:
         use_recorder(StatsRecorder(memoryview(arena.worker_stats[worker.id])))
     # get_worker_info() must show the user's dataset, not a wrapper; its class forbids plain assignment.
-    if isinstance(worker.dataset, SeededDataset | StatefulIterable):
+    if isinstance(worker.dataset, SampleSource | StatefulIterable):
         object.__setattr__(worker, "dataset", worker.dataset.dataset)
     if init_fn is not None:
         init_fn(worker_id)
+    if stateful is not None:
+        stateful.begin_worker(worker_id)
 
 
 def _stack_in_slot(

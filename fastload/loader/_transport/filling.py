@@ -11,26 +11,19 @@ A collate function may have a method `collate_into(samples, out)`, which allocat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Dataset
 
 from fastload.datasets.within import is_plain_subset
-from fastload.transforms.draws import epoch_seed
+from fastload.transforms.draws import EpochDraws, current_draws
 
 if TYPE_CHECKING:
     from fastload.datasets.batch import BatchMemory
 
 
-class SeededIndices(NamedTuple):
-    """Indices of one batch, and the seed that transforms draw from."""
-
-    seed: int
-    indices: Any
-
-
-class SeededDataset(Dataset[Any]):
-    """Wrapper of a dataset whose transforms draw from the epoch's seed.
+class SampleSource(Dataset[Any]):
+    """Wrapper of a map-style dataset that tells transforms which sample is being made.
 
     If `fills`, it returns the indices themselves, because a `BatchMaker` fills the batch later.
     """
@@ -39,15 +32,16 @@ class SeededDataset(Dataset[Any]):
         self.dataset = dataset
         self._fills = fills
 
-    def __getitem__(self, seeded: SeededIndices) -> Any:
-        with epoch_seed(seeded.seed):
-            return self.dataset[seeded.indices]
+    def __getitem__(self, index: Any) -> Any:
+        _draws().begin([index], True)
+        return self.dataset[index]
 
-    def __getitems__(self, seeded: SeededIndices) -> Any:
+    def __getitems__(self, indices: Any) -> Any:
         if self._fills:
-            return seeded
-        with epoch_seed(seeded.seed):
-            return _fetch_samples(self.dataset, seeded.indices)
+            return indices
+        samples = _fetch_samples(self.dataset, indices)
+        _draws().begin_collating(indices)
+        return samples
 
 
 class BatchMaker:
@@ -73,12 +67,10 @@ class BatchMaker:
         if self._dataset is None:
             into = getattr(self._collate_fn, "collate_into", None)
             return self._collate_fn(fetched) if into is None else into(fetched, memory)
-        with epoch_seed(fetched.seed):
-            dataset, indices = innermost(self._dataset, fetched.indices)
-            batch = dataset.fetch_into(indices, memory)
-            if batch is NotImplemented:
-                batch = self._collate_fn(_fetch_samples(self._dataset, fetched.indices))
-        return batch
+        dataset, indices = innermost(self._dataset, fetched)
+        _draws().begin(indices, False)
+        batch = dataset.fetch_into(indices, memory)
+        return self._collate_fn(_fetch_samples(dataset, indices)) if batch is NotImplemented else batch
 
 
 def innermost(dataset: Any, indices: Sequence[int] = ()) -> tuple[Any, Sequence[int]]:
@@ -99,25 +91,26 @@ def can_fill_batches(dataset: Any) -> bool:
     return False
 
 
-def uses_epoch_seed(dataset: Any) -> bool:
-    """Return whether a dataset, or one that it contains, has transforms that draw from the epoch's seed."""
-    seen: set[int] = set()
-    parts = [dataset]
-    while parts:
-        part = parts.pop()
-        if hasattr(type(part), "fetch_into"):
-            return True
-        seen.add(id(part))
-        # Plain attributes only: this must not evaluate a property of a user's dataset.
-        attributes = getattr(part, "__dict__", {})
-        several = attributes.get("datasets")
-        inner = [attributes.get("dataset"), *(several if isinstance(several, (list, tuple)) else ())]
-        parts += [part for part in inner if isinstance(part, Dataset) and id(part) not in seen]
-    return False
+def makes_batches(dataset: Any) -> bool:
+    """Return whether a dataset is one of this library or compiled: the user's own may have equal names."""
+    return hasattr(type(dataset), "fetch_into")
 
 
-def _fetch_samples(dataset: Any, indices: Sequence[int]) -> Any:
+def _fetch_samples(dataset: Any, indices: Sequence[Any]) -> Any:
     # The same as in torch's fetcher.
+    dataset, indices = innermost(dataset, indices)
+    draws = _draws()
     if getattr(dataset, "__getitems__", None):
+        draws.begin(indices, not can_fill_batches(dataset))
         return dataset.__getitems__(indices)
-    return [dataset[index] for index in indices]
+    samples = []
+    for index in indices:
+        draws.begin([index], True)
+        samples.append(dataset[index])
+    return samples
+
+
+def _draws() -> EpochDraws:
+    draws = current_draws()
+    assert draws is not None
+    return draws

@@ -1,4 +1,4 @@
-"""Tasks of a loader: a batch's indices, and the seed of its random numbers.
+"""Tasks of a loader: a batch's indices, and the seeds of its random numbers.
 
 A loader may decide which process makes a batch, but that must not change the batch. So before each batch, the
 global generators of Python, NumPy and torch (CPU) are seeded from the epoch's seed and the batch's number. In
@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from fastload.loader._transport.worker_stats import process_recorder
+from fastload.transforms.draws import begin_epoch_seed, epoch_seed
 
 # SplitMix64, as in fastload.transforms.draws. For a single number, Python integers are faster (1 µs).
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -26,13 +27,14 @@ _MASK = (1 << 64) - 1
 
 
 class BatchTask(NamedTuple):
-    """Indices of a batch's samples, and the seed of its random numbers, if it has its own.
+    """Indices of a batch's samples, the seed of the epoch's transforms, and that of the global generators.
 
-    Unpickling it, in a worker, starts a batch in the worker's recorder, seeds the generators, and returns the
-    indices.
+    The latter is None if they are not seeded for each batch. Unpickling a task, in a worker, starts a batch
+    in the worker's recorder, sets the seeds, and returns the indices.
     """
 
     indices: Any
+    epoch_seed: int
     seed: int | None = None
 
     def __reduce__(self) -> Any:
@@ -40,9 +42,9 @@ class BatchTask(NamedTuple):
 
 
 class SeedingFetcher:
-    """Wrapper of torch's fetcher that seeds the random generators for each batch in the training process.
+    """Wrapper of torch's fetcher that sets a task's seeds in the training process.
 
-    Saving, seeding and restoring the generators takes 40 µs per batch, and is left out if a batch
+    Saving, seeding and restoring the global generators takes 40 µs per batch, and is left out if a batch
     `draws_nothing`. All threads share the generators, so they are seeded only in the thread that created the
     loader.
     """
@@ -55,18 +57,19 @@ class SeedingFetcher:
         self._bits: np.random.MT19937 | None = None
 
     def fetch(self, task: BatchTask) -> Any:
-        if task.seed is None or get_ident() != self._thread or self._draws_nothing:
-            return self._fetcher.fetch(task.indices)
-        if self._bits is None:
-            self._bits = np.random.MT19937(0)  # 80 µs
-        python_state, torch_state = random.getstate(), torch.default_generator.get_state()
-        with _numpy_drawing_from(self._bits):
-            try:
-                seed_generators(task.seed)
+        with epoch_seed(task.epoch_seed):
+            if task.seed is None or get_ident() != self._thread or self._draws_nothing:
                 return self._fetcher.fetch(task.indices)
-            finally:
-                random.setstate(python_state)
-                torch.default_generator.set_state(torch_state)
+            if self._bits is None:
+                self._bits = np.random.MT19937(0)  # 80 µs
+            python_state, torch_state = random.getstate(), torch.default_generator.get_state()
+            with _numpy_drawing_from(self._bits):
+                try:
+                    seed_generators(task.seed)
+                    return self._fetcher.fetch(task.indices)
+                finally:
+                    random.setstate(python_state)
+                    torch.default_generator.set_state(torch_state)
 
 
 def seed_generators(seed: int) -> None:
@@ -83,8 +86,9 @@ def batch_seed(epoch_seed: int, number: int, stream: int = 0) -> int:
     return _mixed(seed ^ _mixed(stream)) if stream else seed
 
 
-def _receive(indices: Any, seed: int | None) -> Any:
+def _receive(indices: Any, epoch_seed: int, seed: int | None) -> Any:
     process_recorder().begin()
+    begin_epoch_seed(epoch_seed)
     if seed is not None:
         seed_generators(seed)
     return indices

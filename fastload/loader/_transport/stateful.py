@@ -1,18 +1,21 @@
-"""Iterable datasets with state, following torchdata's protocol.
+"""Datasets with state, following torchdata's protocol.
 
-The dataset, or its iterator, has `state_dict()` and `load_state_dict(state)`. The state of each worker's copy
-is sent with each batch, so that prefetched batches do not count.
+The dataset, or the iterator of an iterable one, has `state_dict()` and `load_state_dict(state)`. The training
+process saves the state of its own copy. The state of each worker's copy is sent with each batch, so that
+prefetched batches do not count.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from fastload.loader._torch import pin_memory
+from fastload.loader._resume.dataset_states import is_stateful, load, state_of
+from fastload.loader._resume.drawing import are_equal
+from fastload.loader._torch import EndOfWorker, pin_memory
 
 
 class BatchWithState(NamedTuple):
@@ -27,64 +30,116 @@ class BatchWithState(NamedTuple):
         return self._replace(batch=pin_memory(self.batch, device))
 
 
+class EndWithState(EndOfWorker):  # type: ignore[misc]
+    """The end of a worker's iterable dataset, and the state of the dataset then."""
+
+    state: Any = None
+
+    @classmethod
+    def of(cls, worker: int, state: Any) -> EndWithState:
+        end = cls(worker)
+        object.__setattr__(end, "state", state)  # torch's class is frozen
+        return end
+
+
 class StatefulIterable(IterableDataset[Any]):
     """Wrapper of an iterable dataset that starts from a state and returns its current state.
 
-    `states` are the states to start from, by worker number; other workers start from the beginning.
+    `states` are the states to start from, by worker number; other workers start from the beginning. If
+    `is_restored`, the dataset has its state from between two epochs.
     """
 
-    def __init__(self, dataset: Any, states: Mapping[int, Any]) -> None:
+    def __init__(self, dataset: Any, states: Mapping[int, Any], is_restored: bool) -> None:
         self.dataset = dataset
         self._states = dict(states)
+        self._is_restored = is_restored
         self._iterator: _TrackedIterator | None = None
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
         state = self._states.pop(0 if worker is None else worker.id, {})
-        self._iterator = None
-        if state.get("has_ended"):
-            return iter(())
         if "dataset" in state:
-            self.dataset.load_state_dict(state["dataset"])
-        iterator: Iterator[Any] = iter(self.dataset)
+            load(self.dataset, state["dataset"])
+        iterator: Any = iter(()) if state.get("has_ended") else iter(self.dataset)
         if "iterator" in state:
-            iterator.load_state_dict(state["iterator"])  # type: ignore[attr-defined]
-        if not (_is_stateful(self.dataset) or _is_stateful(iterator)):
-            return iterator
-        self._iterator = _TrackedIterator(iterator)
-        return self._iterator
+            # Again what the dataset's `__iter__` has changed: the dataset may be its own iterator, or count.
+            for part, saved in (self.dataset, state.get("dataset")), (iterator, state["iterator"]):
+                if saved is not None and not are_equal(part.state_dict(), saved):
+                    load(part, saved)
+        self._iterator = None
+        if is_stateful(self.dataset) or is_stateful(iterator):
+            self._iterator = _TrackedIterator(iterator, self.dataset if self._is_restored else None)
+        self._is_restored = False
+        return iterator if self._iterator is None else self._iterator
 
-    def state(self) -> dict[str, Any]:
-        """Return the states of the dataset and of its iterator; empty if neither has any."""
+    def begin_worker(self, worker: int) -> None:
+        """Send the state at the end of the dataset to the training process, for the next epoch."""
+
+        def reduced(end: Any) -> Any:
+            return EndWithState.of, (worker, {**(self.state() or {}), "has_ended": False})
+
+        ForkingPickler.register(EndOfWorker, reduced)
+
+    def state(self) -> dict[str, Any] | None:
+        """Return the states of the dataset and of its iterator; None if neither has any."""
         tracked = self._iterator
         if tracked is None:
-            return {}
-        if tracked.has_ended:
-            return {"has_ended": True}
-        parts = {"dataset": self.dataset}
-        if tracked.iterator is not self.dataset:
-            parts["iterator"] = tracked.iterator
-        # Copies, because some datasets return a dict that they keep modifying.
-        return {name: copy.deepcopy(part.state_dict()) for name, part in parts.items() if _is_stateful(part)}
+            return None
+        parts = (
+            {"dataset": self.dataset}
+            if tracked.has_ended
+            else {"dataset": self.dataset, "iterator": tracked.iterator}
+        )
+        # Both if the dataset is its own iterator, because its `__iter__` may begin anew.
+        states: dict[str, Any] = {name: state_of(part) for name, part in parts.items() if is_stateful(part)}
+        return {**states, "has_ended": True} if tracked.has_ended else states
 
 
 class _TrackedIterator:
-    """Iterator that remembers whether it is exhausted."""
+    """Iterator that remembers whether it is exhausted.
 
-    def __init__(self, iterator: Iterator[Any]) -> None:
+    A dataset that has got the state of its end may take that for the position where its next iteration
+    begins: then the one after that is the next epoch, of `restored`.
+    """
+
+    def __init__(self, iterator: Iterator[Any], restored: Any) -> None:
         self.iterator = iterator
+        self._restored = restored
         self.has_ended = False
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
+        restored, self._restored = self._restored, None
         try:
             return next(self.iterator)
         except StopIteration:
-            self.has_ended = True
-            raise
+            if restored is None:
+                self.has_ended = True
+                raise
+        self.iterator = iter(restored)
+        return next(self)
 
 
-def _is_stateful(part: Any) -> bool:
-    return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
+class WorkerCopy:
+    """State of a worker's copy of a map-style dataset, compared with that of the training process's.
+
+    `states` are the states to start from, by worker number.
+    """
+
+    def __init__(self, dataset: Any, states: Mapping[int, Any]) -> None:
+        self._dataset = dataset
+        self._states = dict(states)
+        self._initial: Any = None
+
+    def begin_worker(self, worker: int) -> None:
+        """Load the worker's state."""
+        self._initial = state_of(self._dataset)
+        if (state := self._states.get(worker)) is not None:
+            load(self._dataset, state["dataset"])
+
+    def state(self) -> dict[str, Any]:
+        """Return the dataset's state if it differs from the training process's; else an empty dict."""
+        state = state_of(self._dataset)
+        return {} if are_equal(state, self._initial) else {"dataset": state}

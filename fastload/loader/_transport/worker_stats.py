@@ -84,8 +84,4 @@ def load_times(sums: NDArray[np.float64]) -> tuple[LoadTimes, ...]:
 
 def count_samples(fetched: Any, is_batched: bool) -> int:
     """Return the number of fetched samples or requested indices; 1 without batching."""
-    if not is_batched:
-        return 1
-    if type(fetched) is not list:
-        fetched = getattr(fetched, "indices", fetched)
-    return len(fetched) if isinstance(fetched, (list, tuple)) else 1
+    return len(fetched) if is_batched and isinstance(fetched, (list, tuple)) else 1

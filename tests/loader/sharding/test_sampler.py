@@ -247,3 +247,9 @@ def test_a_state_of_windows_is_of_the_same_shards():
     sampler.dataset.shard_sizes = (5, 15)
     with pytest.raises(OptionError, match="saved by a ShardedSampler with shards="):
         sampler.load_state_dict(state)
+
+
+def test_the_order_of_another_sampler_is_not_ignored():
+    weighted = torch.utils.data.WeightedRandomSampler([1.0] * 9, 9)
+    with pytest.raises(OptionError, match="WeightedRandomSampler, whose order would be ignored"):
+        ShardedSampler(weighted, 2, 0)
