@@ -18,13 +18,15 @@ from typing import NamedTuple
 from fastload.sources.classes.source import split_folders
 from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.malformed import quoted
+from fastload.sources.masks.pairing import has_masks_beside
+from fastload.sources.protocol import evenly_spaced
 from fastload.sources.sniffing import holds_boxes
 from fastload.sources.splits import SPLITS
 
 # Names of folders with the parts of one dataset: its images, and one annotation or mask of each.
 PART_NAMES = re.compile(
     r"(.*[_ -])?(images?|imgs?|jpegimages|photos|pictures|masks|labels|labeltxt|ann(ot)?s?|annotations?"
-    r"|segmentations?|gts?|ground[_ -]?truths?|trimaps|b?box(es)?)|[a-z]+annot",
+    r"|segmentations?|leftimg8bit|gt(s|fine|coarse)?|ground[_ -]?truths?|trimaps|b?box(es)?)|[a-z]+annot",
     re.IGNORECASE,
 )
 # Names of folders with two views of one scene, or an image and its result.
@@ -128,6 +130,16 @@ def _annotated_images(listing: Listing, top: Folder, folders: Sequence[Folder]) 
             yield Doubt(f"images with annotations in {shown}, which fastload cannot read there", _lost())
 
 
+def _masks_beside(listing: Listing, top: Folder, folders: Sequence[Folder]) -> Iterator[Doubt]:
+    """Yield a doubt for masks beside the images of class folders: a second kind of labels."""
+    for at in evenly_spaced(len(folders), _SAMPLED):
+        if has_masks_beside(folders[at]):
+            place = listing.shown(folders[at].path)
+            step = f"'fastload pack {place} DEST' keeps those of one folder; {_table_step()}"
+            yield Doubt(f"images with masks beside them in {place}", step)
+            return
+
+
 def _parts_of_a_dataset(listing: Listing, top: Folder, folders: Sequence[Folder]) -> Iterator[Doubt]:
     """Yield a doubt for folders that are named after parts or splits of a dataset, not after classes."""
     bearing = _bearing(listing, top)
@@ -161,7 +173,7 @@ def _same_stems(listing: Listing, top: Folder, folders: Sequence[Folder]) -> Ite
     bearing = _bearing(listing, top)
     if not 2 <= len(bearing) <= _MOST_FOLDERS:
         return
-    stems = {name: {stem_of(each) for each in listing[top.join(name)].images} for name in bearing}
+    stems = {name: _without_ending(map(stem_of, listing[top.join(name)].images)) for name in bearing}
     first, *others = bearing
     for other in others:
         shared = stems[first] & stems[other]
@@ -172,6 +184,14 @@ def _same_stems(listing: Listing, top: Folder, folders: Sequence[Folder]) -> Ite
             reading = f"pairs of images: {first!r} and {other!r} hold {len(shared):,} of the same names"
             yield Doubt(reading, _table_step())
             return
+
+
+def _without_ending(stems: Iterable[str]) -> set[str]:
+    """Return stems without the ending that all of them have, such as `_L`."""
+    found = {*stems}
+    common = os.path.commonprefix([stem[::-1] for stem in found])[::-1]
+    start = re.search("[_ .-]", common) if len(found) > 1 else None
+    return {stem[: len(stem) - len(common) + start.start()] for stem in found} if start else found
 
 
 def _differ_by_a_word(first: str, other: str) -> bool:
@@ -185,7 +205,7 @@ def _are_counted(stems: Iterable[str]) -> bool:
 
 
 _Sign = Callable[[Listing, Folder, Sequence[Folder]], Iterator[Doubt]]
-_SIGNS: tuple[_Sign, ...] = (_annotated_images, _parts_of_a_dataset, _nested, _same_stems)
+_SIGNS: tuple[_Sign, ...] = (_annotated_images, _masks_beside, _parts_of_a_dataset, _nested, _same_stems)
 
 
 def _bearing(listing: Listing, top: Folder) -> list[str]:
