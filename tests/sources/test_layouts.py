@@ -86,7 +86,10 @@ LAYOUTS = {
         | many("valid/{}.jpg", photo)
         | {"train/_annotations.coco.json": json.dumps(COCO)},
     ),
-    "coco's images": ("COCO", many("train2017/{}.jpg", photo) | many("val2017/{}.jpg", photo)),
+    "coco's images": (
+        "splits, by the names 'train2017', 'val2017'",
+        many("train2017/{}.jpg", photo) | many("val2017/{}.jpg", photo),
+    ),
     "voc": (
         "Pascal VOC",
         many("VOCdevkit/VOC2012/JPEGImages/{}.jpg", photo)
@@ -95,7 +98,7 @@ LAYOUTS = {
     "voc masks": ("Pascal VOC", many("JPEGImages/{}.jpg", photo) | many("SegmentationClass/{}.png", mask)),
     "xml in one folder": ("Pascal VOC", many("train/{}.jpg", photo) | many("train/{}.xml", "<annotation/>")),
     "cityscapes": (
-        "Cityscapes",
+        "parts of one dataset, by the names 'gtFine', 'leftImg8bit'",
         many("leftImg8bit/train/ulm/{}_leftImg8bit.png", photo)
         | many("gtFine/train/ulm/{}_gtFine.png", mask),
     ),
@@ -112,7 +115,7 @@ LAYOUTS = {
     "masks by suffix": ("segmentation", many("train/{}.jpg", photo) | many("train_masks/{}_mask.png", mask)),
     "masks beside": ("segmentation", many("{}.jpg", photo) | many("{}_mask.png", mask)),
     "masks beside, by class": (
-        "segmentation",
+        "masks beside them in .*benign",
         many("benign/b ({}).png", photo)
         | many("benign/b ({})_mask.png", mask)
         | {"benign/b (0)_mask_1.png": mask(1)}
@@ -191,6 +194,32 @@ def test_layout_is_refused_everywhere_with_its_name_and_a_workaround(tmp_path, n
 CLASSES = ("images", "labels", "masks")
 
 ORDINARY = {
+    "faces": many("mask/{}.jpg", photo) | many("no_mask/{}.jpg", lambda at: photo(at + 50)),
+    "a class that is empty but for a note": many("a/{}.jpg", photo)
+    | {"b/notes.txt": "none yet", "labels/0.md": "x"},
+    "texts of other things": many("a/{}.jpg", photo)
+    | {"a/notes.txt": "1 2 3 4 5\n", "classes.txt": "a\nb\n"},
+    "settings": many("a/{}.jpg", photo)
+    | {"config.yaml": "train:\n  names: x\n", "metadata.csv": "class,n\na,4\n"},
+    "json of other things": many("a/{}.jpg", photo)
+    | {"info.json": '{"images": 4}', "class_to_idx.json": "{}"},
+}
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_class_folders_of_any_name_are_not_refused(tmp_path, name, image_folder):
+    root = written(tmp_path / "data", ORDINARY[name])
+    [source] = open_source(root).values()
+    reference = image_folder(str(root), allow_empty=True)
+    assert source.classes == tuple(reference.classes)
+    assert [source.files.path(index) for index in range(len(source))] == [
+        path for path, _ in reference.samples
+    ]
+    assert FolderDataset(root).samples == reference.samples
+
+
+# Class folders, perhaps: their names could mean something else.
+DOUBTFUL = {
     "photos under the same names": {
         f"{name}/{at}.jpg": photo(at + 7 * k) for at in NUMBERS for k, name in enumerate(CLASSES)
     },
@@ -207,29 +236,22 @@ ORDINARY = {
     },
     "photos in two formats": many("a/{}.jpg", photo) | many("a/{}.png", lambda at: photo(at + 50)),
     "photos of masks": many("a/{}.jpg", photo) | many("a/{}_mask.jpg", lambda at: photo(at + 50)),
-    "faces": many("mask/{}.jpg", photo) | many("no_mask/{}.jpg", lambda at: photo(at + 50)),
-    "a class that is empty but for a note": many("a/{}.jpg", photo)
-    | {"b/notes.txt": "none yet", "labels/0.md": "x"},
-    "texts of other things": many("a/{}.jpg", photo)
-    | {"a/notes.txt": "1 2 3 4 5\n", "classes.txt": "a\nb\n"},
-    "settings": many("a/{}.jpg", photo)
-    | {"config.yaml": "train:\n  names: x\n", "metadata.csv": "class,n\na,4\n"},
-    "json of other things": many("a/{}.jpg", photo)
-    | {"info.json": '{"images": 4}', "class_to_idx.json": "{}"},
     "years of class folders": many("train2017/cat/{}.jpg", photo) | many("val2017/cat/{}.jpg", photo),
 }
 
 
-@pytest.mark.parametrize("name", ORDINARY)
-def test_class_folders_of_any_name_are_not_refused(tmp_path, name, image_folder):
-    root = written(tmp_path / "data", ORDINARY[name])
-    [source] = open_source(root).values()
+@pytest.mark.parametrize("name", DOUBTFUL)
+def test_class_folders_that_could_be_something_else_are_classes_only_if_asked(tmp_path, name, image_folder):
+    root = written(tmp_path / "data", DOUBTFUL[name])
+    for refuse in (open_source, FolderDataset):
+        with pytest.raises(SourceError):
+            refuse(root)
+    [source] = open_source(root, layout="classes").values()
     reference = image_folder(str(root), allow_empty=True)
-    assert source.classes == tuple(reference.classes)
     assert [source.files.path(index) for index in range(len(source))] == [
         path for path, _ in reference.samples
     ]
-    assert FolderDataset(root).samples == reference.samples
+    assert FolderDataset(root, layout="classes").samples == reference.samples
 
 
 VAL_TWICE = {
@@ -322,5 +344,5 @@ def test_an_image_folder_in_python_is_packed_with_any_layout(tmp_path, image_fol
 
 def test_looking_for_masks_leaves_opencv_quiet(tmp_path, capfd):
     root = written(tmp_path / "data", many("images/{}.jpg", b"no image") | many("masks/{}.png", b"none"))
-    assert len(open_source(root)[""]) == 8
+    assert len(open_source(root)[""]) == 4
     assert capfd.readouterr() == ("", "")

@@ -151,7 +151,8 @@ def _parts_of_a_dataset(listing: Listing, top: Folder, folders: Sequence[Folder]
     elif (
         bearing and all(map(_SPLIT_WORD.search, bearing)) and not {*bearing} & {*SPLITS} and len(bearing) > 1
     ):
-        step = "rename them train, val and test, or pack each of them"
+        place = listing.shown(top.join(bearing[0]))
+        step = f"rename them train, val and test, or pack each of them ('fastload pack {place} DEST')"
         yield Doubt(f"splits, by the names {quoted(bearing)}", step)
 
 
@@ -189,9 +190,9 @@ def _same_stems(listing: Listing, top: Folder, folders: Sequence[Folder]) -> Ite
 def _without_ending(stems: Iterable[str]) -> set[str]:
     """Return stems without the ending that all of them have, such as `_L`."""
     found = {*stems}
-    common = os.path.commonprefix([stem[::-1] for stem in found])[::-1]
-    start = re.search("[_ .-]", common) if len(found) > 1 else None
-    return {stem[: len(stem) - len(common) + start.start()] for stem in found} if start else found
+    endings = [re.findall(r"[_ .-][^_ .-]+$", stem) for stem in found]
+    ending = endings[0][0] if endings and endings[0] and endings.count(endings[0]) == len(found) else ""
+    return {stem.removesuffix(ending) for stem in found} if len(found) > 1 else found
 
 
 def _differ_by_a_word(first: str, other: str) -> bool:

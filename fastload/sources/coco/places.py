@@ -40,7 +40,7 @@ def folder_in(listing: Listing, file: str, names: Sequence[str]) -> str | None:
         path = f"{folder}/{name}" if folder else name
         return path.rpartition("/")[0] in listing.folders and listing.has_file(path)
 
-    return _best(listing.shown(file), file, [*listing.folders], names, has_file)
+    return _best(listing.shown(file), file, sorted(listing.folders), names, has_file)
 
 
 def folder_near(file: str, names: Sequence[str]) -> str:
