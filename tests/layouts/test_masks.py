@@ -26,7 +26,7 @@ def gif(number):
 
 def tree_of(*patterns, numbers=range(3), **others):
     """Files of patterns such as `images/{}.jpg`; those that say masks are masks."""
-    words = ("mask", "label", "annot", "gt", "seg", "trimap", "truth", "y_", "_l")
+    words = ("mask", "label", "annot", "gt", "seg", "trimap", "truth", "y_", "y/", "_l")
     tree = {}
     for pattern in patterns:
         make = (
@@ -99,6 +99,7 @@ LAYOUTS = {
         ("images_train/{}.jpg", "masks_train/{}.png", "images_val/{}.jpg", "masks_val/{}.png"),
         SPLIT,
     ),
+    "letters": (("x/{}.jpg", "y/{}.png"), WHOLE),
     "splits by letters": (("x_train/{}.jpg", "y_train/{}.png", "x_val/{}.jpg", "y_val/{}.png"), SPLIT),
     "splits outside": (
         ("train/images/{}.jpg", "train/masks/{}.png", "val/images/{}.jpg", "val/masks/{}.png"),
@@ -190,6 +191,10 @@ REFUSED = {
     ),
     "two masks of one image": (("images/{}.jpg", "masks/{}_mask.png", "masks/{}_gt.png"), "0_gt.png too"),
     "two images of one mask": (("images/{}.jpg", "images/{}.bmp", "masks/{}.png"), "0.bmp too"),
+    "splits under other names": (
+        ("images/train_1/{}.jpg", "masks/train_1/{}.png", "images/val_1/{}.jpg", "masks/val_1/{}.png"),
+        "splits named train, val and test, got 'train_1', 'val_1'",
+    ),
     "splits twice": (
         ("val/{}.jpg", "val_masks/{}.png", "valid/{}.jpg", "valid_masks/{}.png"),
         "'val' and 'valid'",
@@ -224,6 +229,7 @@ def test_folders_whose_names_differ_in_an_ending_are_refused_as_pairs(tmp_path, 
 CLASSES = {
     "faces": ("mask/{}.jpg", "no_mask/{}.jpg"),
     "other faces": ("with_mask/{}.jpg", "without_mask/{}.jpg"),
+    "letters": ("w/{}.jpg", "x/{}.jpg", "y/{}.jpg"),
     "models": ("model_x/{}.jpg", "model_y/{}.jpg"),
 }
 

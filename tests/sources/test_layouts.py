@@ -86,10 +86,6 @@ LAYOUTS = {
         | many("valid/{}.jpg", photo)
         | {"train/_annotations.coco.json": json.dumps(COCO)},
     ),
-    "coco's images": (
-        "splits, by the names 'train2017', 'val2017'",
-        many("train2017/{}.jpg", photo) | many("val2017/{}.jpg", photo),
-    ),
     "voc": (
         "Pascal VOC",
         many("VOCdevkit/VOC2012/JPEGImages/{}.jpg", photo)
@@ -220,6 +216,7 @@ def test_class_folders_of_any_name_are_not_refused(tmp_path, name, image_folder)
 
 # Class folders, perhaps: their names could mean something else.
 DOUBTFUL = {
+    "coco's images": many("train2017/{}.jpg", photo) | many("val2017/{}.jpg", photo),
     "photos under the same names": {
         f"{name}/{at}.jpg": photo(at + 7 * k) for at in NUMBERS for k, name in enumerate(CLASSES)
     },

@@ -21,7 +21,7 @@ from fastload.sources.malformed import quoted
 from fastload.sources.masks.pairing import has_masks_beside
 from fastload.sources.protocol import evenly_spaced
 from fastload.sources.sniffing import holds_boxes
-from fastload.sources.splits import SPLITS
+from fastload.sources.splits import SPLIT_WORD, SPLITS
 
 # Names of folders with the parts of one dataset: its images, and one annotation or mask of each.
 PART_NAMES = re.compile(
@@ -36,7 +36,6 @@ _VIEW_NAMES = re.compile(
     r"|alpha|semantics?|instances?|seg)([_ -]?[0-9]+)?",
     re.IGNORECASE,
 )
-_SPLIT_WORD = re.compile(r"(?<![a-z])(train(ing)?|val(id(ation)?)?|test(ing)?)(?![a-z])|(train|test|val)[AB]")
 
 _MOST_FOLDERS = 16  # more folders beside each other are classes
 _MOST_ROWS = 50
@@ -148,11 +147,8 @@ def _parts_of_a_dataset(listing: Listing, top: Folder, folders: Sequence[Folder]
         places = [listing.shown(top.join(name)) for name in named]
         reading = f"parts of one dataset, by the names {quoted(named)}"
         yield Doubt(reading, f"'fastload pack {places[0]} DEST' packs that folder; {_table_step()}")
-    elif (
-        bearing and all(map(_SPLIT_WORD.search, bearing)) and not {*bearing} & {*SPLITS} and len(bearing) > 1
-    ):
-        place = listing.shown(top.join(bearing[0]))
-        step = f"rename them train, val and test, or pack each of them ('fastload pack {place} DEST')"
+    elif bearing and all(map(SPLIT_WORD.search, bearing)) and not {*bearing} & {*SPLITS} and len(bearing) > 1:
+        step = "rename them train, val and test, or pack each of them"
         yield Doubt(f"splits, by the names {quoted(bearing)}", step)
 
 

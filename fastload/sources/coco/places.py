@@ -96,4 +96,4 @@ def _folders_in(path: str) -> list[str]:
 
 
 def _last_names(path: str) -> str:
-    return "/".join(path.split("/")[-2:])
+    return "/".join(path.split("/")[-3:])

@@ -76,9 +76,9 @@ def _by_split(listing: Listing, files: Sequence[str]) -> dict[str, _Content]:
     contents: dict[str, _Content] = {}
     for file in files:
         split = split_of(file) if len(files) > 1 else ""
-        others = contents if not split else [each for each in (split, "") if each in contents]
-        for other in others:
-            found = f"{contents[other].path} and {listing.absolute(file)}"
+        same = [*contents] if not split else [each for each in (split, "") if each in contents]
+        if same:
+            found = f"{contents[same[0]].path} and {listing.absolute(file)}"
             raise malformed(listing.name, "hold one json for each split", found, "name one of them")
         contents[split] = _parsed(listing.absolute(file))
     first, *others = contents.values()

@@ -16,24 +16,14 @@ from fastload.sources.protocol import Claim
 from fastload.sources.splits import SPLITS, split_names
 
 _IMAGE_WORDS = {
-    "image",
-    "images",
-    "img",
-    "imgs",
-    "photo",
-    "photos",
-    "picture",
-    "pictures",
-    "rgb",
-    "jpegimages",
-    "x",
-}
+    "image", "images", "img", "imgs", "photo", "photos", "picture", "pictures", "rgb", "jpegimages", "x",
+}  # fmt: skip
 _MASK_WORDS = {
     "mask", "masks", "label", "labels", "annotation", "annotations", "annot", "annots", "ann", "anns",
     "gt", "gts", "groundtruth", "groundtruths", "segmentation", "segmentations", "seg", "segs",
     "trimap", "trimaps", "y",
 }  # fmt: skip
-_SIGN = re.compile(r"mask|label|annot|\banns?\b|gt|truth|seg|trimap|\by\b|_y\b|\by_", re.IGNORECASE)
+_SIGNS = ("mask", "label", "ann", "gt", "truth", "seg", "trimap", "y_", "_y", "\ny\n")
 
 
 def recognise(listing: Listing) -> Claim | None:
@@ -57,12 +47,15 @@ def recognise(listing: Listing) -> Claim | None:
 
 def _places(listing: Listing, top: Folder) -> dict[str, list[Place]]:
     """Return the places of images and masks in folders of a folder, by what their names have in common."""
-    if not _SIGN.search("\n".join(top.visible)):
+    visible = top.visible
+    joined = "\n".join(("", *visible, "")).lower()
+    if not any(sign in joined for sign in _SIGNS):
         return {}
     images: dict[str, list[str]] = {"": [top.path]} if top.images else {}
     masks: list[tuple[str, str]] = []
-    for name in top.visible:
-        rest, is_mask = _parted(name)
+    are_letters = sum(len(name) == 1 for name in visible) > 2  # classes of letters, of which x and y are two
+    for name in visible:
+        rest, is_mask = (name, False) if are_letters and len(name) == 1 else _parted(name)
         if is_mask:
             masks.append((rest, top.join(name)))
         else:

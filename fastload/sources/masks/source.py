@@ -14,7 +14,7 @@ from fastload.sources.listing import Listing
 from fastload.sources.malformed import malformed
 from fastload.sources.masks.pairing import Pairs, Place, paired
 from fastload.sources.protocol import Reading, Reason
-from fastload.sources.splits import SPLITS, by_split, split_names
+from fastload.sources.splits import SPLITS, by_split, require_plain_names, split_names
 
 NO_IMAGE_OF_MASK = "a mask without an image of its name"
 NO_MASKS_OF_SPLIT = "of a split without masks"
@@ -81,6 +81,8 @@ def _inner_splits(listing: Listing, place: Place) -> dict[str, Place]:
     if place.images == place.masks or place.masks.startswith(f"{place.images}/") or not place.images:
         return {"": place}
     named = split_names(images.visible)
+    if not named:
+        require_plain_names(listing.shown(images.path), images.visible)
     by_split(listing.shown(images.path), {name: name for name in named})
     inner = by_split(listing.shown(masks.path), {name: name for name in split_names(masks.visible)})
     found = {name: inner.get(SPLITS[name.lower()]) for name in named}
