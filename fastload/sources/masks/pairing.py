@@ -30,7 +30,7 @@ _LAST_WORD = re.compile(r"(.*[^_ .-])[_ .-]+[a-z][a-z0-9]*", re.IGNORECASE)
 _SAMPLED = 64
 
 
-class Place(NamedTuple):
+class PairedFolders(NamedTuple):
     """The folder of images and the folder of their masks, by their paths in a listing; the same if beside."""
 
     images: str
@@ -51,7 +51,7 @@ class Pairs(NamedTuple):
         return found > 0 and found >= len(self.unpaired)
 
 
-def paired(listing: Listing, place: Place) -> Pairs:
+def paired(listing: Listing, place: PairedFolders) -> Pairs:
     """Pair the images and the masks of a place."""
     images, masks = place
     files = _mask_files(listing, masks)

@@ -10,7 +10,7 @@ import re
 from functools import partial
 
 from fastload.sources.listing import Folder, Listing, stem_of
-from fastload.sources.masks.pairing import Place, has_masks_beside, paired
+from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, paired
 from fastload.sources.masks.source import read_masks
 from fastload.sources.protocol import Claim
 from fastload.sources.splits import SPLITS, split_names
@@ -45,7 +45,7 @@ def recognise(listing: Listing) -> Claim | None:
     return Claim("masks", title, evidence, partial(read_masks, listing, places))
 
 
-def _places(listing: Listing, top: Folder) -> dict[str, list[Place]]:
+def _places(listing: Listing, top: Folder) -> dict[str, list[PairedFolders]]:
     """Return the places of images and masks in folders of a folder, by what their names have in common."""
     visible = top.visible
     joined = "\n".join(("", *visible, "")).lower()
@@ -60,7 +60,7 @@ def _places(listing: Listing, top: Folder) -> dict[str, list[Place]]:
             masks.append((rest, top.join(name)))
         else:
             images.setdefault(rest, []).append(top.join(name))
-    found: dict[str, list[Place]] = {}
+    found: dict[str, list[PairedFolders]] = {}
     for rest, folder in masks:
         for place in images.get(rest, ()):
             fitting = _fitting(listing, place, folder)
@@ -86,11 +86,11 @@ def _parted(name: str) -> tuple[str, bool]:
     return "_".join(rest), not _MASK_WORDS.isdisjoint(words)
 
 
-def _fitting(listing: Listing, images: str, masks: str) -> list[Place]:
+def _fitting(listing: Listing, images: str, masks: str) -> list[PairedFolders]:
     """Return the places in a folder of masks, or in the folders in it, that have the names of the images."""
     folders = [masks, *map(listing[masks].join, listing[masks].visible)]
     for some in (folders[:1], folders[1:]):
-        places = [Place(images, folder) for folder in some]
+        places = [PairedFolders(images, folder) for folder in some]
         if fitting := [place for place in places if paired(listing, place).are_half]:
             return fitting
     return []
@@ -107,5 +107,5 @@ def _has_label_files(listing: Listing, top: Folder, images: str) -> bool:
     return False
 
 
-def _beside(folder: Folder) -> dict[str, list[Place]]:
-    return {"": [Place(folder.path, folder.path)]} if has_masks_beside(folder) else {}
+def _beside(folder: Folder) -> dict[str, list[PairedFolders]]:
+    return {"": [PairedFolders(folder.path, folder.path)]} if has_masks_beside(folder) else {}

@@ -12,7 +12,7 @@ from fastload.sources.annotated import AnnotatedFiles
 from fastload.sources.files import NameTable, list_files, safe_key
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import malformed
-from fastload.sources.masks.pairing import Pairs, Place, paired
+from fastload.sources.masks.pairing import PairedFolders, Pairs, paired
 from fastload.sources.protocol import Reading, Reason
 from fastload.sources.splits import SPLITS, by_split, require_plain_names, split_names
 
@@ -22,7 +22,7 @@ NO_MASKS_OF_SPLIT = "of a split without masks"
 _TABLE_STEP = "move all but one elsewhere, or pack a table with a column for each of them"
 
 
-def read_masks(listing: Listing, places: Mapping[str, Sequence[Place]]) -> Reading:
+def read_masks(listing: Listing, places: Mapping[str, Sequence[PairedFolders]]) -> Reading:
     """List images and masks by split.
 
     `places` has those that fit, by the part that their folders' names have in common. SourceError is raised
@@ -45,7 +45,7 @@ def read_masks(listing: Listing, places: Mapping[str, Sequence[Place]]) -> Readi
     return Reading(sources, reasons=reasons)
 
 
-def _require_one_reading(listing: Listing, places: Mapping[str, Sequence[Place]]) -> None:
+def _require_one_reading(listing: Listing, places: Mapping[str, Sequence[PairedFolders]]) -> None:
     """Raise SourceError if images have several folders of masks, or the other way round."""
     every = [place for some in places.values() for place in some]
     if len(places) > 1 and not {*map(str.lower, places)} <= {*SPLITS}:
@@ -54,13 +54,13 @@ def _require_one_reading(listing: Listing, places: Mapping[str, Sequence[Place]]
         raise malformed(listing.name, "have one folder of images with masks, or splits of it", got, step)
     for (images, masks), *others in places.values():
         shared = [other.masks if other.images == images else other.images for other in others]
-        shared += _of_the_same_names(listing, Place(images, masks), every)
+        shared += _of_the_same_names(listing, PairedFolders(images, masks), every)
         if shared:
             must = f"have one folder of masks for the images in {images or listing.name!r}"
             raise malformed(listing.name, must, f"{masks!r} or {shared[0]!r}, of the same names", _TABLE_STEP)
 
 
-def _of_the_same_names(listing: Listing, place: Place, every: Sequence[Place]) -> list[str]:
+def _of_the_same_names(listing: Listing, place: PairedFolders, every: Sequence[PairedFolders]) -> list[str]:
     """Return the folders beside those of images and masks that have the same names, too."""
     if place.images == place.masks:
         return []
@@ -71,11 +71,11 @@ def _of_the_same_names(listing: Listing, place: Place, every: Sequence[Place]) -
         other
         for other in others
         if not any(path == other or path.startswith(f"{other}/") for path in known)
-        and paired(listing, Place(place.images, other)).are_half
+        and paired(listing, PairedFolders(place.images, other)).are_half
     ]
 
 
-def _inner_splits(listing: Listing, place: Place) -> dict[str, Place]:
+def _inner_splits(listing: Listing, place: PairedFolders) -> dict[str, PairedFolders]:
     """Return the places of the splits in the folders of images and masks; the place itself without any."""
     images, masks = map(listing.__getitem__, place)
     if place.images == place.masks or place.masks.startswith(f"{place.images}/") or not place.images:
@@ -86,9 +86,9 @@ def _inner_splits(listing: Listing, place: Place) -> dict[str, Place]:
     by_split(listing.shown(images.path), {name: name for name in named})
     inner = by_split(listing.shown(masks.path), {name: name for name in split_names(masks.visible)})
     found = {name: inner.get(SPLITS[name.lower()]) for name in named}
-    return {name: Place(images.join(name), masks.join(other)) for name, other in found.items() if other} or {
-        "": place
-    }
+    return {
+        name: PairedFolders(images.join(name), masks.join(other)) for name, other in found.items() if other
+    } or {"": place}
 
 
 def _unmasked_splits(listing: Listing, pairs: Iterable[Pairs]) -> Iterator[str]:
