@@ -28,9 +28,10 @@ from fastload.sources.coco.writer import CocoWriter
 from fastload.sources.databases.hdf5_writer import write_hdf5
 from fastload.sources.databases.lmdb_writer import write_lmdb
 from fastload.sources.huggingface.writer import write_arrow
+from fastload.sources.masks.writer import MaskWriter
 from fastload.sources.stored_records import StoredRecords, drafted, safe_path
 from fastload.sources.table.writer import TableWriter
-from fastload.sources.voc.writer import MaskWriter, VocWriter
+from fastload.sources.voc.writer import VocWriter
 from fastload.sources.webdataset.writer import write_tar
 from fastload.sources.writing import LayoutWriter
 from fastload.sources.yolo.writer import YoloWriter

@@ -8,14 +8,15 @@ from fastload.errors import OptionError, SourceError
 from fastload.sources.account import settled
 from fastload.sources.classes.doubts import Doubt, doubts
 from fastload.sources.classes.source import list_classes
-from fastload.sources.coco.source import open_coco
+from fastload.sources.coco.recognise import open_file as open_coco
+from fastload.sources.coco.recognise import recognise as recognise_coco
 from fastload.sources.databases.hdf5 import open_hdf5
 from fastload.sources.databases.lmdb import open_lmdb
 from fastload.sources.files import FileSource
 from fastload.sources.huggingface.source import open_huggingface
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import malformed
-from fastload.sources.masks.source import open_masks
+from fastload.sources.masks.recognise import recognise as recognise_masks
 from fastload.sources.protocol import Claim, Reading, Source
 from fastload.sources.splits import SPLITS
 from fastload.sources.table.columns import ColumnKind
@@ -43,9 +44,9 @@ def _unconverted(name: str, title: str, opens: Callable[[str], Mapping[str, Sour
 
 _RECOGNISERS: dict[str, Recogniser] = {
     "yolo": _unconverted("yolo", "a YOLO dataset", open_yolo),
-    "coco": _unconverted("coco", "a COCO dataset", open_coco),
+    "coco": recognise_coco,
     "voc": _unconverted("voc", "a Pascal VOC dataset", open_voc),
-    "masks": _unconverted("masks", "a segmentation dataset of images and masks", open_masks),
+    "masks": recognise_masks,
     "webdataset": _unconverted("webdataset", "a WebDataset", open_webdataset),
     "huggingface": _unconverted("huggingface", "a Hugging Face dataset", open_huggingface),
     "lmdb": _unconverted("lmdb", "LMDB databases", open_lmdb),

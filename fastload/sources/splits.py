@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from fastload.sources.malformed import malformed
+from fastload.sources.malformed import in_quotes, malformed
 
 T = TypeVar("T")
 
@@ -15,6 +16,9 @@ SPLITS = {
     "test": "test", "testing": "test",
 }  # fmt: skip
 """The split that each lower-case name stands for, in the order in which splits are packed."""
+
+SPLIT_WORD = re.compile(r"(?<![a-z])(train(ing)?|val(id(ation)?)?|test(ing)?)(?![a-z])|(train|test|val)[AB]")
+"""A part of a name that says that it stands for a split, as in train2017."""
 
 
 def in_order(splits: Mapping[str, T]) -> dict[str, T]:
@@ -39,3 +43,10 @@ def by_split(where: str, named: Mapping[str, T]) -> dict[str, T]:
             got = f"{other!r} and {name!r}"
             raise malformed(where, "have one name for each split", got, "rename or remove the wrong one")
     return in_order({split: value for split, (_, value) in found.items()})
+
+
+def require_plain_names(where: str, names: Sequence[str]) -> None:
+    """Raise SourceError if all folders in a place are splits under other names, such as train2017."""
+    if len(names) > 1 and all(map(SPLIT_WORD.search, names)):
+        step = "rename them, and the folders of their annotations"
+        raise malformed(where, "have splits named train, val and test", in_quotes(names), step)

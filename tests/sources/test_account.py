@@ -31,23 +31,27 @@ PHOTO, BOX = photo(7), b"0 0.5 0.5 0.25 0.125\n"
 CONTENTS = {".jpg": PHOTO, ".PNG": PHOTO, ".gif": b"GIF89a", ".txt": BOX, ".xml": b"<annotation/>", "": b"x"}
 stems = st.sampled_from(["a", "1", "0", "x y", "ü", "a.b.c", "-", "a\nb", ".x", "._0", "README", "caf\udce9"])
 suffixes = st.sampled_from([".jpg", ".PNG", ".gif", ".txt", ".xml", ".json", ".csv", ".npy", ".db", ""])
-folders = st.sampled_from(
-    ["", "images", "images/train", "labels", "labels/val", "masks", "Annotations", "annotations", "val2017"]
-    + [
-        "test",
-        "extra/deep",
-        ".git/objects",
-        "valid",
-        "train",
-        "cat",
-        "new class",
-        "JPEGImages",
-        "ImageSets/Main",
-    ]
-)
-junk = st.dictionaries(
-    st.tuples(folders, stems, suffixes), st.sampled_from(["file", "link", "loose"]), max_size=6
-)
+FOLDERS = [
+    "images",
+    "images/train",
+    "labels",
+    "labels/val",
+    "masks",
+    "Annotations",
+    "annotations",
+    "val2017",
+    "test",
+    "extra/deep",
+    ".git/objects",
+    "valid",
+    "train",
+    "cat",
+    "JPEGImages",
+    "ImageSets/Main",
+]
+folders = st.sampled_from(["", "new class", *FOLDERS])
+kinds = st.sampled_from(["file", "link", "loose"])
+junk = st.dictionaries(st.tuples(folders, stems, suffixes), kinds, max_size=6)
 
 
 def scattered(root, files):

@@ -20,14 +20,15 @@ from typing import NamedTuple
 from fastload.sources.classes.source import split_folders
 from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.malformed import in_quotes
+from fastload.sources.masks.pairing import has_masks_beside
 from fastload.sources.protocol import evenly_spaced
 from fastload.sources.sniffing import holds_boxes
-from fastload.sources.splits import SPLITS
+from fastload.sources.splits import SPLIT_WORD, SPLITS
 
 # Names of folders with the parts of one dataset: its images, and one annotation or mask of each.
 PART_NAMES = re.compile(
     r"(.*[_ -])?(images?|imgs?|jpegimages|photos|pictures|masks|labels|labeltxt|ann(ot)?s?|annotations?"
-    r"|segmentations?|gts?|ground[_ -]?truths?|trimaps|b?box(es)?)|[a-z]+annot",
+    r"|segmentations?|leftimg8bit|gt(s|fine|coarse)?|ground[_ -]?truths?|trimaps|b?box(es)?)|[a-z]+annot",
     re.IGNORECASE,
 )
 # Names of folders with two views of one scene, or an image and its result.
@@ -37,7 +38,6 @@ _VIEW_NAMES = re.compile(
     r"|alpha|semantics?|instances?|seg)([_ -]?[0-9]+)?",
     re.IGNORECASE,
 )
-_SPLIT_WORD = re.compile(r"(?<![a-z])(train(ing)?|val(id(ation)?)?|test(ing)?)(?![a-z])|(train|test|val)[AB]")
 
 _MOST_FOLDERS = 16  # more folders beside each other are classes
 _MOST_ROWS = 50
@@ -159,6 +159,16 @@ def _boxes(top: _Top) -> Iterator[Doubt]:
             yield Doubt(f"images with boxes in {top.shown(name)}, in no layout that is read", _BOXES_STEP)
 
 
+def _masks_beside(top: _Top) -> Iterator[Doubt]:
+    """Yield a doubt for masks beside the images of class folders: a second kind of labels."""
+    for at in evenly_spaced(len(top.bearing), _SAMPLED):
+        if has_masks_beside(top.inner(top.bearing[at])):
+            place = top.shown(top.bearing[at])
+            step = f"'fastload pack {place} DEST' keeps those of one folder; {_TABLE_STEP}"
+            yield Doubt(f"images with masks beside them in {place}", step)
+            return
+
+
 def _unread_annotations(top: _Top) -> Iterator[Doubt]:
     """Yield a doubt for a folder of texts or arrays that is named after annotations."""
     if top.folder.images or len(top.folder.visible) > _MOST_FOLDERS:
@@ -183,7 +193,7 @@ def _parts_of_a_dataset(top: _Top) -> Iterator[Doubt]:
     if named:
         step = f"'fastload pack {top.shown(named[0])} DEST' packs that folder; {_TABLE_STEP}"
         yield Doubt(f"parts of one dataset, by the names {in_quotes(named)}", step)
-    elif len(bearing) > 1 and all(map(_SPLIT_WORD.search, bearing)) and not {*bearing} & {*SPLITS}:
+    elif len(bearing) > 1 and all(map(SPLIT_WORD.search, bearing)) and not {*bearing} & {*SPLITS}:
         step = f"rename them train, val and test, or pack each ('fastload pack {top.shown(bearing[0])} DEST')"
         yield Doubt(f"splits, by the names {in_quotes(bearing)}", step)
 
@@ -212,15 +222,26 @@ def _same_stems(top: _Top) -> Iterator[Doubt]:
     first, *others = top.bearing
     for other in others:
         few, many = sorted((top.inner(first).images, top.inner(other).images), key=len)
-        sampled = [few[at][: few[at].rfind(".")] for at in evenly_spaced(len(few), _MOST_ROWS)]
-        shared = [stem for stem in sampled if _has_stem(many, stem)]
-        if len(shared) < 2 or 2 * len(shared) < len(sampled):
+        stems, others_stems = _some_stems(few), _some_stems(many)
+        ending, other_ending = _common_ending(stems), _common_ending(others_stems)
+        shared = [stem for stem in stems if _has_stem(many, stem.removesuffix(ending) + other_ending)]
+        if len(shared) < 2 or 2 * len(shared) < len(stems):
             continue
         are_views = any(map(_VIEW_NAMES.fullmatch, (first, other))) and not _differ_by_a_word(first, other)
         if are_views or (len(shared) >= _LEAST_SHARED and not _are_counted(shared)):
             reading = f"pairs of images: {first!r} and {other!r} hold the same names, such as {shared[0]!r}"
             yield Doubt(reading, _TABLE_STEP)
             return
+
+
+def _some_stems(names: Sequence[str]) -> list[str]:
+    return [stem_of(names[at]) for at in evenly_spaced(len(names), _MOST_ROWS)]
+
+
+def _common_ending(stems: Sequence[str]) -> str:
+    """Return the ending that all of some stems have, such as `_L`; "" if they have none or are one."""
+    endings = {next(iter(re.findall(r"[_ .-][^_ .-]+$", stem)), "") for stem in stems}
+    return endings.pop() if len(endings) == 1 and len(stems) > 1 else ""
 
 
 def _has_stem(names: Sequence[str], stem: str) -> bool:
@@ -241,6 +262,7 @@ def _are_counted(stems: Iterable[str]) -> bool:
 
 _SIGNS: tuple[Callable[[_Top], Iterator[Doubt]], ...] = (
     _boxes,
+    _masks_beside,
     _parts_of_a_dataset,
     _nested,
     _same_stems,

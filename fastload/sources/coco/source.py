@@ -9,29 +9,30 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fastload.shards.manifest import LeftOut
 from fastload.sources.annotated import AnnotatedFiles
 from fastload.sources.boxes import Coordinates, Sides, require_pixels
+from fastload.sources.coco.places import folder_in, folder_near, split_of
 from fastload.sources.coco.rows import CocoReader
 from fastload.sources.files import NameTable, list_files
-from fastload.sources.left_out import LeftOutFiles
-from fastload.sources.malformed import INT64, explaining, is_finite, is_text, malformed
-from fastload.sources.protocol import evenly_spaced
-from fastload.sources.walking import in_order, is_image, list_entries, read_part
+from fastload.sources.listing import Listing
+from fastload.sources.malformed import FROM_PYTHON, INT64, explaining, is_finite, is_text, malformed
+from fastload.sources.protocol import Reading, Reason, evenly_spaced
+from fastload.sources.splits import in_order
+from fastload.system.units import format_count
 
-_SPLIT = re.compile(r"(train|val|test)", re.IGNORECASE)
-_OBJECTS = "instances_"  # COCO's own files of boxes; others hold keypoints and captions
+OBJECTS = "instances_"  # COCO's own files of boxes; others hold keypoints and captions
+_OF_OBJECTS = frozenset(("bbox", "segmentation", "keypoints", "area", "caption"))
 _SAMPLED = 16
 _MOST_LEVELS = 20  # a manifest, which stores the JSON, may nest 30
 
-UNLISTED = "an image that the json does not list"
+UNLISTED = "an image that no json lists"
+FURTHER = "a further COCO json, which is packed if it is named"
 
 Entry = dict[str, Any]
 
@@ -47,59 +48,74 @@ class _Content:
     others: Entry
 
 
-def open_coco(path: str) -> dict[str, AnnotatedFiles] | None:
-    """List a COCO JSON file, or a folder with one: directly, in `annotations`, or in each split's folder."""
-    is_folder = os.path.isdir(path)
-    files = _descriptions_in(path) if is_folder else [os.path.abspath(path)]
-    if not files or not (is_folder or (path.lower().endswith(".json") and _is_coco(path))):
-        return None
-    chosen = [file for file in files if os.path.basename(file).startswith(_OBJECTS)] or files
+def read_coco(listing: Listing, files: Sequence[str]) -> Reading:
+    """List the records of a folder's JSON files by split, of objects if there are such among others."""
+    chosen = [file for file in files if os.path.basename(file).startswith(OBJECTS)] or files
+    contents = _by_split(listing, chosen)
+    places = {}
+    for file, (split, content) in zip(chosen, contents.items(), strict=True):
+        inside = folder_in(listing, file, _sampled(content))
+        near = folder_near(content.path, _sampled(content)) if inside is None else listing.absolute(inside)
+        places[split] = near
+    sources = _sources(listing.name, listing.root, contents, places)
+    reasons: dict[str, Reason] = {file: (FURTHER, False) for file in files if file not in chosen}
+    warnings = [f"{listing.name}: {file} is not packed; name it to pack it" for file in reasons]
+    listed = {name for source in sources.values() for name in source.files.names}
+    images = (path for folder in listing.folders.values() for path in map(folder.join, folder.images))
+    unlisted = [path for path in images if path not in listed and "/." not in f"/{path}"]
+    if unlisted:
+        count = format_count(len(unlisted), "image")
+        warnings.append(f"{listing.name}: its json does not list {count}, such as {unlisted[0]}")
+    reasons |= dict.fromkeys(unlisted, (UNLISTED, False))
+    next(iter(sources.values())).warnings = tuple(warnings)
+    return Reading(sources, annotations=chosen, reasons=reasons)
+
+
+def _by_split(listing: Listing, files: Sequence[str]) -> dict[str, _Content]:
+    """Parse JSON files of the same categories, each of another split."""
     contents: dict[str, _Content] = {}
-    for file in chosen:
-        split = _split_of(file) if len(chosen) > 1 else ""
-        if split in contents:
-            found = f"{contents[split].path} and {file}"
-            raise malformed(path, "hold one json for each split", found, "name one of them")
-        contents[split] = _parsed(file)
+    for file in files:
+        split = split_of(file) if len(files) > 1 else ""
+        same = [*contents] if not split else [each for each in (split, "") if each in contents]
+        if same:
+            found = f"{contents[same[0]].path} and {listing.absolute(file)}"
+            raise malformed(listing.name, "hold one json for each split", found, "name one of them")
+        contents[split] = _parsed(listing.absolute(file))
     first, *others = contents.values()
-    for other in others:
-        if other.categories != first.categories:
-            raise malformed(other.path, f"have the categories of {first.path}", "others", "correct it first")
+    for each in others:
+        if each.categories != first.categories:
+            raise malformed(each.path, f"have the categories of {first.path}", "others", "correct it first")
+    return contents
+
+
+def open_coco(path: str) -> dict[str, AnnotatedFiles]:
+    """List the images of a JSON file, which lie in a folder near it."""
+    content = _parsed(os.path.abspath(path))
+    folder = folder_near(content.path, _sampled(content))
+    root = os.path.commonpath([os.path.dirname(content.path), folder])
+    return _sources(path, root, {"": content}, {"": folder})
+
+
+def _sources(
+    name: str, root: str, contents: Mapping[str, _Content], places: Mapping[str, str]
+) -> dict[str, AnnotatedFiles]:
+    categories = next(iter(contents.values())).categories
     every = [each for found in contents.values() for group in found.annotations.values() for each in group]
     reader = CocoReader(
         "",
-        {category["id"]: label for label, category in enumerate(first.categories)},
+        {category["id"]: label for label, category in enumerate(categories)},
         any(each.get("segmentation") is not None for each in every),
         max((_points(each) for each in every), default=0),
-        {category["id"]: len(names) for category in first.categories if (names := _names(category))},
+        {category["id"]: len(names) for category in categories if (names := _names(category))},
         any("caption" in each for each in every) and not any("bbox" in each for each in every),
     )
-    root = os.path.abspath(path) if is_folder else ""
-    sources = {
-        split: _source(path, root, content, replace(reader, origin=content.path))
+    return {
+        split: _source(name, root, content, places[split], replace(reader, origin=content.path))
         for split, content in in_order(contents).items()
     }
-    warnings = [f"{path}: {file} is not packed; name it to pack it" for file in files if file not in chosen]
-    left_out = _unlisted([*sources.values()])
-    if left_out:
-        count = sum(each.files for each in left_out)
-        warnings.append(f"{path} does not list {count:,} images beside the others, such as {left_out[0].key}")
-    first_source = next(iter(sources.values()))
-    first_source.warnings, first_source.left_out = tuple(warnings), left_out
-    return sources
 
 
-def _is_coco(path: str) -> bool:
-    """Return True if the start, middle and end of a JSON file contain COCO's member names."""
-    # COCO's own files are too large to read in full.
-    text = b"".join(read_part(path, share) for share in (0.0, 0.5, 1.0))
-    has_parts = b'"images"' in text or b'"annotations"' in text
-    return has_parts and (b'"image_id"' in text or b'"categories"' in text)
-
-
-def _source(path: str, root: str, content: _Content, reader: CocoReader) -> AnnotatedFiles:
-    folder = _image_folder(content)
-    root = root or os.path.commonpath([os.path.dirname(content.path), folder])
+def _source(name: str, root: str, content: _Content, folder: str, reader: CocoReader) -> AnnotatedFiles:
     prefix = os.path.relpath(folder, root)
     names = [os.path.normpath(os.path.join(prefix, image["file_name"])) for image in content.images]
     texts = (
@@ -108,7 +124,7 @@ def _source(path: str, root: str, content: _Content, reader: CocoReader) -> Anno
     )
     return AnnotatedFiles(
         kind="coco",
-        name=path,
+        name=name,
         classes=tuple(category["name"] for category in content.categories),
         fields=reader.fields(),
         details={
@@ -124,6 +140,12 @@ def _source(path: str, root: str, content: _Content, reader: CocoReader) -> Anno
     )
 
 
+def _sampled(content: _Content) -> list[str]:
+    """Return the names of some images, evenly spaced."""
+    names = (content.images[at]["file_name"] for at in evenly_spaced(len(content.images), _SAMPLED))
+    return [os.path.normpath(name) for name in names]
+
+
 def _parsed(path: str) -> _Content:
     """Parse a JSON file; raise SourceError, naming the image, category or annotation, if it is malformed."""
     errors = (OSError, ValueError, RecursionError)
@@ -131,6 +153,7 @@ def _parsed(path: str) -> _Content:
         others = json.load(file, object_pairs_hook=_members)
     if not isinstance(others, dict):
         raise malformed(path, "hold images and annotations", type(others).__name__)
+    _require_objects(path, others.get("annotations"))
     images, annotations = (_entries(path, name, others.pop(name, None)) for name in ("images", "annotations"))
     categories = _entries(path, "categories", others.pop("categories", []))
     for image in images:
@@ -156,6 +179,19 @@ def _parsed(path: str) -> _Content:
     boxes = [_well_formed(by_image[image["id"]]) for image in images]
     require_pixels(path, must, step, boxes, lambda index: _stated_sides(images[index]))
     return _Content(path, images, by_image, categories, others)
+
+
+def _require_objects(path: str, annotations: Any) -> None:
+    """Raise SourceError if annotations are panoptic segments, or nothing but labels of whole images."""
+    some = [each for each in annotations if isinstance(each, dict)] if isinstance(annotations, list) else []
+    must = "hold boxes or captions"
+    if any("segments_info" in each for each in some):
+        raise malformed(
+            path, must, "panoptic segments (segments_info)", f"name another json, or {FROM_PYTHON}"
+        )
+    if some and all("category_id" in each and _OF_OBJECTS.isdisjoint(each) for each in some):
+        step = "write a table (path, label) of them, or say --layout classes if the folders are their classes"
+        raise malformed(path, must, "labels of whole images", step)
 
 
 def _members(members: list[tuple[str, Any]]) -> Entry:
@@ -199,17 +235,6 @@ def _stated_sides(image: Entry) -> Sides | None:
     return sides if are_known else None
 
 
-def _unlisted(sources: Sequence[AnnotatedFiles]) -> tuple[LeftOut, ...]:
-    """Return the unlisted images in the folders of the listed ones."""
-    left_out = LeftOutFiles()
-    listed = {name for source in sources for name in source.files.names}
-    for folder in sorted({os.path.dirname(name) for name in listed}):
-        for name in list_entries(os.path.join(sources[0].files.folder, folder)).files:
-            if is_image(name) and (path := os.path.join(folder, name)) not in listed:
-                left_out.add(path, UNLISTED, is_clutter=True)
-    return left_out.finish()
-
-
 def _points(annotation: Mapping[str, Any]) -> int:
     keypoints = annotation.get("keypoints")
     return len(keypoints) // 3 if isinstance(keypoints, list) else 0
@@ -219,41 +244,3 @@ def _names(category: Entry) -> list[Any]:
     """Return the names of a category's keypoints; none if it has no list of them."""
     names = category.get("keypoints")
     return names if isinstance(names, list) else []
-
-
-def _image_folder(content: _Content) -> str:
-    """Return the folder near a JSON file that holds the most of its images."""
-    own = os.path.dirname(content.path)
-    above = os.path.dirname(own)
-    folders = [own, above]
-    for base in (own, above, os.path.join(own, "images"), os.path.join(above, "images")):
-        folders += [os.path.join(base, name) for name in list_entries(base).folders]
-    names = [content.images[at]["file_name"] for at in evenly_spaced(len(content.images), _SAMPLED)]
-    counts = [sum(os.path.isfile(os.path.join(folder, name)) for name in names) for folder in folders]
-    # On a tie, the folder that the JSON file is named after wins: val2017 for instances_val2017.json.
-    stem = os.path.splitext(os.path.basename(content.path))[0]
-    named = [os.path.basename(folder) in stem for folder in folders]
-    best = max(range(len(folders)), key=lambda at: (counts[at], named[at], -at))
-    if names and not counts[best]:
-        must = f"have its images, such as {names[0]!r}, in a folder near it"
-        raise malformed(content.path, must, f"none in {own}", "move it there")
-    return folders[best]
-
-
-def _descriptions_in(path: str) -> list[str]:
-    """Return the COCO files in a folder, in its annotation folders, or in the folders of its splits."""
-    entries = list_entries(os.path.abspath(path))
-    inner = [name for name in entries.folders if "annotation" in name.lower() or _SPLIT.match(name)]
-    candidates = [
-        os.path.join(folder, name)
-        for folder in (entries.path, *(entries.join(name) for name in inner))
-        for name in list_entries(folder).files
-        if name.lower().endswith(".json")
-    ]
-    return [file for file in candidates if _is_coco(file)]
-
-
-def _split_of(path: str) -> str:
-    folder, name = os.path.split(path)
-    match = _SPLIT.search(name) or _SPLIT.search(os.path.basename(folder))
-    return match[0].lower() if match else ""

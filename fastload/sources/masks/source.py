@@ -1,117 +1,125 @@
 """Images with one mask each, in a folder parallel to that of the images or beside the images.
 
-The mask of `images/a.jpg` is `masks/a.png`, `masks/a_mask.png` or similar; beside the image, it is
-`a_mask.png` or similar, or `a.png`. Masks are stored byte for byte.
+Masks are stored byte for byte.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fastload.shards.schema import Field
 from fastload.sources.annotated import AnnotatedFiles
-from fastload.sources.annotations import MASK_STEM, SEGMENTATION, find_annotations
 from fastload.sources.files import NameTable, list_files, safe_key
-from fastload.sources.left_out import LeftOutFiles
+from fastload.sources.listing import Listing
 from fastload.sources.malformed import malformed
-from fastload.sources.walking import by_split, images_below, list_entries, split_names, unannotated
+from fastload.sources.masks.pairing import PairedFolders, Pairs, paired
+from fastload.sources.protocol import Reading, Reason
+from fastload.sources.splits import SPLITS, by_split, require_plain_names, split_names
 
 NO_IMAGE_OF_MASK = "a mask without an image of its name"
+NO_MASKS_OF_SPLIT = "of a split without masks"
+
+_TABLE_STEP = "move all but one elsewhere, or pack a table with a column for each of them"
 
 
-def open_masks(path: str) -> dict[str, AnnotatedFiles] | None:
-    """List images and masks by split; return None unless at least half of a sample of them form pairs."""
-    if not os.path.isdir(path):
-        return None
-    entries = list_entries(os.path.abspath(path))
-    names = split_names(entries.folders)
-    found = {}
-    if names and names == entries.folders:
-        found = {name: places for name in names if (places := _places(entries.join(name)))}
-    elif places := _places(entries.path):
-        images, masks = places
-        inner = [] if images == masks else split_names(list_entries(images).folders)
-        found = {name: (os.path.join(images, name), os.path.join(masks, name)) for name in inner}
-        found = found or {"": places}
-    if not found:
-        return None
-    splits = by_split(path, found)
-    sources = {split: _source(path, entries.path, *places) for split, places in splits.items()}
-    next(iter(sources.values())).warnings = unannotated(path, names, found)
-    return sources
+def read_masks(listing: Listing, places: Mapping[str, Sequence[PairedFolders]]) -> Reading:
+    """List images and masks by split.
+
+    `places` has those that fit, by the part that their folders' names have in common. SourceError is raised
+    if they can be read in two ways.
+    """
+    _require_one_reading(listing, places)
+    single = {name: place for name, [place] in places.items()}
+    named = single if {*map(str.lower, single)} <= {*SPLITS} else _inner_splits(listing, *single.values())
+    splits = by_split(listing.name, named)
+    pairs = {split: paired(listing, place) for split, place in splits.items()}
+    reasons: dict[str, Reason] = {}
+    for found in pairs.values():
+        reasons |= dict.fromkeys(found.unpaired, (NO_IMAGE_OF_MASK, False))
+    warnings = []
+    for folder in _unmasked_splits(listing, pairs.values()):
+        reasons |= dict.fromkeys(listing.images_below(folder), (NO_MASKS_OF_SPLIT, False))
+        warnings.append(f"{listing.name}: {folder!r} has no masks, and is left out")
+    sources = {split: _source(listing, found) for split, found in pairs.items()}
+    next(iter(sources.values())).warnings = tuple(warnings)
+    return Reading(sources, reasons=reasons)
 
 
-def _places(folder: str) -> tuple[str, str] | None:
-    """Return the folders of the images and of the masks."""
-    found = find_annotations(list_entries(folder))
-    if found is None or found[0] != SEGMENTATION:
-        return None
-    signs = [os.path.join(folder, sign).rstrip(os.sep) for sign in found[1]]
-    if len(signs) == 1:
-        place = os.path.dirname(signs[0])
-        if place != folder:  # class folders with masks: two kinds of labels
-            must = "have its masks beside the images or in a folder, as a segmentation dataset has"
-            step = f"pack each of its folders ('fastload pack {place} DEST')"
-            raise malformed(folder, must, f"them in {place}", step)
-        return place, place
-    return signs[0], signs[1]
+def _require_one_reading(listing: Listing, places: Mapping[str, Sequence[PairedFolders]]) -> None:
+    """Raise SourceError if images have several folders of masks, or the other way round."""
+    every = [place for some in places.values() for place in some]
+    if len(places) > 1 and not {*map(str.lower, places)} <= {*SPLITS}:
+        got = " and ".join(f"{images!r} with {masks!r}" for images, masks in every[:2])
+        step = "pack each of them after moving the others elsewhere"
+        raise malformed(listing.name, "have one folder of images with masks, or splits of it", got, step)
+    for (images, masks), *others in places.values():
+        shared = [other.masks if other.images == images else other.images for other in others]
+        shared += _of_the_same_names(listing, PairedFolders(images, masks), every)
+        if shared:
+            must = f"have one folder of masks for the images in {images or listing.name!r}"
+            raise malformed(listing.name, must, f"{masks!r} or {shared[0]!r}, of the same names", _TABLE_STEP)
 
 
-def _source(path: str, root: str, images: str, masks: str) -> AnnotatedFiles:
-    pairs, unpaired = _paired(images, masks)
-    names = [os.path.relpath(image, root) for image in pairs]
-    left_out = LeftOutFiles()
-    for mask in unpaired:
-        left_out.add(os.path.relpath(mask, root), NO_IMAGE_OF_MASK)
-    mask_names = [mask and os.path.relpath(mask, root) for mask in pairs.values()]
+def _of_the_same_names(listing: Listing, place: PairedFolders, every: Sequence[PairedFolders]) -> list[str]:
+    """Return the folders beside those of images and masks that have the same names, too."""
+    if place.images == place.masks:
+        return []
+    parent = listing[place.images if not place.images else place.images.rpartition("/")[0]]
+    known = {path for each in every for path in each}
+    others = [parent.join(name) for name in parent.visible if name.lower() not in SPLITS]
+    return [
+        other
+        for other in others
+        if not any(path == other or path.startswith(f"{other}/") for path in known)
+        and paired(listing, PairedFolders(place.images, other)).are_half
+    ]
+
+
+def _inner_splits(listing: Listing, place: PairedFolders) -> dict[str, PairedFolders]:
+    """Return the places of the splits in the folders of images and masks; the place itself without any."""
+    images, masks = map(listing.__getitem__, place)
+    if place.images == place.masks or place.masks.startswith(f"{place.images}/") or not place.images:
+        return {"": place}
+    named = split_names(images.visible)
+    if not named:
+        require_plain_names(listing.shown(images.path), images.visible)
+    by_split(listing.shown(images.path), {name: name for name in named})
+    inner = by_split(listing.shown(masks.path), {name: name for name in split_names(masks.visible)})
+    found = {name: inner.get(SPLITS[name.lower()]) for name in named}
+    return {
+        name: PairedFolders(images.join(name), masks.join(other)) for name, other in found.items() if other
+    } or {"": place}
+
+
+def _unmasked_splits(listing: Listing, pairs: Iterable[Pairs]) -> Iterator[str]:
+    """Yield the folders named after a split that have images, none of which is in a record."""
+    taken = {path for found in pairs for each in found.mask_of.items() for path in each}
+    beside = {"", *(path.rpartition("/")[0].rpartition("/")[0] for path in taken)}
+    for parent in sorted(beside):
+        for folder in map(listing[parent].join, split_names(listing[parent].visible)):
+            images = listing.images_below(folder)
+            if images and taken.isdisjoint(images):
+                yield folder
+
+
+def _source(listing: Listing, pairs: Pairs) -> AnnotatedFiles:
+    if pairs.conflict is not None:
+        first, second = map(listing.shown, pairs.conflict)
+        is_mask = pairs.conflict[0] in pairs.mask_of.values()
+        must = "be the only mask of its image" if is_mask else "be the only image of its mask"
+        step = (
+            "unite them, or pack a table with a column for each"
+            if is_mask
+            else "rename or remove one of them"
+        )
+        raise malformed(second, must, f"{first} too", step)
+    masks = [*pairs.mask_of.values()]
     return AnnotatedFiles(
         kind="masks",
-        name=path,
+        name=listing.name,
         classes=(),
         fields=(Field.mask(), Field("mask_path", "text", internal=True)),
-        left_out=left_out.finish(),
-        files=list_files(root, names),
-        values={"mask": list_files(root, mask_names), "mask_path": NameTable(map(safe_key, mask_names))},
+        files=list_files(listing.root, pairs.mask_of),
+        values={"mask": list_files(listing.root, masks), "mask_path": NameTable(map(safe_key, masks))},
         needs_masks=True,
-    )
-
-
-def _paired(images: str, masks: str) -> tuple[dict[str, str], list[str]]:
-    """Return the mask of each image, "" for none, and the masks without an image."""
-    found = images_below(masks)
-    is_beside = images == masks
-    by_stem = _masks_by_stem(masks, found, is_beside=is_beside)
-    taken = {*by_stem.values()} if is_beside else {*found}
-    pairs = {
-        image: by_stem.get(os.path.splitext(os.path.relpath(image, images))[0], "")
-        for image in images_below(images)
-        if image not in taken
-    }
-    return pairs, [] if is_beside else sorted({*found} - {*pairs.values()})
-
-
-def _masks_by_stem(folder: str, paths: Iterable[str], *, is_beside: bool) -> dict[str, str]:
-    """Return masks by the relative stems of their images; raise SourceError if an image has several."""
-    stems = {path: os.path.splitext(os.path.relpath(path, folder))[0] for path in paths}
-    every = {*stems.values()}
-    by_stem: dict[str, str] = {}
-    for path, stem in stems.items():
-        match = MASK_STEM.fullmatch(os.path.basename(stem))
-        if match:
-            stem = os.path.join(os.path.dirname(stem), match[1])
-        if is_beside and not (stem in every if match else _is_twin(path, stems)):
-            continue
-        if stem in by_stem:
-            step = "unite them, or pack a table with a column for each"
-            raise malformed(path, "be the only mask of its image", f"{by_stem[stem]} too", step)
-        by_stem[stem] = path
-    return by_stem
-
-
-def _is_twin(path: str, others: Iterable[str]) -> bool:
-    """Return True for photo.png beside photo.jpg: the former is the mask."""
-    base, suffix = os.path.splitext(path)
-    return suffix.lower() == ".png" and any(
-        base + each in others for each in (".jpg", ".jpeg", ".JPG", ".JPEG")
     )

@@ -1,4 +1,4 @@
-"""Unpacking to Pascal VOC's layout (XML files, masks and lists of splits), and to images with a mask each."""
+"""Unpacking to Pascal VOC's layout: XML files, masks and lists of splits."""
 
 from __future__ import annotations
 
@@ -50,11 +50,3 @@ class VocWriter(LayoutWriter):
                 if (element := found.find(name)) is not None:
                     element.text = number_text(value)
         return bytes(ElementTree.tostring(root, encoding="utf-8"))
-
-
-class MaskWriter(LayoutWriter):
-    """Writer of one mask for each image, under the source's names."""
-
-    def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
-        if len(mask := record.stored("mask")):
-            yield record["mask_path"], bytes(mask)

@@ -1,0 +1,111 @@
+"""Recognition of images and masks by the names of their folders and files; no image is opened.
+
+Folders belong together if their names differ in the word for images or masks alone: `images` and `masks`,
+`train` and `train_masks`, `x_val` and `y_val`. At least half of the masks must have the name of an image.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from fastload.sources.listing import Folder, Listing, stem_of
+from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, paired
+from fastload.sources.masks.source import read_masks
+from fastload.sources.protocol import Claim
+from fastload.sources.splits import SPLITS, split_names
+
+_IMAGE_WORDS = {
+    "image", "images", "img", "imgs", "photo", "photos", "picture", "pictures", "rgb", "jpegimages", "x",
+}  # fmt: skip
+_MASK_WORDS = {
+    "mask", "masks", "label", "labels", "annotation", "annotations", "annot", "annots", "ann", "anns",
+    "gt", "gts", "groundtruth", "groundtruths", "segmentation", "segmentations", "seg", "segs",
+    "trimap", "trimaps", "y",
+}  # fmt: skip
+_SIGNS = ("mask", "label", "ann", "gt", "truth", "seg", "trimap", "y_", "_y", "\ny\n")
+
+
+def recognise(listing: Listing) -> Claim | None:
+    """Claim images with a mask each: in parallel folders, also around or inside splits, or side by side."""
+    places = _places(listing, listing.top)
+    if not places:
+        for name in split_names(listing.top.visible):
+            if inner := _places(listing, listing[name]) or _beside(listing[name]):
+                places[name] = [place for each in inner.values() for place in each]
+    places = places or _beside(listing.top)
+    if not places:
+        return None
+    images, masks = next(iter(places.values()))[0]
+    evidence = f"masks beside the images in {listing.shown(images)}"
+    if images != masks:
+        shown = f"{images}/" if images else "its images"
+        evidence = f"{masks}/ with the names of {shown}"
+    title = "a segmentation dataset of images and masks"
+    return Claim("masks", title, evidence, partial(read_masks, listing, places))
+
+
+def _places(listing: Listing, top: Folder) -> dict[str, list[PairedFolders]]:
+    """Return the places of images and masks in folders of a folder, by what their names have in common."""
+    visible = top.visible
+    joined = "\n".join(("", *visible, "")).lower()
+    if not any(sign in joined for sign in _SIGNS):
+        return {}
+    images: dict[str, list[str]] = {"": [top.path]} if top.images else {}
+    masks: list[tuple[str, str]] = []
+    are_letters = sum(len(name) == 1 for name in visible) > 2  # classes of letters, of which x and y are two
+    for name in visible:
+        rest, is_mask = (name, False) if are_letters and len(name) == 1 else _parted(name)
+        if is_mask:
+            masks.append((rest, top.join(name)))
+        else:
+            images.setdefault(rest, []).append(top.join(name))
+    found: dict[str, list[PairedFolders]] = {}
+    for rest, folder in masks:
+        for place in images.get(rest, ()):
+            fitting = _fitting(listing, place, folder)
+            if fitting and not _has_label_files(listing, top, place):
+                found.setdefault(rest, []).extend(fitting)
+    return found
+
+
+def _parted(name: str) -> tuple[str, bool]:
+    """Return a folder's name without the words for images and masks, and True if it says masks.
+
+    >>> _parted("train_masks"), _parted("trainannot"), _parted("Images")
+    (('train', True), ('train', True), ('', False))
+    """
+    words = re.split("[_ .-]+", re.sub("ground[_ .-]truth", "groundtruth", name.lower()))
+    glued = words[-1].removesuffix("annot")
+    if glued and glued != words[-1]:
+        words[-1:] = [glued, "annot"]
+    rest = [word for word in words if word not in _IMAGE_WORDS and word not in _MASK_WORDS]
+    is_letter = words != rest and {*words} - {*rest} <= {"x", "y"}
+    if is_letter and rest and rest[0] not in SPLITS:  # classes may be called model_x and model_y
+        return name.lower(), False
+    return "_".join(rest), not _MASK_WORDS.isdisjoint(words)
+
+
+def _fitting(listing: Listing, images: str, masks: str) -> list[PairedFolders]:
+    """Return the places in a folder of masks, or in the folders in it, that have the names of the images."""
+    folders = [masks, *map(listing[masks].join, listing[masks].visible)]
+    for some in (folders[:1], folders[1:]):
+        places = [PairedFolders(images, folder) for folder in some]
+        if fitting := [place for place in places if paired(listing, place).are_half]:
+            return fitting
+    return []
+
+
+def _has_label_files(listing: Listing, top: Folder, images: str) -> bool:
+    """Return True if images have YOLO's labels in a text each: that layout reads the masks, too."""
+    for name in top.visible:
+        if name.lower() == "labels":
+            texts = [text for each in listing.below(top.join(name)) for text in each.others_with(".txt")]
+            return not {stem_of(image) for image in listing.images_below(images)}.isdisjoint(
+                map(stem_of, texts)
+            )
+    return False
+
+
+def _beside(folder: Folder) -> dict[str, list[PairedFolders]]:
+    return {"": [PairedFolders(folder.path, folder.path)]} if has_masks_beside(folder) else {}
