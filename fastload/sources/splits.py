@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
@@ -15,6 +16,9 @@ SPLITS = {
     "test": "test", "testing": "test",
 }  # fmt: skip
 """The split that each lower-case name stands for, in the order in which splits are packed."""
+
+SPLIT_WORD = re.compile(r"(?<![a-z])(train(ing)?|val(id(ation)?)?|test(ing)?)(?![a-z])|(train|test|val)[AB]")
+"""A part of a name that says that it stands for a split, as in train2017."""
 
 
 def in_order(splits: Mapping[str, T]) -> dict[str, T]:

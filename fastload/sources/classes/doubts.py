@@ -19,7 +19,7 @@ from fastload.sources.classes.source import split_folders
 from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.malformed import quoted
 from fastload.sources.sniffing import holds_boxes
-from fastload.sources.splits import SPLITS
+from fastload.sources.splits import SPLIT_WORD, SPLITS
 
 # Names of folders with the parts of one dataset: its images, and one annotation or mask of each.
 PART_NAMES = re.compile(
@@ -34,7 +34,6 @@ _VIEW_NAMES = re.compile(
     r"|alpha|semantics?|instances?|seg)([_ -]?[0-9]+)?",
     re.IGNORECASE,
 )
-_SPLIT_WORD = re.compile(r"(?<![a-z])(train(ing)?|val(id(ation)?)?|test(ing)?)(?![a-z])|(train|test|val)[AB]")
 
 _MOST_FOLDERS = 16  # more folders beside each other are classes
 _MOST_ROWS = 50
@@ -60,9 +59,14 @@ def doubts(listing: Listing) -> Iterator[Doubt]:
             yield from sign(listing, top, folders)
     if splits:
         beside = [listing[name] for name in listing.top.visible if listing[name] not in splits]
-        named = [folder.path for folder in beside if PART_NAMES.fullmatch(folder.path)]
-        if named:
-            yield Doubt(f"annotations of the splits in {quoted(named)}", _table_step())
+        named = [folder for folder in beside if PART_NAMES.fullmatch(folder.path)]
+        rows = next((folder for folder in named if _has_rows_of_yolo(listing, folder.path)), None)
+        if rows:
+            yield _yolo_elsewhere(listing.shown(rows.path))
+        elif named:
+            yield Doubt(
+                f"annotations of the splits in {quoted([each.path for each in named])}", _table_step()
+            )
 
 
 def _tables(listing: Listing, folders: Iterable[Folder]) -> Iterator[Doubt]:
@@ -123,7 +127,9 @@ def _annotated_images(listing: Listing, top: Folder, folders: Sequence[Folder]) 
         found = [each.join(name) for each in below for name in each.others_with(".txt", ".xml", ".json")]
         arrays = [each.join(name) for each in below for name in each.others_with(".npy", ".npz", ".mat")]
         is_named = PART_NAMES.fullmatch(os.path.basename(folder.path)) is not None
-        if _some_boxes(listing, found) or (is_named and (found or arrays) and not top.images):
+        if not top.images and _has_rows_of_yolo(listing, folder.path):
+            yield _yolo_elsewhere(listing.shown(folder.path))
+        elif _some_boxes(listing, found) or (is_named and (found or arrays) and not top.images):
             shown = listing.shown(folder.path)
             yield Doubt(f"images with annotations in {shown}, which fastload cannot read there", _lost())
 
@@ -136,9 +142,7 @@ def _parts_of_a_dataset(listing: Listing, top: Folder, folders: Sequence[Folder]
         places = [listing.shown(top.join(name)) for name in named]
         reading = f"parts of one dataset, by the names {quoted(named)}"
         yield Doubt(reading, f"'fastload pack {places[0]} DEST' packs that folder; {_table_step()}")
-    elif (
-        bearing and all(map(_SPLIT_WORD.search, bearing)) and not {*bearing} & {*SPLITS} and len(bearing) > 1
-    ):
+    elif bearing and all(map(SPLIT_WORD.search, bearing)) and not {*bearing} & {*SPLITS} and len(bearing) > 1:
         step = "rename them train, val and test, or pack each of them"
         yield Doubt(f"splits, by the names {quoted(bearing)}", step)
 
@@ -199,6 +203,18 @@ def _bearing(listing: Listing, top: Folder) -> list[str]:
 
 def _some_boxes(listing: Listing, paths: Iterable[str]) -> bool:
     return any(holds_boxes(path, listing.head(path)) for path, _ in zip(paths, range(_SAMPLED), strict=False))
+
+
+def _has_rows_of_yolo(listing: Listing, path: str) -> bool:
+    below = listing.below(path)
+    return _some_boxes(listing, (each.join(name) for each in below for name in each.others_with(".txt")))
+
+
+def _yolo_elsewhere(place: str) -> Doubt:
+    step = (
+        "move the images to 'images' and the labels to 'labels' beside it, each with its splits inside, first"
+    )
+    return Doubt(f"a detection dataset of YOLO with its labels in {place}", step)
 
 
 def _table_step() -> str:
