@@ -21,7 +21,7 @@ from fastload.sources.splits import SPLITS
 from fastload.sources.table.columns import ColumnKind
 from fastload.sources.table.source import TABLE_SUFFIXES, list_table
 from fastload.sources.unsupported import explain_file
-from fastload.sources.voc.source import open_voc
+from fastload.sources.voc.recognise import recognise as recognise_voc
 from fastload.sources.webdataset.source import open_webdataset
 from fastload.sources.yolo.recognise import open_file as open_yolo_file
 from fastload.sources.yolo.recognise import recognise as recognise_yolo
@@ -45,7 +45,7 @@ def _unconverted(name: str, title: str, opens: Callable[[str], Mapping[str, Sour
 _RECOGNISERS: dict[str, Recogniser] = {
     "yolo": recognise_yolo,
     "coco": _unconverted("coco", "a COCO dataset", open_coco),
-    "voc": _unconverted("voc", "a Pascal VOC dataset", open_voc),
+    "voc": recognise_voc,
     "masks": _unconverted("masks", "a segmentation dataset of images and masks", open_masks),
     "webdataset": _unconverted("webdataset", "a WebDataset", open_webdataset),
     "huggingface": _unconverted("huggingface", "a Hugging Face dataset", open_huggingface),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from fastload.sources.malformed import malformed
+from fastload.sources.malformed import malformed, quoted
 
 T = TypeVar("T")
 
@@ -43,3 +43,10 @@ def by_split(where: str, named: Mapping[str, T]) -> dict[str, T]:
             got = f"{other!r} and {name!r}"
             raise malformed(where, "have one name for each split", got, "rename or remove the wrong one")
     return in_order({split: value for split, (_, value) in found.items()})
+
+
+def require_plain_names(where: str, names: Sequence[str]) -> None:
+    """Raise SourceError if all folders in a place are splits under other names, such as train2017."""
+    if len(names) > 1 and all(map(SPLIT_WORD.search, names)):
+        step = "rename them, and the folders of their annotations"
+        raise malformed(where, "have splits named train, val and test", quoted(names), step)

@@ -19,7 +19,7 @@ from fastload.sources.files import NOT_FOUND, FileList, Values, list_files, read
 from fastload.sources.listing import Listing, is_image, stem_of
 from fastload.sources.malformed import malformed, quoted
 from fastload.sources.protocol import Reading, Reason, evenly_spaced
-from fastload.sources.splits import SPLIT_WORD, SPLITS, by_split
+from fastload.sources.splits import SPLITS, by_split, require_plain_names
 from fastload.sources.yolo.description import (
     YoloDescription,
     find_class_files,
@@ -91,13 +91,11 @@ def _require_entries(description: YoloDescription, entries: Iterable[str]) -> No
 
 
 def _require_known_splits(listing: Listing, folder: str) -> None:
-    """Raise SourceError if all folders in a folder are named after splits under other names: train2017."""
+    """Raise SourceError if splits under other names lie in a folder of images."""
     top = listing[folder]
-    bearing = [name for name in top.visible if any(each.images for each in listing.below(top.join(name)))]
-    if len(bearing) > 1 and not top.images and all(map(SPLIT_WORD.search, bearing)):
-        where = listing.shown(folder)
-        step = "rename them, with those of the labels, or write a data.yaml that names them"
-        raise malformed(where, "have splits named train, val and test", quoted(bearing), step)
+    if not top.images:
+        bearing = [name for name in top.visible if any(each.images for each in listing.below(top.join(name)))]
+        require_plain_names(listing.shown(folder), bearing)
 
 
 def _read_lists(listing: Listing, images: Mapping[str, Sequence[str]]) -> list[str]:
