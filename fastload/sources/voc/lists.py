@@ -24,7 +24,6 @@ _OF_CLASS = re.compile(r".+_(train|val|trainval|test)", re.IGNORECASE)
 _ROW_OF_CLASS = re.compile(r".*\S\s+(-1|0|1)")
 _NUMBERS = re.compile(r"(\s+-?[0-9]+)+$")
 
-_CLASS_LIST: Reason = ("a list of the images of one class", True)
 _OTHER_LIST: Reason = ("a list of images named neither train, val, trainval nor test", False)
 
 
@@ -113,9 +112,11 @@ def _by_split(where: str, found: Mapping[str, list[str]]) -> dict[str, str]:
         if not parts:
             splits = by_split(where, {"train": path, **splits})
             parts = ["train"]
-        elif {*found[path]} != {image for split in parts for image in found[splits[split]]}:
-            must = f"have as {os.path.basename(path)} the images of {' and '.join(parts)} together"
-            raise malformed(where, must, "others", "correct or remove the wrong list")
+        others = {image for split in parts for image in found[splits[split]]}
+        if alone := sorted(others ^ {*found[path]}):
+            names = " and ".join(os.path.basename(splits[split]) for split in parts)
+            must = f"list in {os.path.basename(path)} the images of {names} together"
+            raise malformed(where, must, f"{quoted(alone)} in one of them alone", "correct or remove a list")
     return splits
 
 
@@ -135,7 +136,9 @@ def _whole(listing: Listing, images: FilesByStem, folders: Iterable[str]) -> Lis
 
 def _reasons(listing: Listing, chosen: str | None) -> dict[str, Reason]:
     """Return the reasons for leaving out lists: those of one class, of other tasks, and under other names."""
-    other_task: Reason = ("a list of a task that does not decide the splits", chosen is not None)
+    has_splits = chosen is not None
+    of_class: Reason = ("a list of the images of one class", has_splits)
+    other_task: Reason = ("a list of a task that does not decide the splits", has_splits)
     reasons: dict[str, Reason] = {}
     for folder in listing.below(SETS):
         for path in map(folder.join, folder.others_with(".txt")):
@@ -143,7 +146,7 @@ def _reasons(listing: Listing, chosen: str | None) -> dict[str, Reason]:
                 map(_ROW_OF_CLASS.fullmatch, _lines_of(listing, path))
             )
             is_here = folder.path == chosen or (chosen is None and folder.path.endswith((SETS, "Main")))
-            reasons[path] = _CLASS_LIST if is_of_class else _OTHER_LIST if is_here else other_task
+            reasons[path] = of_class if is_of_class else _OTHER_LIST if is_here else other_task
     return reasons
 
 

@@ -17,6 +17,7 @@ from fastload.sources.yolo.reach import Reach
 _MOST_POINTS = 10_000
 MOST_CLASSES = 100_000  # larger numbers are not classes: a name would be made for each
 CLASSES_FILES = ("classes.txt", "obj.names")  # labelImg's and Label Studio's; Darknet's and CVAT's
+DESCRIPTIONS = ("notes.json", "obj.data")  # theirs, which name the same classes and the lists
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,21 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from fastload.sources.account import settled
 from fastload.sources.listing import Listing, read_part
 from fastload.sources.malformed import malformed
-from fastload.sources.protocol import Claim, Reading, Source
+from fastload.sources.protocol import Claim, Reading, Reason, Source
 from fastload.sources.sniffing import holds_boxes
 from fastload.sources.splits import SPLITS, split_names
-from fastload.sources.yolo.description import read_description
+from fastload.sources.yolo.description import YoloDescription, read_description
 from fastload.sources.yolo.labels import likely_labels
 from fastload.sources.yolo.reach import Reach
 from fastload.sources.yolo.source import described_folder, read_described, read_folders
 
 _TITLE = "a YOLO dataset"
+_OTHER_DESCRIPTION: Reason = ("another description than the one that was named", True)
 _YAML_SUFFIXES = (".yaml", ".yml")
 _YAML_SPLITS = re.compile(rb"^(%s)\s*:" % "|".join(SPLITS).encode(), re.MULTILINE | re.IGNORECASE)
 _YAML_NAMES = re.compile(rb"^(names|nc)\s*:", re.MULTILINE)
@@ -29,9 +31,7 @@ _SAMPLED = 32  # of these label files, those that are opened
 
 def recognise(listing: Listing) -> Claim | None:
     """Claim a folder with a data.yaml, or with images and label files."""
-    names = listing.top.others_with(*_YAML_SUFFIXES)
-    found = [name for name in names if _describes_splits(name, listing.head(name))]
-    if found:
+    if found := _descriptions(listing):
         return Claim("yolo", _TITLE, f"{found[0]} names its splits", lambda: _read_one(listing, found))
     # Most datasets of other layouts have no text files: their images are not looked at.
     if not any(folder.others and folder.others_with(".txt") for folder in listing.folders.values()):
@@ -47,9 +47,7 @@ def open_file(path: str) -> Mapping[str, Source] | None:
     """List the dataset that a data.yaml describes; return None for another file."""
     if not path.lower().endswith(_YAML_SUFFIXES) or not _describes_splits(path, read_part(path)):
         return None
-    description = read_description(path)
-    listing = Listing.walk(described_folder(description))
-    return settled(listing, read_described(listing, path, description))
+    return _read_elsewhere(path, read_description(path))
 
 
 def _describes_splits(path: str, head: bytes) -> bool:
@@ -62,7 +60,25 @@ def _read_one(listing: Listing, names: list[str]) -> Reading:
     if len(paths) > 1:
         step = f"pack the right one: 'fastload pack {paths[0]} DEST'"
         raise malformed(listing.name, "hold one description of a dataset", ", ".join(paths), step)
-    return read_described(listing, paths[0], read_description(paths[0]))
+    description = read_description(paths[0])
+    reach = Reach(listing)
+    entries = [reach.known(entry) for entries in description.splits.values() for entry in entries]
+    if any(reach.inside(entry) is not None for entry in entries):
+        return read_described(listing, paths[0], description)
+    return Reading(_read_elsewhere(paths[0], description), names)
+
+
+def _read_elsewhere(name: str, description: YoloDescription) -> dict[str, Source]:
+    """List a described dataset, with what is left out of the folder that all of its splits lie in."""
+    listing = Listing.walk(described_folder(description))
+    reading = read_described(listing, name, description)
+    others = dict.fromkeys(_descriptions(listing), _OTHER_DESCRIPTION)
+    return settled(listing, replace(reading, reasons=others | dict(reading.reasons)))
+
+
+def _descriptions(listing: Listing) -> list[str]:
+    names = listing.top.others_with(*_YAML_SUFFIXES)
+    return [name for name in names if _describes_splits(name, listing.head(name))]
 
 
 def _image_folders(listing: Listing) -> dict[str, str]:

@@ -21,6 +21,7 @@ from fastload.sources.malformed import malformed, quoted
 from fastload.sources.protocol import Reading, Reason, evenly_spaced
 from fastload.sources.splits import SPLITS, by_split, require_plain_names
 from fastload.sources.yolo.description import (
+    DESCRIPTIONS,
     YoloDescription,
     find_class_files,
     read_class_names,
@@ -32,6 +33,7 @@ from fastload.sources.yolo.rows import YoloReader, guess_task, scan_rows
 NO_IMAGE_OF_NAME = "labels without an image of their name"
 _COPY: Reason = ("equal to the label file that was read", True)
 _CACHE: Reason = ("a cache of Ultralytics", True)
+_REPEATED: Reason = ("a description of what was read", True)
 _SAME_NAMES: Reason = ("names of classes, as in the yaml file", True)
 _OTHER_NAMES: Reason = ("names of classes other than in the yaml file", False)
 
@@ -156,6 +158,7 @@ def _read_splits(
     if not description.file:
         description = replace(description, classes=read_class_names(class_files))
         read = [*read, *class_files]
+        reasons |= {os.path.join(root, each): _REPEATED for each in DESCRIPTIONS if class_files}
     else:
         for path, names in class_files.items():
             reasons[path] = _SAME_NAMES if names == description.classes else _OTHER_NAMES
