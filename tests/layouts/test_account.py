@@ -63,7 +63,7 @@ def listed(root):
 def test_the_files_of_any_tree_add_up(kind):
     @settings(max_examples=120, deadline=None)
     @given(
-        st.lists(st.tuples(places[kind], stems, suffixes), max_size=8),
+        st.lists(st.tuples(places[kind], stems, suffixes), min_size=2, max_size=8),
         further[kind],
         st.lists(st.sampled_from(CLUTTER), max_size=2),
         st.sampled_from([None, "linked", "images/linked", "JPEGImages/linked"]),
