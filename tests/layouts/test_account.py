@@ -90,18 +90,29 @@ def test_the_files_of_any_tree_add_up(kind):
         left_out = {entry.key: entry for entry in first.left_out}
         account = first.account
         assert account.files == len(files) == account.records + account.annotations + account.left_out
-        lists = [each for source in sources.values() for each in source.record_files()]
-        records = {os.path.relpath(each.path(at), root) for each in lists for at in range(len(each))}
-        assert records == records & files
+        records, others = (
+            {path for source in sources.values() for path in paths_of(getattr(source, name)(), root)}
+            for name in ("record_files", "annotation_files")
+        )
+        assert records <= files
         assert len(records) == account.records
-        assert left_out.keys() <= files - records
-        for path in files - records:
+        assert left_out.keys() <= files - records - others
+        for path in files - records - others:
+            is_hidden = "/." in f"/{path}"
             if path in left_out and left_out[path].is_clutter:
                 # So are copies of labels, caches, and what belongs to images that VOC's other lists name.
                 is_known = path.endswith((".txt", ".cache")) or left_out[path].reason.endswith("in no split")
-                assert is_known or path in CLUTTER or "/." in f"/{path}"
-            if path.endswith((".jpg", ".JPG", ".npy")) and "/." not in f"/{path}":
+                assert is_known or path in CLUTTER or is_hidden
+            if path.endswith((".jpg", ".JPG", ".png", ".xml", ".npy")) and not is_hidden:
                 assert path in left_out
+
+    def paths_of(lists, root):
+        return [
+            os.path.relpath(each.path(at), root)
+            for each in lists
+            for at in range(len(each))
+            if each.names[at]
+        ]
 
     check()
 
