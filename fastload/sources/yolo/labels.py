@@ -86,7 +86,7 @@ def find_masks(reach: Reach, images: Sequence[str]) -> list[str]:
 def parallel_to(folder: str, name: str) -> str:
     """Return the folder with the last `images` in its path replaced by `name`; "" if it has none."""
     before, images, after = (folder + os.sep).rpartition(f"{os.sep}images{os.sep}")
-    return os.path.join(before, name, after).rstrip(os.sep) if images else ""
+    return f"{before}{os.sep}{name}{os.sep}{after}".rstrip(os.sep) if images else ""
 
 
 def _by_folder(images: Sequence[str]) -> dict[str, dict[str, list[str]]]:

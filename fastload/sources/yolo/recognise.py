@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 
 from fastload.sources.account import settled
@@ -15,7 +15,7 @@ from fastload.sources.protocol import Claim, Reading, Reason, Source
 from fastload.sources.sniffing import holds_boxes
 from fastload.sources.splits import SPLITS, split_names
 from fastload.sources.yolo.description import YoloDescription, read_description
-from fastload.sources.yolo.labels import likely_labels
+from fastload.sources.yolo.labels import likely_labels, parallel_to
 from fastload.sources.yolo.reach import Reach
 from fastload.sources.yolo.source import described_folder, read_described, read_folders
 
@@ -33,11 +33,12 @@ def recognise(listing: Listing) -> Claim | None:
     """Claim a folder with a data.yaml, or with images and label files."""
     if found := _descriptions(listing):
         return Claim("yolo", _TITLE, f"{found[0]} names its splits", lambda: _read_one(listing, found))
-    # Most datasets of other layouts have no text files: their images are not looked at.
-    if not any(folder.others and folder.others_with(".txt") for folder in listing.folders.values()):
+    texts = {path for path, folder in listing.folders.items() if folder.others and folder.others_with(".txt")}
+    if not texts:
         return None
     folders = _image_folders(listing)
-    label = next(filter(None, (_label_with_boxes(listing, folder) for folder in folders.values())), None)
+    labels = (_label_with_boxes(listing, folder, texts) for folder in folders.values())
+    label = next(filter(None, labels), None)
     if label is None:
         return None
     return Claim("yolo", _TITLE, f"rows of boxes in {label}", lambda: read_folders(listing, folders))
@@ -94,13 +95,25 @@ def _image_folders(listing: Listing) -> dict[str, str]:
     return {"": darknet["train"]} if [*darknet] == ["train"] else darknet
 
 
-def _label_with_boxes(listing: Listing, folder: str) -> str | None:
-    """Return the label file of one of a folder's images, if some of the first ones hold boxes."""
+def _label_with_boxes(listing: Listing, folder: str, texts: Container[str]) -> str | None:
+    """Return a label file of a folder's images that holds boxes; `texts` are the folders with text files."""
+    # Most datasets of other layouts have no texts in these places: their images are not looked at.
+    if not any(map(texts.__contains__, _label_folders(listing, folder))):
+        return None
     images = map(listing.absolute, itertools.islice(_images_below(listing, folder), _SCANNED))
     reach = Reach(listing)
     labels = likely_labels(reach, list(images))[:_SAMPLED]
     found = next((path for path in labels if holds_boxes(path, read_part(path))), None)
     return found and reach.inside(found)
+
+
+def _label_folders(listing: Listing, path: str) -> Iterator[str]:
+    """Yield the folders in which the labels of the images below a folder may lie."""
+    for folder in listing.below(path):
+        if folder.images:
+            yield from (folder.path, folder.join("labels"))
+            if parallel := parallel_to(f"/{folder.path}", "labels"):
+                yield parallel[1:]
 
 
 def _images_below(listing: Listing, path: str) -> Iterator[str]:
