@@ -144,6 +144,14 @@ class Listing:
         return read_part(self.absolute(path))
 
 
+def list_folder(path: str) -> Folder:
+    """Return the entries of a folder outside of a listing, none if it does not exist.
+
+    SourceError is raised if it cannot be listed.
+    """
+    return _listed(path, "")[0] if os.path.isdir(path) else Folder("")
+
+
 def is_image(name: str) -> bool:
     """Return True if a file is named like an image."""
     return name.lower().endswith(IMAGE_SUFFIXES)

@@ -22,9 +22,10 @@ from fastload.sources.splits import SPLITS
 from fastload.sources.table.columns import ColumnKind
 from fastload.sources.table.source import TABLE_SUFFIXES, list_table
 from fastload.sources.unsupported import explain_file
-from fastload.sources.voc.source import open_voc
+from fastload.sources.voc.recognise import recognise as recognise_voc
 from fastload.sources.webdataset.source import open_webdataset
-from fastload.sources.yolo.source import open_yolo
+from fastload.sources.yolo.recognise import open_file as open_yolo_file
+from fastload.sources.yolo.recognise import recognise as recognise_yolo
 
 Recogniser = Callable[[Listing], Claim | None]
 
@@ -43,9 +44,9 @@ def _unconverted(name: str, title: str, opens: Callable[[str], Mapping[str, Sour
 
 
 _RECOGNISERS: dict[str, Recogniser] = {
-    "yolo": _unconverted("yolo", "a YOLO dataset", open_yolo),
+    "yolo": recognise_yolo,
     "coco": recognise_coco,
-    "voc": _unconverted("voc", "a Pascal VOC dataset", open_voc),
+    "voc": recognise_voc,
     "masks": recognise_masks,
     "webdataset": _unconverted("webdataset", "a WebDataset", open_webdataset),
     "huggingface": _unconverted("huggingface", "a Hugging Face dataset", open_huggingface),
@@ -59,7 +60,7 @@ _DEEPEST = 3
 
 # The layouts whose datasets a file describes or holds.
 _FILES: dict[str, Callable[[str], Mapping[str, Source] | None]] = {
-    "yolo": open_yolo,
+    "yolo": open_yolo_file,
     "coco": open_coco,
     "webdataset": open_webdataset,
     "huggingface": open_huggingface,

@@ -71,7 +71,10 @@ def doubts(listing: Listing) -> Iterator[Doubt]:
     if splits:
         beside = [listing[name] for name in listing.top.visible if listing[name] not in splits]
         named = [folder.path for folder in beside if PART_NAMES.fullmatch(folder.path)]
-        if named:
+        rows = [path for path in named if _has_rows_of_yolo(listing.below(path), listing)]
+        if rows:
+            yield _yolo_elsewhere(listing.shown(rows[0]))
+        elif named:
             yield Doubt(f"annotations of the splits in {in_quotes(named)}", _TABLE_STEP)
 
 
@@ -155,7 +158,9 @@ def _boxes(top: _Top) -> Iterator[Doubt]:
             shown = listing.shown(folder.join(paired[0]))
             yield Doubt(f"images with boxes beside them, such as {shown}", _BOXES_STEP)
     for name, below in _beside(top):
-        if _some_boxes(listing, (each.join(file) for each in below for file in each.others_with(*_TEXTS))):
+        if not top.folder.images and _has_rows_of_yolo(below, listing):
+            yield _yolo_elsewhere(top.shown(name))
+        elif _some_boxes(listing, (each.join(file) for each in below for file in each.others_with(*_TEXTS))):
             yield Doubt(f"images with boxes in {top.shown(name)}, in no layout that is read", _BOXES_STEP)
 
 
@@ -282,3 +287,14 @@ def _bearing(listing: Listing, top: Folder) -> list[str]:
 
 def _some_boxes(listing: Listing, paths: Iterable[str]) -> bool:
     return any(holds_boxes(path, listing.head(path)) for path in itertools.islice(paths, _SAMPLED))
+
+
+def _has_rows_of_yolo(folders: Sequence[Folder], listing: Listing) -> bool:
+    return _some_boxes(listing, (each.join(name) for each in folders for name in each.others_with(".txt")))
+
+
+def _yolo_elsewhere(place: str) -> Doubt:
+    step = (
+        "move the images to 'images' and the labels to 'labels' beside it, each with its splits inside, first"
+    )
+    return Doubt(f"a detection dataset of YOLO with its labels in {place}", step)

@@ -1,119 +1,153 @@
-"""Pascal VOC datasets: JPEGImages with Annotations, masks and splits; or XML files beside the images.
+"""Pascal VOC datasets: JPEGImages with Annotations, masks and lists of splits; or images and XML files alone.
 
-Splits are those of ImageSets/Main, or of ImageSets/Segmentation if there are only masks; without lists, all
-images are packed. The classes are numbered in the order of their names, as in VOC itself.
+Without lists, all images are packed. The classes are numbered in the order of their names, as in VOC itself.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from fastload.errors import SourceError
-from fastload.shards.manifest import LeftOut
-from fastload.shards.schema import Field
 from fastload.sources.annotated import AnnotatedFiles
-from fastload.sources.annotations import boxes_beside
-from fastload.sources.files import FileList, Values, list_files, read_text
-from fastload.sources.left_out import LeftOutFiles
-from fastload.sources.malformed import malformed
-from fastload.sources.voc.rows import VocReader, class_names
-from fastload.sources.walking import (
-    by_split,
-    is_image,
-    list_entries,
-    split_names,
-    stem_of,
-    unannotated,
+from fastload.sources.files import FileList, Values, list_files
+from fastload.sources.listing import Listing
+from fastload.sources.malformed import malformed, quoted
+from fastload.sources.protocol import Reading, Reason
+from fastload.sources.splits import by_split, require_plain_names, split_names
+from fastload.sources.voc.lists import Lists, read_lists
+from fastload.sources.voc.places import (
+    BOXES,
+    IMAGES,
+    MASKS,
+    SETS,
+    FilesByStem,
+    Places,
+    files_by_stem,
+    image_names,
+    mask_names,
+    xml_names,
 )
+from fastload.sources.voc.rows import VocReader, class_names
 
-_IMAGES, _BOXES, _SETS = "JPEGImages", "Annotations", "ImageSets"
-_MASKS = {"SegmentationClass": Field.mask()} | {
-    "SegmentationObject": Field("instances", "image", encoding="keep", internal=True)
-}
-_NESTED = ("VOCdevkit", "VOC")
-
-IN_NO_SPLIT = "an image in no split"
-SECOND_OF_NAME = "another image has its name and its annotations"
+IN_NO_SPLIT = "in no split"
 NO_IMAGE_OF_XML = "annotations without an image of their name"
+MASK_OF_NO_RECORD = "a mask of an image that is not packed"
+_ABOUT_VOC: Reason = ("part of VOC's development kit", True)
 
-AnnotationPaths = Mapping[str, str]
-"""The annotation file of each image, by paths relative to the dataset's folder; "" for none."""
-
-
-def open_voc(path: str) -> dict[str, AnnotatedFiles] | None:
-    """List a folder with JPEGImages and annotations, or with XML files beside the images, by split."""
-    if not os.path.isdir(path):
-        return None
-    if (root := _voc_folder(path)) is not None:
-        return _open_devkit(path, root)
-    entries = list_entries(os.path.abspath(path))
-    folders = [] if any(map(is_image, entries.files)) else split_names(entries.folders)
-    found = {
-        folder: {name: f"{os.path.splitext(name)[0]}.xml" for name in _images_in(entries.path, folder)}
-        for folder in folders or [""]
-        if boxes_beside(list_entries(entries.join(folder)), (".xml",))
-    }
-    if not found:
-        return None
-    sources = _list_splits(path, entries.path, by_split(path, found), is_beside=True)
-    next(iter(sources.values())).warnings = unannotated(path, folders, found)
-    return sources
+_OF_VOC = re.compile(r"20\d\d_\d{6}")  # VOC 2012 has images of each task, and no list names them all
+_DEVKIT = re.compile(r"(.*/)?(VOCcode/.+|[^/]+\.m|devkit_doc\.\w+)")
 
 
-def _open_devkit(path: str, root: str) -> dict[str, AnnotatedFiles]:
-    left_out = LeftOutFiles()
-    images: dict[str, str] = {}
-    for name in _images_in(root, _IMAGES):
-        if images.setdefault(stem_of(name), name) != name:
-            left_out.add(name, SECOND_OF_NAME)
-    for name in list_entries(os.path.join(root, _BOXES)).files:
-        if name.lower().endswith(".xml") and stem_of(name) not in images:
-            left_out.add(os.path.join(_BOXES, name), NO_IMAGE_OF_XML)
-    stems = _stems_of_splits(root) or {"": list(images)}
-    listed = {stem: None for found in stems.values() for stem in found}
-    if unknown := [stem for stem in listed if stem not in images]:
-        step = "add the image, or remove it from the list"
-        raise malformed(os.path.join(root, _SETS), f"list images of {_IMAGES}", repr(unknown[0]), step)
-    for stem, name in images.items():
-        if stem not in listed:
-            left_out.add(name, IN_NO_SPLIT, is_clutter=True)
-    has_boxes = os.path.isdir(os.path.join(root, _BOXES))
-    splits = {
-        split: {images[stem]: os.path.join(_BOXES, f"{stem}.xml") if has_boxes else "" for stem in found}
-        for split, found in stems.items()
-    }
-    return _list_splits(path, root, splits, left_out.finish(), has_boxes=has_boxes)
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """The files of a split: each image, its annotation, and its mask in each folder of masks, if any."""
+
+    images: Sequence[str]
+    xml: Sequence[str] = ()  # empty without annotations of boxes
+    masks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    details: Mapping[str, str] = field(default_factory=dict)
 
 
-def _list_splits(
-    path: str,
-    root: str,
-    splits: Mapping[str, AnnotationPaths],
-    left_out: Sequence[LeftOut] = (),
-    *,
-    has_boxes: bool = True,
-    is_beside: bool = False,
-) -> dict[str, AnnotatedFiles]:
-    texts = {split: list_files(root, found.values()) for split, found in splits.items()}
-    classes = sorted({name for files in texts.values() for name in _class_names(files)})
-    reader = VocReader({name: label for label, name in enumerate(classes)}) if has_boxes else None
-    masks = {name: field for name, field in _MASKS.items() if os.path.isdir(os.path.join(root, name))}
-    sources: dict[str, AnnotatedFiles] = {}
-    for split, images in splits.items():
-        values: dict[str, Values] = {
-            field.name: list_files(root, [os.path.join(name, f"{stem_of(image)}.png") for image in images])
-            for name, field in masks.items()
+def read_kit(listing: Listing, root: str) -> Reading:
+    """List the splits of a folder with JPEGImages, by its lists."""
+    kit = listing.view(root)
+    images = files_by_stem(kit, IMAGES, image_names, is_deep=True)
+    stems = {path: stem for stem, paths in images.items() for path in paths}
+    xml = _single(kit, files_by_stem(kit, BOXES, xml_names, is_deep=True))
+    masks = {name: _masks_in(kit, name) for name in MASKS}
+    lists = read_lists(kit, images, has_boxes=bool(xml))
+    splits = lists.splits or {"": [*_single(kit, images).values()]}
+    found = {}
+    for split, listed in splits.items():
+        own = [stems[path] for path in listed]
+        details = {
+            "images": IMAGES,
+            "boxes": BOXES,
+            "lists": lists.folder,
+            "list": lists.names.get(split, ""),
         }
+        found[split] = _Split(
+            listed,
+            [xml.get(stem, f"{BOXES}/{stem}.xml") for stem in own] if xml else (),
+            {name: [by_stem.get(stem, "") for stem in own] for name, by_stem in masks.items() if by_stem},
+            details,
+        )
+    reasons = dict(lists.reasons)
+    packed = {path for listed in splits.values() for path in listed}
+    reasons |= _reasons(stems, xml, masks, lists, packed)
+    prefix = f"{root}/" if root else ""
+    outside = (folder.join(name) for folder in listing.folders.values() for name in folder.others)
+    every = {path: _ABOUT_VOC for path in outside if _DEVKIT.fullmatch(path)}
+    every |= {prefix + path: reason for path, reason in reasons.items()}
+    read = [prefix + path for path in lists.read]
+    return Reading(_sources(listing.name, kit, found, [*_warnings(kit, lists)]), read, every)
+
+
+def read_places(listing: Listing, names: Sequence[str], found: Mapping[str, Places]) -> Reading:
+    """List the images in the places of each split, "" without splits, of which `names` are all."""
+    places = dict(found)
+    if "" in places and places[""].is_deep:
+        places = _inner_splits(listing, places[""])
+    splits = {name: _split_of(listing, each) for name, each in places.items()}
+    warnings = [
+        f"{listing.name}: {name!r} has no annotations, and is left out"
+        for name in names
+        if name not in places and "" not in places
+    ]
+    reasons: dict[str, Reason] = {}
+    for place in places.values():
+        for folder in listing.below(place.boxes):
+            for name in folder.others_with(".xml"):
+                reasons[folder.join(name)] = (NO_IMAGE_OF_XML, False)
+    return Reading(_sources(listing.name, listing, by_split(listing.name, splits), warnings), (), reasons)
+
+
+def _inner_splits(listing: Listing, places: Places) -> dict[str, Places]:
+    """Return the places of the splits within the folders of images and annotations, or these places."""
+    top = listing[places.images]
+    names = split_names(top.visible)
+    if not names:
+        bearing = [name for name in top.visible if any(each.images for each in listing.below(top.join(name)))]
+        if not top.images:
+            require_plain_names(listing.shown(places.images), bearing)
+        return {"": places}
+    boxes = listing[places.boxes]
+    return {name: Places(top.join(name), boxes.join(name), is_deep=True) for name in names}
+
+
+def _split_of(listing: Listing, places: Places) -> _Split:
+    images = _single(listing, files_by_stem(listing, places.images, image_names, is_deep=places.is_deep))
+    xml = _single(listing, files_by_stem(listing, places.boxes, xml_names, is_deep=places.is_deep))
+    expected = listing[places.boxes].join("{}.xml").format
+    details = {"images": places.images, "boxes": places.boxes}
+    return _Split([*images.values()], [xml.get(stem, expected(stem)) for stem in images], {}, details)
+
+
+def _sources(
+    name: str, listing: Listing, splits: Mapping[str, _Split], warnings: Sequence[str]
+) -> dict[str, AnnotatedFiles]:
+    root = listing.root
+    texts = {split: list_files(root, found.xml) for split, found in splits.items()}
+    classes = sorted({each for files in texts.values() for each in _class_names(files)})
+    sources: dict[str, AnnotatedFiles] = {}
+    for split, found in splits.items():
+        reader = VocReader({each: label for label, each in enumerate(classes)}) if found.xml else None
+        values: dict[str, Values] = {
+            MASKS[folder].name: list_files(root, paths) for folder, paths in found.masks.items()
+        }
+        masks = [MASKS[folder] for folder in found.masks]
         sources[split] = AnnotatedFiles(
             kind="voc",
-            name=path,
+            name=name,
             classes=tuple(classes),
-            fields=(*(reader.fields() if reader else ()), *masks.values()),
-            left_out=() if sources else tuple(left_out),
-            details={"split": split, "is_beside": is_beside},
-            files=list_files(root, images),
+            fields=(*(reader.fields() if reader else ()), *masks),
+            warnings=() if sources else tuple(warnings),
+            details=found.details,
+            files=list_files(root, found.images),
             values=values,
             texts=texts[split],
             reader=reader,
@@ -131,32 +165,53 @@ def _class_names(files: FileList) -> set[str]:
     return names
 
 
-def _voc_folder(path: str) -> str | None:
-    """Return the folder that holds JPEGImages: this one, or one below it, as in VOCdevkit/VOC2012."""
-    folder = os.path.abspath(path)
-    for _ in range(3):
-        entries = list_entries(folder)
-        if _IMAGES in entries.folders:
-            return folder if {_BOXES, *_MASKS} & {*entries.folders} else None
-        inner = [name for name in entries.folders if name.startswith(_NESTED)]
-        if len(inner) != 1:
-            return None
-        folder = entries.join(inner[0])
-    return None
+def _masks_in(kit: Listing, folder: str) -> dict[str, str]:
+    return _single(kit, files_by_stem(kit, folder, mask_names, is_deep=True))
 
 
-def _stems_of_splits(root: str) -> dict[str, list[str]]:
-    """Return the stems of each split's images from ImageSets; `trainval` alone is the split train."""
-    kind = "Main" if os.path.isdir(os.path.join(root, _BOXES)) else "Segmentation"
-    lists = list_entries(os.path.join(root, _SETS, kind))
-    names = {split: f"{split}.txt" for split in ("train", "val", "test") if f"{split}.txt" in lists.files}
-    if not names and "trainval.txt" in lists.files:
-        names = {"train": "trainval.txt"}
-    lines = {split: read_text(lists.join(name)).split("\n") for split, name in names.items()}
-    stems = {split: [line.split()[0] for line in found if line.strip()] for split, found in lines.items()}
-    return {split: listed for split, listed in stems.items() if listed}
+def _single(listing: Listing, files: FilesByStem) -> dict[str, str]:
+    """Return the file of each stem; raise SourceError if it has two."""
+    for stem, paths in files.items():
+        if len(paths) > 1:
+            got = quoted([*map(listing.shown, paths)])
+            raise malformed(
+                listing.name, f"have one file named {stem!r}", got, "remove or rename one of them"
+            )
+    return {stem: paths[0] for stem, paths in files.items()}
 
 
-def _images_in(root: str, folder: str) -> list[str]:
-    entries = list_entries(os.path.join(root, folder))
-    return [os.path.join(folder, name) for name in entries.files if is_image(name)]
+def _reasons(
+    stems: Mapping[str, str],
+    xml: Mapping[str, str],
+    masks: Mapping[str, Mapping[str, str]],
+    lists: Lists,
+    packed: set[str],
+) -> Iterator[tuple[str, Reason]]:
+    """Yield the reasons for leaving out images in no split, and files of images that are not packed."""
+    is_clutter: dict[str, bool] = {}
+    for path, stem in stems.items():
+        if path not in packed:
+            is_clutter[stem] = stem in lists.elsewhere or _OF_VOC.fullmatch(stem) is not None
+            yield path, (f"an image {IN_NO_SPLIT}", is_clutter[stem])
+    every = {*stems.values()}
+    for stem, path in xml.items():
+        if stem not in every:
+            yield path, (NO_IMAGE_OF_XML, False)
+        elif stem in is_clutter:
+            yield path, (f"annotations of an image {IN_NO_SPLIT}", is_clutter[stem])
+    for by_stem in masks.values():
+        yield from ((path, (MASK_OF_NO_RECORD, False)) for path in by_stem.values())
+
+
+def _warnings(kit: Listing, lists: Lists) -> Iterator[str]:
+    """Yield which lists decide, if there are lists of several tasks."""
+    others = [
+        folder.path
+        for folder in kit.below(SETS)
+        if folder.path != lists.folder and folder.others_with(".txt")
+    ]
+    if lists.folder and others:
+        yield (
+            f"{kit.name}: the lists in {lists.folder} decide the splits; "
+            f"those in {', '.join(map(os.path.basename, others))} are left out"
+        )

@@ -6,34 +6,37 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from xml.etree import ElementTree
 
+from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.record import Record
 from fastload.sources.writing import LayoutWriter, WrittenFiles, number_text
 
 _MASKS = {"mask": "SegmentationClass", "instances": "SegmentationObject"}
+_SUFFIXES = {"GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif", "WebP": ".webp", "PNM": ".pgm", "JPEG": ".jpg"}
 
 
 class VocWriter(LayoutWriter):
     """Writer of a split's annotations: the source's own XML, with scaled numbers for a resized image."""
 
-    @property
-    def _is_beside(self) -> bool:
-        return self.details.get("is_beside") is True
-
     def annotations(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         if "xml" in self.names:
-            xml = image.with_suffix(".xml")
-            yield xml.as_posix() if self._is_beside else f"Annotations/{xml.name}", self._xml(record)
+            xml = PurePosixPath(self.details["boxes"]) / self._inner(image).with_suffix(".xml")
+            yield xml.as_posix(), self._xml(record)
+
+    def _inner(self, image: PurePosixPath) -> PurePosixPath:
+        return image.relative_to(self.details["images"])
 
     def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
+        inner = self._inner(image)
         for name in self.names & {*_MASKS}:
             if len(mask := record.stored(name)):
-                yield f"{_MASKS[name]}/{image.stem}.png", bytes(mask)
+                data = bytes(mask)
+                suffix = _SUFFIXES.get(format_of(data[:HEAD_BYTES]) or "", ".png")
+                yield f"{_MASKS[name]}/{inner.with_suffix(suffix)}", data
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
-        if self.split and not self._is_beside:
-            kind = "Main" if "xml" in self.names else "Segmentation"
-            content = "".join(f"{image.stem}\n" for image in self.images)
-            yield f"ImageSets/{kind}/{self.split}.txt", content.encode()
+        if self.details.get("list"):
+            content = "".join(f"{self._inner(image).with_suffix('')}\n" for image in self.images)
+            yield f"{self.details['lists']}/{self.details['list']}.txt", content.encode()
 
     def _xml(self, record: Record) -> bytes:
         data: bytes = record["xml"]

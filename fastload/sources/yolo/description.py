@@ -11,11 +11,13 @@ import yaml
 
 from fastload.sources.files import read_text
 from fastload.sources.malformed import explaining, is_text, malformed
-from fastload.sources.walking import by_split, split_names
+from fastload.sources.splits import by_split, split_names
+from fastload.sources.yolo.reach import Reach
 
 _MOST_POINTS = 10_000
 MOST_CLASSES = 100_000  # larger numbers are not classes: a name would be made for each
 CLASSES_FILES = ("classes.txt", "obj.names")  # labelImg's and Label Studio's; Darknet's and CVAT's
+DESCRIPTIONS = ("notes.json", "obj.data")  # theirs, which name the same classes and the lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +66,27 @@ def read_description(path: str) -> YoloDescription:
     return YoloDescription(path, root, splits, _classes(path, content), keypoints, further)
 
 
-def read_class_names(folders: Iterable[str]) -> tuple[str, ...]:
-    """Return the class names in files such as classes.txt, one per line, or () if there are none.
+def find_class_files(reach: Reach, folders: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the files such as classes.txt in some folders, each with its names, one per line."""
+    paths = (
+        os.path.join(folder, name)
+        for folder in dict.fromkeys(folders)
+        for name in CLASSES_FILES
+        if name in reach.folder(folder).others
+    )
+    return {path: tuple(map(str.strip, read_text(path).rstrip().splitlines())) for path in paths}
 
-    They are for datasets without data.yaml. SourceError is raised if two files differ.
+
+def read_class_names(found: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the names in the files of a dataset without data.yaml, or () if there are none.
+
+    SourceError is raised if two files differ.
     """
-    found: dict[str, tuple[str, ...]] = {}
-    paths = (os.path.join(folder, name) for folder in dict.fromkeys(folders) for name in CLASSES_FILES)
-    for path in filter(os.path.isfile, paths):
-        names = tuple(map(str.strip, read_text(path).rstrip().splitlines()))
-        other = next((path for path, others in found.items() if others != names), None)
-        if other is not None:
-            raise malformed(path, f"have the names of {other}", ", ".join(names))
-        found[path] = names
-    return next(iter(found.values()), ())
+    first = next(iter(found), "")
+    for path, names in found.items():
+        if names != found[first]:
+            raise malformed(path, f"have the names of {first}", ", ".join(names))
+    return found.get(first, ())
 
 
 def _split_names(content: Mapping[Any, Any]) -> list[str]:

@@ -1,184 +1,225 @@
 """YOLO datasets: a data.yaml, or a folder with images and label files.
 
-The splits of a data.yaml are folders of images, lists of such folders, or .txt files that list images. As for
-Ultralytics, the label file of images/train/a.jpg is labels/train/a.txt; otherwise it is in a folder `labels`
-beside the image, or beside the image itself. An image without a label file has no objects. Images are sorted
-by path. Coordinates refer to the upright image, because Ultralytics turns images by their EXIF orientation.
+The splits of a data.yaml are folders of images, lists of such folders, or .txt files that list images. An
+image without a label file has no objects. Images are sorted by path. Coordinates refer to the upright image,
+because Ultralytics turns images by their EXIF orientation.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
 import os
-import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fastload.errors import SourceError
-from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources.annotated import AnnotatedFiles
-from fastload.sources.annotations import first_with_boxes
 from fastload.sources.files import NOT_FOUND, FileList, Values, list_files, read_text
-from fastload.sources.left_out import LeftOutFiles
-from fastload.sources.malformed import malformed
-from fastload.sources.protocol import evenly_spaced
-from fastload.sources.walking import (
-    by_split,
-    images_below,
-    is_image,
-    list_entries,
-    names_below,
-    read_part,
-    split_names,
-    stem_of,
-)
+from fastload.sources.listing import Listing, is_image, stem_of
+from fastload.sources.malformed import malformed, quoted
+from fastload.sources.protocol import Reading, Reason, evenly_spaced
+from fastload.sources.splits import SPLITS, by_split, require_plain_names
 from fastload.sources.yolo.description import (
-    CLASSES_FILES,
+    DESCRIPTIONS,
     YoloDescription,
+    find_class_files,
     read_class_names,
-    read_description,
 )
+from fastload.sources.yolo.labels import LabelFiles, find_labels, find_masks
+from fastload.sources.yolo.reach import Reach
 from fastload.sources.yolo.rows import YoloReader, guess_task, scan_rows
 
 NO_IMAGE_OF_NAME = "labels without an image of their name"
+_COPY: Reason = ("equal to the label file that was read", True)
+_CACHE: Reason = ("a cache of Ultralytics", True)
+_REPEATED: Reason = ("a description of what was read", True)
+_SAME_NAMES: Reason = ("names of classes, as in the yaml file", True)
+_OTHER_NAMES: Reason = ("names of classes other than in the yaml file", False)
 
-_YAML_SUFFIXES = (".yaml", ".yml")
-_YAML_SPLITS = re.compile(rb"^(train|val|validation|test)\s*:", re.MULTILINE)
-_YAML_NAMES = re.compile(rb"^(names|nc)\s*:", re.MULTILINE)
-_DARKNET = "obj_train_data"  # Darknet's folder of images
 _SCANNED = 5000
-_SAMPLED = 256
 _LEAST_ROW = 9  # the fewest bytes of a file with an object: `0 0 0 0 0`
 
 # True for an image with a label file; stored if some of these files are empty.
 _HAS_FILE = Field("has_file", "scalar", "bool", internal=True)
 
 
-def open_yolo(path: str) -> dict[str, AnnotatedFiles] | None:
-    """List a YOLO dataset by split: a data.yaml, a folder with one, or a folder of images and labels."""
-    is_folder = os.path.isdir(path)
-    files = [os.path.join(path, name) for name in list_entries(path).files] if is_folder else [path]
-    found = [file for file in files if file.lower().endswith(_YAML_SUFFIXES) and _describes_splits(file)]
-    if len(found) > 1:
-        raise malformed(path, "hold one description of a dataset", ", ".join(found), "name one of them")
-    if found:
-        return _open_described(found[0])
-    if not is_folder or not _images_by_split(path, _some_images):
-        return None
-    images = _images_by_split(path, images_below)
-    return _list_splits(path, os.path.abspath(path), images, YoloDescription())
+def described_folder(description: YoloDescription) -> str:
+    """Return the folder of the dataset that a description names: the one of all of its splits."""
+    entries = [entry for entries in description.splits.values() for entry in entries]
+    _require_entries(description, entries)
+    folders = [entry if os.path.isdir(entry) else os.path.dirname(entry) for entry in entries]
+    common = os.path.commonpath(folders)
+    # Labels lie beside the folder `images`, and splits often inside.
+    before, images, _ = (common + os.sep).rpartition(f"{os.sep}images{os.sep}")
+    common = before if images else common
+    is_everything = os.path.dirname(common) == common
+    return description.root if is_everything else common
 
 
-def _open_described(path: str) -> dict[str, AnnotatedFiles]:
-    description = read_description(path)
-    images = {split: _images_of(description, entries) for split, entries in description.splits.items()}
-    if images.get("test") != []:
-        return _list_splits(path, description.root, images, description)
-    del images["test"]
-    warning = f"{path}: its split test has no images, and is left out"
-    return _list_splits(path, description.root, images, description, [warning])
+def read_described(listing: Listing, name: str, description: YoloDescription) -> Reading:
+    """List the splits of a data.yaml, `name`; parts of them may lie outside of the listing."""
+    reach = Reach(listing)
+    splits = {split: [*map(reach.known, entries)] for split, entries in description.splits.items()}
+    entries = [entry for entries in splits.values() for entry in entries]
+    _require_entries(description, entries)
+    images = {split: _images_of(reach, entries) for split, entries in splits.items()}
+    warnings = []
+    if images.get("test") == []:
+        del images["test"]
+        warnings = [f"{name}: its split test has no images, and is left out"]
+    lists = [entry for entry in entries if not os.path.isdir(entry)]
+    root = reach.known(description.root)
+    read = [reach.known(os.path.abspath(description.file)), *lists]
+    return _read_splits(reach, name, root, images, description, warnings, read)
 
 
-def _describes_splits(path: str) -> bool:
-    text = read_part(path)
-    is_data_yaml = os.path.basename(path).lower() in ("data.yaml", "data.yml")  # must have names
-    return bool(_YAML_SPLITS.search(text) and (is_data_yaml or _YAML_NAMES.search(text)))
+def read_folders(listing: Listing, folders: Mapping[str, str]) -> Reading:
+    """List the images below the folder of each split, named as in the dataset, of one without a data.yaml."""
+    reach = Reach(listing)
+    for folder in folders.values():
+        _require_known_splits(listing, folder)
+    found = {name: sorted(reach.images_below(listing.absolute(folder))) for name, folder in folders.items()}
+    images = by_split(listing.name, {name: paths for name, paths in found.items() if paths})
+    lists = _read_lists(listing, images)
+    return _read_splits(reach, listing.name, listing.root, images, YoloDescription(), (), lists)
 
 
-def _images_by_split(path: str, images_of: Callable[[str], list[str]]) -> dict[str, list[str]]:
-    """Return the images of each split of a folder without data.yaml; none if it is not a YOLO dataset."""
-    root = os.path.abspath(path)
-    entries = list_entries(root)
-    top = os.path.join(root, "images") if "images" in entries.folders else root
-    folders = split_names(list_entries(top).folders)
-    if not folders and (top != root or any(map(is_image, entries.files))):
-        folders = [""]
-    elif not folders and _DARKNET in entries.folders:
-        folders = [_DARKNET]
-    images: dict[str, list[str]] = {}
-    has_boxes = False
-    for name in folders:
-        folder = os.path.join(top, name).rstrip(os.sep)
-        below = os.path.join(folder, "images")
-        names = sorted(images_of(below if os.path.isdir(below) else folder))
-        labels, place = _label_paths(names[:_SCANNED])
-        found = [label for label in labels if os.path.isfile(label)]
-        is_likely = place != "beside" or 2 * len(found) >= len(labels)
-        has_boxes |= is_likely and first_with_boxes("", found) is not None
-        if names:
-            images[name if name != _DARKNET else ""] = names
-    return by_split(path, images) if has_boxes else {}
+def _require_entries(description: YoloDescription, entries: Iterable[str]) -> None:
+    for path in entries:
+        if not (os.path.isdir(path) or (path.lower().endswith(".txt") and os.path.isfile(path))):
+            must = "have splits that are folders of images, or .txt files that list them"
+            raise malformed(description.file, must, path, "correct `path` or the split")
 
 
-def _images_of(description: YoloDescription, entries: Sequence[str]) -> list[str]:
+def _require_known_splits(listing: Listing, folder: str) -> None:
+    """Raise SourceError if splits under other names lie in a folder of images."""
+    top = listing[folder]
+    if not top.images:
+        bearing = [name for name in top.visible if any(each.images for each in listing.below(top.join(name)))]
+        require_plain_names(listing.shown(folder), bearing)
+
+
+def _read_lists(listing: Listing, images: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the lists of exactly the images of a split.
+
+    SourceError is raised if lists divide images that lie in one folder into splits.
+    """
+    names = {split: {*map(os.path.basename, paths)} for split, paths in images.items()}
+    agreeing, others = [], []
+    for name in listing.top.others_with(".txt"):
+        if (split := SPLITS.get(stem_of(name).lower())) is None:
+            continue
+        lines = read_text(listing.absolute(name)).split("\n")
+        listed = {os.path.basename(line.strip()) for line in lines if line.strip()}
+        if listed == names.get(split, names.get("")):
+            agreeing.append(listing.absolute(name))
+        elif "" in names and listed and listed <= names[""]:
+            others.append(name)
+    if others:
+        splits = ", ".join(f"{SPLITS[stem_of(name).lower()]}: {name}" for name in others)
+        must = "have a data.yaml if lists name the images of its splits"
+        step = f"write one with {splits} and names: [NAMES OF THE CLASSES]"
+        raise malformed(listing.name, must, quoted(others), step)
+    return agreeing
+
+
+def _images_of(reach: Reach, entries: Sequence[str]) -> list[str]:
     """Return the images of a split: those in folders, and those that .txt files list."""
     images: list[str] = []
     for path in entries:
         if os.path.isdir(path):
-            images += images_below(path)
-        elif path.lower().endswith(".txt") and os.path.isfile(path):
-            folder = os.path.dirname(path)
-            lines = filter(is_image, map(str.strip, read_text(path).split("\n")))
-            images += [os.path.normpath(os.path.join(folder, line)) for line in lines]
-        else:
-            must = "have splits that are folders of images, or .txt files that list them"
-            raise malformed(description.file, must, path, "correct `path` or the split")
+            images += reach.images_below(path)
+            continue
+        for number, line in enumerate(map(str.strip, read_text(path).split("\n")), 1):
+            if line and not is_image(line):
+                must = "be the path of an image, such as images/a.jpg"
+                raise malformed(f"{path}, line {number}", must, repr(line))
+            if line:
+                images.append(reach.known(os.path.normpath(os.path.join(os.path.dirname(path), line))))
     return sorted(images)
 
 
-def _list_splits(
-    path: str,
+def _read_splits(
+    reach: Reach,
+    name: str,
     root: str,
     images: Mapping[str, Sequence[str]],
     description: YoloDescription,
-    warnings: Iterable[str] = (),
-) -> dict[str, AnnotatedFiles]:
-    labels: dict[str, FileList] = {}
-    places: dict[str, str] = {}
-    for split, names in images.items():
-        paths, places[split] = _label_paths(names)
-        labels[split] = _listed(root, paths)
+    warnings: Iterable[str],
+    read: Iterable[str],
+) -> Reading:
+    """List the splits; keys are relative to `root`, and `read` are further files that were read."""
+    labels = {split: find_labels(reach, paths) for split, paths in images.items()}
+    texts = {split: _listed(root, found.paths) for split, found in labels.items()}
+    label_folders = {os.path.dirname(path) for found in labels.values() for path in found.paths}
+    class_files = find_class_files(reach, [root, os.path.join(root, "labels"), *sorted(label_folders)])
+    reasons: dict[str, Reason] = {}
     if not description.file:
-        folders = {os.path.dirname(files.path(at)) for files in labels.values() for at in range(len(files))}
-        found = read_class_names([root, os.path.join(root, "labels"), *sorted(folders)])
-        description = replace(description, classes=found)
-    reader, classes = _reader_of(labels.values(), description)
-    masks = {split: _mask_paths(names) for split, names in images.items()}
+        description = replace(description, classes=read_class_names(class_files))
+        read = [*read, *class_files]
+        reasons |= {os.path.join(root, each): _REPEATED for each in DESCRIPTIONS if class_files}
+    else:
+        for path, names in class_files.items():
+            reasons[path] = _SAME_NAMES if names == description.classes else _OTHER_NAMES
+    reader, classes = _reader_of(texts.values(), description)
+    masks = {split: find_masks(reach, paths) for split, paths in images.items()}
     has_masks = any(map(any, masks.values()))
-    unlabelled = [split for split, files in labels.items() if not (files.sizes_bytes != NOT_FOUND).any()]
-    if len(unlabelled) == len(labels) and not has_masks:
-        expected = next((files.path(0) for files in labels.values() if len(files)), path)
-        raise malformed(path, f"have label files, such as {expected}", "none", "check the folders")
-    warnings = [*warnings, *(f"{path}: the split {split} has no label files" for split in unlabelled)]
-    has_empty = any(0 <= size < _LEAST_ROW for files in labels.values() for size in files.sizes_bytes)
-    in_use = {name for files in labels.values() for name in files.names}
-    lists = itertools.chain.from_iterable(description.splits.values())
-    in_use.update(path.removeprefix(os.path.join(root, "")) for path in lists)
+    unlabelled = [split for split, files in texts.items() if not (files.sizes_bytes != NOT_FOUND).any()]
+    if len(unlabelled) == len(texts) and not has_masks:
+        expected = next((files.path(0) for files in texts.values() if len(files)), name)
+        raise malformed(name, f"have label files, such as {expected}", "none", "check the folders")
+    warnings = [*warnings, *(f"{name}: the split {split} has no label files" for split in unlabelled)]
+    has_empty = any(0 <= size < _LEAST_ROW for files in texts.values() for size in files.sizes_bytes)
     sources: dict[str, AnnotatedFiles] = {}
-    for split, names in images.items():
+    for split, paths in images.items():
         values: dict[str, Values] = {}
         if has_empty:
-            values[_HAS_FILE.name] = labels[split].sizes_bytes != NOT_FOUND
+            values[_HAS_FILE.name] = texts[split].sizes_bytes != NOT_FOUND
         if has_masks:
             values["mask"] = _listed(root, masks[split])
         sources[split] = AnnotatedFiles(
             kind="yolo",
-            name=path,
+            name=name,
             classes=classes,
             fields=(*reader.fields(), *[_HAS_FILE] * has_empty, *[Field.mask()] * has_masks),
             warnings=tuple(warnings) if not sources else (),
-            left_out=_labels_without_image(labels[split], in_use),
-            details={"labels": places[split], "yaml": description.further},
+            details={"labels": labels[split].place, "yaml": description.further},
             is_upright=True,
-            files=_listed(root, names),
+            files=_listed(root, paths),
             values=values,
-            texts=labels[split],
+            texts=texts[split],
             reader=reader,
         )
-    return sources
+    reasons |= _reasons(reach, images, labels)
+    return Reading(
+        sources,
+        [inside for path in read if (inside := reach.inside(path)) is not None],
+        {inside: reason for path, reason in reasons.items() if (inside := reach.inside(path)) is not None},
+    )
+
+
+def _reasons(
+    reach: Reach, images: Mapping[str, Sequence[str]], labels: Mapping[str, LabelFiles]
+) -> dict[str, Reason]:
+    """Return the reasons to leave out caches, copies of labels, and labels without an image."""
+    listing = reach.listing
+    reasons = {
+        listing.absolute(folder.join(name)): _CACHE
+        for folder in listing.folders.values()
+        for name in folder.others_with(".cache")
+    }
+    pairs: dict[tuple[str, str], None] = {}
+    for split, paths in images.items():
+        reasons |= dict.fromkeys(labels[split].copies, _COPY)
+        folders = zip(map(os.path.dirname, paths), map(os.path.dirname, labels[split].paths), strict=True)
+        pairs |= dict.fromkeys(folders)
+    for images_folder, labels_folder in pairs:
+        own = {*map(stem_of, reach.folder(images_folder).images)}
+        for name in reach.folder(labels_folder).others_with(".txt"):
+            if stem_of(name) not in own:
+                reasons.setdefault(os.path.join(labels_folder, name), (NO_IMAGE_OF_NAME, False))
+    return reasons
 
 
 def _reader_of(
@@ -199,62 +240,6 @@ def _reader_of(
     if description.keypoints is not None:
         return YoloReader("keypoints", len(classes), description.keypoints), classes
     return YoloReader(guess_task(counts), len(classes)), classes
-
-
-def _label_paths(images: Sequence[str]) -> tuple[list[str], str]:
-    """Return the path of each image's label file, and where the first one is, as `unpack` needs it.
-
-    A folder's labels are in a folder `parallel` to `images`, in a folder `labels` `inside` it, or `beside`
-    the images: in the first of these places that holds the label file of one of its images.
-    """
-    by_folder: dict[str, list[str]] = {}
-    for image in images:
-        by_folder.setdefault(os.path.dirname(image), []).append(image)
-    places: dict[str, tuple[str, str]] = {}
-    for folder, inside in by_folder.items():
-        candidates = {"inside": os.path.join(folder, "labels"), "beside": folder}
-        if parallel := _beside(folder, "labels"):
-            candidates = {"parallel": parallel, **candidates}
-        expected = {f"{stem_of(image)}.txt" for image in inside}
-        default = ("parallel", parallel) if parallel else ("beside", folder)
-        used = (each for each in candidates.items() if expected & {*list_entries(each[1]).files})
-        places[folder] = next(used, default)
-    paths = [os.path.join(places[os.path.dirname(image)][1], f"{stem_of(image)}.txt") for image in images]
-    return paths, next(iter(places.values()), ("parallel", ""))[0]
-
-
-def _mask_paths(images: Sequence[str]) -> list[str]:
-    """Return each image's mask in a folder `masks` that is parallel to `images`, or "" without one."""
-
-    @functools.cache
-    def masks_beside(folder: str) -> dict[str, str]:
-        masks = list_entries(_beside(folder, "masks") or os.devnull)
-        return {stem_of(name): masks.join(name) for name in masks.files if is_image(name)}
-
-    return [masks_beside(os.path.dirname(image)).get(stem_of(image), "") for image in images]
-
-
-def _beside(folder: str, name: str) -> str:
-    """Return the folder with the last `images` in its path replaced by `name`; "" if it has none."""
-    before, images, after = (folder + os.sep).rpartition(f"{os.sep}images{os.sep}")
-    return os.path.join(before, name, after).rstrip(os.sep) if images else ""
-
-
-def _labels_without_image(labels: FileList, in_use: Container[str]) -> tuple[LeftOut, ...]:
-    """Return the text files beside a split's labels that are not in use, as labels or lists of any split."""
-    left_out = LeftOutFiles()
-    for folder in sorted({os.path.dirname(name) for name in labels.names}):
-        for name in list_entries(os.path.join(labels.folder, folder)).files:
-            path = os.path.join(folder, name)
-            if name.lower().endswith(".txt") and name not in CLASSES_FILES and path not in in_use:
-                left_out.add(path, NO_IMAGE_OF_NAME)
-    return left_out.finish()
-
-
-def _some_images(folder: str) -> list[str]:
-    """Return the first images found below a folder: enough to recognise a dataset."""
-    found = (os.path.join(folder, name) for name in names_below(folder) if is_image(name))
-    return list(itertools.islice(found, _SAMPLED))
 
 
 def _listed(root: str, paths: Sequence[str]) -> FileList:

@@ -1,0 +1,160 @@
+"""Pascal VOC's ImageSets: lists of the images of each split.
+
+The lists of boxes are in ImageSets/Main, those of masks in ImageSets/Segmentation; some datasets have them
+directly in ImageSets. A line is the name of an image, which may contain spaces, with or without its suffix.
+Lists of one class, such as cat_train.txt, have a number behind each name, and are not read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fastload.sources.files import read_text
+from fastload.sources.listing import Listing, stem_of
+from fastload.sources.malformed import malformed, quoted
+from fastload.sources.protocol import Reason
+from fastload.sources.splits import SPLITS, by_split
+from fastload.sources.voc.places import IMAGES, SETS, FilesByStem
+
+_BOTH = ("trainval", "train_val")
+_OF_CLASS = re.compile(r".+_(train|val|trainval|test)", re.IGNORECASE)
+_ROW_OF_CLASS = re.compile(r".*\S\s+(-1|0|1)")
+_NUMBERS = re.compile(r"(\s+-?[0-9]+)+$")
+
+_OTHER_LIST: Reason = ("a list of images named neither train, val, trainval nor test", False)
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The images of each split; `splits` is empty if no list names any."""
+
+    folder: str = ""  # of the lists that decide
+    splits: Mapping[str, list[str]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)  # the name of each split's list
+    read: tuple[str, ...] = ()
+    reasons: Mapping[str, Reason] = field(default_factory=dict)  # of the other lists
+    elsewhere: frozenset[str] = frozenset()  # the names in lists of other tasks
+
+
+def read_lists(listing: Listing, images: FilesByStem, *, has_boxes: bool) -> Lists:
+    """Read the lists that decide the splits: those of boxes, if there are boxes.
+
+    SourceError is raised if they name images that do not exist, or contradict each other.
+    """
+    tasks = ("Main", "Segmentation") if has_boxes else ("Segmentation", "Main")
+    folders = [*(f"{SETS}/{task}" for task in tasks), SETS]
+    known = {folder: _lists_in(listing, folder, named=True) for folder in folders}
+    chosen = next((folder for folder, lists in known.items() if any(lists.values())), None)
+    if chosen is None:
+        if any(known.values()):
+            raise malformed(listing.shown(SETS), "have lists that name images", "only empty ones")
+        return _whole(listing, images, folders)
+    by_line = _by_line(images)
+    found = {path: _images_of(lines, by_line, listing.shown(path)) for path, lines in known[chosen].items()}
+    splits = _by_split(listing.shown(chosen), found)
+    return Lists(
+        chosen,
+        {split: found[path] for split, path in splits.items()},
+        {split: stem_of(path) for split, path in splits.items()},
+        tuple(found),
+        _reasons(listing, chosen),
+        frozenset(_names_elsewhere(listing, chosen)),
+    )
+
+
+def _lists_in(listing: Listing, folder: str, *, named: bool) -> dict[str, list[str]]:
+    """Return the lines of the lists that are named after splits, or else of those that are not."""
+    names = listing[folder].others_with(".txt")
+    is_split = {name: stem_of(name).lower() in (*SPLITS, *_BOTH) for name in names}
+    paths = [listing[folder].join(name) for name in names if is_split[name] == named]
+    return {path: _lines_of(listing, path) for path in paths}
+
+
+def _lines_of(listing: Listing, path: str) -> list[str]:
+    return [line for line in map(str.strip, read_text(listing.absolute(path)).split("\n")) if line]
+
+
+def _by_line(images: FilesByStem) -> dict[str, set[str]]:
+    """Return the images that each line of a list may name: by their stems, or by their names."""
+    found = {stem: {*paths} for stem, paths in images.items()}
+    for stem, paths in images.items():
+        for path in paths:
+            found.setdefault(stem + os.path.splitext(path)[1], set()).add(path)
+    return found
+
+
+def _images_of(lines: Iterable[str], by_line: Mapping[str, set[str]], where: str) -> list[str]:
+    """Return the image that each line names, each once."""
+    found: dict[str, None] = {}
+    for line in lines:
+        named = by_line.get(line, set())
+        if not named:
+            step = "add the image, or remove it from the list"
+            raise malformed(where, f"list images of {IMAGES}", repr(line), step)
+        if len(named) > 1:
+            must = "name one image in each line"
+            step = "give the suffix in the list, or remove one of the images"
+            raise malformed(where, must, f"{line!r}, which may be {quoted(sorted(named))}", step)
+        found |= dict.fromkeys(named)
+    return [*found]
+
+
+def _by_split(where: str, found: Mapping[str, list[str]]) -> dict[str, str]:
+    """Return the list of each split; trainval is the split train unless it is the union of train and val."""
+    named = {stem_of(path): path for path, listed in found.items() if listed}
+    both = [path for name, path in named.items() if name.lower() in _BOTH]
+    splits = by_split(where, {name: path for name, path in named.items() if path not in both})
+    parts = [split for split in ("train", "val") if split in splits]
+    for path in both:
+        if not parts:
+            splits = by_split(where, {"train": path, **splits})
+            parts = ["train"]
+        others = {image for split in parts for image in found[splits[split]]}
+        if alone := sorted(others ^ {*found[path]}):
+            names = " and ".join(os.path.basename(splits[split]) for split in parts)
+            must = f"list in {os.path.basename(path)} the images of {names} together"
+            raise malformed(where, must, f"{quoted(alone)} in one of them alone", "correct or remove a list")
+    return splits
+
+
+def _whole(listing: Listing, images: FilesByStem, folders: Iterable[str]) -> Lists:
+    """Return the list under another name, such as default.txt, that names every image, if there is one."""
+    by_line = _by_line(images)
+    for folder in folders:
+        for path, lines in _lists_in(listing, folder, named=False).items():
+            if by_line.keys() >= {*lines}:
+                listed = _images_of(lines, by_line, listing.shown(path))
+                if len(listed) == sum(map(len, images.values())):
+                    return Lists(
+                        folder, {"": listed}, {"": stem_of(path)}, (path,), _reasons(listing, folder)
+                    )
+    return Lists(reasons=_reasons(listing, None))
+
+
+def _reasons(listing: Listing, chosen: str | None) -> dict[str, Reason]:
+    """Return the reasons for leaving out lists: those of one class, of other tasks, and under other names."""
+    has_splits = chosen is not None
+    of_class: Reason = ("a list of the images of one class", has_splits)
+    other_task: Reason = ("a list of a task that does not decide the splits", has_splits)
+    reasons: dict[str, Reason] = {}
+    for folder in listing.below(SETS):
+        for path in map(folder.join, folder.others_with(".txt")):
+            is_of_class = _OF_CLASS.fullmatch(stem_of(path)) is not None and all(
+                map(_ROW_OF_CLASS.fullmatch, _lines_of(listing, path))
+            )
+            is_here = folder.path == chosen or (chosen is None and folder.path.endswith((SETS, "Main")))
+            reasons[path] = of_class if is_of_class else _OTHER_LIST if is_here else other_task
+    return reasons
+
+
+def _names_elsewhere(listing: Listing, chosen: str) -> Iterable[str]:
+    """Yield the names of images in the lists of other tasks, where numbers may follow them."""
+    for folder in listing.below(SETS):
+        if folder.path != chosen:
+            for path in map(folder.join, folder.others_with(".txt")):
+                for line in _lines_of(listing, path):
+                    yield line
+                    yield _NUMBERS.sub("", line)
