@@ -91,7 +91,7 @@ def check(tree):
         assert {entry.key for entry in first.left_out if not entry.is_clutter} == unused
         assert {entry.key for entry in first.left_out if entry.is_clutter} == clutter
         account = first.account
-        assert (account.records, account.annotations) == (len(records), len(read))
+        assert account.records + account.annotations == len(records) + len(read)
         assert account.files == account.records + account.annotations + account.left_out
         assert account.files == sum(len(files) for _, _, files in os.walk(root, followlinks=True))
         assert all(not each.left_out and each.account is None for each in others)

@@ -60,7 +60,7 @@ LAYOUTS = {
     ),
     "yolo beside": ("YOLO", many("{}.jpg", photo) | many("labels/{}.txt", BOX)),
     "yolo's rows in a folder of another name": (
-        "images with boxes in .*annotations",
+        "YOLO with its labels in .*annotations",
         many("images/{}.jpg", photo) | many("annotations/{}.txt", BOX),
     ),
     "labelme in a folder": (
@@ -233,7 +233,7 @@ IN_DOUBT = {
     "years": ("splits, by the names", "pack .*train2017 DEST", ("train2017/a/{}.jpg", "val2017/a/{}.jpg")),
     "pix2pix": ("splits, by the names", "rename", ("trainA/{}.jpg", "trainB/{}.jpg", "testA/{}.jpg")),
     "depth": ("'depth' and 'rgb' hold the same names", "table", ("rgb/{}.png", "depth/{}.png")),
-    "pairs": ("hold the same names", "table", ("x/q{}.png", "y/q{}.png", "x/v.png", "y/v.png")),
+    "pairs": ("hold the same names", "table", ("p/k{}.png", "q/k{}.png", "p/v.png", "q/v.png")),
     "masks beside": ("masks beside them", "pack .*a DEST", ("a/{}.jpg", "a/{}_mask.jpg", "b/{}.jpg")),
     "a flat split": ("in 'val' .*are in 'train'", "pack .*train DEST", ("train/a/{}.jpg", "val/{}.jpg")),
     "MVTec": ("annotations of the splits in 'ground_truth'", "table", (

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from fastload.sources.files import read_text
 from fastload.sources.listing import Listing, stem_of
-from fastload.sources.malformed import malformed, quoted
+from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import Reason
 from fastload.sources.splits import SPLITS, by_split
 from fastload.sources.voc.places import IMAGES, SETS, FilesByStem
@@ -97,7 +97,7 @@ def _images_of(lines: Iterable[str], by_line: Mapping[str, set[str]], where: str
         if len(named) > 1:
             must = "name one image in each line"
             step = "give the suffix in the list, or remove one of the images"
-            raise malformed(where, must, f"{line!r}, which may be {quoted(sorted(named))}", step)
+            raise malformed(where, must, f"{line!r}, which may be {in_quotes(sorted(named))}", step)
         found |= dict.fromkeys(named)
     return [*found]
 
@@ -116,7 +116,9 @@ def _by_split(where: str, found: Mapping[str, list[str]]) -> dict[str, str]:
         if alone := sorted(others ^ {*found[path]}):
             names = " and ".join(os.path.basename(splits[split]) for split in parts)
             must = f"list in {os.path.basename(path)} the images of {names} together"
-            raise malformed(where, must, f"{quoted(alone)} in one of them alone", "correct or remove a list")
+            raise malformed(
+                where, must, f"{in_quotes(alone)} in one of them alone", "correct or remove a list"
+            )
     return splits
 
 

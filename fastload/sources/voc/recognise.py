@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from fastload.sources.listing import Listing
-from fastload.sources.malformed import malformed, quoted
+from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import Claim, Reading
 from fastload.sources.sniffing import holds_boxes
 from fastload.sources.splits import split_names
@@ -103,7 +103,7 @@ def _are_pairs(listing: Listing, places: Places) -> bool:
 def _read_found(listing: Listing, names: list[str], found: dict[str, list[Places]]) -> Reading:
     for places in found.values():
         if len(places) > 1:
-            got = quoted([listing.shown(each.boxes) for each in places])
+            got = in_quotes([listing.shown(each.boxes) for each in places])
             must = "have the XML files of its images in one folder"
             raise malformed(listing.name, must, got, "move the wrong ones elsewhere")
     return read_places(listing, names, {name: places for name, (places,) in found.items()})

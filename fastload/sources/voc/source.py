@@ -15,7 +15,7 @@ from fastload.errors import SourceError
 from fastload.sources.annotated import AnnotatedFiles
 from fastload.sources.files import FileList, Values, list_files
 from fastload.sources.listing import Listing
-from fastload.sources.malformed import malformed, quoted
+from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import Reading, Reason
 from fastload.sources.splits import by_split, require_plain_names, split_names
 from fastload.sources.voc.lists import Lists, read_lists
@@ -173,7 +173,7 @@ def _single(listing: Listing, files: FilesByStem) -> dict[str, str]:
     """Return the file of each stem; raise SourceError if it has two."""
     for stem, paths in files.items():
         if len(paths) > 1:
-            got = quoted([*map(listing.shown, paths)])
+            got = in_quotes([*map(listing.shown, paths)])
             raise malformed(
                 listing.name, f"have one file named {stem!r}", got, "remove or rename one of them"
             )

@@ -17,7 +17,7 @@ from fastload.shards.schema import Field
 from fastload.sources.annotated import AnnotatedFiles
 from fastload.sources.files import NOT_FOUND, FileList, Values, list_files, read_text
 from fastload.sources.listing import Listing, is_image, stem_of
-from fastload.sources.malformed import malformed, quoted
+from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import Reading, Reason, evenly_spaced
 from fastload.sources.splits import SPLITS, by_split, require_plain_names
 from fastload.sources.yolo.description import (
@@ -120,7 +120,7 @@ def _read_lists(listing: Listing, images: Mapping[str, Sequence[str]]) -> list[s
         splits = ", ".join(f"{SPLITS[stem_of(name).lower()]}: {name}" for name in others)
         must = "have a data.yaml if lists name the images of its splits"
         step = f"write one with {splits} and names: [NAMES OF THE CLASSES]"
-        raise malformed(listing.name, must, quoted(others), step)
+        raise malformed(listing.name, must, in_quotes(others), step)
     return agreeing
 
 
