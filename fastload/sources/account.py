@@ -31,21 +31,20 @@ def settled(listing: Listing, reading: Reading) -> dict[str, Source]:
             left_out.add(path, reason, is_clutter=is_clutter)
     account = balanced(listing, len(records), len(annotations), left_out.finish())
     first = next(iter(sources.values()))
-    first.attached = _attached(listing, first, annotations)
+    attach(first, map(listing.absolute, annotations))
     # Members of containers may be left out too, but are no files of the folder.
     first.left_out = (*first.left_out, *left_out.finish())
     first.account = account
     return sources
 
 
-def _attached(listing: Listing, first: Source, annotations: Iterable[str]) -> FileList | None:
-    """Return the annotation files, by names relative to the folder of the first source's keys."""
-    lists = list(first.record_files())
-    if not lists or not annotations:
-        return None
-    folder = lists[0].folder
-    paths = sorted(map(listing.absolute, annotations))
-    return list_files(folder, (os.path.relpath(path, folder).replace(os.sep, "/") for path in paths))
+def attach(source: Source, paths: Iterable[str]) -> None:
+    """Attach annotation files, by absolute paths, to the source of the first split."""
+    lists, named = list(source.record_files()), sorted(paths)
+    if lists and named:
+        folder = lists[0].folder
+        names = (os.path.relpath(path, folder).replace(os.sep, "/") for path in named)
+        source.attached = list_files(folder, names)
 
 
 def balanced(listing: Listing, records: int, annotations: int, left_out: Iterable[LeftOut]) -> Account:

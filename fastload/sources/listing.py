@@ -37,7 +37,8 @@ class Folder:
     @property
     def visible(self) -> list[str]:
         """The folders that are not hidden."""
-        return [name for name in self.folders if not name.startswith(".")]
+        start, stop = bisect.bisect_left(self.folders, "."), bisect.bisect_left(self.folders, "/")
+        return self.folders[:start] + self.folders[stop:]
 
     @property
     def files(self) -> int:

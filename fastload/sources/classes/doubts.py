@@ -193,7 +193,7 @@ def _beside(top: _Top) -> Iterator[tuple[str, list[Folder]]]:
 
 def _parts_of_a_dataset(top: _Top) -> Iterator[Doubt]:
     """Yield a doubt for folders that are named after parts or splits of a dataset, not after classes."""
-    bearing = top.bearing
+    bearing = top.bearing if len(top.bearing) <= _MOST_FOLDERS else []
     named = [name for name in bearing if PART_NAMES.fullmatch(name)]
     if named:
         step = f"'fastload pack {top.shown(named[0])} DEST' packs that folder; {_TABLE_STEP}"

@@ -5,10 +5,12 @@ The files are looked for in the folder, in each folder in it, and in the annotat
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
+from fastload.sources.account import attach
 from fastload.sources.annotated import AnnotatedFiles
 from fastload.sources.coco.places import split_of
 from fastload.sources.coco.source import OBJECTS, open_coco, read_coco
@@ -30,7 +32,11 @@ def recognise(listing: Listing) -> Claim | None:
 
 def open_file(path: str) -> dict[str, AnnotatedFiles] | None:
     """List the images of a COCO JSON file; return None for another file."""
-    return open_coco(path) if path.lower().endswith(".json") and _is_coco(path) else None
+    if not path.lower().endswith(".json") or not _is_coco(path):
+        return None
+    sources = open_coco(path)
+    attach(next(iter(sources.values())), [os.path.abspath(path)])
+    return sources
 
 
 def _is_coco(path: str) -> bool:
