@@ -155,9 +155,15 @@ def identified(
         "benchmark": name,
         "question": question,
         "command": _command(),
-        **conditions.identified(more_versions),
+        **conditions_with(more_versions),
         "setting": dict(setting),
     }
+
+
+def conditions_with(more_versions: Mapping[str, str], is_smoke: bool = False) -> dict[str, Any]:
+    """Return date, commit, machine and versions, `more_versions` among them; a smoke run is marked."""
+    found = conditions.identified(is_smoke)
+    return {**found, "versions": {**found["versions"], **more_versions}}
 
 
 def _command() -> str:
@@ -234,12 +240,18 @@ def timed_command(command: Sequence[str | os.PathLike[str]], **arguments: Any) -
         RuntimeError: It failed; the message has its output.
     """
     cpu_before, began = _children_cpu_s(), time.perf_counter()
-    done = subprocess.run(command, capture_output=True, env=conditions.user_environment(), **arguments)
+    done = subprocess.run(command, capture_output=True, env=user_environment(), **arguments)
     reading = Reading(time.perf_counter() - began, _children_cpu_s() - cpu_before)
     if done.returncode != 0:
         output = done.stderr.decode(errors="replace").strip()
         raise RuntimeError(f"{os.fspath(command[0])} ended with {done.returncode}: {output[-2000:]}")
     return reading
+
+
+def user_environment() -> dict[str, str]:
+    """Return this process's environment without a developer's settings that slow Python down."""
+    slower = {"PYTHONDONTWRITEBYTECODE", "PYTHONDEVMODE", "PYTHONPROFILEIMPORTTIME"}
+    return {name: value for name, value in os.environ.items() if name not in slower}
 
 
 def _children_cpu_s() -> float:

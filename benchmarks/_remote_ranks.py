@@ -12,9 +12,8 @@ from typing import Any
 
 from _harness import folder_bytes, remove
 from _object_server import ObjectServer
-
-from fastload.bench.program import Program
-from fastload.bench.sides import Side
+from _program import Program
+from _sides import Side
 
 _TIMEOUT_S = 600
 

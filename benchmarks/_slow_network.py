@@ -9,8 +9,8 @@ from typing import Any
 
 from _harness import progress
 from _remote_ranks import Datasets
+from _sides import Side
 
-from fastload.bench.sides import Side
 from fastload.shards.manifest import read_manifest
 from fastload.shards.remote import RemoteFolder
 

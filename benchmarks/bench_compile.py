@@ -41,9 +41,9 @@ from _harness import (
     work_folder,
 )
 from _photos import copy_folder, make_folder
+from peers.torchvision_operators import declare_operators
 
 import fastload
-from fastload.bench.loaders.torchvision_operators import declare_operators
 
 PHOTOS, THUMBS = "Photos, batches of 64", "Thumbnails, batches of {}"
 TORCH = "torch DataLoader, ImageFolder"

@@ -7,12 +7,10 @@ Method. Photos become 224×224, uint8, by a random resized crop and a flip, in b
 32×32 are padded by 4, cropped and flipped, in batches of 512, as uint8 and as normalised float32. Photos
 come from `--photos`, a folder of class folders or a tar of one, or are generated with the file size of
 ImageNet's; if they are fewer than an epoch needs, they are copied to separate files, the same for all sides.
-The sides, their processes and their turns are those of `fastload bench load`, to which this program adds the
-rows without antialiasing, the ceilings and the thumbnails. Every side is a separate process in its peer's
-environment (`make peers`): it packs what it needs, loads epochs to warm up (FFCV compiles meanwhile), and
-keeps its workers. Then the sides take turns: in its turn a side loads whole epochs for at least a second,
-while all others are idle. There are 2 workers, or threads if the peer uses those; fastload's thumbnails also
-run with none and with one.
+Every side is a separate process in its peer's environment (`make peers`): it packs what it needs, loads
+epochs to warm up (FFCV compiles meanwhile), and keeps its workers. Then the sides take turns: in its turn a
+side loads whole epochs for at least a second, while all others are idle. There are 2 workers, or threads if
+the peer uses those; fastload's thumbnails also run with none and with one.
 
 The peers are configured for speed according to their own documentation:
 
@@ -70,12 +68,11 @@ from _harness import (
     publish,
     work_folder,
 )
-from _load_sides import CEILING, FLOATS, PHOTOS, SLUGS, THUMBS, comparisons, tables
+from _load_tables import CEILING, FLOATS, PHOTOS, SLUGS, THUMBS, comparisons, tables
+from _loading import SideComparison, shared_job
+from _loading_results import LoadSetting, SideResult
 from _photos import copy_folder, make_folder, unpack_tar
-
-from fastload.bench.load import SideComparison, shared_job
-from fastload.bench.load_results import LoadSetting, SideResult
-from fastload.bench.sides import Side, choose_sides
+from _sides import Side, choose_sides
 
 # 400 photos are 160 MB of pixels: more than processors' caches hold.
 _DISTINCT = {"photos": 400, "thumbs": 1_000}

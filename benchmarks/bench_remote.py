@@ -59,11 +59,10 @@ from _harness import (
 )
 from _object_server import ObjectServer
 from _photos import copy_folder, make_folder
+from _program import LoaderFailedError
 from _remote_ranks import Datasets, RemoteEpoch
+from _sides import PEERS, Side, choose_sides
 from _slow_network import slow_network_grid, slow_network_rows
-
-from fastload.bench.program import LoaderFailedError
-from fastload.bench.sides import PEERS, Side, choose_sides
 
 _STATES = ("cold", "warm")
 _PEER_NAMES = {"MosaicML Streaming": "streaming", "LitData": "litdata"}

@@ -3,7 +3,7 @@
 Question: how do images per second, the time to open a dataset, the time to the first batch and the memory
 change with the number of workers, the size of the images, a cold page cache, and 1,000 to 10 million records?
 
-Method: that of `fastload bench load`, whose code is used: the loaders are processes that take turns. Photos
+Method: that of compare_loaders.py, whose code is used: the loaders are processes that take turns. Photos
 are 1,000 generated JPEGs with the sizes and file sizes of ImageNet's, each a file of its own; one condition
 is changed at a time. Records are thumbnails with a shorter side of 16 pixels and 0.9 KB, so that 10 million
 of them, packed, fit in memory; the files are hard links to 400 of them, because millions of separate files
@@ -25,10 +25,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from _harness import PEERS_OPTION, identified, options_of, progress, publish_json
+from _loading import compare_loading
+from _loading_results import LoadSetting, SettingResult, SideResult
+from _sides import FFCV_JPEG, FILES, PIL, Side, packed_name, photo_sides
 
-from fastload.bench.load import compare_loading
-from fastload.bench.load_results import LoadSetting, SettingResult, SideResult
-from fastload.bench.sides import FFCV_JPEG, FILES, PIL, Side, packed_name, photo_sides
 from fastload.cli.report.document import figure
 from fastload.system.units import format_size
 

@@ -25,10 +25,10 @@ import cv2
 import numpy as np
 import torch
 from _harness import Key, Missing, Reading, Report, Side, Table, options_of, progress, publish, take_turns
+from peers.torchvision_operators import declare_operators
 from PIL import Image
 
 import fastload.transforms as T
-from fastload.bench.loaders.torchvision_operators import declare_operators
 from fastload.transforms.draws import fresh_draws
 from fastload.transforms.rescaling import Rescale
 

@@ -25,9 +25,9 @@ import numpy as np
 import torch
 from _harness import identified, options_of, progress, publish_json, work_folder
 from _photos import copy_folder, make_folder
+from peers.torchvision_operators import declare_operators
 
 import fastload
-from fastload.bench.loaders.torchvision_operators import declare_operators
 from fastload.system.cpus import usable_cpus
 
 FORMS = ("PIL images, v1", "PIL images, v2", "tensors, v2")

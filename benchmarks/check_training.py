@@ -42,12 +42,12 @@ from _harness import (
 )
 from _photos import files_of, unpack_tar
 from _seeds import verdict
+from peers.torchvision_operators import declare_operators
 from PIL import Image
 
 import fastload
 import fastload.transforms as T
 from fastload.bench.images import make_photo
-from fastload.bench.loaders.torchvision_operators import declare_operators
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)  # of CIFAR-10
 BATCH_SIZE = 128

@@ -33,10 +33,10 @@ import numpy as np
 import torch
 from _harness import identified, options_of, progress, publish_json, work_folder
 from _seeds import verdict
+from peers.torchvision_operators import declare_operators
 
 import fastload
 from fastload.bench.images import make_photo
-from fastload.bench.loaders.torchvision_operators import declare_operators
 from fastload.system.cpus import usable_cpus
 
 # For each side: if it is fastload's, and the cache.

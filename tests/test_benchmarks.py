@@ -18,7 +18,7 @@ from tests.commands import run_python
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
 BENCHMARKS = sorted(FOLDER.glob("bench_*.py"))
-# tests/bench runs their short form, `fastload bench load --smoke`.
+# tests/test_compare_loaders.py runs what they share.
 _LONG = {"bench_load", "bench_scaling"}
 
 pytestmark = pytest.mark.skipif(not BENCHMARKS, reason="a source distribution has no benchmarks")
@@ -143,7 +143,7 @@ def test_comparison_divides_rates_and_stored_bytes(monkeypatch):
 
 def test_every_loading_comparison_names_existing_sides(monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
-    from _load_sides import comparisons, tables
+    from _load_tables import comparisons, tables
 
     sides = {(title, side.name) for title, sides in tables().items() for side in sides}
     for comparison in comparisons(2):

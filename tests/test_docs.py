@@ -79,7 +79,7 @@ def test_every_command_of_a_page_is_one(page):
 
 
 def test_the_command_line_page_names_every_command_and_option():
-    """In the command's own section; those of 'bench load' may stand in that of 'bench decode' before it."""
+    """In the command's own section."""
     page = (ROOT / "docs" / "cli.md").read_text()
     sections = dict(re.findall(r"^## fastload (\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
     for words, command in commands_of(command_parser()):

@@ -33,9 +33,6 @@ class Peer:
     debian: str = ""
 
 
-# With torchvision_operators, which fastload's own programs share with the peers'.
-LOADERS = Path(__file__).resolve().parents[2] / "fastload" / "bench" / "loaders"
-
 # For peers that import torchvision, next to a torch without CUDA.
 _TORCHVISION = "from torchvision_operators import declare_operators; declare_operators()"
 
@@ -73,7 +70,7 @@ def main() -> None:
     if peer.without_dependencies:
         subprocess.run([*pip, "--no-build-isolation", "--no-deps", peer.without_dependencies], check=True)
     proof = [python, "-c", f"{peer.proof}; print('{folder.name} is ready')"]
-    subprocess.run(proof, check=True, cwd=LOADERS)
+    subprocess.run(proof, check=True, cwd=Path(__file__).resolve().parent)
 
 
 def _lacking(peer: Peer) -> list[str]:

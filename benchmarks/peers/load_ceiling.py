@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import cv2
 import numpy as np
 import torch
+from epochs import Loading, serve
+from load_fastload import packed
 from numpy.typing import NDArray
+from photos import draw_crop
 
 import fastload
-from fastload.bench.loaders.epochs import Loading, serve
-from fastload.bench.loaders.fastload_side import packed
-from fastload.bench.loaders.photos import draw_crop
 from fastload.images.decode import decode
 from fastload.images.jpeg import index_tiles
 from fastload.images.region import Box, decode_region

@@ -1,4 +1,4 @@
-"""DALI's side of `fastload bench load`: its CPU pipeline, which needs no GPU.
+"""DALI's side of bench_load.py: its CPU pipeline, which needs no GPU.
 
 Runs in the environment made by install.py, never in fastload's own.
 """

@@ -1,4 +1,4 @@
-"""FFCV's side of `fastload bench load`.
+"""FFCV's side of bench_load.py.
 
 Runs in the environment made by install.py, never in fastload's own.
 """

@@ -1,4 +1,4 @@
-"""Grain's side of `fastload bench load`: files, decoded by OpenCV in its threads.
+"""Grain's side of bench_load.py: files, decoded by OpenCV in its threads.
 
 Its batches are NumPy arrays; they are not converted to torch tensors. OpenCV releases the GIL, so threads are
 the faster of Grain's two ways here. Runs in the environment made by install.py, never in fastload's own.

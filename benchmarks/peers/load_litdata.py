@@ -1,4 +1,4 @@
-"""LitData's side of `fastload bench load`: optimized chunks of the files' bytes, decoded by OpenCV.
+"""LitData's side of bench_load.py: optimized chunks of the files' bytes, decoded by OpenCV.
 
 Runs in the environment made by install.py, never in fastload's own.
 """

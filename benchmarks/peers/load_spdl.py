@@ -1,4 +1,4 @@
-"""SPDL's side of `fastload bench load`: files, decoded by OpenCV in its threads.
+"""SPDL's side of bench_load.py: files, decoded by OpenCV in its threads.
 
 Its batches are NumPy arrays; they are not converted to torch tensors. Runs in the environment made by
 install.py, never in fastload's own.

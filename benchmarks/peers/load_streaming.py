@@ -1,4 +1,4 @@
-"""MosaicML Streaming's side of `fastload bench load`: MDS shards of the files' bytes, decoded by OpenCV.
+"""MosaicML Streaming's side of bench_load.py: MDS shards of the files' bytes, decoded by OpenCV.
 
 Runs in the environment made by install.py, never in fastload's own.
 """

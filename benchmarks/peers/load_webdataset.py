@@ -1,4 +1,4 @@
-"""WebDataset's side of `fastload bench load`: tar files, decoded by OpenCV, in torch's DataLoader.
+"""WebDataset's side of bench_load.py: tar files, decoded by OpenCV, in torch's DataLoader.
 
 Runs in the environment made by install.py, never in fastload's own.
 """

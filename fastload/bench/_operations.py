@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
-
-from fastload.bench.loaders.photos import draw_crop
 
 # The means and deviations of ImageNet's channels, with which torchvision's models are trained.
 MEAN = (0.485, 0.456, 0.406)
@@ -17,6 +16,9 @@ IMAGE_SIDE = 224  # pixels, of crops and resizes
 
 DETECTION_SIDE = 640  # pixels, of letterboxed images
 PADDING = 114  # level, of Ultralytics' letterbox
+
+_SCALE = (0.08, 1.0)  # shares of the area
+_LOG_RATIO = (math.log(3 / 4), math.log(4 / 3))
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = 1.2, 0.8, 1.3, 0.05  # hue: a share of the circle
 
@@ -92,4 +94,16 @@ def letterbox(shape: Sequence[int]) -> tuple[int, int, int, int]:
 def draw_box(shape: Sequence[int], seed: int) -> DrawnCrop:
     """Draw a box with the default distribution of RandomResizedCrop and RandomHorizontalFlip."""
     generator = random.Random(seed)
-    return DrawnCrop(*draw_crop(shape[0], shape[1], generator), generator.random() < 0.5)
+    return DrawnCrop(*_draw_crop(shape[0], shape[1], generator), generator.random() < 0.5)
+
+
+def _draw_crop(height: int, width: int, generator: random.Random) -> tuple[int, int, int, int]:
+    for _ in range(10):
+        area = height * width * generator.uniform(*_SCALE)
+        ratio = math.exp(generator.uniform(*_LOG_RATIO))
+        across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < across <= width and 0 < down <= height:
+            return generator.randint(0, height - down), generator.randint(0, width - across), down, across
+    # For fewer than one in ten thousand photos: the middle, as large as the ratios allow.
+    across, down = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
+    return (height - down) // 2, (width - across) // 2, down, across

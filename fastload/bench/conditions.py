@@ -7,7 +7,6 @@ import datetime
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -32,13 +31,13 @@ _PACKAGES = (
 _LOAD_BEFORE = f"{os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else "unknown"
 
 
-def identified(more_versions: Mapping[str, str], is_smoke: bool = False) -> dict[str, Any]:
-    """Return date, commit, machine and versions, `more_versions` among them; a smoke run is marked."""
+def identified(is_smoke: bool = False) -> dict[str, Any]:
+    """Return date, commit, machine and versions; a smoke run is marked."""
     return {
         "date": datetime.date.today().isoformat(),
         "commit": _commit(),
         "machine": _machine(),
-        "versions": {**_versions(), **more_versions},
+        "versions": _versions(),
         **({"smoke": "figures mean nothing"} if is_smoke else {}),
     }
 
@@ -82,9 +81,3 @@ def _commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return f"{head} with changes" if changes else head
-
-
-def user_environment() -> dict[str, str]:
-    """Return this process's environment without a developer's settings that slow Python down."""
-    slower = {"PYTHONDONTWRITEBYTECODE", "PYTHONDEVMODE", "PYTHONPROFILEIMPORTTIME"}
-    return {name: value for name, value in os.environ.items() if name not in slower}

@@ -91,7 +91,7 @@ def compare_decoding(
         comparisons=tuple(comparisons),
         libraries=(*libraries, Library("torch", torch.__version__)),
         images=described,
-        conditions=identified({}, is_smoke) | {"cache": "warm"},
+        conditions=identified(is_smoke) | {"cache": "warm"},
         runs=runs,
         workers=workers,
     )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import functools
 import io
 import os
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,18 +54,15 @@ def make_files(
     folder: Path,
     count: int,
     scale: float = 1.0,
-    classes: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> None:
-    """Write the same generated photos on each call, in `classes` folders; `scale` multiplies their sides."""
-    folders = [folder / f"{label:03d}" for label in range(min(classes, count))] or [folder]
-    for subfolder in folders:
-        subfolder.mkdir(parents=True, exist_ok=True)
+    """Write the same generated photos on each call; `scale` multiplies their sides."""
+    folder.mkdir(parents=True, exist_ok=True)
 
     def write(number: int) -> None:
         height, width = _SIZES[number % len(_SIZES)]
         data = make_jpeg(number, (round(scale * height), round(scale * width)))
-        (folders[number % len(folders)] / f"{number:04d}.jpg").write_bytes(data)
+        (folder / f"{number:04d}.jpg").write_bytes(data)
 
     # NumPy and OpenCV release the GIL, so threads suffice; they end here, before any loader forks.
     threads_before = cv2.getNumThreads()
@@ -131,57 +126,6 @@ def link_images(images: FileSource, folder: Path, count: int) -> None:
         os.symlink(os.path.abspath(images.files.path(index)), link)
 
 
-def repeat_images(originals: Sequence[Path], folder: Path, count: int, is_linked: bool = False) -> None:
-    """Fill a folder with `count` images in class folders: evenly spaced, or repeated if there are fewer.
-
-    The parent folder of an image is its class. Repetitions are separate files, because a page cache holds
-    each file once; with `is_linked` they are hard links, so that millions of them fit on a disk.
-    """
-    written: dict[int, str] = {}
-    for name in {path.parent.name for path in originals}:
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    # Strings, because there may be millions.
-    ends = [(str(folder / path.parent.name), path.suffix) for path in originals]
-    for number in range(count):
-        index = number * len(originals) // count if count <= len(originals) else number % len(originals)
-        path = f"{ends[index][0]}/{number:06d}{ends[index][1]}"
-        if is_linked and index in written:
-            with contextlib.suppress(OSError):  # a file system's limit: 65,000 links to a file in ext4
-                os.link(written[index], path)
-                continue
-        shutil.copyfile(originals[index], path)
-        written[index] = path
-
-
-def resize_images(originals: Sequence[Path], folder: Path, shorter_side: int) -> list[Path]:
-    """Write JPEGs of quality 90 with a shorter side of that many pixels; return their paths."""
-    paths = []
-    for number, original in enumerate(originals):
-        pixels = decode(original.read_bytes())
-        scale = shorter_side / min(pixels.shape[:2])
-        height, width = (max(1, round(scale * side)) for side in pixels.shape[:2])
-        resized = np.asarray(cv2.resize(pixels, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
-        paths.append(folder / original.parent.name / f"{number:06d}.jpg")
-        paths[-1].parent.mkdir(parents=True, exist_ok=True)
-        paths[-1].write_bytes(encode(resized, ".jpg", (cv2.IMWRITE_JPEG_QUALITY, _QUALITY)))
-    return paths
-
-
-def readable_images(folder: str | os.PathLike[str], count: int) -> list[Path]:
-    """Return at most `count` evenly spaced images of a folder that both PIL and OpenCV can decode.
-
-    Raises SourceError if there are none.
-    """
-    images = list_images(folder)
-    paths = [Path(images.files.path(index)) for index in evenly_spaced(len(images), count)]
-    with ThreadPoolExecutor(usable_cpus()) as pool:
-        decoded = pool.map(lambda path: _decode_with_both(path.read_bytes()) is not None, paths)
-        readable = [path for path, is_readable in zip(paths, decoded, strict=True) if is_readable]
-    if not readable:
-        raise SourceError(f"{os.fspath(folder)}: PIL and OpenCV must be able to decode an image, got none")
-    return readable
-
-
 def read_images(folder: Path, available: int | None) -> tuple[list[LoadedImage], ImageSet]:
     """Read the files of a folder, and remove from it those that cannot be compared.
 
@@ -195,7 +139,7 @@ def read_images(folder: Path, available: int | None) -> tuple[list[LoadedImage],
     total_bytes = 0
     for number, path in enumerate(paths):
         data = path.read_bytes()
-        pixels = _decode_with_both(data)
+        pixels = decode_with_both(data)
         if pixels is None or min(pixels.shape[:2]) < _SMALLEST_SIDE:
             reason = "PIL or OpenCV cannot decode it" if pixels is None else "it is too small"
             notes.append(f"{path.relative_to(folder)} is left out: {reason}")
@@ -226,7 +170,7 @@ def read_images(folder: Path, available: int | None) -> tuple[list[LoadedImage],
     )
 
 
-def _decode_with_both(data: bytes) -> NDArray[np.uint8] | None:
+def decode_with_both(data: bytes) -> NDArray[np.uint8] | None:
     """Return OpenCV's pixels if PIL can decode the file, too."""
     try:
         Image.open(io.BytesIO(data)).convert("RGB")

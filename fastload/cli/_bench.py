@@ -1,17 +1,19 @@
-"""`fastload bench …`: comparisons on this machine; this module has the one of decoding libraries."""
+"""`fastload bench decode`: a comparison of decoding libraries on this machine."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from functools import partial
+from pathlib import Path
 
-from fastload.cli import _bench_load
-from fastload.cli._bench_output import add_shared_arguments, check_outputs, publish
-from fastload.cli._parser import whole_number
+from fastload.cli._output import lines_of, note, show
+from fastload.cli._parser import check_writable, whole_number
 from fastload.cli._progress import ProgressDisplay
+from fastload.cli.report.document import Document
 from fastload.system import signals
 
-HELP = "compare libraries on this machine: decoding, complete loaders, the feeding of a GPU"
+HELP = "compare libraries that decode and transform images on this machine"
 
 _DECODE_HELP = (
     "PIL or OpenCV? Decode and transform your images with every installed library, in one or two minutes"
@@ -21,10 +23,6 @@ _DECODE_HELP = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     benches = parser.add_subparsers(metavar="BENCH", required=True)
-    load = benches.add_parser("load", help=_bench_load.LOAD_HELP, description=_bench_load.LOAD_HELP)
-    _bench_load.add_load_arguments(load)
-    feed = benches.add_parser("gpu-feed", help=_bench_load.FEED_HELP, description=_bench_load.FEED_HELP)
-    _bench_load.add_feed_arguments(feed)
     decode = benches.add_parser("decode", help=_DECODE_HELP, description=_DECODE_HELP)
     decode.add_argument(
         "--images",
@@ -43,15 +41,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="processes of each DataLoader, 0 for no DataLoader (default: one per usable CPU, at most 8)",
     )
     add_shared_arguments(decode)
-    decode.set_defaults(measure=_run_decode)
+    # Here as well as on 'bench', because users write it after the comparison's name.
+    decode.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
+    )
+
+
+def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the images, and the options of a comparison's output; those in benchmarks/ have them, too."""
+    parser.add_argument(
+        "folder",
+        metavar="FOLDER",
+        nargs="?",
+        help="your own images, in class folders or not (default: generated photo-like JPEGs)",
+    )
+    parser.add_argument("--html", metavar="FILE", help="write a page with bars and plots")
+    parser.add_argument("--markdown", metavar="FILE", help="write the tables as Markdown")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--smoke", action="store_true", help="only check that it runs: figures mean nothing")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the requested comparison."""
-    return int(options.measure(options))
-
-
-def _run_decode(options: argparse.Namespace) -> int:
     """Compare libraries, operation by operation."""
     check_outputs(options)
     from fastload.bench import require_libraries
@@ -73,3 +84,24 @@ def _run_decode(options: argparse.Namespace) -> int:
 
     publish(decoding_document(bench), decoding_json(bench), options)
     return 0
+
+
+def check_outputs(options: argparse.Namespace) -> None:
+    """Raise OptionError if a file cannot be written, before anything is measured."""
+    for option in ("html", "markdown"):
+        if getattr(options, option):
+            check_writable(f"--{option}", getattr(options, option))
+
+
+def publish(document: Document, result: str, options: argparse.Namespace) -> None:
+    """Write the files that the options name; print the document, or the JSON of the result."""
+    from fastload.cli.report._html import to_html
+    from fastload.cli.report._markdown import to_markdown
+
+    for render, file in ((to_html, options.html), (to_markdown, options.markdown)):
+        if file:
+            Path(file).write_text(render(document), encoding="utf-8")
+            note(f"wrote {file}")
+    show(*lines_of(result if options.json else to_markdown(document)))
+    if sys.stdout.isatty() and not options.json:
+        show("", f"{document.title} {document.answer[0]}")  # the beginning has scrolled away

@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
         check_writable("--html", options.html)
         # The script may change the working directory.
         options.html = os.path.abspath(options.html)
-    options.conditions = identified({}) if options.json else {}
+    options.conditions = identified() if options.json else {}
     with unwinding():
         if is_script:
             return run_script(_around_script(path, options))

@@ -1,6 +1,5 @@
 """Reports: well-formed, escaped, self-contained."""
 
-import itertools
 import json
 import re
 from html.parser import HTMLParser
@@ -13,10 +12,8 @@ from fastload.cli.report._markdown import to_markdown
 from fastload.cli.report.decoding import decoding_document, decoding_json
 from fastload.cli.report.document import (
     Document,
-    LinePlot,
     ReportColumn,
     Section,
-    Series,
     Table,
     TableRow,
     figure,
@@ -134,17 +131,3 @@ def test_json_holds_every_run_and_the_verdict(bench):
 )
 def test_figures_have_three_digits(value, text):
     assert figure(value) == text
-
-
-def test_lines_differ_and_their_numbers_do_not_overlap():
-    series = tuple(Series(f"line {number}", (1.0, 100.0 + number), "own") for number in range(12))
-    plot = LinePlot("rates", "workers", ("1", "2"), "images/s", series)
-    parser = parsed(to_html(Document("title", ("answer",), (Section("all", plots=(plot,)),))))
-    lines = [attributes for tag, attributes in parser.seen if tag == "polyline"]
-    assert len({(line["style"], line["stroke-dasharray"]) for line in lines}) == len(series)
-    names = re.findall(r"line [0-9]+", parser.text)
-    assert names == [f"line {number}" for number in reversed(range(12))], "the highest end comes first"
-    numbers = [attributes for tag, attributes in parser.seen if attributes.get("text-anchor") == "start"]
-    heights = [float(number["y"]) for number in numbers[1:]]
-    assert len(heights) == len(series)
-    assert all(below - above >= 20 for above, below in itertools.pairwise(heights))

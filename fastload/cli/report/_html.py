@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterable, Iterator
 
-from fastload.cli.report._lines import escape, line_plot, svg_text
 from fastload.cli.report._style import STYLE
-from fastload.cli.report.document import Document, LinePlot, Plot, Section, Table, figure
+from fastload.cli.report.document import Document, Drawing, Plot, Section, Table, figure
+from fastload.system.printable import printable
 
 # The size and margins of a plot, in pixels.
 _WIDTH, _HEIGHT = 720, 290
@@ -44,7 +45,7 @@ def _section(section: Section) -> Iterator[str]:
     yield from _paragraphs(section.text)
     for plot in section.plots:
         yield f"<figure><h3>{escape(plot.title)}</h3>"
-        yield from line_plot(plot) if isinstance(plot, LinePlot) else _plot(plot)
+        yield from plot.lines if isinstance(plot, Drawing) else _plot(plot)
         yield "</figure>"
     for table in section.tables:
         yield from _table(table)
@@ -117,3 +118,13 @@ def _nice(step: float) -> float:
     """Return the next larger number of the form 1, 2 or 5 × 10ⁿ."""
     power = math.pow(10, math.floor(math.log10(step)))
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step * (1 - 1e-9))
+
+
+def escape(text: str) -> str:
+    """Return a text as HTML shows it, as on a terminal: with what is not printable escaped."""
+    return html.escape(printable(text))
+
+
+def svg_text(x: float, y: float, anchor: str, text: str) -> str:
+    """Return an SVG element with a text at (x, y)."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

@@ -4,12 +4,12 @@ STYLE = """
 :root {
   color-scheme: light dark;
   --page: #f6f7f9; --sheet: #ffffff; --ink: #1b2430; --soft: #5b6675; --rule: #e2e6ec;
-  --reference: #c5731a; --contender: #2f6fd0; --own: #12937a; --other: #7d8897; --far: #a3479a;
+  --reference: #c5731a; --contender: #2f6fd0; --own: #12937a; --other: #7d8897;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #12161c; --sheet: #1a2029; --ink: #e4e8ee; --soft: #98a3b2; --rule: #2c3440;
-    --reference: #e69a45; --contender: #6a9ff0; --own: #3bbf9f; --other: #8792a2; --far: #d98ad0;
+    --reference: #e69a45; --contender: #6a9ff0; --own: #3bbf9f; --other: #8792a2;
   }
 }
 * { box-sizing: border-box; }
@@ -53,12 +53,6 @@ tr.reference td:first-child, tr.own td:first-child { font-weight: 600; }
 .plot text { fill: var(--soft); }
 .plot line { stroke: var(--rule); }
 .plot rect { fill: var(--tone); }
-.lines { display: flex; flex-wrap: wrap; gap: 1rem 2rem; align-items: center; }
-.lines .own { --tone: color-mix(in oklab, var(--contender) var(--share), var(--own)); }
-.lines .other { --tone: color-mix(in oklab, var(--far) var(--share), var(--other)); }
-.lines polyline, .key line { fill: none; stroke: var(--tone); stroke-width: 2; }
-.lines path { stroke: var(--tone); stroke-opacity: .7; }
-.lines .key { flex: 1 1 16rem; display: block; margin: 0; padding-left: 1.6rem; }
 .key { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; margin-bottom: .4rem;
   font-size: .9rem; color: var(--soft); }
 .key i { display: inline-block; width: .75rem; height: .75rem; border-radius: 2px; margin-right: .4rem;

@@ -1,4 +1,4 @@
-"""Contents of a report: sections, tables, plots; data only, nothing rendered."""
+"""Contents of a report: sections, tables, plots."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A part of each column of a plot, or a line."""
+    """A part of each column of a plot."""
 
     name: str
     values: tuple[float, ...]
@@ -58,14 +58,11 @@ class Plot:
 
 
 @dataclass(frozen=True, slots=True)
-class LinePlot:
-    """A line for each series, with a value at each of the numbers `x_values`; left out of plain text."""
+class Drawing:
+    """A plot that is drawn already: lines of HTML with every text escaped; left out of plain text."""
 
     title: str
-    x_name: str
-    x_values: tuple[str, ...]
-    y_name: str
-    series: tuple[Series, ...]
+    lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,7 @@ class Section:
     title: str
     text: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
-    plots: tuple[Plot | LinePlot, ...] = ()
+    plots: tuple[Plot | Drawing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

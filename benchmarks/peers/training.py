@@ -1,12 +1,12 @@
-"""Training steps of a ResNet-18, for `fastload bench gpu-feed`."""
+"""Training steps of a ResNet-18, for compare_loaders.py with a device."""
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
+from torchvision_operators import declare_operators
 
 # The means and deviations of ImageNet's channels, in levels of 255.
 _MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
@@ -17,7 +17,7 @@ class Training:
     """A ResNet-18 with its optimizer on a device; in bfloat16 on a GPU."""
 
     def __init__(self, device: str) -> None:
-        importlib.import_module("torchvision_operators").declare_operators()
+        declare_operators()
         from torchvision.models import resnet18
 
         self._device = torch.device(device)

@@ -1,4 +1,4 @@
-"""Photos in class folders, and the random crops that OpenCV makes of them."""
+"""Photos in class folders, and the random crops that OpenCV makes of them, without fastload."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def random_crop(data: Any, size: int) -> Any:
     return cv2.flip(image, 1) if random.random() < 0.5 else image
 
 
-def draw_crop(height: int, width: int, generator: Any = random) -> tuple[int, int, int, int]:
+def draw_crop(height: int, width: int) -> tuple[int, int, int, int]:
     """Draw a box (top, left, height, width) with the distribution of torchvision's RandomResizedCrop."""
     for _ in range(10):
-        area = height * width * generator.uniform(*_SCALE)
-        ratio = math.exp(generator.uniform(*_LOG_RATIO))
+        area = height * width * random.uniform(*_SCALE)
+        ratio = math.exp(random.uniform(*_LOG_RATIO))
         across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < across <= width and 0 < down <= height:
-            return generator.randint(0, height - down), generator.randint(0, width - across), down, across
+            return random.randint(0, height - down), random.randint(0, width - across), down, across
     # For fewer than one in ten thousand photos: the middle, as large as the ratios allow.
     across, down = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
     return (height - down) // 2, (width - across) // 2, down, across

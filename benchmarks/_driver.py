@@ -1,4 +1,4 @@
-"""Loaders in processes of their own: turns, memory, stored files; their protocol is in loaders/epochs.py."""
+"""Loaders in processes of their own: turns, memory, stored files; their protocol is in peers/epochs.py."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from _program import Program
 
-from fastload.bench.program import Program
 from fastload.system import page_cache
 
 # Includes packing and FFCV's compilation; a peer's writer can wait forever.

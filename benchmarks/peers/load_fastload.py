@@ -1,4 +1,4 @@
-"""fastload's side of `fastload bench load`: a process like its peers, in fastload's own environment."""
+"""fastload's side of bench_load.py: a process like its peers, in fastload's own environment."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from epochs import Loading, Stored, serve, written
+from load_torch import image_folder
 
 import fastload
 import fastload.transforms as T
-from fastload.bench.loaders._torch_side import image_folder
-from fastload.bench.loaders.epochs import Loading, Stored, serve, written
 from fastload.images import turbojpeg
 
 

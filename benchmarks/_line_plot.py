@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from fastload.cli.report.document import LinePlot, Series, figure
-from fastload.system.printable import printable
+from fastload.cli.report._html import escape, svg_text
+from fastload.cli.report.document import Drawing, Series, figure
 
 # The sizes of a plot in pixels: as wide as a narrow screen, because text must not shrink there.
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 340, 66, 44, 34, 54
@@ -15,9 +15,33 @@ _LINE = 20  # between two numbers
 _CHARACTER = 10  # width, at least
 _LEAST_HEIGHT = 220
 _DASHES = ("none", "7 3", "2 3", "10 3 2 3")
+_SIDE_BY_SIDE = "display: flex; flex-wrap: wrap; gap: 1rem 2rem; align-items: center"
+_KEY = "flex: 1 1 16rem; margin: 0; padding-left: 1.6rem; font-size: .9rem; color: var(--soft)"
+# The colours between which the lines of a tone lie, most of them the page's.
+_COLOURS = {
+    "own": ("var(--own)", "var(--contender)"),
+    "other": ("var(--other)", "light-dark(#a3479a, #d98ad0)"),
+    "reference": ("var(--reference)", "var(--reference)"),
+}
 
 
-def line_plot(plot: LinePlot) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class LinePlot:
+    """A line for each series, with a value at each of the numbers `x_values`."""
+
+    title: str
+    x_name: str
+    x_values: tuple[str, ...]
+    y_name: str
+    series: tuple[Series, ...]
+
+
+def drawing(plot: LinePlot) -> Drawing:
+    """Return a plot as a part of a page."""
+    return Drawing(plot.title, tuple(_lines(plot)))
+
+
+def _lines(plot: LinePlot) -> Iterator[str]:
     """Yield the drawing and its key, whose order is that of the ends of the lines."""
     values = [value for one in plot.series for value in one.values]
     ticks = _ticks(min(values), max(values))
@@ -32,7 +56,7 @@ def line_plot(plot: LinePlot) -> Iterator[str]:
 
     xs = [_LEFT + 20 + (right - _LEFT - 40) * index / last for index in range(len(plot.x_values))]
     label = escape(f"{plot.title}: {plot.y_name} by {plot.x_name}")
-    yield f'<div class="lines"><svg class="plot" role="img" aria-label="{label}" '
+    yield f'<div style="{_SIDE_BY_SIDE}"><svg class="plot" role="img" aria-label="{label}" '
     yield f'style="width: {_WIDTH}px" viewBox="0 0 {_WIDTH} {height}">'
     for tick in ticks:
         yield f'<line x1="{_LEFT}" x2="{right}" y1="{y_of(tick):.1f}" y2="{y_of(tick):.1f}"/>'
@@ -47,13 +71,13 @@ def line_plot(plot: LinePlot) -> Iterator[str]:
         look = _look(one, plot.series)
         points = [f"{x:.1f},{y_of(value):.1f}" for x, value in zip(xs, one.values, strict=True)]
         yield f'<polyline {look} points="{" ".join(points)}"/>'
-        yield f'<path {look} d="M{points[-1]} L{right + 10},{y:.1f}"/>'
+        yield f'<path {look} stroke-opacity=".7" d="M{points[-1]} L{right + 10},{y:.1f}"/>'
         yield svg_text(right + 14, y + 5, "start", str(number))
         keys.append(
             f'<li><svg width="36" height="12"><line {look} x1="0" x2="36" y1="6" y2="6"/></svg> '
             f"{escape(one.name)}</li>"
         )
-    yield f'</svg><ol class="key">{"".join(keys)}</ol></div>'
+    yield f'</svg><ol style="{_KEY}">{"".join(keys)}</ol></div>'
 
 
 def _look(one: Series, series: tuple[Series, ...]) -> str:
@@ -61,8 +85,10 @@ def _look(one: Series, series: tuple[Series, ...]) -> str:
     family = [each for each in series if each.tone == one.tone]
     index = family.index(one)
     share = index / max(1, len(family) - 1)
+    first, last = _COLOURS[one.tone]
     return (
-        f'class="{one.tone}" style="--share: {share:.0%}" stroke-dasharray="{_DASHES[index % len(_DASHES)]}"'
+        f'style="fill: none; stroke: color-mix(in oklab, {last} {share:.0%}, {first}); stroke-width: 2" '
+        f'stroke-dasharray="{_DASHES[index % len(_DASHES)]}"'
     )
 
 
@@ -85,13 +111,3 @@ def _spread(series: tuple[Series, ...], ys: list[float], bottom: float) -> list[
         found.append((series[index], y))
         least = y + _LINE
     return found
-
-
-def escape(text: str) -> str:
-    """Return a text as HTML shows it, as on a terminal: with what is not printable escaped."""
-    return html.escape(printable(text))
-
-
-def svg_text(x: float, y: float, anchor: str, text: str) -> str:
-    """Return an SVG element with a text at (x, y)."""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
-from fastload.bench.loaders.epochs import Loading, Stored, serve
+from epochs import Loading, Stored, serve
 
 
 def prepare(job: Mapping[str, Any]) -> Loading:

@@ -1,12 +1,11 @@
-"""The tables of bench_load.py: what it adds to the sides of `fastload bench load`, and what it compares."""
+"""Tables of bench_load.py: rows that it adds to the loaders of photos, and pairs whose rates are divided."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from _harness import Comparison, Key
-
-from fastload.bench.sides import (
+from _sides import (
     DALI_REGION,
     DALI_WHOLE,
     FFCV_JPEG,

@@ -1,4 +1,4 @@
-"""Results of `fastload bench load` and `fastload bench gpu-feed`."""
+"""Results of a comparison of loaders in several settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastload.bench._driver import LoadingTurn
+from _driver import LoadingTurn
 
 PAGE_CACHE = "page cache"
 """The condition whose values are states, not numbers."""

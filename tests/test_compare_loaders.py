@@ -1,6 +1,7 @@
-"""`fastload bench load` and `bench gpu-feed`: turns of complete loaders, their processes, their reports."""
+"""benchmarks/compare_loaders.py: turns of complete loaders, their processes, their reports."""
 
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -8,23 +9,36 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
-from fastload.bench._driver import Driver, drop_files, size_on_disk
-from fastload.bench.images import repeat_images
-from fastload.bench.load import SideComparison, shared_job
-from fastload.bench.load_results import LoadSetting
-from fastload.bench.program import LOADERS, LoaderFailedError
-from fastload.bench.sides import Side, choose_sides, photo_sides
+from fastload.cli.report._html import to_html
+from fastload.cli.report.document import Document, Section, Series
 from fastload.errors import OptionError
 from tests.bench.test_report import parsed
-from tests.commands import run
+from tests.commands import run_python
 from tests.folders import class_folders
 
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+if not FOLDER.exists():
+    pytest.skip("needs benchmarks/, of a checkout", allow_module_level=True)
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(FOLDER)
+    from _driver import Driver, drop_files, size_on_disk
+    from _line_plot import LinePlot, drawing
+    from _loading import SideComparison, shared_job
+    from _loading_results import LoadSetting
+    from _photos import repeat_images
+    from _program import LoaderFailedError
+    from _sides import PEERS, Side, choose_sides, photo_sides
+    from compare_loaders import command_parser
+
 JOB = {"device": None, "is_warm": True, "min_s": 0.05, "max_s": 0.5}
-SIDE = """
+SIDE = f"""
+import sys
 import time
 from pathlib import Path
+
+sys.path.insert(0, {str(PEERS)!r})
 from epochs import Loading, Stored, serve
 
 def epoch():
@@ -33,8 +47,12 @@ def epoch():
         time.sleep(0.005)
         yield 5
 
-serve(lambda job: Loading(epoch, Stored(Path(__file__)), {"peer": "1.2"}, lambda batch: batch))
+serve(lambda job: Loading(epoch, Stored(Path(__file__)), {{"peer": "1.2"}}, lambda batch: batch))
 """
+
+
+def run(*arguments, **options):
+    return run_python(FOLDER / "compare_loaders.py", *arguments, "--quiet", **options)
 
 
 def program(folder, text):
@@ -79,7 +97,7 @@ def test_loader_that_fails_in_a_turn_is_listed_and_not_measured(tmp_path):
     sides = [
         Side("good", "", program(tmp_path / "good", SIDE), {}),
         Side("dying", "", program(tmp_path, dying), {}),
-        Side("absent", "webdataset", LOADERS, {}),
+        Side("absent", "webdataset", PEERS, {}),
     ]
     comparison = SideComparison(sides, JOB, 2, tmp_path / "peers")
     comparison.run(lambda stage, done, total: ends.touch() if stage == "loading" else None)
@@ -100,13 +118,16 @@ def test_json_markdown_and_page_hold_what_was_measured(tmp_path):
         "--workers",
         "1",
         "2",
+        "--image-size",
+        "40",
         "--peers",
         tmp_path,
     )
-    done = run("bench", "load", tmp_path / "photos", *options, "--json", "--html", page, "--markdown", tables)
+    done = run(tmp_path / "photos", *options, "--json", "--html", page, "--markdown", tables)
     assert done.returncode == 0, done.stderr
     content = json.loads(done.stdout)
     assert [each["setting"]["workers"] for each in content["settings"]] == [1, 2]
+    assert {each["setting"]["shorter_side"] for each in content["settings"]} == {40}
     assert {"date", "commit", "machine", "versions", "smoke"} <= content["conditions"].keys()
     for each in content["settings"]:
         [measured] = each["sides"]
@@ -130,20 +151,13 @@ def test_device_waits_for_a_loader_and_not_for_synthetic_batches():
     options = ("--device", "cpu", "--smoke", "--only", "fastload, FolderDataset", "--workers", "1", "--json")
     # On a loaded machine, threads of a training step wait for each other.
     one_thread = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = run("bench", "gpu-feed", *options, "--quiet", env=one_thread)
+    done = run(*options, env=one_thread)
     assert (done.returncode, done.stderr) == (0, "")
     [setting] = json.loads(done.stdout)["settings"]
     assert not setting["missing"]
     waits = {side["name"]: side["device_waits"] for side in setting["sides"]}
     assert waits["synthetic batches on the device"] == 0
     assert 0 <= waits["fastload, FolderDataset"] < 1
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_without_a_gpu_nothing_is_measured():
-    done = run("bench", "gpu-feed", "--quiet")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--device cpu" in done.stderr
 
 
 def test_images_are_repeated_as_separate_files_or_as_hard_links(tmp_path):
@@ -164,9 +178,15 @@ def test_files_are_dropped_from_the_page_cache(tmp_path):
 
 
 def test_cold_hard_links_are_refused():
-    done = run("bench", "load", "--cache", "cold", "--hard-links", "--quiet")
-    assert done.returncode == 2
+    done = run("--cache", "cold", "--hard-links")
+    assert (done.returncode, done.stdout) == (2, "")
     assert re.search("--cache cold needs", done.stderr)
+
+
+def test_the_readme_names_every_option():
+    page = (FOLDER / "README.md").read_text("utf-8")
+    options = {option for action in command_parser()._actions for option in action.option_strings}
+    assert not [each for each in options - {"-h", "--help"} if f"`{each}" not in page]
 
 
 def test_unknown_loader_is_refused_with_the_names():
@@ -181,11 +201,26 @@ def test_a_loader_is_named_by_whole_words_in_any_case():
 
 
 def test_a_device_that_is_not_there_is_refused():
-    done = run("bench", "gpu-feed", "--device", "cuda:99")
-    assert done.returncode == 2
-    assert "got cuda:99" in done.stderr
+    done = run("--device", "cuda:99")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "got cuda:99: '--device cpu'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_cold_turns_are_not_warmed_up(tmp_path):
     setting = LoadSetting(10, 1, None, "cold")
     assert shared_job(tmp_path, tmp_path, setting, 5, 1.0)["is_warm"] is False
+
+
+def test_lines_differ_and_their_numbers_do_not_overlap():
+    series = tuple(Series(f"line {number}", (1.0, 100.0 + number), "own") for number in range(12))
+    plot = LinePlot("rates", "workers", ("1", "2"), "images/s", series)
+    parser = parsed(to_html(Document("title", ("answer",), (Section("all", plots=(drawing(plot),)),))))
+    lines = [attributes for tag, attributes in parser.seen if tag == "polyline"]
+    assert len({(line["style"], line["stroke-dasharray"]) for line in lines}) == len(series)
+    names = re.findall(r"line [0-9]+", parser.text)
+    assert names == [f"line {number}" for number in reversed(range(12))], "the highest end comes first"
+    numbers = [attributes for tag, attributes in parser.seen if attributes.get("text-anchor") == "start"]
+    heights = [float(number["y"]) for number in numbers[1:]]
+    assert len(heights) == len(series)
+    assert all(below - above >= 20 for above, below in itertools.pairwise(heights))

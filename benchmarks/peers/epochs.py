@@ -88,7 +88,7 @@ def _work(job: Mapping[str, Any]) -> Any:
     """Return the work done with each batch: nothing, or a training step on the job's device."""
     if job["device"] is None:
         return _NoWork()
-    return importlib.import_module("_training").Training(job["device"])  # needs torch
+    return importlib.import_module("training").Training(job["device"])  # needs torch
 
 
 def _turn(loading: Loading, work: Any, min_s: float, max_s: float) -> dict[str, float | None]:

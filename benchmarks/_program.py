@@ -1,4 +1,4 @@
-"""Programs that a comparison runs, each a process of its environment's Python; see loaders/epochs.py."""
+"""Programs that a comparison runs, each a process of its environment's Python; see peers/epochs.py."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from _harness import user_environment
 
-from fastload.bench.conditions import user_environment
 from fastload.errors import FastloadError
-
-LOADERS = Path(__file__).parent / "loaders"
 
 
 class LoaderFailedError(FastloadError, RuntimeError):
@@ -39,13 +37,12 @@ class Program:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (until close)
-        path = os.pathsep.join(filter(None, (str(LOADERS), os.environ.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
             [str(python), str(program), json.dumps(job)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={**user_environment(), "PYTHONPATH": path, **(environment or {})},
+            env={**user_environment(), **(environment or {})},
             start_new_session=True,
         )
 

@@ -1,4 +1,4 @@
-"""torch's side of `fastload bench load`: its DataLoader on files, decoded by PIL, OpenCV or torchvision."""
+"""torch's side of bench_load.py: its DataLoader on files, decoded by PIL, OpenCV or torchvision."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import torch
 import torch.utils.data
-
-from fastload.bench.loaders.epochs import Loading, Stored, serve
-from fastload.bench.loaders.photos import list_photos, random_crop
-from fastload.bench.loaders.torchvision_operators import declare_operators
-from fastload.images.opencv import cv2
+from epochs import Loading, Stored, serve
+from photos import list_photos, random_crop
+from torchvision_operators import declare_operators
 
 
 def prepare(job: Mapping[str, Any]) -> Loading:

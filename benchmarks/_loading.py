@@ -1,4 +1,4 @@
-"""`fastload bench load` and `bench gpu-feed`: complete loaders in turns, each in processes of its own."""
+"""Complete loaders in turns, each in processes of its own."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fastload.bench._driver import Driver, LoadingTurn, size_on_disk
-from fastload.bench._operations import IMAGE_SIDE
-from fastload.bench.conditions import identified
-from fastload.bench.images import make_files, readable_images, repeat_images, resize_images
-from fastload.bench.load_results import LoadBench, LoadSetting, MissingSide, SettingResult, SideResult
-from fastload.bench.loading import OnProgress, take_turns
-from fastload.bench.program import LoaderFailedError
-from fastload.bench.sides import CHECKOUT, Side
+from _driver import Driver, LoadingTurn, size_on_disk
+from _harness import conditions_with
+from _loading_results import LoadBench, LoadSetting, MissingSide, SettingResult, SideResult
+from _photos import make_folder, readable_images, repeat_images, resize_images
+from _program import LoaderFailedError
+from _sides import Side
+
+from fastload.bench.loading import IMAGE_SIDE, OnProgress, take_turns
 from fastload.errors import OptionError
 from fastload.system import page_cache
 from fastload.system.folders import free_bytes
 
 # 400 photos are 160 MB of pixels: more than processors' caches hold.
-_MOST_DISTINCT, _CLASSES = 400, 100
+_MOST_DISTINCT = 400
 # Within a long epoch, a turn ends after this multiple of its least duration.
 _LONGEST_TURN = 10
 
@@ -38,7 +38,7 @@ class SideComparison:
     sides: Sequence[Side]
     job: Mapping[str, Any]
     runs: int
-    peers: Path = CHECKOUT / ".peers"
+    peers: Path
     measured: list[SideResult] = field(default_factory=list)
     missing: list[MissingSide] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
@@ -131,8 +131,8 @@ def compare_loading(
     is_linked: bool = False,
     is_smoke: bool = False,
     device: str | None = None,
-    peers: Path = CHECKOUT / ".peers",
-    workdir: str | None = None,
+    peers: Path,
+    workdir: str | os.PathLike[str] | None = None,
     progress: OnProgress = lambda stage, done, total: None,
 ) -> LoadBench:
     """Measure loaders in each setting.
@@ -171,7 +171,7 @@ def compare_loading(
             results.append(
                 SettingResult(setting, image_bytes, tuple(comparison.measured), tuple(comparison.missing))
             )
-    return LoadBench(tuple(results), identified(versions, is_smoke), runs, batch_size, min_s, device)
+    return LoadBench(tuple(results), conditions_with(versions, is_smoke), runs, batch_size, min_s, device)
 
 
 def _check(settings: Sequence[LoadSetting], batch_size: int, is_linked: bool) -> None:
@@ -193,7 +193,8 @@ def _fill(
     """Fill a folder with the images of a setting; return the mean size of a file."""
     made, resized = photos.with_name("made"), photos.with_name("resized")
     if folder is None:
-        make_files(made, min(setting.images, _MOST_DISTINCT), classes=_CLASSES)
+        distinct = min(setting.images, _MOST_DISTINCT)
+        make_folder(made, distinct, distinct_count=distinct)
         originals = sorted(made.glob("*/*"))
     else:
         originals = readable_images(folder, setting.images)

@@ -1,4 +1,4 @@
-"""Loaders that `fastload bench load` compares: those of this environment, and its peers in theirs."""
+"""Loaders that are compared: those of this environment, and the peers in theirs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fastload
-from fastload.bench.program import LOADERS
+from _harness import ROOT
+
 from fastload.errors import OptionError
 from fastload.images.jpegtran import find_jpegtran
 from fastload.images.turbojpeg import find_library
 
-CHECKOUT = Path(fastload.__file__).parent.parent
-PEERS = CHECKOUT / "benchmarks" / "peers"
-"""Programs of other libraries, which a checkout has; `make peers` makes their environments in `.peers`."""
+PEERS = ROOT / "benchmarks" / "peers"
+"""Programs of the sides; `make peers` makes the environments of those that need one, in `.peers`."""
 
 MAX_SIDE = 400  # pixels, of photos whose pixels are stored
 
@@ -47,7 +46,7 @@ class Side:
     Attributes:
         name: The name of its row in tables.
         environment: The folder of a peer's environment; "" for the running Python.
-        program: The script of its process, which serves the protocol of loaders/epochs.py.
+        program: The script of its process, which serves the protocol of peers/epochs.py.
         job: The instructions that differ from those of other sides.
         in_smoke: Include it in a run that only checks that everything works.
     """
@@ -67,8 +66,6 @@ class Side:
 
     def lacks(self, peers: Path) -> str | None:
         """Return a message about a missing requirement; None if all are met."""
-        if self.environment and not PEERS.exists():
-            return "needs a checkout of fastload, and 'make peers' there"
         if not self.python(peers).exists():
             return "not installed (make peers)"
         if self.job.get("store") == "tiled" and find_jpegtran() is None:
@@ -80,7 +77,7 @@ class Side:
 
 def torch_side(name: str, decoder: str, in_smoke: bool = False, **job: Any) -> Side:
     """Return a side with torch's DataLoader."""
-    return Side(name, "", LOADERS / "_torch_side.py", {"decoder": decoder, **job}, in_smoke)
+    return Side(name, "", PEERS / "load_torch.py", {"decoder": decoder, **job}, in_smoke)
 
 
 def fastload_side(name: str, store: str, in_smoke: bool = False, **job: Any) -> Side:
@@ -89,7 +86,7 @@ def fastload_side(name: str, store: str, in_smoke: bool = False, **job: Any) -> 
     It does without the optional TurboJPEG, installed or not, unless the job asks for it.
     """
     given = {"store": store, "antialias": True, "turbojpeg": False, **job}
-    return Side(name, "", LOADERS / "fastload_side.py", given, in_smoke)
+    return Side(name, "", PEERS / "load_fastload.py", given, in_smoke)
 
 
 def peer_side(name: str, environment: str, in_smoke: bool = False, **job: Any) -> Side:
@@ -129,7 +126,7 @@ def photo_sides() -> list[Side]:
 
 def synthetic_side() -> Side:
     """Return the side whose batches are on the device already."""
-    return Side(SYNTHETIC, "", LOADERS / "_synthetic_side.py", {}, True)
+    return Side(SYNTHETIC, "", PEERS / "load_synthetic.py", {}, True)
 
 
 def choose_sides(sides: Sequence[Side], words: Sequence[str], is_smoke: bool = False) -> list[Side]:

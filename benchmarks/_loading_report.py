@@ -1,4 +1,4 @@
-"""Documents and JSON of `fastload bench load` and `fastload bench gpu-feed`."""
+"""Document and JSON of compare_loaders.py."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from fastload.bench.load_results import PAGE_CACHE, LoadBench, SettingResult, SideResult
-from fastload.bench.sides import FILES, PIL, SYNTHETIC
+from _line_plot import LinePlot, drawing
+from _loading_results import PAGE_CACHE, LoadBench, SettingResult, SideResult
+from _sides import FILES, PIL, SYNTHETIC
+
 from fastload.cli.report._conditions import conditions_line, warning
 from fastload.cli.report.document import (
     Document,
-    LinePlot,
     ReportColumn,
     Section,
     Series,
@@ -46,7 +47,7 @@ def loading_document(bench: LoadBench) -> Document:
     title = "How long does the device wait?" if feeds else "How many images a second reach the training loop?"
     plots = tuple(_plots(bench))
     # States of the page cache are not numbers: a line between them would mean nothing.
-    drawn = tuple(plot for plot in plots if plot.x_name != PAGE_CACHE)
+    drawn = tuple(drawing(plot) for plot in plots if plot.x_name != PAGE_CACHE)
     sections = [Section("Scaling", tables=tuple(map(_plot_table, plots)), plots=drawn)] if plots else []
     sections += [
         Section(_setting_title(bench, result), tables=(_table(bench, result),)) for result in bench.settings
