@@ -96,7 +96,7 @@ class Account:
     left_out: int
 
 
-Reason = tuple[str, bool]
+LeftOutReason = tuple[str, bool]
 """The reason why a file is left out, and True if it is clutter, which needs no attention."""
 
 
@@ -110,7 +110,7 @@ class Reading:
 
     sources: Mapping[str, Source]
     annotations: Collection[str] = ()
-    reasons: Mapping[str, Reason] = field(default_factory=dict)
+    reasons: Mapping[str, LeftOutReason] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,11 @@ from fastload.sources.annotated import AnnotatedFiles
 from fastload.sources.boxes import Coordinates, Sides, require_pixels
 from fastload.sources.coco.places import folder_in, folder_near, split_of
 from fastload.sources.coco.rows import CocoReader
-from fastload.sources.files import NameTable, list_files
+from fastload.sources.files import list_files
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import FROM_PYTHON, INT64, explaining, is_finite, is_text, malformed
-from fastload.sources.protocol import Reading, Reason, evenly_spaced
+from fastload.sources.names import NameTable
+from fastload.sources.protocol import LeftOutReason, Reading, evenly_spaced
 from fastload.sources.splits import in_order
 from fastload.system.units import format_count
 
@@ -58,7 +59,7 @@ def read_coco(listing: Listing, files: Sequence[str]) -> Reading:
         near = folder_near(content.path, _sampled(content)) if inside is None else listing.absolute(inside)
         places[split] = near
     sources = _sources(listing.name, listing.root, contents, places)
-    reasons: dict[str, Reason] = {file: (FURTHER, False) for file in files if file not in chosen}
+    reasons: dict[str, LeftOutReason] = {file: (FURTHER, False) for file in files if file not in chosen}
     warnings = [f"{listing.name}: {file} is not packed; name it to pack it" for file in reasons]
     listed = {name for source in sources.values() for name in source.files.names}
     images = (path for folder in listing.folders.values() for path in map(folder.join, folder.images))

@@ -25,8 +25,9 @@ from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.schema import Field
 from fastload.sources.containers import SHARD, ContainerSource, files_by_split
 from fastload.sources.databases.plain_pickle import read_plain
-from fastload.sources.files import NO_LABEL, NameTable, Values, list_files, read_text
+from fastload.sources.files import NO_LABEL, Values, list_files, read_text
 from fastload.sources.malformed import FROM_PYTHON, INT64, explaining, malformed
+from fastload.sources.names import NameTable
 from fastload.sources.protocol import SourceRecord
 from fastload.sources.walking import list_entries
 

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fastload.shards.schema import Field
 from fastload.sources.annotated import AnnotatedFiles
-from fastload.sources.files import NameTable, list_files, safe_key
+from fastload.sources.files import list_files, safe_key
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import malformed
 from fastload.sources.masks.pairing import PairedFolders, Pairs, paired
-from fastload.sources.protocol import Reading, Reason
+from fastload.sources.names import NameTable
+from fastload.sources.protocol import LeftOutReason, Reading
 from fastload.sources.splits import SPLITS, by_split, require_plain_names, split_names
 
 NO_IMAGE_OF_MASK = "a mask without an image of its name"
@@ -33,7 +34,7 @@ def read_masks(listing: Listing, places: Mapping[str, Sequence[PairedFolders]]) 
     named = single if {*map(str.lower, single)} <= {*SPLITS} else _inner_splits(listing, *single.values())
     splits = by_split(listing.name, named)
     pairs = {split: paired(listing, place) for split, place in splits.items()}
-    reasons: dict[str, Reason] = {}
+    reasons: dict[str, LeftOutReason] = {}
     for found in pairs.values():
         reasons |= dict.fromkeys(found.unpaired, (NO_IMAGE_OF_MASK, False))
     warnings = []

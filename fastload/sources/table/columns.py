@@ -28,8 +28,9 @@ import numpy.typing as npt
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources.files import NameTable, Values, list_files
+from fastload.sources.files import Values, list_files
 from fastload.sources.malformed import INT64, is_text, malformed
+from fastload.sources.names import NameTable
 from fastload.sources.protocol import evenly_spaced
 from fastload.sources.walking import is_image
 from fastload.system.units import format_count

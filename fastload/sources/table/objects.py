@@ -31,8 +31,9 @@ from fastload.images.arrays import Size
 from fastload.shards.schema import BoxFormat, Field
 from fastload.sources.annotated import AnnotatedFiles, AnnotationReader, ImageValues, require_size
 from fastload.sources.boxes import Sides, require_inside, require_pixels, to_xywh, upright_sides
-from fastload.sources.files import NameTable, list_files
+from fastload.sources.files import list_files
 from fastload.sources.malformed import malformed, numbers_of
+from fastload.sources.names import NameTable
 from fastload.sources.table.columns import ColumnKind, TableColumn, free_field_name, value_of
 
 _BOXES: Mapping[tuple[str, ...], BoxFormat] = {

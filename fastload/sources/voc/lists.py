@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fastload.sources.files import read_text
 from fastload.sources.listing import Listing, stem_of
 from fastload.sources.malformed import in_quotes, malformed
-from fastload.sources.protocol import Reason
+from fastload.sources.protocol import LeftOutReason
 from fastload.sources.splits import SPLITS, by_split
 from fastload.sources.voc.places import IMAGES, SETS, FilesByStem
 
@@ -24,7 +24,7 @@ _OF_CLASS = re.compile(r".+_(train|val|trainval|test)", re.IGNORECASE)
 _ROW_OF_CLASS = re.compile(r".*\S\s+(-1|0|1)")
 _NUMBERS = re.compile(r"(\s+-?[0-9]+)+$")
 
-_OTHER_LIST: Reason = ("a list of images named neither train, val, trainval nor test", False)
+_OTHER_LIST: LeftOutReason = ("a list of images named neither train, val, trainval nor test", False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Lists:
     splits: Mapping[str, list[str]] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)  # the name of each split's list
     read: tuple[str, ...] = ()
-    reasons: Mapping[str, Reason] = field(default_factory=dict)  # of the other lists
+    reasons: Mapping[str, LeftOutReason] = field(default_factory=dict)  # of the other lists
     elsewhere: frozenset[str] = frozenset()  # the names in lists of other tasks
 
 
@@ -136,12 +136,12 @@ def _whole(listing: Listing, images: FilesByStem, folders: Iterable[str]) -> Lis
     return Lists(reasons=_reasons(listing, None))
 
 
-def _reasons(listing: Listing, chosen: str | None) -> dict[str, Reason]:
+def _reasons(listing: Listing, chosen: str | None) -> dict[str, LeftOutReason]:
     """Return the reasons for leaving out lists: those of one class, of other tasks, and under other names."""
     has_splits = chosen is not None
-    of_class: Reason = ("a list of the images of one class", has_splits)
-    other_task: Reason = ("a list of a task that does not decide the splits", has_splits)
-    reasons: dict[str, Reason] = {}
+    of_class: LeftOutReason = ("a list of the images of one class", has_splits)
+    other_task: LeftOutReason = ("a list of a task that does not decide the splits", has_splits)
+    reasons: dict[str, LeftOutReason] = {}
     for folder in listing.below(SETS):
         for path in map(folder.join, folder.others_with(".txt")):
             is_of_class = _OF_CLASS.fullmatch(stem_of(path)) is not None and all(

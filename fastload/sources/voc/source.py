@@ -16,7 +16,7 @@ from fastload.sources.annotated import AnnotatedFiles
 from fastload.sources.files import FileList, Values, list_files
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import in_quotes, malformed
-from fastload.sources.protocol import Reading, Reason
+from fastload.sources.protocol import LeftOutReason, Reading
 from fastload.sources.splits import by_split, require_plain_names, split_names
 from fastload.sources.voc.lists import Lists, read_lists
 from fastload.sources.voc.places import (
@@ -36,7 +36,7 @@ from fastload.sources.voc.rows import VocReader, class_names
 IN_NO_SPLIT = "in no split"
 NO_IMAGE_OF_XML = "annotations without an image of their name"
 MASK_OF_NO_RECORD = "a mask of an image that is not packed"
-_ABOUT_VOC: Reason = ("part of VOC's development kit", True)
+_ABOUT_VOC: LeftOutReason = ("part of VOC's development kit", True)
 
 _OF_VOC = re.compile(r"20\d\d_\d{6}")  # VOC 2012 has images of each task, and no list names them all
 _DEVKIT = re.compile(r"(.*/)?(VOCcode/.+|[^/]+\.m|devkit_doc\.\w+)")
@@ -98,7 +98,7 @@ def read_places(listing: Listing, names: Sequence[str], found: Mapping[str, Plac
         for name in names
         if name not in places and "" not in places
     ]
-    reasons: dict[str, Reason] = {}
+    reasons: dict[str, LeftOutReason] = {}
     for place in places.values():
         for folder in listing.below(place.boxes):
             for name in folder.others_with(".xml"):
@@ -186,7 +186,7 @@ def _reasons(
     masks: Mapping[str, Mapping[str, str]],
     lists: Lists,
     packed: set[str],
-) -> Iterator[tuple[str, Reason]]:
+) -> Iterator[tuple[str, LeftOutReason]]:
     """Yield the reasons for leaving out images in no split, and files of images that are not packed."""
     is_clutter: dict[str, bool] = {}
     for path, stem in stems.items():

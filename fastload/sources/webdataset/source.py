@@ -44,17 +44,10 @@ from fastload.sources.containers import (
     holds_only,
     list_data_files,
 )
-from fastload.sources.files import (
-    NO_LABEL,
-    NOT_FOUND,
-    FileList,
-    NameTable,
-    list_files,
-    require_decodable,
-    safe_key,
-)
+from fastload.sources.files import NO_LABEL, NOT_FOUND, FileList, list_files, require_decodable, safe_key
 from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.malformed import explaining, malformed
+from fastload.sources.names import NameTable
 from fastload.sources.protocol import SourceRecord
 from fastload.sources.table.columns import free_field_name, labels_of, numbers_in
 from fastload.sources.walking import IMAGE_SUFFIXES, by_split, list_entries, split_names

@@ -11,7 +11,7 @@ from dataclasses import replace
 from fastload.sources.account import settled
 from fastload.sources.listing import Listing, read_part
 from fastload.sources.malformed import malformed
-from fastload.sources.protocol import Claim, Reading, Reason, Source
+from fastload.sources.protocol import Claim, LeftOutReason, Reading, Source
 from fastload.sources.sniffing import holds_boxes
 from fastload.sources.splits import SPLITS, split_names
 from fastload.sources.yolo.description import YoloDescription, read_description
@@ -20,7 +20,7 @@ from fastload.sources.yolo.reach import Reach
 from fastload.sources.yolo.source import described_folder, read_described, read_folders
 
 _TITLE = "a YOLO dataset"
-_OTHER_DESCRIPTION: Reason = ("another description than the one that was named", True)
+_OTHER_DESCRIPTION: LeftOutReason = ("another description than the one that was named", True)
 _YAML_SUFFIXES = (".yaml", ".yml")
 _YAML_SPLITS = re.compile(rb"^(%s)\s*:" % "|".join(SPLITS).encode(), re.MULTILINE | re.IGNORECASE)
 _YAML_NAMES = re.compile(rb"^(names|nc)\s*:", re.MULTILINE)

@@ -18,7 +18,7 @@ from fastload.sources.annotated import AnnotatedFiles
 from fastload.sources.files import NOT_FOUND, FileList, Values, list_files, read_text
 from fastload.sources.listing import Listing, is_image, stem_of
 from fastload.sources.malformed import in_quotes, malformed
-from fastload.sources.protocol import Reading, Reason, evenly_spaced
+from fastload.sources.protocol import LeftOutReason, Reading, evenly_spaced
 from fastload.sources.splits import SPLITS, by_split, require_plain_names
 from fastload.sources.yolo.description import (
     DESCRIPTIONS,
@@ -31,11 +31,11 @@ from fastload.sources.yolo.reach import Reach
 from fastload.sources.yolo.rows import YoloReader, guess_task, scan_rows
 
 NO_IMAGE_OF_NAME = "labels without an image of their name"
-_COPY: Reason = ("equal to the label file that was read", True)
-_CACHE: Reason = ("a cache of Ultralytics", True)
-_REPEATED: Reason = ("a description of what was read", True)
-_SAME_NAMES: Reason = ("names of classes, as in the yaml file", True)
-_OTHER_NAMES: Reason = ("names of classes other than in the yaml file", False)
+_COPY: LeftOutReason = ("equal to the label file that was read", True)
+_CACHE: LeftOutReason = ("a cache of Ultralytics", True)
+_REPEATED: LeftOutReason = ("a description of what was read", True)
+_SAME_NAMES: LeftOutReason = ("names of classes, as in the yaml file", True)
+_OTHER_NAMES: LeftOutReason = ("names of classes other than in the yaml file", False)
 
 _SCANNED = 5000
 _LEAST_ROW = 9  # the fewest bytes of a file with an object: `0 0 0 0 0`
@@ -154,7 +154,7 @@ def _read_splits(
     texts = {split: _listed(root, found.paths) for split, found in labels.items()}
     label_folders = {os.path.dirname(path) for found in labels.values() for path in found.paths}
     class_files = find_class_files(reach, [root, os.path.join(root, "labels"), *sorted(label_folders)])
-    reasons: dict[str, Reason] = {}
+    reasons: dict[str, LeftOutReason] = {}
     if not description.file:
         description = replace(description, classes=read_class_names(class_files))
         read = [*read, *class_files]
@@ -201,7 +201,7 @@ def _read_splits(
 
 def _reasons(
     reach: Reach, images: Mapping[str, Sequence[str]], labels: Mapping[str, LabelFiles]
-) -> dict[str, Reason]:
+) -> dict[str, LeftOutReason]:
     """Return the reasons to leave out caches, copies of labels, and labels without an image."""
     listing = reach.listing
     reasons = {

@@ -1,0 +1,81 @@
+"""Class folders are what remains: those that could mean something else are refused until they are asked for."""
+
+import pytest
+
+from fastload import FolderDataset, SourceError
+from fastload.sources import open_source
+from tests.sources.test_layouts import many, photo, written
+
+ORDINARY = {
+    "faces": many("mask/{}.jpg", photo) | many("no_mask/{}.jpg", lambda at: photo(at + 50)),
+    "classes counted each from 0": many("cat/{}.jpg", photo) | many("dog/{}.jpg", photo),
+    "classes of one name each": many("a/x_{}.jpg", photo) | many("b/x_{}.jpg", photo),
+    "a vehicle named like a split": many("bullet train/{}.jpg", photo) | many("bus/{}.jpg", photo),
+    "one folder of one name in each class": many("a/images/{}.jpg", photo) | many("b/images/{}.jpg", photo),
+    "a class that is empty but for a note": many("a/{}.jpg", photo)
+    | {"b/notes.txt": "none yet", "labels/0.md": "x"},
+    "texts of other things": many("a/{}.jpg", photo)
+    | {"a/notes.txt": "1 2 3 4 5\n", "classes.txt": "a\nb\n"},
+    "settings": many("a/{}.jpg", photo)
+    | {"config.yaml": "train:\n  names: x\n", "metadata.csv": "class,n\na,4\n"},
+    "json of other things": many("a/{}.jpg", photo)
+    | {"info.json": '{"images": 4}', "class_to_idx.json": "{}"},
+    "a table of other things": many("a/{}.jpg", photo) | {"counts.csv": "class,images\na,3\nb,2\n"},
+}
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_ordinary_class_folders_are_not_refused(tmp_path, name, image_folder):
+    root = written(tmp_path / "data", ORDINARY[name])
+    assert_class_folders(root, image_folder, None)
+
+
+def assert_class_folders(root, image_folder, layout):
+    [source] = open_source(root, layout=layout).values()
+    reference = image_folder(str(root), allow_empty=True)
+    assert [source.files.path(index) for index in range(len(source))] == [
+        path for path, _ in reference.samples
+    ]
+    assert FolderDataset(root, layout=layout).samples == reference.samples
+
+
+# Folders that could be classes, the other reading, and the step that the message gives.
+IN_DOUBT = {
+    "parts": ("by the names 'images', 'masks'", "pack .*images DEST", ("images/x{}.jpg", "masks/m{}x.png")),
+    "CUB-200": ("by the names 'images'", "pack .*images DEST", ("images/a/{}.jpg", "images/b/{}.jpg")),
+    "LFW": ("'lfw' holds 'A', 'B'", "pack .*lfw DEST", ("lfw/A/A_{}.jpg", "lfw/B/B_{}.jpg")),
+    "some nested": ("'b' holds 'x', 'y'", "pack .*b DEST", ("a/{}.jpg", "b/x/{}.jpg", "b/y/{}.jpg")),
+    "years": ("splits, by the names", "pack .*train2017 DEST", ("train2017/a/{}.jpg", "val2017/a/{}.jpg")),
+    "pix2pix": ("splits, by the names", "rename", ("trainA/{}.jpg", "trainB/{}.jpg", "testA/{}.jpg")),
+    "depth": ("'depth' and 'rgb' hold the same names", "table", ("rgb/{}.png", "depth/{}.png")),
+    "pairs": ("hold the same names", "table", ("p/k{}.png", "q/k{}.png", "p/v.png", "q/v.png")),
+    "masks beside": ("masks beside them", "pack .*a DEST", ("a/{}.jpg", "a/{}_mask.jpg", "b/{}.jpg")),
+    "a flat split": ("in 'val' .*are in 'train'", "pack .*train DEST", ("train/a/{}.jpg", "val/{}.jpg")),
+    "MVTec": ("annotations of the splits in 'ground_truth'", "table", (
+        "train/good/{}.png", "test/good/{}.png", "test/bent/{}.png", "ground_truth/bent/{}x_mask.png")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_DOUBT)
+def test_class_folders_in_doubt_are_refused_until_the_layout_is_named(tmp_path, name, image_folder):
+    reading, step, patterns = IN_DOUBT[name]
+    root = written(
+        tmp_path / "data", {path: data for each in patterns for path, data in many(each, photo).items()}
+    )
+    for refuse in (open_source, FolderDataset):
+        with pytest.raises(
+            SourceError, match=rf"two readings: .*{reading}.*{step}.*--layout classes"
+        ) as caught:
+            refuse(root)
+        assert "layout='classes'" in str(caught.value)
+    if not {"train", "val"} & {path.name for path in root.iterdir()}:
+        assert_class_folders(root, image_folder, "classes")
+    else:
+        assert len(open_source(root, layout="classes")) == 2
+
+
+def test_a_table_beside_class_folders_that_names_their_images_is_offered(tmp_path):
+    tree = many("train/{}.jpg", photo) | {"train.csv": "id,breed\n0,pug\n1,pug\n2,husky\n3,husky\n"}
+    root = written(tmp_path / "data", tree)
+    with pytest.raises(SourceError, match=r"the table .*train\.csv, .*fastload pack .*train\.csv DEST"):
+        open_source(root)
