@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from fastload.datasets._batch_source import StoredImages, UprightImages
+from fastload.datasets._positions import positions_below
 from fastload.datasets._scenes import draw_batch
 from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
 from fastload.datasets.cache._attaching import Extent, OpenCache, attach, attach_best
@@ -30,7 +31,7 @@ from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.readings import Measured, gather
 from fastload.datasets.disk_cache import DiskCache, open_disk_cache
-from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
+from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.transforms.annotations import Annotations
@@ -337,18 +338,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
 
     def positions_of(self, indices: Sequence[SupportsIndex]) -> NDArray[np.int64]:
         """Return indices as positions counted from the first sample."""
-        positions = np.asarray(indices)
-        # NumPy would accept floats and booleans as indices too.
-        if positions.dtype.kind not in "iu" or positions.ndim != 1:
-            positions = np.array([operator.index(index) for index in indices])
-        length = len(self)
-        if positions.size and not (positions.min() >= 0 and positions.max() < length):
-            is_outside = (positions < -length) | (positions >= length)
-            if is_outside.any():
-                first = positions[is_outside][0]
-                raise RecordIndexError(f"{self}: index {first} is out of range for {length:,} samples")
-            positions = np.where(positions < 0, positions + length, positions)
-        return positions.astype(np.int64, copy=False)
+        return positions_below(len(self), indices, self)
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("targets", "samples")}
