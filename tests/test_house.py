@@ -176,3 +176,25 @@ def test_what_no_other_room_imports_is_private():
         if is_private == is_shared:
             wrong.append(named(module))
     assert not wrong
+
+
+# Dependencies whose own types are used.
+TYPED = {"cv2", "numpy", "rich", "torch"}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="reads pyproject.toml, by tomllib")
+def test_types_are_checked_alike_with_and_without_other_packages():
+    import tomllib
+
+    settings = tomllib.loads((ROOT.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mypy"]
+    [skipped] = [each for each in settings["overrides"] if each.get("follow_imports") == "skip"]
+    assert skipped["ignore_missing_imports"]
+    assert skipped["follow_imports_for_stubs"]
+    imported = set()
+    for module in MODULES:
+        for _, node in nodes(module, ast.Import, ast.ImportFrom):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
+            imported |= {str(name).partition(".")[0] for name in names}
+    assert {name.removesuffix(".*") for name in skipped["module"]} == (
+        imported - TYPED - {"fastload", *sys.stdlib_module_names}
+    )
