@@ -44,6 +44,14 @@ if sys.platform == "linux":
 torch.set_num_threads(1)
 
 
+@pytest.hookimpl(tryfirst=True)  # before the fixtures, which import the packages
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test whose marker `frameworks` names a package that is missing."""
+    for marker in item.iter_markers("frameworks"):
+        for package in marker.args:
+            tools.require_framework(package)
+
+
 @pytest.fixture
 def two_threads() -> Iterator[None]:
     """Lets torch use two threads here, as in other programs."""

@@ -198,3 +198,13 @@ def test_types_are_checked_alike_with_and_without_other_packages():
     assert {name.removesuffix(".*") for name in skipped["module"]} == (
         imported - TYPED - {"fastload", *sys.stdlib_module_names}
     )
+
+
+def test_only_packages_that_every_run_has_are_skipped_without_the_marker():
+    """Tests with the marker `frameworks` have a run that skips none; `importorskip` would do so in each."""
+    optional = {"torchvision", "resource"}  # 'make test' installs the first; the second is Unix's
+    for path in (ROOT.parent / "tests").rglob("*.py"):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.importorskip":
+                package = ast.literal_eval(node.args[0]).partition(".")[0]
+                assert package in optional, f"{path}:{node.lineno}: use the marker, @pytest.mark.frameworks"
