@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint pytest oldest newest frameworks docs gpu bench peers soak dist clean same-python
+.PHONY: help venv demo test check lint oldest newest frameworks docs gpu bench peers soak dist clean same-python
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -23,7 +23,10 @@ venv: $(VENV)/.dev ## Make .venv with fastload (editable) and every tool that th
 demo: $(VENV)/.demo ## Pack a small made-up dataset, load it, show what it gained
 	$(BIN)/fastload demo $(ARGS)
 
-test: lint pytest ## Run the linters, then the tests, two at a time; skipped ones are listed with what they lack
+test: $(VENV)/.dev ## Run the tests, two at a time; skipped ones are listed with what they lack
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+check: lint test ## Run the linters, then the tests: what a change has to pass
 
 lint: $(VENV)/.dev ## Check style, format, types and the order of the rooms
 	$(BIN)/ruff check .
@@ -31,20 +34,16 @@ lint: $(VENV)/.dev ## Check style, format, types and the order of the rooms
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-pytest: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
-
 # What depends on other packages' versions: torch's private parts, the containers, NumPy's and OpenCV's behaviour.
-# Linters are left out with the oldest releases, because they need newer ones.
 VERSIONED := tests/loader tests/datasets tests/packing tests/shards tests/remote
 
 oldest: ## Run the tests of loader, datasets, packing, shards and URLs with the oldest supported releases (.venv-oldest)
-	PIP_CONSTRAINT=tests/oldest.txt $(MAKE) VENV=.venv-oldest TORCH=torch EXTRA=test pytest ARGS="$(VERSIONED) $(ARGS)"
+	PIP_CONSTRAINT=tests/oldest.txt $(MAKE) VENV=.venv-oldest TORCH=torch EXTRA=test test ARGS="$(VERSIONED) $(ARGS)"
 
 newest: ## Run the same tests with the newest releases of everything (.venv-newest)
-	PIP_UPGRADE=1 PIP_UPGRADE_STRATEGY=eager $(MAKE) VENV=.venv-newest TORCH=torch pytest ARGS="$(VERSIONED) $(ARGS)"
+	PIP_UPGRADE=1 PIP_UPGRADE_STRATEGY=eager $(MAKE) VENV=.venv-newest TORCH=torch test ARGS="$(VERSIONED) $(ARGS)"
 
-frameworks: $(VENV)/.frameworks ## Add Lightning, timm and others, without which 'make test' skips tests/frameworks
+frameworks: $(VENV)/.frameworks ## Add Lightning, timm and others, without which 'make test' skips the tests that they are for
 
 docs: $(VENV)/.docs ## Build the documentation's site in build/docs
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env docs build/docs

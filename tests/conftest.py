@@ -27,6 +27,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+# SIGTERM ends a run as Ctrl-C does: what tests have started is ended with it. Tests' own forks die at once.
+if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
+
 # From Python 3.14 on, processes are started by a server that imports all anew, and knows nothing of what a
 # test defines or patches. What holds for each way of starting has tests that name the way.
 if sys.platform == "linux":
@@ -37,6 +43,14 @@ if sys.platform == "linux":
 
 # There is a pytest process for each CPU; with more threads, operators on small tensors take twice as long.
 torch.set_num_threads(1)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the fixtures, which import the packages
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test whose marker `frameworks` names a package that is missing."""
+    for marker in item.iter_markers("frameworks"):
+        for package in marker.args:
+            tools.require_framework(package)
 
 
 @pytest.fixture

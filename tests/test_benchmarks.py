@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import importlib.util
 import json
 import tarfile
 import tempfile
@@ -187,10 +186,8 @@ def test_training_is_compared(tmp_path):
 
 
 @pytest.mark.soak
+@pytest.mark.frameworks("ultralytics")
 def test_training_of_a_yolo_is_compared(tmp_path):
-    for package in ("torchvision", "ultralytics"):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"needs {package}")
     printed = run(FOLDER / "check_yolo.py", "--smoke", "--out", tmp_path)
     content = json.loads((tmp_path / "yolo.json").read_text(encoding="utf-8"))
     names = {"metrics/mAP50(B)", "train/box_loss", "val/box_loss"}

@@ -146,3 +146,35 @@ def test_the_name_of_a_type_has_one_meaning():
             if not name.startswith("_"):
                 found[name].append(named(module))
     assert not {name: modules for name, modules in found.items() if len(modules) > 1}
+
+
+# Dependencies whose own types are used.
+TYPED = {"cv2", "numpy", "rich", "torch"}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="reads pyproject.toml, by tomllib")
+def test_types_are_checked_alike_with_and_without_other_packages():
+    import tomllib
+
+    settings = tomllib.loads((ROOT.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mypy"]
+    [skipped] = [each for each in settings["overrides"] if each.get("follow_imports") == "skip"]
+    assert skipped["ignore_missing_imports"]
+    assert skipped["follow_imports_for_stubs"]
+    imported = set()
+    for module in MODULES:
+        for _, node in nodes(module, ast.Import, ast.ImportFrom):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
+            imported |= {str(name).partition(".")[0] for name in names}
+    assert {name.removesuffix(".*") for name in skipped["module"]} == (
+        imported - TYPED - {"fastload", *sys.stdlib_module_names}
+    )
+
+
+def test_only_packages_that_every_run_has_are_skipped_without_the_marker():
+    """Tests with the marker `frameworks` have a run that skips none; `importorskip` would do so in each."""
+    optional = {"torchvision", "resource"}  # 'make test' installs the first; the second is Unix's
+    for path in (ROOT.parent / "tests").rglob("*.py"):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.importorskip":
+                package = ast.literal_eval(node.args[0]).partition(".")[0]
+                assert package in optional, f"{path}:{node.lineno}: use the marker, @pytest.mark.frameworks"

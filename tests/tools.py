@@ -1,7 +1,11 @@
-"""Programs that some tests call, and that may be missing."""
+"""Programs and packages that some tests need, and that may be missing."""
 
+import importlib
+import importlib.util
 import os
 import shutil
+import warnings
+from types import ModuleType
 from typing import NoReturn
 
 import pytest
@@ -24,6 +28,25 @@ def require_tool(name: str) -> str:
     """The program's path; skips the test where it is not installed."""
     path = shutil.which(name)
     return skip(f"needs {name} ({TOOLS[name]})") if path is None else path
+
+
+def require_framework(package: str) -> None:
+    """Skips the test where a package of the marker `frameworks` is missing; imports nothing.
+
+    With FASTLOAD_REQUIRE_FRAMEWORKS set, as in CI once they are installed, the test fails instead.
+    """
+    if importlib.util.find_spec(package) is None:
+        reason = f"needs {package} ('make frameworks' installs it)"
+        if os.environ.get("FASTLOAD_REQUIRE_FRAMEWORKS"):
+            pytest.fail(f"{reason}; FASTLOAD_REQUIRE_FRAMEWORKS forbids to skip", pytrace=False)
+        pytest.skip(reason)
+
+
+def imported(name: str) -> ModuleType:
+    """Imports a framework's module, without the warnings of its own that this gives."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module(name)
 
 
 def skip(reason: str) -> NoReturn:

@@ -1,9 +1,9 @@
 """Python programs without the two seconds of importing torch: forks of a process that has imported it.
 
-    python -m tests.warm DESCRIPTOR
+    python -m tests.warm DESCRIPTOR STARTER
 
 DESCRIPTOR: a Unix socket, from which requests come: what to run, and the descriptors of a socket for the
-process's number and status and of its standard streams.
+process's number and status and of its standard streams. STARTER: the process at whose end this one ends.
 """
 
 import atexit
@@ -17,13 +17,14 @@ import json
 import os
 import runpy
 import select
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import types
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 # Those that programs import on first use; neither torchvision nor PIL, whose presence some decide by.
@@ -41,6 +42,7 @@ _MODULES = [
 # Variables that Python and libraries read when they start.
 _READ_AT_START = ("PYTHON", "MALLOC_", "OMP_")
 _ENVIRONMENT = dict(os.environ)
+_TERMINATION_S = 5.0
 
 
 def can_start(command: list[str], environment: Mapping[str, str]) -> bool:
@@ -77,7 +79,8 @@ class ForkedPython(subprocess.Popen[str]):
         names = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
         self._close_pipe_fds(*(asked[name] for name in names))
 
-    def wait(self, timeout: float | None = None) -> int:
+    # What all methods of Popen wait by; its own would take a process that is no child for one that has ended.
+    def _wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
             self._status.settimeout(None if timeout is None else max(0.0, timeout))
             try:
@@ -91,7 +94,7 @@ class ForkedPython(subprocess.Popen[str]):
 
     def poll(self) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.wait(0.0)
+            self._wait(0.0)
         return self.returncode
 
 
@@ -99,7 +102,7 @@ class ForkedPython(subprocess.Popen[str]):
 def _server() -> socket.socket:
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", "tests.warm", str(theirs.fileno())]
+        command = [sys.executable, "-m", "tests.warm", str(theirs.fileno()), str(os.getpid())]
         root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd=root, env=_ENVIRONMENT)
     atexit.register(_end, os.getpid(), process, ours)
@@ -112,13 +115,22 @@ def _end(owner: int, process: "subprocess.Popen[bytes]", connection: socket.sock
         process.wait()
 
 
-def _serve(connection: socket.socket) -> list[str]:
+def _serve(connection: socket.socket, starter: int) -> list[str]:
     """Fork for each request; return the command in the child; exit at the end."""
     ending: dict[int, tuple[int, int]] = {}
     poll = select.poll()
     poll.register(connection, select.POLLIN)
+    try:
+        # The socket alone does not tell the end: forks of the starter have it too, and can outlive it.
+        watched_starter = os.pidfd_open(starter)
+    except ProcessLookupError:
+        sys.exit()
+    poll.register(watched_starter, select.POLLIN)
     while True:
         for ready, _ in poll.poll():
+            if ready == watched_starter:
+                _end_programs(ending)
+                sys.exit()
             if ready in ending:
                 poll.unregister(ready)
                 child, status = ending.pop(ready)
@@ -129,6 +141,7 @@ def _serve(connection: socket.socket) -> list[str]:
                 continue
             size, descriptors, _, _ = socket.recv_fds(connection, 8, 4)
             if not size:
+                _end_programs(ending)
                 sys.exit()
             request = json.loads(connection.recv(int.from_bytes(size, "little"), socket.MSG_WAITALL))
             child = os.fork()
@@ -141,6 +154,15 @@ def _serve(connection: socket.socket) -> list[str]:
             watched = os.pidfd_open(child)
             ending[watched] = child, descriptors[0]
             poll.register(watched, select.POLLIN)
+
+
+def _end_programs(running: Iterable[int]) -> None:
+    """End what still runs: by SIGTERM, after which programs end their own processes, or by SIGKILL."""
+    for program in running:
+        signal.pidfd_send_signal(program, signal.SIGTERM)
+    for program in running:
+        if not select.select([program], [], [], _TERMINATION_S)[0]:
+            signal.pidfd_send_signal(program, signal.SIGKILL)
 
 
 def _become(request: dict[str, Any], status: int, *streams: int) -> None:
@@ -208,4 +230,4 @@ if __name__ == "__main__":
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(sys.modules[name]))
     gc.collect()
     gc.freeze()
-    _run(_serve(socket.socket(fileno=int(sys.argv[1]))))
+    _run(_serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])))

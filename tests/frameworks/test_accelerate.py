@@ -12,13 +12,16 @@ from torch.utils.data import TensorDataset
 import fastload
 from tests.frameworks.batches import seed_all
 from tests.loader.datasets import Random, Rows, assert_same
+from tests.tools import imported
+
+pytestmark = pytest.mark.frameworks("accelerate")
 
 LOADERS = (torch.utils.data.DataLoader, fastload.DataLoader)
 
 
 @pytest.fixture
-def accelerate(require_package) -> Any:
-    package = require_package("accelerate")
+def accelerate() -> Any:
+    package = imported("accelerate")
     # Accelerators of one process share their state.
     package.state.AcceleratorState._reset_state(reset_partial_state=True)
     yield package

@@ -14,14 +14,14 @@ import fastload
 from tests.folders import class_folders, encoded, pixels
 from tests.frameworks.programs import ROOT
 
-# Each script with the packages that it imports.
+# Each script with the packages that it imports besides torchvision.
 OF_CLASS_FOLDERS = {
-    "train_imagefolder.py": ("torchvision",),
-    "train_lightning.py": ("torchvision", "lightning"),
-    "train_accelerate.py": ("torchvision", "accelerate"),
-    "train_transformers.py": ("torchvision", "datasets", "transformers"),
-    "train_timm.py": ("torchvision", "timm"),
-    "train_fastai.py": ("torchvision", "fastai"),
+    "train_imagefolder.py": (),
+    "train_lightning.py": ("lightning",),
+    "train_accelerate.py": ("accelerate",),
+    "train_transformers.py": ("datasets", "transformers"),
+    "train_timm.py": ("timm",),
+    "train_fastai.py": ("fastai",),
 }
 OTHERS = {"train_ultralytics.py", "train_distributed.py"}
 
@@ -42,18 +42,24 @@ SLOW = ("train_fastai.py", "train_transformers.py")
 
 @pytest.mark.parametrize(
     "script",
-    [pytest.param(each, marks=pytest.mark.soak if each in SLOW else ()) for each in OF_CLASS_FOLDERS],
+    [
+        pytest.param(
+            each,
+            marks=[
+                *([pytest.mark.frameworks(*packages)] if packages else []),
+                *([pytest.mark.soak] if each in SLOW else []),
+            ],
+        )
+        for each, packages in OF_CLASS_FOLDERS.items()
+    ],
 )
-def test_example_trains_on_class_folders(script, photos, require_installed, run_programs, tmp_path):
-    for package in OF_CLASS_FOLDERS[script]:
-        require_installed(package)
+def test_example_trains_on_class_folders(script, photos, run_programs, tmp_path):
     [printed] = run_programs(("example", tmp_path, script, photos, "--size", 32))
     assert "loss " in printed
 
 
-def test_example_trains_a_yolo(require_installed, run_programs, tmp_path):
-    for package in ("torchvision", "ultralytics", "matplotlib", "polars", "scipy"):
-        require_installed(package)
+@pytest.mark.frameworks("ultralytics", "matplotlib", "polars", "scipy")
+def test_example_trains_a_yolo(run_programs, tmp_path):
     for name in ("images", "labels"):
         (tmp_path / name).mkdir()
     for number in range(4):
@@ -65,10 +71,7 @@ def test_example_trains_a_yolo(require_installed, run_programs, tmp_path):
     assert "mAP50 " in printed
 
 
-def test_ranks_that_slurm_starts_train_and_resume_on_another_number(
-    photos, require_installed, run_programs, tmp_path
-):
-    require_installed("torchvision")
+def test_ranks_that_slurm_starts_train_and_resume_on_another_number(photos, run_programs, tmp_path):
     packed = tmp_path / "photos.fl"
     fastload.pack(photos, packed, encode="raw", size=32, workers=1)
     printed = []

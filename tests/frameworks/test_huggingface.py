@@ -17,12 +17,14 @@ from fastload.datasets.compiled._lazy import LazyImage
 from tests.folders import class_folders
 from tests.frameworks.batches import seed_all
 from tests.images.samples import file_of, photo
+from tests.tools import imported
+
+pytestmark = pytest.mark.frameworks("datasets")
 
 
 @pytest.fixture(scope="module")
-def hf(require_package, tmp_path_factory) -> Any:
-    require_package("torchvision")
-    module = require_package("datasets")
+def hf() -> Any:
+    module = imported("datasets")
     module.disable_caching()
     return module
 

@@ -14,8 +14,10 @@ from torch.utils.data import DistributedSampler, TensorDataset
 import fastload
 from tests.frameworks.batches import read, seed_all
 from tests.loader.datasets import Random, Rows, assert_same
+from tests.tools import imported
 
 pytestmark = [
+    pytest.mark.frameworks("lightning"),
     # It calls a deprecated function of torch's.
     pytest.mark.filterwarnings(r"ignore:.isinstance\(treespec, LeafSpec\):FutureWarning"),
     # What it advises on speed depends on the machine.
@@ -28,8 +30,8 @@ LOADERS = (torch.utils.data.DataLoader, fastload.DataLoader)
 
 
 @pytest.fixture(scope="module")
-def lightning(require_package) -> Any:
-    return require_package("lightning.pytorch")
+def lightning() -> Any:
+    return imported("lightning.pytorch")
 
 
 class Fitting:
@@ -98,8 +100,8 @@ def test_fit_sees_torchs_batches(fit, workers, is_persistent):
 
 
 @pytest.mark.parametrize("package", ["lightning.pytorch", "lightning.fabric"])
-def test_loader_made_anew_keeps_every_argument(require_package, package):
-    require_package(package)
+def test_loader_made_anew_keeps_every_argument(package):
+    imported(package)
     make_anew = importlib.import_module(f"{package}.utilities.data")._update_dataloader
     kept = {
         "dataset": Rows(20, 50),

@@ -17,18 +17,22 @@ from fastload import OptionError, PackError, SourceError
 from tests.folders import class_folders, tree
 from tests.remote.server import serving_s3
 
-ray = pytest.importorskip("ray")
 # Ray's own code: sockets that it leaves to the collector, and warnings of the libraries that it uses.
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.frameworks("ray"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning"),
+]
 
 OPTIONS = {"encode": "keep", "shard_size": "10KB", "on_error": "skip"}
 
 
 @pytest.fixture(scope="module")
 def cluster():
+    import ray
+
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
+    yield ray
     ray.shutdown()
 
 
@@ -52,7 +56,7 @@ def test_packing_on_ray_has_the_bytes_of_a_local_one(tmp_path, cluster, source):
     assert tree(tmp_path / "ray.fl") == tree(tmp_path / "local.fl")
     assert on_ray.splits[0].skipped == local.splits[0].skipped
     assert states[-1].records == 60
-    assert ray.is_initialized()  # the program's own connection stays
+    assert cluster.is_initialized()  # the program's own connection stays
 
 
 def test_an_error_of_a_task_is_the_librarys_own(tmp_path, cluster, source):

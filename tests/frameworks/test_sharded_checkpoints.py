@@ -13,15 +13,13 @@ from tests.frameworks.checkpointing_ranks import BATCHES, SAMPLES
 
 
 @pytest.fixture(scope="module")
-def run_ranks(run_programs, require_installed, tmp_path_factory):
+def run_ranks(run_programs, tmp_path_factory):
     """Gives `run_ranks(stage, ranks, ways)`: what ranks were given in each epoch, by way."""
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("needs a torch that was built with gloo")
     folder: Path = tmp_path_factory.mktemp("checkpoints")
 
     def run(stage: str, ranks: int, ways: tuple[str, ...]) -> dict[str, list[list[int]]]:
-        for way in ways:
-            require_installed(way)
         program = "checkpointing_ranks"
         run_programs(*((program, stage, rank, ranks, folder, *ways) for rank in range(ranks)))
         found = [read(folder / f"{stage}-{ranks}-{rank}.json") for rank in range(ranks)]
@@ -50,11 +48,16 @@ def saved(run_ranks):
 @pytest.mark.parametrize(
     ("ranks", "ways"),
     [
-        (1, ("torch", "accelerate")),
+        (1, ("torch",)),
+        pytest.param(1, ("accelerate",), marks=pytest.mark.frameworks("accelerate")),
         pytest.param(4, ("torch",), marks=pytest.mark.soak),
         # Its import alone takes seconds in every rank.
-        pytest.param(1, ("lightning",), marks=pytest.mark.soak),
-        pytest.param(4, ("accelerate", "lightning"), marks=pytest.mark.soak),
+        pytest.param(1, ("lightning",), marks=[pytest.mark.soak, pytest.mark.frameworks("lightning")]),
+        pytest.param(
+            4,
+            ("accelerate", "lightning"),
+            marks=[pytest.mark.soak, pytest.mark.frameworks("accelerate", "lightning")],
+        ),
     ],
 )
 def test_other_ranks_get_exactly_the_samples_that_were_left(run_ranks, saved, ranks, ways):

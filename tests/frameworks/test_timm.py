@@ -12,6 +12,8 @@ from tests.folders import class_folders
 from tests.frameworks.batches import read, seed_all
 from tests.loader.datasets import assert_same
 
+pytestmark = pytest.mark.frameworks("timm")
+
 LOADERS = (torch.utils.data.DataLoader, fastload.DataLoader)
 
 

@@ -15,7 +15,10 @@ from tests.folders import class_folders
 from tests.frameworks.batches import seed_all
 
 # timm's dataset leaves closing the files to PIL, which does so when the image is converted, or dies.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed file <_io.BufferedReader:ResourceWarning")
+pytestmark = [
+    pytest.mark.frameworks("timm"),
+    pytest.mark.filterwarnings("ignore:unclosed file <_io.BufferedReader:ResourceWarning"),
+]
 
 BILINEAR = {"interpolation": "bilinear"}
 TRAIN = {"is_training": True, "color_jitter": None, **BILINEAR}

@@ -6,13 +6,14 @@ import torch
 import fastload.transforms as T
 from fastload import DataLoader, PackedDataset, collate_lists, pack
 from tests.layouts.samples import coco
+from tests.tools import imported
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_faster_rcnn_trains_from_a_packed_coco(tmp_path, monkeypatch, require_package):
-    detection = require_package("torchvision.models.detection")
-    boxes = require_package("torchvision.ops.boxes")
-    anchors = require_package("torchvision.models.detection.anchor_utils")
+def test_faster_rcnn_trains_from_a_packed_coco(tmp_path, monkeypatch):
+    detection = imported("torchvision.models.detection")
+    boxes = imported("torchvision.ops.boxes")
+    anchors = imported("torchvision.models.detection.anchor_utils")
     # Compiled operators may be missing beside torch's CPU build; which boxes are proposed does not matter.
     monkeypatch.setattr(boxes, "nms", lambda found, scores, limit: scores.argsort(descending=True)[:8])
     monkeypatch.setattr("torchvision.ops.poolers.roi_align", _mean_of_regions)

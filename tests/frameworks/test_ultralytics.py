@@ -9,13 +9,13 @@ import pytest
 from tests.folders import encoded, pixels
 from tests.frameworks.batches import read
 
+pytestmark = pytest.mark.frameworks("ultralytics")
+
 
 @pytest.fixture(scope="module")
-def seen(require_installed, run_programs, tmp_path_factory) -> tuple[Any, Any]:
+def seen(run_programs, tmp_path_factory) -> tuple[Any, Any]:
     """Returns its loader's batches on torch's class, and on fastload's."""
     # Imported here it would write settings into the user's home, and ask the network whether it is there.
-    for package in ("torchvision", "ultralytics"):
-        require_installed(package)
     folder = tmp_path_factory.mktemp("yolo")
     for name in ("images", "labels"):
         (folder / name).mkdir()
@@ -61,7 +61,5 @@ def test_reset_and_deletion_end_the_workers(seen):
         assert loader["workers after reset"] == loader["workers after del"] == 0
 
 
-def test_batches_of_objects_are_collated_as_its_own(require_installed, run_programs):
-    for package in ("torchvision", "ultralytics"):
-        require_installed(package)
+def test_batches_of_objects_are_collated_as_its_own(run_programs):
     run_programs(("ultralytics_batches",))

@@ -9,6 +9,8 @@ import pytest
 from tests.frameworks.batches import read
 from tests.frameworks.ultralytics_patched import CASES
 
+pytestmark = pytest.mark.frameworks("ultralytics")
+
 # A resize in place of a warp samples within 1/32 of a pixel, and rounds weights to 11 bits; values that are
 # close then differ more after a change of saturation: here by 16, and by 0.25 on average.
 INTERPOLATED = {"resized": (24, 0.6)}
@@ -18,9 +20,7 @@ HALF_COLOURS = {"in memory": (48, 5), "in memory, warped": (48, 5), "packed in m
 
 
 @pytest.fixture(scope="session")  # a module whose tests are stolen piecemeal would run it again and again
-def found(require_installed, run_programs, tmp_path_factory) -> dict[str, Any]:
-    for package in ("torchvision", "ultralytics"):
-        require_installed(package)
+def found(run_programs, tmp_path_factory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("yolo")
     run_programs(("ultralytics_patched", folder, folder / "found.json"))
     result: dict[str, Any] = read(folder / "found.json")

@@ -20,6 +20,8 @@ from fastload.transforms.scenes import Scene
 from tests.frameworks import scene_samples as samples
 from tests.frameworks.ultralytics_scenes import CASES, LETTERBOXES, SEEDS
 
+pytestmark = pytest.mark.frameworks("ultralytics")
+
 # Boxes and points in pixels: float32 of numbers up to 200, computed in another order.
 POINTS = 0.01
 
@@ -66,10 +68,8 @@ class Samples:
 
 
 @pytest.fixture(scope="session")
-def theirs(require_installed, run_programs, tmp_path_factory) -> dict[str, np.ndarray]:
+def theirs(run_programs, tmp_path_factory) -> dict[str, np.ndarray]:
     """Return the arrays that the program wrote."""
-    for package in ("torchvision", "ultralytics"):
-        require_installed(package)
     result = Path(tmp_path_factory.mktemp("scenes"), "theirs.npz")
     run_programs(("ultralytics_scenes", result))
     with np.load(result) as stored:

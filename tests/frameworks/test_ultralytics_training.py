@@ -17,13 +17,13 @@ from tests.folders import encoded, pixels
 from tests.frameworks.batches import read
 from tests.frameworks.programs import ROOT
 
+needs_ultralytics = pytest.mark.frameworks("ultralytics")
+
 PROGRAM = ROOT / "tests" / "frameworks" / "ultralytics_training.py"
 
 
 @pytest.fixture(scope="module")
-def data(require_installed, tmp_path_factory) -> Path:
-    for package in ("torchvision", "ultralytics"):
-        require_installed(package)
+def data(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("yolo")
     for name in ("images", "labels"):
         (folder / name).mkdir()
@@ -56,12 +56,12 @@ def training(folder: Path, data: Path, *command: str) -> subprocess.Popen[str]:
     )
 
 
+@needs_ultralytics
 @pytest.mark.soak
+@pytest.mark.frameworks("matplotlib", "polars", "requests", "scipy")
 def test_script_interrupted_and_resumed_by_fastload_run_from_a_packed_dataset_has_the_same_losses(
-    data, require_installed, tmp_path
+    data, tmp_path
 ):
-    for package in ("matplotlib", "polars", "requests", "scipy"):
-        require_installed(package)
     packed = tmp_path / "photos.fl"
     fastload.pack(data, packed, workers=1)
     folders = [tmp_path / name for name in ("theirs", "ours")]
@@ -77,6 +77,7 @@ def test_script_interrupted_and_resumed_by_fastload_run_from_a_packed_dataset_ha
     assert "its images are made by fastload.ultralytics" in printed[1]
 
 
+@needs_ultralytics
 def test_ranks_get_ultralytics_batches_and_share_images_in_memory(data, run_programs, tmp_path):
     results = [tmp_path / f"{rank}.json" for rank in range(2)]
     commands = [("ultralytics_rank", rank, data.parent, result) for rank, result in enumerate(results)]
@@ -103,8 +104,9 @@ subprocess.run([sys.executable, "-c", "pass", name], check=True)
 """
 
 
+@needs_ultralytics
+@pytest.mark.frameworks("cloudpickle")
 def test_ranks_that_ultralytics_starts_are_patched_and_said_to_be(data, tmp_path):
-    pytest.importorskip("cloudpickle")
     environment = {**os.environ, "YOLO_CONFIG_DIR": str(tmp_path), "YOLO_OFFLINE": "true"}
     (tmp_path / "ranks.py").write_text(RANKS)
     environment["PYTHONPATH"] = str(ROOT)
@@ -147,6 +149,7 @@ for task, box in boxes.items():
 """
 
 
+@needs_ultralytics
 def test_boxes_and_outlines_of_a_packed_coco_dataset_go_to_their_tasks_without_crowds(data, tmp_path):
     environment = {**os.environ, "YOLO_CONFIG_DIR": str(tmp_path), "YOLO_OFFLINE": "true"}
     done = run_python("-c", COCO, tmp_path, cwd=ROOT, env=environment)

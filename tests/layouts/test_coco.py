@@ -87,8 +87,8 @@ def test_fewer_keypoints_are_unpacked_in_the_size_of_the_image(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools' own
+@pytest.mark.frameworks("pycocotools")
 def test_samples_are_those_of_torchvision_and_pycocotools(tmp_path):
-    pytest.importorskip("pycocotools", reason="needs pycocotools ('make frameworks' installs it)")
     from torchvision.datasets import CocoDetection
 
     root = coco(tmp_path / "data")
@@ -117,11 +117,11 @@ def test_samples_are_those_of_torchvision_and_pycocotools(tmp_path):
                 assert [each.reshape(-1).tolist() for each in polygons] == annotation["segmentation"]
 
 
+@pytest.mark.frameworks("pycocotools")
 @pytest.mark.parametrize("seed", range(8))
 def test_run_lengths_are_those_of_pycocotools(seed):
-    reference = pytest.importorskip(
-        "pycocotools.mask", reason="needs pycocotools ('make frameworks' installs it)"
-    )
+    from pycocotools import mask as reference
+
     rng = np.random.default_rng(seed)
     mask = (rng.random((rng.integers(1, 60), rng.integers(1, 60))) < rng.random()).astype(np.uint8)
     text = reference.encode(np.asfortranarray(mask))["counts"].decode()

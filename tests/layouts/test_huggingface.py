@@ -1,3 +1,4 @@
+import contextlib
 import json
 import sys
 
@@ -11,8 +12,11 @@ from fastload.sources import open_source
 from tests.folders import encoded, pixels
 from tests.layouts.container_conformance import ContainerConformance
 
-datasets = pytest.importorskip("datasets")
-pyarrow = pytest.importorskip("pyarrow")
+with contextlib.suppress(ModuleNotFoundError):  # without them, the tests are skipped
+    import datasets
+    import pyarrow
+
+pytestmark = pytest.mark.frameworks("datasets", "pyarrow")
 
 
 @pytest.fixture(autouse=True)
@@ -199,39 +203,46 @@ def write_arrow(path, table):
         writer.write_table(table)
 
 
-IMAGE = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+def images(row):
+    kind = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    return pyarrow.array([row] * 2, kind)
 
 
 def table(**columns):
-    images = pyarrow.array([{"bytes": file(0), "path": None}] * 2, IMAGE)
-    return pyarrow.table({"image": images, **columns})
+    return pyarrow.table({"image": images({"bytes": file(0), "path": None}), **columns})
 
 
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"x": pyarrow.array([1, None])}, "row 1, x: must hold a value that fits its column, got a missing"),
-        ({"x": pyarrow.array([[1.0], [None]])}, "row 1, x: must hold"),
-        ({"x": pyarrow.array(["a", None])}, "row 1, x: must hold"),
         (
-            {"x": pyarrow.array([[[1, 2], [3]], [[1, 2]]])},
+            lambda: {"x": pyarrow.array([1, None])},
+            "row 1, x: must hold a value that fits its column, got a missing",
+        ),
+        (lambda: {"x": pyarrow.array([[1.0], [None]])}, "row 1, x: must hold"),
+        (lambda: {"x": pyarrow.array(["a", None])}, "row 1, x: must hold"),
+        (
+            lambda: {"x": pyarrow.array([[[1, 2], [3]], [[1, 2]]])},
             r"column x: must hold numbers, .*remove it first \(dataset\.remove_columns\('x'\)\)",
         ),
-        ({"x": pyarrow.array([[[1, 2]], [[1, 2], [3]]])}, "row 1, x: must hold"),
-        ({"x": pyarrow.array([0, 1], pyarrow.timestamp("s"))}, r"column x: must hold numbers, .*timestamp"),
+        (lambda: {"x": pyarrow.array([[[1, 2]], [[1, 2], [3]]])}, "row 1, x: must hold"),
         (
-            {"objects": pyarrow.array([{"bbox": [[1, 2, 3, 4]], "category": [1, 2]}] * 2)},
+            lambda: {"x": pyarrow.array([0, 1], pyarrow.timestamp("s"))},
+            r"column x: must hold numbers, .*timestamp",
+        ),
+        (
+            lambda: {"objects": pyarrow.array([{"bbox": [[1, 2, 3, 4]], "category": [1, 2]}] * 2)},
             r"row 1, objects: must have all of their parts",
         ),
         (
-            {"image": pyarrow.array([{"bytes": None, "path": None}] * 2, IMAGE)},
+            lambda: {"image": images({"bytes": None, "path": None})},
             r"row 1, image: must hold .* neither bytes nor a path",
         ),
     ],
     ids=["number", "in a list", "text", "lengths", "lengths in a later row", "time", "parts", "image"],
 )
 def test_a_value_that_cannot_be_stored_is_an_error(tmp_path, columns, message):
-    write_arrow(tmp_path / "x.arrow", table(**columns))
+    write_arrow(tmp_path / "x.arrow", table(**columns()))
     with pytest.raises(SourceError, match=rf"x\.arrow.*{message}"):
         open_source(tmp_path / "x.arrow")[""].read(1)
 
@@ -286,7 +297,7 @@ def test_images_and_rows_named_like_annotations_stay_what_they_are(tmp_path):
     kind = pyarrow.struct(
         [("bbox", part), ("category", pyarrow.list_(pyarrow.int64())), ("keypoints", points)]
     )
-    photo = pyarrow.array([{"bytes": file(3), "path": None}] * 2, IMAGE)
+    photo = images({"bytes": file(3), "path": None})
     features = {"mask": {"_type": "Image"}, "image": {"_type": "Image"}}
     data = table(objects=pyarrow.array(objects, kind), mask=photo).replace_schema_metadata(
         {"huggingface": json.dumps({"info": {"features": features}})}

@@ -41,6 +41,7 @@ def samples(begin, count, *, cls=True):
 
 # webdataset leaves its files to the garbage collector.
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.frameworks("webdataset")
 class TestWebDataset(ContainerConformance):
     kind = "webdataset"
 
@@ -54,7 +55,8 @@ class TestWebDataset(ContainerConformance):
         return root
 
     def content(self, path):
-        webdataset = pytest.importorskip("webdataset")
+        import webdataset
+
         found = {}
         for shard in sorted(path.glob("*.tar")):
             reader = webdataset.WebDataset(str(shard), shardshuffle=False, empty_check=False)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 
 import cv2
 import numpy as np
@@ -184,11 +183,9 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.frameworks("ultralytics")
 def test_boxes_labels_and_refusals_are_those_of_ultralytics(tmp_path):
     """Ultralytics runs in a process of its own, because importing it patches PIL and torch."""
-    pytest.importorskip("yaml")
-    if not any(os.path.isdir(os.path.join(path, "ultralytics")) for path in sys.path):
-        pytest.skip("needs ultralytics ('make frameworks' installs it)")
     from tests.layouts.test_malformed import ACCEPTED_BY_ULTRALYTICS, YOLO_ROWS
 
     cases, requests = [], []

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import pytest
-
 FAULTS = ("error", "reset", "truncate", "stall", "flip")
 
 
@@ -126,8 +124,9 @@ def serving(folder: Path):
 @contextmanager
 def serving_s3():
     """Run moto's server of S3, with a bucket named "bucket"; yield the storage options to reach it."""
-    moto_server = pytest.importorskip("moto.server")
-    s3fs = pytest.importorskip("s3fs")
+    import s3fs
+    from moto import server as moto_server
+
     server = moto_server.ThreadedMotoServer(port=0, verbose=False)
     server.start()
     try:

@@ -26,7 +26,7 @@ _MODES = {1: "L", 3: "RGB"}
 _UNFLIPPED = (False, False)
 
 
-class LazyImage(PIL.Image.Image):
+class LazyImage(PIL.Image.Image):  # type: ignore[misc]
     """An 8-bit image, RGB or grey, that records crops, resizes and flips, and applies them while decoding.
 
     At the first operation of another kind, it becomes a plain PIL image.
@@ -72,7 +72,7 @@ class LazyImage(PIL.Image.Image):
     def mode(self) -> str:
         return _MODES[self._channels]
 
-    @property  # type: ignore[misc]
+    @property
     def im(self) -> Any:
         self._become_plain()
         return self.im
@@ -181,7 +181,7 @@ class LazyImage(PIL.Image.Image):
     def _with(self, **changes: Any) -> LazyImage:
         """Return a copy of the image with changed attributes, not decoded yet."""
         image = object.__new__(LazyImage)
-        vars(image).update({**vars(self), "_rendered": None, "erasures": [], **changes})
+        image.__dict__.update({**self.__dict__, "_rendered": None, "erasures": [], **changes})
         return image
 
     def _become_plain(self) -> None:
@@ -189,9 +189,9 @@ class LazyImage(PIL.Image.Image):
         plain = PIL.Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
         if self._keeps_info:
             plain.info = dict(self._source.info(self._position))
-        vars(self).clear()
-        vars(self).update(vars(plain), _pixels=pixels)
-        self.__class__ = PIL.Image.Image  # type: ignore[assignment]
+        self.__dict__.clear()
+        self.__dict__.update(plain.__dict__, _pixels=pixels)
+        self.__class__ = PIL.Image.Image
 
     def __eq__(self, other: object) -> bool:
         self._become_plain()
