@@ -9,10 +9,11 @@ from fastload.sources.account import settled
 from fastload.sources.classes.doubts import Doubt, doubts
 from fastload.sources.classes.source import list_classes
 from fastload.sources.coco.source import open_coco
-from fastload.sources.databases.hdf5 import open_hdf5
-from fastload.sources.databases.lmdb import open_lmdb
+from fastload.sources.databases.recognise import open_hdf5_file, open_lmdb_file
+from fastload.sources.databases.recognise import recognise as recognise_lmdb
 from fastload.sources.files import FileSource
-from fastload.sources.huggingface.source import open_huggingface
+from fastload.sources.huggingface.recognise import open_file as open_huggingface_file
+from fastload.sources.huggingface.recognise import recognise as recognise_huggingface
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import malformed
 from fastload.sources.masks.source import open_masks
@@ -22,13 +23,14 @@ from fastload.sources.table.columns import ColumnKind
 from fastload.sources.table.source import TABLE_SUFFIXES, list_table
 from fastload.sources.unsupported import explain_file
 from fastload.sources.voc.source import open_voc
-from fastload.sources.webdataset.source import open_webdataset
+from fastload.sources.webdataset.recognise import open_file as open_webdataset_file
+from fastload.sources.webdataset.recognise import recognise as recognise_webdataset
 from fastload.sources.yolo.source import open_yolo
 
 Recogniser = Callable[[Listing], Claim | None]
 
 CLASSES, TABLE = "classes", "table"
-"""The layouts of class folders and of tables; the others are named in `_RECOGNISERS`."""
+"""The layouts of class folders and of tables; the others are named in `_RECOGNISERS` and `_FILES`."""
 
 
 def _unconverted(name: str, title: str, opens: Callable[[str], Mapping[str, Source] | None]) -> Recogniser:
@@ -46,10 +48,9 @@ _RECOGNISERS: dict[str, Recogniser] = {
     "coco": _unconverted("coco", "a COCO dataset", open_coco),
     "voc": _unconverted("voc", "a Pascal VOC dataset", open_voc),
     "masks": _unconverted("masks", "a segmentation dataset of images and masks", open_masks),
-    "webdataset": _unconverted("webdataset", "a WebDataset", open_webdataset),
-    "huggingface": _unconverted("huggingface", "a Hugging Face dataset", open_huggingface),
-    "lmdb": _unconverted("lmdb", "LMDB databases", open_lmdb),
-    "hdf5": _unconverted("hdf5", "an HDF5 file", open_hdf5),
+    "webdataset": recognise_webdataset,
+    "huggingface": recognise_huggingface,
+    "lmdb": recognise_lmdb,
 }
 
 _TO_CHOOSE = "to take it for class folders, say --layout classes (in Python, layout='classes')"
@@ -60,16 +61,16 @@ _DEEPEST = 3
 _FILES: dict[str, Callable[[str], Mapping[str, Source] | None]] = {
     "yolo": open_yolo,
     "coco": open_coco,
-    "webdataset": open_webdataset,
-    "huggingface": open_huggingface,
-    "lmdb": open_lmdb,
-    "hdf5": open_hdf5,
+    "webdataset": open_webdataset_file,
+    "huggingface": open_huggingface_file,
+    "lmdb": open_lmdb_file,
+    "hdf5": open_hdf5_file,
 }
 
 
 def check_layout(layout: str | None) -> None:
     """Raise OptionError unless a layout is one of those that can be asked for."""
-    names = (CLASSES, TABLE, *_RECOGNISERS)
+    names = dict.fromkeys((CLASSES, TABLE, *_RECOGNISERS, *_FILES))
     if layout is not None and layout not in names:
         raise OptionError(f"layout must be one of {', '.join(names)}, got {layout!r}: choose one")
 
