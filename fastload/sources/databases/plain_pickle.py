@@ -46,7 +46,9 @@ def read_plain(data: bytes, where: str) -> Any:
     """Return the value in a pickle; raise SourceError, naming `where`, if it has more than plain values."""
     try:
         for operation, argument, _ in pickletools.genops(data):
-            if operation.name not in _OPERATIONS or (operation.name in _PUTS and int(argument) > len(data)):
+            if operation.name not in _OPERATIONS or (
+                operation.name in _PUTS and int(argument or 0) > len(data)
+            ):
                 shown = "" if argument is None else f" {argument!r}"
                 raise ValueError(f"the operation {operation.name}{shown[:80]}")
         return _PlainUnpickler(io.BytesIO(data)).load()

@@ -9,7 +9,7 @@ from fastload.shards.schema import Field
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class DatabaseLayout:
     """Layout of the databases of a program. `sign` is an entry or file that only they have; "" for any.
 
     `keys` says where the keys of the images come from:
@@ -33,14 +33,16 @@ class Program:
 
 _LABEL, _LINE, _TEXT = Field.label(), Field("line", "text", internal=True), Field("text", "text")
 
-BASICSR = Program("lmdb-basicsr", "meta_info.txt", "lines", _LINE)  # also MMEngine
-CRNN = Program(  # also CLOVA
+BASICSR = DatabaseLayout("lmdb-basicsr", "meta_info.txt", "lines", _LINE)  # also MMEngine
+CRNN = DatabaseLayout(  # also CLOVA
     "lmdb-crnn", "num-samples", "counted", _TEXT, "image-{number:09d}", "label-{number:09d}", first=1
 )
-STYLEGAN2 = Program("lmdb-stylegan2", "length", "counted", _LABEL, "{size}-{number:05d}")  # stylegan2-pytorch
-PICKLED = Program("lmdb-pickled", "__len__", "listed", _LABEL, list="__keys__")  # Efficient-PyTorch
-LSUN = Program("lmdb-lsun", "", "all", _LABEL)  # a database for each class and split
-BIGGAN = Program("hdf5-biggan", "imgs", "rows", _LABEL, value="labels")  # pixels, channels first
+STYLEGAN2 = DatabaseLayout(
+    "lmdb-stylegan2", "length", "counted", _LABEL, "{size}-{number:05d}"
+)  # stylegan2-pytorch
+PICKLED = DatabaseLayout("lmdb-pickled", "__len__", "listed", _LABEL, list="__keys__")  # Efficient-PyTorch
+LSUN = DatabaseLayout("lmdb-lsun", "", "all", _LABEL)  # a database for each class and split
+BIGGAN = DatabaseLayout("hdf5-biggan", "imgs", "rows", _LABEL, value="labels")  # pixels, channels first
 
-PROGRAMS = {each.kind: each for each in (BASICSR, CRNN, STYLEGAN2, PICKLED, LSUN, BIGGAN)}
+DATABASES = {each.kind: each for each in (BASICSR, CRNN, STYLEGAN2, PICKLED, LSUN, BIGGAN)}
 """The layouts that are read and written, by the kind of their sources."""

@@ -22,11 +22,11 @@ from fastload.sources.databases.programs import (
     BASICSR,
     BIGGAN,
     CRNN,
+    DATABASES,
     LSUN,
     PICKLED,
-    PROGRAMS,
     STYLEGAN2,
-    Program,
+    DatabaseLayout,
 )  # fmt: skip
 from fastload.sources.databases.storage import DATA, entry, reading_hdf5, reading_lmdb, require_arrays
 from fastload.sources.files import NameTable, Values, list_files, read_text
@@ -58,7 +58,7 @@ class DatabaseSource(ContainerSource):
         return self.keys[index] if len(self.keys) else super().key(index)
 
     def read_from(self, path: str, index: int) -> SourceRecord:
-        program = PROGRAMS[self.kind]
+        program = DATABASES[self.kind]
         if program.keys == "rows":
             with reading_hdf5(path) as file:
                 pixels = np.ascontiguousarray(file[program.sign][index].transpose(1, 2, 0))
@@ -148,14 +148,14 @@ def list_hdf5(path: str) -> DatabaseSource:
     )
 
 
-def _program_of(path: str, transaction: Any) -> Program:
+def _program_of(path: str, transaction: Any) -> DatabaseLayout:
     if os.path.isfile(os.path.join(path, BASICSR.sign)):
         return BASICSR
     signed = (CRNN, STYLEGAN2, PICKLED)
     return next((each for each in signed if transaction.get(each.sign.encode()) is not None), LSUN)
 
 
-def _counted_keys(program: Program, path: str, transaction: Any) -> tuple[NameTable, Patterns]:
+def _counted_keys(program: DatabaseLayout, path: str, transaction: Any) -> tuple[NameTable, Patterns]:
     text = bytes(entry(transaction, path, program.sign))
     if not text.isdigit() or len(text) > _MOST_DIGITS or int(text) > transaction.stat()["entries"]:
         raise malformed(f"{path}, key {program.sign!r}", "be the number of images", text[:40])
@@ -184,7 +184,7 @@ def _sizes(path: str, transaction: Any) -> list[int]:
     return sizes
 
 
-def _listed_keys(program: Program, path: str, transaction: Any) -> tuple[NameTable, Patterns]:
+def _listed_keys(program: DatabaseLayout, path: str, transaction: Any) -> tuple[NameTable, Patterns]:
     keys, length = (
         read_plain(bytes(entry(transaction, path, name)), f"{path}, key {name!r}")
         for name in (program.list, program.sign)
@@ -196,7 +196,7 @@ def _listed_keys(program: Program, path: str, transaction: Any) -> tuple[NameTab
     return _existing(transaction, path, map(os.fsdecode, keys)), {}
 
 
-def _keys_in_lines(program: Program, path: str, transaction: Any) -> tuple[NameTable, Patterns]:
+def _keys_in_lines(program: DatabaseLayout, path: str, transaction: Any) -> tuple[NameTable, Patterns]:
     """List the lines `name.png (height,width,channels) level`; keys are the names without suffixes."""
     lines = _lines(path)
     matches = [_META_LINE.fullmatch(line) for line in lines]
@@ -210,7 +210,7 @@ def _lines(path: str) -> list[str]:
     return read_text(os.path.join(path, BASICSR.sign)).splitlines()
 
 
-def _every_key(program: Program, path: str, transaction: Any) -> tuple[NameTable, Patterns]:
+def _every_key(program: DatabaseLayout, path: str, transaction: Any) -> tuple[NameTable, Patterns]:
     keys = NameTable(os.fsdecode(bytes(key)) for key in transaction.cursor().iternext(values=False))
     for at in range(min(_SAMPLED, len(keys))):
         if format_of(bytes(entry(transaction, path, keys[at])[:HEAD_BYTES])) is None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastload.images.decode import decode
 from fastload.shards.record import Record
-from fastload.sources.databases.programs import PROGRAMS, Program
+from fastload.sources.databases.programs import DATABASES, DatabaseLayout
 from fastload.sources.stored_records import ImageFiles, StoredRecords, drafted, safe_path
 
 # Room for the tree, and a page of slack for each large value.
@@ -23,7 +23,7 @@ _BYTES_PER_RECORD, _LEAST_BYTES = 1 << 14, 1 << 24
 
 def write_databases(records: StoredRecords, root: Path) -> list[Path]:
     """Write the databases of a dataset under their names below root."""
-    program = PROGRAMS[records.manifest.made["source_kind"]]
+    program = DATABASES[records.manifest.made["source_kind"]]
     if program.keys == "rows":
         return [_write_arrays(program, records, root)]
     written, lines = [], list[str]()
@@ -46,7 +46,7 @@ def write_databases(records: StoredRecords, root: Path) -> list[Path]:
 
 
 def _entries(
-    program: Program, records: Iterator[tuple[Record, ImageFiles]], lines: list[str]
+    program: DatabaseLayout, records: Iterator[tuple[Record, ImageFiles]], lines: list[str]
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield the entries of a database; numbered keys are renumbered, as some records may be left out."""
     keys: list[bytes] = []
@@ -76,7 +76,7 @@ def _entries(
         yield program.sign.encode(), pickle.dumps(len(keys))
 
 
-def _write_arrays(program: Program, records: StoredRecords, root: Path) -> Path:
+def _write_arrays(program: DatabaseLayout, records: StoredRecords, root: Path) -> Path:
     details = records.details
     path = safe_path(root, details["files"][0])
     labels: list[int] = []

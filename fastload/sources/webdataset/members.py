@@ -24,7 +24,7 @@ _META = re.compile("__[^/]*__(/|$)")
 _NO_MEMBER = "not a member of a sample"
 _MOST_EXTENSIONS = 1000
 
-Integers = npt.NDArray[np.int64]
+_Integers = npt.NDArray[np.int64]
 
 
 def kind_of(extension: str) -> str:
@@ -37,7 +37,7 @@ class Members(NamedTuple):
 
     files: FileList
     names: NameTable
-    places: Integers  # (members, 3)
+    places: _Integers  # (members, 3)
 
     def where(self, index: int) -> str:
         """Return the place of a member, for messages."""
@@ -113,7 +113,7 @@ class Samples:
         """Return the key of a sample."""
         return RULES[self.rule](self.members.names[int(self.first[sample])])[0]
 
-    def member_of(self, extensions: Iterable[str]) -> Integers:
+    def member_of(self, extensions: Iterable[str]) -> _Integers:
         """Return the member of each sample that has one of these extensions; -1 for none."""
         found = np.full(len(self), -1, np.int64)
         for extension in extensions:
@@ -127,7 +127,7 @@ class Samples:
         groups = [*self.images.values(), *([each] for each in self.others)]
         return self.repeated < 0 and all(len(self) == self._counted(group).sum() for group in groups)
 
-    def _counted(self, extensions: Iterable[str]) -> Integers:
+    def _counted(self, extensions: Iterable[str]) -> _Integers:
         counts = np.zeros(len(self), np.int64)
         for extension in extensions:
             counts[self.columns[extension][0]] += 1
@@ -221,7 +221,7 @@ def _by_one_rule(path: str, splits: Sequence[Members]) -> list[Samples]:
     )
 
 
-def _differing(samples: Samples) -> Integers:
+def _differing(samples: Samples) -> _Integers:
     """Return the indices of the members whose key depends on the rule."""
     first_dot, suffixes = RULES.values()
     found = (
@@ -232,7 +232,7 @@ def _differing(samples: Samples) -> Integers:
     return np.fromiter(found, np.int64)
 
 
-def _beside_plain(samples: Samples, dotted: Integers) -> bool:
+def _beside_plain(samples: Samples, dotted: _Integers) -> bool:
     """Return True if a sample by WebDataset's rule has some of these members, and one that is not."""
     members = np.bincount(samples.sample_of, minlength=len(samples))
     of_dotted = np.bincount(samples.sample_of[dotted], minlength=len(samples))
