@@ -25,8 +25,7 @@ from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Field
 from fastload.sources.classes.label_table import LabelTable
 from fastload.sources.coco.writer import CocoWriter
-from fastload.sources.databases.hdf5_writer import write_hdf5
-from fastload.sources.databases.lmdb_writer import write_lmdb
+from fastload.sources.databases.writer import write_databases
 from fastload.sources.huggingface.writer import write_arrow
 from fastload.sources.masks.writer import MaskWriter
 from fastload.sources.stored_records import StoredRecords, drafted, safe_path
@@ -47,8 +46,8 @@ WRITERS: dict[str, type[LayoutWriter]] = {
 _CONTAINER_WRITERS: dict[str, Callable[[StoredRecords, Path], list[Path]]] = {
     "webdataset": write_tar,
     "huggingface": write_arrow,
-    "lmdb": write_lmdb,
-    "hdf5": write_hdf5,
+    "lmdb": write_databases,
+    "hdf5": write_databases,
 }
 
 _SPLITS = ("train", "val", "test")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,16 +14,17 @@ import numpy.typing as npt
 
 from fastload.shards.schema import Field
 from fastload.sources.files import ListedSource, unreadable, value_at
-from fastload.sources.left_out import LeftOutFiles, clutter_reason
+from fastload.sources.left_out import clutter_reason
+from fastload.sources.listing import Listing
 from fastload.sources.malformed import malformed
 from fastload.sources.protocol import SourceRecord
-from fastload.sources.walking import is_image, list_entries
+from fastload.sources.splits import SPLITS, by_split
 
 SHARD = Field("shard", "scalar", "int64", internal=True)
 """The number of the file that holds a record, by which `unpack` restores the files."""
 
-# A split's name among the words of a file's name: train-0001.tar, cats_validation_lmdb.
-_SPLIT = re.compile(r"(?<![a-z])(train|val|test)(?:ing|id|idation)?(?![a-z])", re.IGNORECASE)
+# A split's name among the words of a file's name.
+_SPLIT = re.compile(rf"(?<![a-z])({'|'.join(SPLITS)})(?![a-z])", re.IGNORECASE)
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
@@ -69,51 +71,63 @@ def is_data_file(name: str, suffixes: tuple[str, ...]) -> bool:
     return name.lower().endswith(suffixes) and clutter_reason(os.path.basename(name)) is None
 
 
-def holds_only(path: str, suffixes: tuple[str, ...]) -> bool:
-    """Return True if a folder has data files, and neither images nor folders beside them.
+def find_data_files(
+    listing: Listing, suffixes: tuple[str, ...], folder: str = ""
+) -> dict[str, list[str]] | None:
+    """Return the data files in a listing by the folders that hold them: "", one of this name, or splits.
 
-    An archive beside class folders is the download from which they were unpacked.
+    Return None if there are none, if others lie elsewhere, or if there are images: an archive beside class
+    folders is the download from which they were unpacked.
     """
-    folder = list_entries(path)
-    has_images = any(map(is_image, folder.files))
-    return (
-        not folder.folders and not has_images and any(is_data_file(each, suffixes) for each in folder.files)
-    )
+    places = {"": listing.top}
+    if not any(is_data_file(name, suffixes) for name in listing.top.others):
+        inner = [name for name in listing.top.visible if name == folder or name.lower() in SPLITS]
+        places = {name: listing[name] for name in inner}
+    found = {
+        place: [each.join(name) for name in each.others if is_data_file(name, suffixes)]
+        for place, each in places.items()
+    }
+    found = {place: names for place, names in found.items() if names}
+    if not found or (len(found) > 1 and folder in found):
+        return None
+    for each in listing.folders.values():
+        is_hidden = each.path.startswith(".") or "/." in each.path
+        has_others = each.path not in found and any(is_data_file(name, suffixes) for name in each.others)
+        if not is_hidden and (each.images or has_others):
+            return None
+    return found
 
 
-def list_data_files(
-    path: str, suffixes: tuple[str, ...], inner: Iterable[str], left_out: LeftOutFiles, reason: str
-) -> list[str]:
-    """Return the data files in a folder or, without any, in its `inner` folders; add others to `left_out`."""
-    folder = list_entries(path)
-    names = [*folder.files]
-    if not any(is_data_file(each, suffixes) for each in names):
-        names += [f"{each}/{name}" for each in inner for name in list_entries(folder.join(each)).files]
-    for name in names:
-        if not is_data_file(name, suffixes):
-            clutter = clutter_reason(os.path.basename(name))
-            left_out.add(name, clutter or reason, is_clutter=clutter is not None)
-    return [name for name in names if is_data_file(name, suffixes)]
+def data_files_by_split(where: str, found: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return data files by split: that of their folder, or the one that their names contain."""
+    if all(folder.lower() in SPLITS for folder in found):
+        return by_split(where, found)
+    return files_by_split(where, itertools.chain(*found.values()))
 
 
-def files_by_split(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return names by the split (train, val, test) that each contains.
+def files_by_split(where: str, names: Iterable[str]) -> dict[str, list[str]]:
+    """Return names by the split that each contains, as in train-0001.tar and cats_validation_lmdb.
 
-    All are under "" if a name contains none, or if all contain the same.
+    All are under "" if none contains one, or if all contain the same. SourceError is raised if only some
+    contain one, or if one contains several.
 
-    >>> files_by_split(["cats-train-0.tar", "cats-val-0.tar"])
+    >>> files_by_split("photos", ["cats-train-0.tar", "cats-val-0.tar"])
     {'train': ['cats-train-0.tar'], 'val': ['cats-val-0.tar']}
     """
     names = sorted(names)
-    words = [_SPLIT.findall(os.path.basename(name)) for name in names]
-    splits = {found[-1].lower() for found in words if found}
-    if len(splits) < 2 or not all(words):
-        return {"": names}
-    return {
-        split: [name for name, found in zip(names, words, strict=True) if found[-1].lower() == split]
-        for split in ("train", "val", "test")
-        if split in splits
-    }
+    words = [{each.lower() for each in _SPLIT.findall(os.path.basename(name))} for name in names]
+    shared = set.intersection(*words) if words else set()
+    found: dict[str, list[str]] = {}
+    for name, own in zip(names, (each - shared for each in words), strict=True):
+        if len(own) > 1:
+            must, got = "name files after one split each", f"{name!r}, with {' and '.join(sorted(own))}"
+            raise malformed(where, must, got, "rename it, or pack the files of each split by themselves")
+        found.setdefault(next(iter(own), ""), []).append(name)
+    if "" in found and len(found) > 1:
+        must = "name all of its files after splits, or none"
+        got = f"{found.pop('')[0]!r} beside {next(iter(found.values()))[0]!r}"
+        raise malformed(where, must, got, "rename them, or pack the files of each split by themselves")
+    return by_split(where, found)
 
 
 def expand_braces(pattern: str) -> list[str]:

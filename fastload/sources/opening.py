@@ -8,50 +8,36 @@ from fastload.errors import OptionError, SourceError
 from fastload.sources.account import settled
 from fastload.sources.classes.doubts import Doubt, doubts
 from fastload.sources.classes.source import list_classes
-from fastload.sources.coco.recognise import open_file as open_coco
-from fastload.sources.coco.recognise import recognise as recognise_coco
-from fastload.sources.databases.hdf5 import open_hdf5
-from fastload.sources.databases.lmdb import open_lmdb
+from fastload.sources.coco import recognise as coco
+from fastload.sources.databases import recognise as databases
 from fastload.sources.files import FileSource
-from fastload.sources.huggingface.source import open_huggingface
+from fastload.sources.huggingface import recognise as huggingface
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import malformed
-from fastload.sources.masks.recognise import recognise as recognise_masks
-from fastload.sources.protocol import Claim, Reading, Source
+from fastload.sources.masks import recognise as masks
+from fastload.sources.protocol import Claim, Source
 from fastload.sources.splits import SPLITS
 from fastload.sources.table.columns import ColumnKind
 from fastload.sources.table.source import TABLE_SUFFIXES, list_table
 from fastload.sources.unsupported import explain_file
-from fastload.sources.voc.recognise import recognise as recognise_voc
-from fastload.sources.webdataset.source import open_webdataset
-from fastload.sources.yolo.recognise import open_file as open_yolo_file
-from fastload.sources.yolo.recognise import recognise as recognise_yolo
+from fastload.sources.voc import recognise as voc
+from fastload.sources.webdataset import recognise as webdataset
+from fastload.sources.yolo import recognise as yolo
 
 Recogniser = Callable[[Listing], Claim | None]
 
 CLASSES, TABLE = "classes", "table"
-"""The layouts of class folders and of tables; the others are named in `_RECOGNISERS`."""
-
-
-def _unconverted(name: str, title: str, opens: Callable[[str], Mapping[str, Source] | None]) -> Recogniser:
-    def recognise(listing: Listing) -> Claim | None:
-        found = opens(listing.name)
-        if found is None:
-            return None
-        return Claim(name, title, "its files", lambda: Reading(found))
-
-    return recognise
+"""The layouts of class folders and of tables; the others are named in `_RECOGNISERS` and `_FILES`."""
 
 
 _RECOGNISERS: dict[str, Recogniser] = {
-    "yolo": recognise_yolo,
-    "coco": recognise_coco,
-    "voc": recognise_voc,
-    "masks": recognise_masks,
-    "webdataset": _unconverted("webdataset", "a WebDataset", open_webdataset),
-    "huggingface": _unconverted("huggingface", "a Hugging Face dataset", open_huggingface),
-    "lmdb": _unconverted("lmdb", "LMDB databases", open_lmdb),
-    "hdf5": _unconverted("hdf5", "an HDF5 file", open_hdf5),
+    "yolo": yolo.recognise,
+    "coco": coco.recognise,
+    "voc": voc.recognise,
+    "masks": masks.recognise,
+    "webdataset": webdataset.recognise,
+    "huggingface": huggingface.recognise,
+    "lmdb": databases.recognise,
 }
 
 _TO_CHOOSE = "to take it for class folders, say --layout classes (in Python, layout='classes')"
@@ -60,18 +46,18 @@ _DEEPEST = 3
 
 # The layouts whose datasets a file describes or holds.
 _FILES: dict[str, Callable[[str], Mapping[str, Source] | None]] = {
-    "yolo": open_yolo_file,
-    "coco": open_coco,
-    "webdataset": open_webdataset,
-    "huggingface": open_huggingface,
-    "lmdb": open_lmdb,
-    "hdf5": open_hdf5,
+    "yolo": yolo.open_file,
+    "coco": coco.open_file,
+    "webdataset": webdataset.open_file,
+    "huggingface": huggingface.open_file,
+    "lmdb": databases.open_lmdb_file,
+    "hdf5": databases.open_hdf5_file,
 }
 
 
 def check_layout(layout: str | None) -> None:
     """Raise OptionError unless a layout is one of those that can be asked for."""
-    names = (CLASSES, TABLE, *_RECOGNISERS)
+    names = dict.fromkeys((CLASSES, TABLE, *_RECOGNISERS, *_FILES))
     if layout is not None and layout not in names:
         raise OptionError(f"layout must be one of {', '.join(names)}, got {layout!r}: choose one")
 

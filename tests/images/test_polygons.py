@@ -1,6 +1,7 @@
 """Masks of polygons are those of pycocotools, and polygons around masks are drawn as the masks."""
 
 import hashlib
+import importlib
 
 import numpy as np
 import pytest
@@ -69,12 +70,11 @@ def test_random_polygons_are_those_that_pycocotools_drew():
     assert digest.hexdigest() == "8d33e087de6852d5a5bbc0a6ec8fa1c7b93ea6cb085c135668541f6d26226f33"
 
 
+@pytest.mark.frameworks("pycocotools")
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools' own
 @given(seed=st.integers(0, 10**6), kind=st.sampled_from(KINDS))
 def test_polygons_are_drawn_as_by_pycocotools(seed, kind):
-    reference = pytest.importorskip(
-        "pycocotools.mask", reason="needs pycocotools ('make frameworks' installs it)"
-    )
+    reference = importlib.import_module("pycocotools.mask")
     objects = [polygons(seed + at, kind) for at in range(3)]
     for rings, patch in zip(objects, drawn(objects, SIZE), strict=True):
         mask = np.zeros(SIZE, np.uint8)

@@ -1,5 +1,6 @@
 """COCO datasets: round trip, agreement with pycocotools and torchvision, captions, folders."""
 
+import importlib
 import json
 
 import numpy as np
@@ -185,15 +186,14 @@ def test_ultralytics_batches_have_the_masks_of_pycocotools(segmented):
     assert np.array_equal(batch["masks"][0], expected)
 
 
+@pytest.mark.frameworks("pycocotools")
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools' own
 @pytest.mark.parametrize(
     "move",
     [T.RandomHorizontalFlip(1), T.RandomVerticalFlip(1), T.CenterCrop((25, 33)), T.Resize((71, 37))],
 )
 def test_moved_polygons_are_drawn_as_by_pycocotools(segmented, move):
-    reference = pytest.importorskip(
-        "pycocotools.mask", reason="needs pycocotools ('make frameworks' installs it)"
-    )
+    reference = importlib.import_module("pycocotools.mask")
     image, target = PackedDataset(segmented, move)[0]
     height, width = size = image.shape[1:]
     rings = [[each.numpy() for each in polygons] for polygons in target["polygons"]]

@@ -82,6 +82,43 @@ def test_a_malicious_pickle_is_never_run(tmp_path, protocol):
     assert not sign.exists()
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x80\x04N" + b"r" + struct.pack("<I", 2**32 - 1) + b".",
+        b"Np" + b"9" * 18 + b"\n.",
+        b"\x80\x04\x8e" + struct.pack("<Q", 2**62) + b"x.",
+        b"\x80\x02\x8b" + struct.pack("<i", 2**31 - 1) + b"x.",
+        b"\x80\x04B" + struct.pack("<I", 2**32 - 1) + b"x.",
+        b"\x80\x02c__builtin__\nbytes\n\x8b\x05\0\0\0\0\xe4\x0bT\x02\x85R.",
+        b"c_codecs\nencode\n(Vx\nVutf-16\ntR.",
+        b"c_codecs\nencode\n(VX\nVlatin1\ntR}Vx\nNsb.",
+        b"\x80\x02c_codecs\nencode\n)\x81.",
+        b"Pid\n.",
+        b"\x80\x02\x82\x01.",
+        b"\x80\x04\x8c\x02os\x8c\x06system\x93.",
+        b"cos\nsystem\n(Vtrue\ntR.",
+        b"]q\x00h\x00a" * 2 + b"0h\x01.",
+        b"(" * 1000 + b".",
+        b"",
+    ],
+    ids=lambda data: repr(data[:12]),
+)
+def test_hostile_pickles_are_refused_before_memory_is_taken(data):
+    with pytest.raises(SourceError, match=r"^x: must be a pickle of bytes, numbers, text"):
+        read_plain(data, "x")
+
+
+def test_a_list_that_holds_itself_does_no_harm(tmp_path):
+    endless = b"]q\x00h\x00a."
+    path = write_lmdb(tmp_path / "base", pickled() | {b"__len__": endless})
+    with pytest.raises(SourceError, match="must list its number of keys"):
+        open_source(path)
+    path = write_lmdb(tmp_path / "other", pickled() | {b"0": endless})
+    with pytest.raises(SourceError, match=r"must be .bytes of an image, integer label., got"):
+        open_source(path)[""].read(0)
+
+
 def without(entries, key):
     return {name: value for name, value in entries.items() if name != key}
 

@@ -1,4 +1,4 @@
-"""Class folders are what remains: those that could mean something else are refused until they are asked for."""
+"""Class folders are what remains: those that could mean something else are refused."""
 
 import pytest
 

@@ -10,7 +10,7 @@ from fastload.datasets.folder import FolderDataset
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
 from fastload.sources import open_source
-from fastload.sources.walking import IMAGE_SUFFIXES
+from fastload.sources.listing import IMAGE_SUFFIXES
 
 NOT_UTF_8 = os.fsdecode(b"caf\xe9")
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from fastload.sources.classes.source import split_folders
-from fastload.sources.listing import Folder, Listing, stem_of
+from fastload.sources.listing import Folder, Listing, read_part, stem_of
 from fastload.sources.malformed import in_quotes
 from fastload.sources.masks.pairing import has_masks_beside
 from fastload.sources.protocol import evenly_spaced
@@ -104,6 +104,14 @@ def _tables(listing: Listing, folders: Iterable[Folder]) -> Iterator[Doubt]:
                 if name.lower().endswith(".jsonl"):
                     step = "pack a table of it instead (.csv, with the column file_name)"
                 yield Doubt(f"the table {shown}, which names the images", step)
+        for name in folder.others_with(".parquet"):
+            # The names of columns are in the clear at the end of the file.
+            if name.lower() == "metadata.parquet" or b"file_name" in read_part(
+                listing.absolute(folder.join(name)), 1
+            ):
+                shown = listing.shown(folder.join(name))
+                step = "pack a table of it instead (.csv, with the column file_name)"
+                yield Doubt(f"the table {shown}, whose labels would be lost", step)
 
 
 def _rows(name: str, head: bytes) -> list[list[str]]:

@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,38 +29,36 @@ import numpy as np
 from fastload.errors import FastloadError
 from fastload.shards.schema import Field
 from fastload.sources.boxes import Coordinates, Sides, require_inside, require_pixels, upright_sides
-from fastload.sources.containers import SHARD, ContainerSource, files_by_split, holds_only, list_data_files
+from fastload.sources.containers import SHARD, ContainerSource
 from fastload.sources.dataset.samples import fit
 from fastload.sources.files import list_files, read_text
 from fastload.sources.huggingface.arrow import ArrowFiles
 from fastload.sources.huggingface.columns import ArrowColumns, dig
-from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.malformed import explaining, malformed
 from fastload.sources.protocol import SourceRecord
-from fastload.sources.walking import by_split, list_entries
 
-_SUFFIXES = (".arrow", ".parquet")
-_DICT, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
+SUFFIXES = (".arrow", ".parquet")
+REWRITE = "write the dataset again"
 _FORMAT = "be x, y, width, height in pixels"
 _STEP = "correct it; pack corners or fractions from Python: fastload.pack(dataset, 'DEST.fl', fields=…)"
-_REWRITE = "write the dataset again"
 
 
-def open_huggingface(path: str) -> dict[str, ArrowSource] | None:
-    """List an .arrow or .parquet file, or a folder of such files alone, by split."""
-    if not _is_huggingface(path):
-        return None
-    left_out = LeftOutFiles()
-    root = os.path.abspath(path if os.path.isdir(path) else os.path.dirname(path) or ".")
+def list_rows(
+    path: str, root: str, data: Mapping[str, Sequence[str]], sidecars: Mapping[str, Sequence[str]]
+) -> dict[str, ArrowSource]:
+    """List the rows of data files, which are given by split, relative to the folder `root`.
+
+    `sidecars` are the JSON files of each split that `save_to_disk` wrote beside them.
+    """
     sources: dict[str, ArrowSource] = {}
-    for split, (names, sidecars) in _splits(path, root, left_out).items():
+    for split, names in data.items():
         if not names:
-            raise malformed(path, f"name data files in {_STATE}", "none", _REWRITE)
+            raise malformed(path, "name data files in its state.json", "none", REWRITE)
         rows = ArrowFiles(list_files(root, names))
         columns = ArrowColumns(rows)
         has_images = "image" in columns.roles.values()
         if not columns.fields:
-            raise malformed(path, "have a column", "none", _REWRITE)
+            raise malformed(path, "have a column", "none", REWRITE)
         if has_images:
             _require_pixels(rows, columns.roles)
         sources[split] = ArrowSource(
@@ -75,24 +72,15 @@ def open_huggingface(path: str) -> dict[str, ArrowSource] | None:
             roles=columns.roles,
             has_images=has_images,
             warnings=() if has_images else (f"{path}: no column is of images: packed without them",),
-            left_out=left_out.finish() if not sources else (),
             details={
                 "files": list(rows.files.names),
                 "schema": base64.b64encode(rows.schema.serialize().to_pybytes()).decode(),
-                "sidecars": {name: read_text(os.path.join(root, name)) for name in sidecars},
+                "sidecars": {name: read_text(os.path.join(root, name)) for name in sidecars.get(split, ())},
                 "columns": [[*parts, name] for parts, name in columns.roles.items()],
                 "paths": columns.paths,
             },
         )
     return sources
-
-
-def _is_huggingface(path: str) -> bool:
-    if not os.path.isdir(path):
-        return path.lower().endswith(_SUFFIXES)
-    folder = list_entries(path)
-    is_saved = _DICT in folder.files or {_STATE, _INFO} <= {*folder.files}
-    return is_saved or holds_only(folder.join("data" if folder.folders == ["data"] else ""), _SUFFIXES)
 
 
 def _require_pixels(rows: ArrowFiles, roles: Mapping[tuple[str, ...], str]) -> None:
@@ -111,41 +99,6 @@ def _require_pixels(rows: ArrowFiles, roles: Mapping[tuple[str, ...], str]) -> N
 
     boxes = [_boxes_of(value and dig(value, inner)) for value in values]
     require_pixels(f"{rows.files.path(0)}, bbox", _FORMAT, _STEP, boxes, sides_of)
-
-
-def _splits(path: str, root: str, left_out: LeftOutFiles) -> dict[str, tuple[list[str], list[str]]]:
-    """Return the data files and the JSON files of each split, relative to the folder of the dataset."""
-    if not os.path.isdir(path):
-        return {"": ([os.path.basename(path)], [])}
-    folder = list_entries(root)
-    if _DICT in folder.files:
-        names = _json(folder.join(_DICT), "splits")
-        if not isinstance(names, list) or not all(name in folder.folders for name in names) or not names:
-            must = "list the folders of the splits"
-            raise malformed(folder.join(_DICT), must, repr(names), _REWRITE)
-        found = by_split(folder.join(_DICT), {name: _saved(root, f"{name}/") for name in names})
-        return {split: (files, [_DICT, *sidecars]) for split, (files, sidecars) in found.items()}
-    if _STATE in folder.files:
-        return {"": _saved(root, "")}
-    data = list_data_files(root, _SUFFIXES, ["data"], left_out, "no Arrow or Parquet file")
-    return {split: (files, []) for split, files in files_by_split(data).items()}
-
-
-def _saved(root: str, folder: str) -> tuple[list[str], list[str]]:
-    """Return the data files and the JSON files of a folder that save_to_disk wrote."""
-    state = os.path.join(root, folder, _STATE)
-    entries = _json(state, "_data_files")
-    try:
-        names = [os.path.basename(entry["filename"]) for entry in entries]
-    except (TypeError, KeyError) as error:
-        raise malformed(state, "list the data files", repr(entries), _REWRITE) from error
-    return [folder + name for name in names], [folder + _STATE, folder + _INFO]
-
-
-def _json(path: str, member: str) -> Any:
-    errors = (ValueError, LookupError, TypeError, RecursionError)
-    with explaining(errors, path, f"be JSON with a member {member!r}", _REWRITE):
-        return json.loads(read_text(path))[member]
 
 
 @dataclass(eq=False, kw_only=True)

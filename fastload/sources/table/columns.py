@@ -29,10 +29,10 @@ import numpy.typing as npt
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources.files import Values, list_files
+from fastload.sources.listing import is_image
 from fastload.sources.malformed import INT64, is_text, malformed
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import evenly_spaced
-from fastload.sources.walking import is_image
 from fastload.system.units import format_count
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from fastload.errors import OptionError
 from fastload.sources.files import ListedSource, list_files, value_at
+from fastload.sources.listing import is_image
 from fastload.sources.malformed import malformed
 from fastload.sources.protocol import SourceRecord
 from fastload.sources.table.columns import (
@@ -24,7 +25,6 @@ from fastload.sources.table.columns import (
     free_field_name,
     numbers_in,
 )
-from fastload.sources.walking import is_image
 
 _LONGEST_NAME = 255  # bytes, of a file on most systems
 

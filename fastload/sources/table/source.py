@@ -32,12 +32,12 @@ import numpy as np
 from fastload.errors import OptionError
 from fastload.shards.schema import Field
 from fastload.sources.files import NO_LABEL, FileSource, list_files, unreadable
+from fastload.sources.listing import is_image
 from fastload.sources.malformed import malformed
 from fastload.sources.protocol import Source
 from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn, TableField, free_field_name
 from fastload.sources.table.objects import OBJECT_HEADER, find_boxes, list_objects
 from fastload.sources.table.rows import list_rows, require_no_images
-from fastload.sources.walking import is_image
 
 TABLE_SUFFIXES = (".csv", ".tsv")
 PATH_HEADERS = ("path", "file", "filename", "file_name", "image")

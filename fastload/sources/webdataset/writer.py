@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,23 @@ import numpy as np
 
 from fastload.shards.record import Record
 from fastload.sources.stored_records import ImageFiles, StoredRecords, drafted, safe_path
+from fastload.sources.webdataset.names import RULES, Split
 
 # The compression that Python's tarfile applies, by the suffix of a shard's name.
 _COMPRESSIONS = {"gz": "gz", "tgz": "gz", "bz2": "bz2", "tbz2": "bz2", "xz": "xz", "txz": "xz", "zst": "zst"}
-_EXTENSION = re.compile(r"(?<=[^./])\.[^/]*\Z")
 
 
 def write_tar(records: StoredRecords, root: Path) -> list[Path]:
     """Write the shards of a dataset under their names below root."""
-    extensions, ending = records.details["members"], records.details["ending"]
+    details = records.details
+    key_of = RULES[details.get("rule", "first dot")]  # datasets of older releases state none
     written = []
     for name, of_file in records.by_file():
         path = safe_path(root, name)
         mode: Any = f"x:{_COMPRESSIONS.get(path.suffix[1:].lower(), '')}"
         with drafted(path) as draft, tarfile.open(draft, mode) as tar:
             for record, files in of_file:
-                for member, data in _members(record, files, extensions, records.manifest.classes, ending):
+                for member, data in _members(record, files, details, records.manifest.classes, key_of):
                     entry = tarfile.TarInfo(member)
                     entry.size = len(data)
                     tar.addfile(entry, io.BytesIO(data))
@@ -37,18 +37,18 @@ def write_tar(records: StoredRecords, root: Path) -> list[Path]:
 
 
 def _members(
-    record: Record, files: ImageFiles, extensions: dict[str, str], classes: tuple[str, ...], ending: str
+    record: Record, files: ImageFiles, details: Mapping[str, Any], classes: tuple[str, ...], key_of: Split
 ) -> Iterator[tuple[str, bytes]]:
     key = record.key
     if "image" in files:
         image, suffix = files["image"]
-        key = _EXTENSION.sub("", record.key)
+        key = key_of(record.key)[0] or record.key
         yield record.key + ("" if record.key.lower().endswith(suffix) else suffix), image
-    for name, extension in extensions.items():
+    for name, extension in details["members"].items():
         value: Any = files[name][0] if name in files else record[name]
         if name == "label":
             label = classes[value] if 0 <= value < len(classes) else str(value)
-            value = f"{label}{ending}"
+            value = f"{label}{details['ending']}"
         yield f"{key}.{extension}", _to_bytes(value, extension)
 
 

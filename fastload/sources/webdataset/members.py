@@ -1,0 +1,240 @@
+"""Members of tar shards, grouped to samples by one of two rules for their names."""
+
+from __future__ import annotations
+
+import os
+import re
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fastload.sources.files import NOT_FOUND, FileList, list_files, safe_key
+from fastload.sources.left_out import HIDDEN, LeftOutFiles, clutter_reason
+from fastload.sources.malformed import malformed
+from fastload.sources.names import NameTable
+from fastload.sources.webdataset.names import IMAGES, RULES, TEXTS, are_words
+from fastload.sources.webdataset.tar import tar_members
+
+WITHOUT_IMAGE = (*TEXTS, "npy")
+"""One of these kinds of members shows that an archive without images holds samples."""
+
+_META = re.compile("__[^/]*__(/|$)")
+_NO_MEMBER = "not a member of a sample"
+_MOST_EXTENSIONS = 1000
+
+_Integers = npt.NDArray[np.int64]
+
+
+def kind_of(extension: str) -> str:
+    """Return the last part of an extension, which determines what its members hold."""
+    return extension.rpartition(".")[2]
+
+
+class Members(NamedTuple):
+    """The members of one split's shards in their order: names, and for each its shard, offset and size."""
+
+    files: FileList
+    names: NameTable
+    places: _Integers  # (members, 3)
+
+    def where(self, index: int) -> str:
+        """Return the place of a member, for messages."""
+        shard, offset, _ = self.places[index].tolist()
+        return f"{self.files.path(shard)}, offset {offset}"
+
+
+def list_members(root: str, shards: Iterable[str], left_out: LeftOutFiles) -> Members:
+    """List the members of shards that samples may have; all others but folders are left out."""
+    files = list_files(root, shards)
+    names, places = NameTable(), array("q")
+    for number, shard in enumerate(files.names):
+        for member in tar_members(files.path(number)):
+            if member.size_bytes == NOT_FOUND:
+                left_out.add(f"{shard}/{safe_key(member.name)}", "a link or a device")
+            elif not RULES["first dot"](member.name)[0] or _META.match(member.name):
+                _leave_out(left_out, shard, member.name)
+            else:
+                names.append(member.name)
+                places.extend((number, member.offset, member.size_bytes))
+    return Members(files, names, np.array(places, np.int64).reshape(-1, 3))
+
+
+def _leave_out(left_out: LeftOutFiles, shard: str, name: str) -> None:
+    clutter = clutter_reason(os.path.basename(name)) or (HIDDEN if re.search(r"(^|/)\.[^./]", name) else None)
+    left_out.add(f"{shard}/{safe_key(name)}", clutter or _NO_MEMBER, is_clutter=clutter is not None)
+
+
+class Samples:
+    """The members of one split's shards as samples: neighbours in a shard with the same key.
+
+    `columns` maps each extension to the indices of samples and of their members with it; WebDataset ignores
+    the case of extensions, so they are in lower case here, and as first written in `spelled`.
+    """
+
+    def __init__(self, members: Members, rule: str) -> None:
+        self.members = members
+        self.rule = rule
+        self.spelled: dict[str, str] = {}
+        self.repeated = -1  # the first member of an extension that its sample already has
+        split = RULES[rule]
+        first, sample_of = array("q"), array("q")
+        columns: dict[str, array[int]] = {}
+        last: tuple[int, str] | None = None
+        for index, (name, shard) in enumerate(zip(members.names, members.places[:, 0].tolist(), strict=True)):
+            key, spelled = split(name)
+            if (shard, key) != last:
+                last = shard, key
+                first.append(index)
+            sample_of.append(len(first) - 1)
+            extension = spelled.lower()
+            self.spelled.setdefault(extension, spelled)
+            column = columns.setdefault(extension, array("q"))
+            if column and column[-2] == len(first) - 1 and self.repeated < 0:
+                self.repeated = index
+            column.extend((len(first) - 1, index))
+        self.first = np.array(first, np.int64)  # the first member of each sample
+        self.sample_of = np.array(sample_of, np.int64)
+        self.columns = {name: np.array(column).reshape(-1, 2).T for name, column in columns.items()}
+        images = [extension for extension in self.columns if kind_of(extension) in IMAGES]
+        counts = self._counted(images)
+        # One image for each sample, with any of these extensions; or none.
+        self.images = {"image": images} if images else {}
+        if images and counts.max() > 1:
+            best = max(images, key=lambda each: self.columns[each].shape[1])
+            self.images = {"image": [best], **{each: [each] for each in images if each != best}}
+        self.others = [extension for extension in self.columns if kind_of(extension) not in IMAGES]
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def key(self, sample: int) -> str:
+        """Return the key of a sample."""
+        return RULES[self.rule](self.members.names[int(self.first[sample])])[0]
+
+    def member_of(self, extensions: Iterable[str]) -> _Integers:
+        """Return the member of each sample that has one of these extensions; -1 for none."""
+        found = np.full(len(self), -1, np.int64)
+        for extension in extensions:
+            samples, members = self.columns[extension]
+            found[samples] = members
+        return found
+
+    @property
+    def is_complete(self) -> bool:
+        """True if no sample lacks a member that others have."""
+        groups = [*self.images.values(), *([each] for each in self.others)]
+        return self.repeated < 0 and all(len(self) == self._counted(group).sum() for group in groups)
+
+    def _counted(self, extensions: Iterable[str]) -> _Integers:
+        counts = np.zeros(len(self), np.int64)
+        for extension in extensions:
+            counts[self.columns[extension][0]] += 1
+        return counts
+
+    def require_samples(self) -> None:
+        """Raise SourceError unless these are samples, without a member of which there are two."""
+        if self.repeated >= 0:
+            _, spelled = RULES[self.rule](self.members.names[self.repeated])
+            key = self.key(int(self.sample_of[self.repeated]))
+            where = f"{self.members.where(self.repeated)}: sample {key!r}"
+            got = "a second (the case of letters does not count)"
+            raise malformed(where, f"have one member .{spelled.lower()}", got, "write the shard again")
+        where = self.members.files.path(0)
+        if not self.images and not any(kind_of(each) in WITHOUT_IMAGE for each in self.columns):
+            got = ", ".join(f".{each}" for each in [*self.columns][:20]) or "no samples"
+            must = "hold samples with an image (.jpg, .png, …), or with texts or arrays (.txt, .json, .npy)"
+            raise malformed(where, must, got, "check the shards")
+        if len(self.images) + len(self.others) > _MOST_EXTENSIONS:
+            got = f"{len(self.columns):,}"
+            raise malformed(where, f"have at most {_MOST_EXTENSIONS:,} extensions", got, "rename its members")
+
+    def without_strays(self, left_out: LeftOutFiles) -> Samples:
+        """Return the samples without files that are beside them: lists of classes, READMEs.
+
+        These have no image, unlike the samples, and share a name with none; files about the dataset may be
+        beside samples of any kind.
+        """
+        has_image = self._counted(each for group in self.images.values() for each in group) > 0
+        if has_image.all() or not has_image.any():
+            return self
+        has_other = self._counted(self.others) > 0
+        names = [self.members.names[int(index)] for index in self.first]
+        strays = np.flatnonzero(~has_image)
+        if (has_image & has_other).any() or "cls" in self.columns or self._share_a_name(has_image):
+            strays = strays[[clutter_reason(os.path.basename(names[at])) is not None for at in strays]]
+        if not len(strays):
+            return self
+        is_stray = np.isin(self.sample_of, strays)
+        for index in np.flatnonzero(is_stray).tolist():
+            shard = self.members.files.names[int(self.members.places[index, 0])]
+            _leave_out(left_out, shard, self.members.names[index])
+        kept = NameTable(self.members.names[index] for index in np.flatnonzero(~is_stray).tolist())
+        return Samples(Members(self.members.files, kept, self.members.places[~is_stray]), self.rule)
+
+    def _share_a_name(self, has_image: npt.NDArray[np.bool_]) -> bool:
+        stems: tuple[set[str], set[str]] = (set(), set())
+        for sample, is_image in enumerate(has_image.tolist()):
+            stems[is_image].add(os.path.basename(self.key(sample)))
+        return bool(stems[0] & stems[1])
+
+
+def grouped(path: str, splits: Mapping[str, Members], left_out: LeftOutFiles) -> dict[str, Samples]:
+    """Return the samples of all splits by the rule that fits their names; raise SourceError if both may."""
+    found = _by_one_rule(path, [*splits.values()])
+    samples = [each.without_strays(left_out) for each in found]
+    for each in samples:
+        each.require_samples()
+    return dict(zip(splits, samples, strict=True))
+
+
+def _by_one_rule(path: str, splits: Sequence[Members]) -> list[Samples]:
+    by_dot = [Samples(members, "first dot") for members in splits]
+    dotted = [_differing(samples) for samples in by_dot]
+    if not any(map(len, dotted)):
+        return by_dot
+    by_suffixes = [Samples(members, "suffixes") for members in splits]
+    is_complete, is_other_complete = (all(s.is_complete for s in each) for each in (by_dot, by_suffixes))
+    extensions = {
+        RULES["first dot"](s.members.names[at])[1] for s, d in zip(by_dot, dotted, strict=True) for at in d
+    }
+    are_fields = all(map(are_words, extensions))
+    if all(np.array_equal(a.sample_of, b.sample_of) for a, b in zip(by_dot, by_suffixes, strict=True)):
+        # The samples are the same, only the names of their fields differ.
+        is_repeated = max(map(len, by_dot)) > 1
+        return by_dot if are_fields and is_complete and is_repeated else by_suffixes
+    if is_complete != is_other_complete:
+        return by_dot if is_complete else by_suffixes
+    has_plain = any(_beside_plain(samples, at) for samples, at in zip(by_dot, dotted, strict=True))
+    if are_fields == has_plain:
+        return by_dot if has_plain else by_suffixes
+    samples, at = next((s, int(d[0])) for s, d in zip(by_dot, dotted, strict=True) if len(d))
+    name = samples.members.names[at]
+    (key, extension), (other, suffix) = (RULES[rule](name) for rule in RULES)
+    raise malformed(
+        f"{path}: {name!r}",
+        "be a member in one reading",
+        f"two: .{extension} of the sample {key!r} (as WebDataset reads it), or .{suffix} of {other!r}",
+        "write the tar again with one dot in names of files that are samples by themselves, or for images "
+        "alone, unpack it (tar -xf) and pack the folder",
+    )
+
+
+def _differing(samples: Samples) -> _Integers:
+    """Return the indices of the members whose key depends on the rule."""
+    first_dot, suffixes = RULES.values()
+    found = (
+        at
+        for at, name in enumerate(samples.members.names)
+        if name.count(".") > 1 and first_dot(name) != suffixes(name)
+    )
+    return np.fromiter(found, np.int64)
+
+
+def _beside_plain(samples: Samples, dotted: _Integers) -> bool:
+    """Return True if a sample by WebDataset's rule has some of these members, and one that is not."""
+    members = np.bincount(samples.sample_of, minlength=len(samples))
+    of_dotted = np.bincount(samples.sample_of[dotted], minlength=len(samples))
+    return bool(((of_dotted > 0) & (of_dotted < members)).any())
