@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
+import itertools
 import os
 import posixpath
 from array import array
@@ -32,6 +34,9 @@ READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY"
 
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 """Errors due to limits of this process or machine, not to the file being opened."""
+
+# Opening a folder takes as long as looking at this many files by their paths.
+_LEAST_IN_FOLDER = 8
 
 OPEN_FILES_STEP = "allow this process more open files (ulimit -n)"
 """The next step after one of these errors."""
@@ -164,18 +169,33 @@ def list_files(folder: str, names: Iterable[str]) -> FileList:
 
 def _status_of(folder: str, names: NameTable) -> Status:
     sizes_bytes, times_ns = array("q"), array("q")
-    prefix = os.path.join(folder, "")  # os.path.join for each name would take as long as the system call
-    for name in names:
-        is_relative = name and name[0] != os.sep and (os.name != "nt" or not os.path.isabs(name))
-        try:
-            status = os.stat(prefix + name if is_relative else name)
-        except (OSError, ValueError):  # ValueError: a name with a zero byte
-            sizes_bytes.append(NOT_FOUND)
-            times_ns.append(0)
-        else:
-            sizes_bytes.append(status.st_size)
-            times_ns.append(status.st_mtime_ns)
+    for inner, group in itertools.groupby(names, _folder_of):
+        place, bases = os.path.join(folder, inner), [name.rpartition("/")[2] for name in group]
+        # Relative to an open folder, which the system then need not find for each file: a quarter of the
+        # time of 200,000 files in one.
+        handle = _opened(place) if len(bases) >= _LEAST_IN_FOLDER else 0
+        for base in bases:
+            try:
+                status = os.stat(base, dir_fd=handle) if handle else os.stat(f"{place}/{base}")
+            except (OSError, ValueError):  # ValueError: a name with a zero byte
+                status = None
+            # An empty name is no file, and not its folder.
+            sizes_bytes.append(status.st_size if status and base else NOT_FOUND)
+            times_ns.append(status.st_mtime_ns if status and base else 0)
+        if handle:
+            os.close(handle)
     return np.array(sizes_bytes), np.array(times_ns)
+
+
+def _folder_of(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _opened(folder: str) -> int:
+    """Return a descriptor of a folder; 0 if the system has none to give."""
+    with contextlib.suppress(OSError):
+        return os.open(folder, os.O_RDONLY) if os.stat in os.supports_dir_fd else 0
+    return 0
 
 
 @dataclass(eq=False, kw_only=True)

@@ -16,7 +16,7 @@ from fastload.sources import open_source
 from tests.layouts.containers import crnn, image, write_biggan, write_lmdb, write_tar
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
-needs_arrow = pytest.mark.skipif(not HAS_ARROW, reason="needs pyarrow")
+needs_arrow = pytest.mark.frameworks("pyarrow")
 
 
 def tar(path, *keys):

@@ -95,7 +95,15 @@ def test_samples_of_webdataset_keep_their_members(tmp_path, names, fields):
     source = one(tar_of(tmp_path, *names))
     assert len(source) == 2
     assert fields_of(source) == fields
-    webdataset = pytest.importorskip("webdataset")
+    assert [source.key(at).partition(".")[0] for at in range(2)] == ["a", "b"]
+
+
+@pytest.mark.frameworks("webdataset")
+def test_keys_are_those_of_webdataset(tmp_path):
+    import webdataset
+
+    names = ["a.jpg", "a.left.jpg", "a.cls", "b.jpg", "b.left.jpg", "b.cls"]
+    source = one(tar_of(tmp_path, *names))
     reader = webdataset.WebDataset(str(tmp_path / "x.tar"), shardshuffle=False, empty_check=False)
     keys = [sample["__key__"] for sample in reader]
     assert [source.key(at).partition(".")[0] for at in range(2)] == keys == ["a", "b"]
