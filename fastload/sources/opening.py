@@ -18,8 +18,9 @@ from fastload.sources.malformed import malformed
 from fastload.sources.masks.source import open_masks
 from fastload.sources.protocol import Claim, Reading, Source
 from fastload.sources.splits import SPLITS
+from fastload.sources.table.cells import TABLE_SUFFIXES
 from fastload.sources.table.columns import ColumnKind
-from fastload.sources.table.source import TABLE_SUFFIXES, list_table
+from fastload.sources.table.source import list_table
 from fastload.sources.unsupported import explain_file
 from fastload.sources.voc.source import open_voc
 from fastload.sources.webdataset.source import open_webdataset

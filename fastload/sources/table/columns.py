@@ -28,10 +28,10 @@ import numpy.typing as npt
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources.files import NameTable, Values, list_files
+from fastload.sources.files import FileList, NameTable, Values, list_files
+from fastload.sources.listing import is_image
 from fastload.sources.malformed import INT64, is_text, malformed
 from fastload.sources.protocol import evenly_spaced
-from fastload.sources.walking import is_image
 from fastload.system.units import format_count
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
@@ -40,11 +40,11 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?\s*")
 _INT64_CHARACTERS = 20
 
-ColumnKind = Literal["text", "int", "float", "path"]
+ColumnKind = Literal["text", "int", "float", "path", "label"]
 """The kinds that a user can give for a column."""
 
-LABEL = "label"
-"""The header of the column that labels are taken from."""
+LABEL: Literal["label"] = "label"
+"""The kind of the column that labels are taken from, and the header that makes a column of that kind."""
 
 # Labels beyond this are identifiers: a name for every number below them would take gigabytes.
 _MOST_NUMBERED_CLASSES = 1_000_000
@@ -70,12 +70,18 @@ class TableField:
 
 @dataclass(slots=True, eq=False)
 class TableColumn:
-    """A column of a table, named by its header, or `col3` without one, with the kind that the user gave."""
+    """A column of a table, named by its header, or `col3` without one, with the kind that the user gave.
+
+    `files` holds the paths of the files that the cells name, relative to the table's folder; None if they are
+    the cells. `naming` then says how the cells name them.
+    """
 
     table: str
     name: str
     kind: ColumnKind | None = None
     cells: NameTable = field(default_factory=NameTable)
+    files: NameTable | None = None
+    naming: str = ""
 
     @property
     def origin(self) -> str:
@@ -106,6 +112,9 @@ class TableColumn:
             return None
         numbers = self._to_numbers()
         is_float = numbers is not None and numbers.dtype != np.int64
+        if is_float and self.kind == LABEL:
+            step = f"pack with {self.options(text='names of classes', float='a field of numbers')}"
+            raise self.error(1, "be an integer or a name, as the column holds labels", self.cells[0], step)
         if "" in self.cells:
             step = f", or pack with {self.options(float='empty is NaN')}" if is_float else ""
             row = self.cells.index("") + 1
@@ -116,17 +125,25 @@ class TableColumn:
             return TableField(Field.label(), numbers, f"integers, {self.origin}", classes_of(numbers))
         if self.kind is None:
             _refuse_images(self)
+        if self.kind in (None, LABEL):
             _refuse_decimals(replace(self, name=LABEL))
         labels, classes = _named(self.cells)
         meaning = f"names of {format_count(len(classes), 'class', 'classes')}, {self.origin}"
         return TableField(Field.label(), labels, meaning, classes)
 
+    def to_files(self) -> FileList:
+        """Return the files that the cells name; raise SourceError for an empty cell."""
+        if "" in self.cells:
+            step = "fill it in, or leave the row out"
+            raise self.error(self.cells.index("") + 1, "name an image", "an empty cell", step)
+        return list_files(self.folder, self.cells if self.files is None else self.files)
+
     def to_field(self, name: str) -> TableField:
         """Return the column as a field of this name."""
         if self.kind == "path":
-            files = list_files(self.folder, self.cells)
-            meaning = f"images, stored as the files are, {self.origin}"
-            return TableField(Field(name, "image", encoding="keep"), files, meaning)
+            naming = f", {self.naming}" if self.naming else ""
+            meaning = f"images, stored as the files are{naming}, {self.origin}"
+            return TableField(Field(name, "image", encoding="keep"), self.to_files(), meaning)
         numbers = self._to_numbers()
         if numbers is not None:
             meaning = f"{numbers.dtype.name}, {self.origin}{_empty_note(self.cells)}"
@@ -144,7 +161,7 @@ class TableColumn:
 
     def _to_numbers(self) -> Numbers | None:
         """Return the numbers of a column, None for text; raise SourceError for a cell of another kind."""
-        if self.kind is None:
+        if self.kind in (None, LABEL):
             return numbers_in(self.cells)
         if self.kind not in _CONVERSIONS:
             return None
