@@ -11,10 +11,10 @@ from typing import TextIO, get_args
 
 from fastload.errors import OptionError
 from fastload.sources.files import unreadable
-from fastload.sources.listing import is_image
 from fastload.sources.malformed import malformed
 from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn
-from fastload.sources.table.images import PATH_HEADERS, ImageSearch
+from fastload.sources.table.images import ImageSearch
+from fastload.sources.table.naming import PATH_HEADERS
 
 TABLE_SUFFIXES = (".csv", ".tsv")
 
@@ -69,14 +69,13 @@ def _check_kinds(path: str, names: Sequence[str], given: Mapping[str, ColumnKind
 
 def _is_header(search: ImageSearch, first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Return True if a table's first row is not one more row, by the images that the next rows name."""
-    table = _columns(search.table, first, {})
-    for column, cells in zip(table, zip(*rows, strict=True), strict=False):
+    # A single row, which may be all that there is, is compared with itself.
+    table = _columns(search.table, first if rows else [""] * len(first), {})
+    for column, cells in zip(table, zip(*(rows or [first]), strict=True), strict=True):
         column.cells.extend(cells)
-    found = search.column_of(table) if rows else None
-    if found is not None:
-        column, fit = found
-        cell = first[table.index(column)]
-        return not is_image(cell) and not any(search.names(naming, cell) for naming in fit.namings)
+    is_row = search.is_row(first, table)
+    if is_row is not None:
+        return not is_row
     if os.path.isfile(os.path.join(search.folder, first[0])):
         return False
     return not os.path.splitext(first[0])[1] or any(cell.strip().lower() in PATH_HEADERS for cell in first)

@@ -46,6 +46,9 @@ ColumnKind = Literal["text", "int", "float", "path", "label"]
 LABEL: Literal["label"] = "label"
 """The kind of the column that labels are taken from, and the header that makes a column of that kind."""
 
+LABEL_HEADERS = ("labels", "class", "category", "target", "y")
+"""Lower-case headers of a column of labels, if it is the only one of them."""
+
 # Labels beyond this are identifiers: a name for every number below them would take gigabytes.
 _MOST_NUMBERED_CLASSES = 1_000_000
 
@@ -113,8 +116,9 @@ class TableColumn:
         numbers = self._to_numbers()
         is_float = numbers is not None and numbers.dtype != np.int64
         if is_float and self.kind == LABEL:
-            step = f"pack with {self.options(text='names of classes', float='a field of numbers')}"
-            raise self.error(1, "be an integer or a name, as the column holds labels", self.cells[0], step)
+            step = f"pack with {self.options(float='a field of numbers', text='a field of texts')}"
+            must, got = "be an integer or a name, as the column holds labels", repr(self.cells[0])
+            raise self.error(1, must, got, step)
         if "" in self.cells:
             step = f", or pack with {self.options(float='empty is NaN')}" if is_float else ""
             row = self.cells.index("") + 1
@@ -294,10 +298,11 @@ def _refuse_images(column: TableColumn) -> None:
     """Raise SourceError if a cell names a file, or if all cells are named like images, existing or not."""
     cells, folder = column.cells, column.folder
     sampled = (index + 1 for index in evenly_spaced(len(cells), _SAMPLED_CELLS) if cells[index])
+    are_images = _all_filled(cells, is_image)
     rows = itertools.chain(
         (row for row, cell in enumerate(cells, 1) if column.names_image(cell)),
         (row for row in sampled if os.path.isfile(os.path.join(folder, cells[row - 1]))),
-        (row for row, cell in enumerate(cells, 1) if cell and _all_filled(cells, is_image)),
+        (row for row, cell in enumerate(cells, 1) if cell and are_images),
     )
     if row := next(rows, 0):
         got = f"{cells[row - 1]!r}, which names a file"

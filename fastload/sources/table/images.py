@@ -29,62 +29,12 @@ from fastload.sources.files import NameTable
 from fastload.sources.listing import Listing, is_image, stem_of
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import evenly_spaced
-from fastload.sources.table.columns import LABEL, TableColumn
+from fastload.sources.table.columns import TableColumn
+from fastload.sources.table.naming import AS_PATH, PATH_HEADERS, Fit, Naming, best_columns, is_usual
 
-PATH_HEADERS = ("path", "file", "filename", "file_name", "image")
-"""The headers of a column that must name images."""
-
-# Headers, without case and punctuation, of columns that often name images.
-_IMAGE_HEADERS = (
-    *("filepath", "imagepath", "imagefile", "imagefilename", "imagename", "img", "imgpath", "imgname"),
-    *("imageid", "imgid", "picture", "photo", "id"),
-)
 _SAMPLED = 64
 _MOST_PLACES = 16  # compared completely, if they hold the same sampled names
 _MOST_COMPARED = 2000
-
-
-class Naming(NamedTuple):
-    """A way in which cells name files.
-
-    `place` is the folder of the files, "" or ending in "/"; None if they are in several. With `is_id`, names
-    lack their suffix.
-    """
-
-    place: str | None
-    is_id: bool
-    is_path: bool = False  # as the operating system takes it, from the table's folder
-
-    @property
-    def rank(self) -> int:
-        """The order of preference among ways that name as many files."""
-        elsewhere = 0 if self.place == "" else 2 if self.place is None else 1
-        return 0 if self.is_path else 1 + elsewhere + 3 * self.is_id
-
-
-_PATH = Naming("", is_id=False, is_path=True)
-
-
-class Fit(NamedTuple):
-    """The number of a column's sampled cells that name files, and the ways in which they do, equally good.
-
-    `is_known` says that the column can only name images, even if most of them are missing.
-    """
-
-    hits: int
-    cells: Sequence[str]
-    namings: tuple[Naming, ...]
-    is_known: bool
-
-    @property
-    def is_whole(self) -> bool:
-        """True if every sampled cell names a file."""
-        return self.hits == len(self.cells)
-
-    @property
-    def are_images(self) -> bool:
-        """True if every sampled cell is the whole name of an image."""
-        return self.is_whole and all(map(is_image, self.cells))
 
 
 class _Resolved(NamedTuple):
@@ -99,6 +49,10 @@ class ImageSearch:
     def __init__(self, table: str) -> None:
         self.table = table
         self.folder = os.path.dirname(os.path.abspath(table))
+
+    def may_name_images(self, column: TableColumn) -> bool:
+        """Return True for a column with a header of images beside which some lie that it does not name."""
+        return column.kind is None and is_usual(column.name) and bool(self._by_stem)
 
     def of_table(self, table: str) -> ImageSearch:
         """Return the search for another table in the same folder."""
@@ -129,12 +83,17 @@ class ImageSearch:
         or if the column or the folder of its files may be another one.
         """
         fits = self._fits(columns)
-        image = self._best(fits)
-        if image is None:
-            known = [column for column, fit in fits.items() if fit.is_known]
+        known = [column for column, fit in fits.items() if fit.is_known]
+        images = best_columns(fits)
+        if not images:
             if known:
                 raise self._none_found(known[0])
             return None
+        image, *others = images
+        if others:
+            got = f"two, {image.name!r} and {others[0].name!r}"
+            step = f"pack with {image.options(path='it names them')} or {others[0].options(path='it does')}"
+            raise malformed(self.table, "have one column of the images' names without suffixes", got, step)
         for column, fit in fits.items():
             if column.kind is None and (fit.are_images or column.names_image(column.cells[0])):
                 column.kind = "path"
@@ -143,11 +102,16 @@ class ImageSearch:
         image.kind = "path"
         return image
 
-    def column_of(self, columns: Sequence[TableColumn]) -> tuple[TableColumn, Fit] | None:
-        """Return the column of the records' images among some, and how it names them; None for none."""
+    def is_row(self, cells: Sequence[str], columns: Sequence[TableColumn]) -> bool | None:
+        """Return True if cells before some columns name an image as they do; None if no column names any."""
         fits = self._fits(columns)
-        image = self._best(fits)
-        return None if image is None else (image, fits[image])
+        images = best_columns(fits)
+        if not images:
+            return None
+        found = ((cells[columns.index(image)], fits[image]) for image in images)
+        return any(
+            is_image(cell) or any(self.names(each, cell) for each in fit.namings) for cell, fit in found
+        )
 
     def _fits(self, columns: Sequence[TableColumn]) -> dict[TableColumn, Fit]:
         """Return, for each column that may be of images, the ways in which its cells name some."""
@@ -155,14 +119,13 @@ class ImageSearch:
         fits: dict[TableColumn, Fit] = {}
         for column, cells in samples.items():
             is_known = self._is_known(column, cells, is_first=column is columns[0])
-            hits = sum((is_known or is_image(cell)) and self.names(_PATH, cell) for cell in cells)
-            fits[column] = Fit(hits, cells, (_PATH,) if hits else (), is_known)
+            hits = sum((is_known or is_image(cell)) and self.names(AS_PATH, cell) for cell in cells)
+            fits[column] = Fit(hits, cells, (AS_PATH,) if hits else (), is_known)
         # The folders are listed only for names that are no paths.
         has_paths = any(fit.is_whole for fit in fits.values())
         for column, fit in fits.items():
             if not fit.is_whole and (not has_paths or fit.is_known or all(map(is_image, fit.cells))):
-                takes_ids = _may_be_ids(column, fit.cells, is_first=column is columns[0])
-                fits[column] = self._fit(fit, takes_ids=takes_ids)
+                fits[column] = self._fit(fit)
         return fits
 
     def names(self, naming: Naming, cell: str) -> bool:
@@ -175,13 +138,13 @@ class ImageSearch:
         """Return True if a column can only name images: by its header, its kind, or as a first column."""
         if column.kind == "path" or column.name.lower() in PATH_HEADERS:
             return True
-        return is_first and (all(map(is_image, cells)) or self.names(_PATH, column.cells[0]))
+        return is_first and (all(map(is_image, cells)) or self.names(AS_PATH, column.cells[0]))
 
-    def _fit(self, fit: Fit, *, takes_ids: bool) -> Fit:
+    def _fit(self, fit: Fit) -> Fit:
         """Return the best ways in which a column's cells name images, given the paths among them."""
         hits = Counter(dict.fromkeys(fit.namings, fit.hits))
         for cell in fit.cells:
-            for is_id in (False, True) if takes_ids else (False,):
+            for is_id in (False, True):
                 files = list(self._files_of(cell, is_id=is_id))
                 hits.update({Naming(place, is_id) for place, _ in files})
                 hits[Naming(None, is_id)] += len(files) == 1
@@ -202,49 +165,24 @@ class ImageSearch:
             if end.endswith(name) and (not place or place.endswith("/")):
                 yield place, path
 
-    def _best(self, fits: Mapping[TableColumn, Fit]) -> TableColumn | None:
-        """Return the column of the records' images; raise SourceError if it may be another one."""
-
-        def rank(column: TableColumn) -> tuple[bool, bool, int]:
-            header = _simplified(column.name)
-            has_ids = fits[column].namings[0].is_id and column.kind is None
-            at = _IMAGE_HEADERS.index(header) if header in _IMAGE_HEADERS else len(_IMAGE_HEADERS)
-            return column.name.lower() not in PATH_HEADERS, has_ids, at
-
-        fitting = [
-            column
-            for column, fit in fits.items()
-            if fit.hits and (fit.is_known or 2 * fit.hits > len(fit.cells))
-        ]
-        if not fitting:
-            return None
-        best = min(map(rank, fitting))
-        first, *others = [column for column in fitting if rank(column) == best]
-        if others and fits[first].namings[0].is_id and first.kind is None:
-            got = f"two, {first.name!r} and {others[0].name!r}"
-            step = f"pack with {first.options(path='it names them')} or {others[0].options(path='it does')}"
-            raise malformed(self.table, "have one column of the images' names without suffixes", got, step)
-        return first
-
-    def _settle(self, column: TableColumn, fit: Fit) -> Naming:
+    def _settle(self, column: TableColumn, fit: Fit) -> None:
         """Choose the way in which a column names its files, and set the column's files."""
-        if fit.namings == (_PATH,):
-            return _PATH
+        if fit.namings == (AS_PATH,):
+            return
         found = {naming: self._resolve(column, naming) for naming in fit.namings[:_MOST_PLACES]}
         least = min(each.missing for each in found.values())
         best = [naming for naming, each in found.items() if each.missing == least]
         own = [naming for naming in best if self._is_own(naming)]
         best = own if len(own) == 1 else best
         if len(best) > 1:
-            places = in_quotes([str(naming.place) for naming in best])
+            places = in_quotes(sorted(str(naming.place) for naming in best))
             step = (
-                "move the table into the folder of its images; a table with a column for each image of a "
-                "record, such as image and mask, keeps those of all folders"
+                "write their paths in the table, or move it into their folder; a column of paths for each "
+                "image of a record, such as image and mask, keeps those of all folders"
             )
             must, got = "name images of one folder", f"names that are in {places}"
             raise malformed(f"{self.table}, {column.name}", must, got, step)
         column.files, column.naming, _ = found[best[0]]
-        return best[0]
 
     def _is_own(self, naming: Naming) -> bool:
         """Return True if a folder is named after the table: train/ or train_images/ after train.csv."""
@@ -263,6 +201,7 @@ class ImageSearch:
             whole = [suffix for suffix, count in suffixes.items() if count == len(found) - missing]
             if naming.is_id and len(whole) == 1:
                 found = [[path for path in paths if path.endswith(whole[0])] for paths in found]
+                suffixes = Counter(whole)
             row = next((row for row, paths in enumerate(found, 1) if len(paths) > 1), 0)
             if row:
                 got = f"{column.cells[row - 1]!r}, the name of {in_quotes(found[row - 1])}"
@@ -274,6 +213,8 @@ class ImageSearch:
             paths[0] if paths else f"{naming.place or ''}{plain_path(cell)}{end}"
             for paths, cell in zip(found, column.cells, strict=True)
         )
+        if naming.place == "" and not added:
+            return _Resolved(NameTable(names), "", missing)
         folders = [naming.place] if naming.place is not None else _folders_of(found)
         return _Resolved(NameTable(names), _in_words(folders, added), missing)
 
@@ -316,18 +257,6 @@ def plain_path(cell: str) -> str:
     if "\\" in cell:
         cell = cell.replace("\\", "/")
     return posixpath.normpath(cell) if "./" in cell or "//" in cell else cell
-
-
-def _simplified(header: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", header.lower())
-
-
-def _may_be_ids(column: TableColumn, cells: Sequence[str], *, is_first: bool) -> bool:
-    """Return True if cells may be names without suffixes; numbers are so only in columns that say it."""
-    if is_first or column.kind == "path" or column.name.lower() in PATH_HEADERS:
-        return True
-    header = _simplified(column.name)
-    return header in _IMAGE_HEADERS or (header != LABEL and not all(map(str.isdigit, cells)))
 
 
 def _folders_of(found: Sequence[Sequence[str]]) -> list[str]:

@@ -66,7 +66,7 @@ def list_rows(
     if LABEL in given and label is None:
         raise OptionError(f"{path}: must have a column 'label' to be {given[LABEL]}: check its name")
     labels = None if label is None else label.to_labels()
-    taken = set() if labels is None else {LABEL}
+    taken: set[str] = set() if labels is None else {LABEL}
     fields: list[TableField] = []
     names = []
     for column in table:
@@ -114,7 +114,11 @@ def _first_name(search: ImageSearch, column: TableColumn) -> tuple[int, str] | N
         if 0 < len(cell) <= _LONGEST_NAME and "\n" not in cell:
             rows.setdefault(cell, row)
     name = next(_names_of_images(search.listing, rows), None)
-    return None if name is None else (rows[name], "the name of an image file below the table's folder")
+    if name is not None:
+        return rows[name], "the name of an image file below the table's folder"
+    if filled and search.may_name_images(column):
+        return filled[0], "which names none of the images below the table's folder"
+    return None
 
 
 def _looks_like_path(cell: str) -> bool:

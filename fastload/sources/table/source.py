@@ -30,12 +30,17 @@ from fastload.sources.files import NO_LABEL, FileList, FileSource, ListedSource,
 from fastload.sources.protocol import Source
 from fastload.sources.table.beside import images_beside
 from fastload.sources.table.cells import read_table
-from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn, TableField, free_field_name
+from fastload.sources.table.columns import (
+    LABEL,
+    LABEL_HEADERS,
+    ColumnKind,
+    TableColumn,
+    TableField,
+    free_field_name,
+)
 from fastload.sources.table.images import ImageSearch
 from fastload.sources.table.objects import OBJECT_HEADER, find_boxes, list_objects
 from fastload.sources.table.rows import list_rows, require_no_images
-
-_LABEL_HEADERS = ("labels", "class", "category", "target", "y")
 
 _BOX_NUMBERS = 4  # in a table without a header
 
@@ -142,7 +147,7 @@ def _label_of(
     """Return the column of labels, and a note if several could be it; set its kind."""
     others = [column for column in table if column.kind != "path"]
     free = [column for column in others if column.kind is None]
-    usual = [column for column in free if column.name.lower() in _LABEL_HEADERS]
+    usual = [column for column in free if column.name.lower() in LABEL_HEADERS]
     chosen = [column for column in others if column.kind == LABEL]
     chosen = chosen or [column for column in others if column.name.lower() == LABEL][:1]
     chosen = chosen or (free if len(free) == 1 else usual if len(usual) == 1 else [])
@@ -156,7 +161,6 @@ def _label_of(
         step = "name the column, as in --column breed=label"
         raise OptionError(f"{path}: must have one column left for the labels, got {got}: {step}")
     if len(free) > 1:
-        option = free[0].options(label="its cells are the labels")
-        note = f"{path}: no column is certain to hold labels, and all are fields: {option} changes it"
-        return None, [note]
+        option = free[0].options(label="if it holds them")
+        return None, [f"{path}: no column is certain to hold labels, so all are fields: pack with {option}"]
     return None, []
