@@ -65,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_column,
         action="append",
         metavar="NAME=KIND",
-        help="kind of a table's column: text, int, float, or path for further images (for `label`, text "
-        "means class names). Can be repeated (default: by the column's cells)",
+        help="kind of a table's column: text, int, float, label for labels, or path for names of images (for "
+        "`label`, text means class names). Can be repeated (default: by the column's cells)",
     )
     parser.add_argument(
         "--layout",

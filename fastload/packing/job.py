@@ -95,7 +95,7 @@ def pack(
         space: The space that `auto` may fill, in bytes or as `20GB`; None for 4 times the source's size.
         fields: The fields other than the image, if a dataset's first sample does not show them.
         columns: The kinds of a table's columns, by header, where the cells do not show them: `text`,
-            `int`, `float`, or `path` for further images.
+            `int`, `float`, `label` for labels, or `path` for names of images.
         layout: The layout of a folder that could be read in two ways: `classes` (class folders), `table`,
             `yolo`, `coco`, `voc`, `masks`, `webdataset`, `huggingface`, `lmdb` or `hdf5`.
         on: `ray` or `ray=ADDRESS` to pack on a Ray cluster, whose nodes all reach source and destination.

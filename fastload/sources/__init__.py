@@ -17,8 +17,8 @@ from fastload.sources.containers import expand_braces
 from fastload.sources.dataset.source import DatasetSource, files_behind
 from fastload.sources.opening import check_layout, open_file, open_folder
 from fastload.sources.protocol import Source
+from fastload.sources.table.cells import TABLE_SUFFIXES
 from fastload.sources.table.columns import ColumnKind, are_class_names
-from fastload.sources.table.source import TABLE_SUFFIXES
 
 __all__ = ["ColumnKind", "DatasetSource", "are_class_names", "open_source"]
 

@@ -67,18 +67,36 @@ class Listing:
         self._names: dict[str, frozenset[str]] = {}
 
     @classmethod
-    def walk(cls, name: str) -> Listing:
-        """List a folder; raise SourceError if it, or one below it, cannot be listed or leads into itself."""
+    def walk(cls, name: str, *, skips_unlistable: bool = False) -> Listing:
+        """List a folder; raise SourceError if it, or one below it, cannot be listed or leads into itself.
+
+        Such folders are empty with `skips_unlistable`, for a folder that is not itself the source.
+        """
         root = os.path.abspath(os.path.expanduser(name))
         folders: dict[str, Folder] = {}
         pending = [""]
         while pending:
-            folder, links = _listed(root, pending.pop())
-            folders[folder.path] = folder
-            for link in links:
-                _require_no_circle(root, folder.join(link))
+            path = pending.pop()
+            try:
+                folder, links = _listed(root, path)
+                for link in links:
+                    _require_no_circle(root, folder.join(link))
+            except SourceError:
+                if not skips_unlistable:
+                    raise
+                folder = Folder(path)
+            folders[path] = folder
             pending += map(folder.join, folder.folders)
         return cls(name, root, folders)
+
+    @classmethod
+    def of(cls, name: str, paths: Iterable[str]) -> Listing:
+        """List some of the folders below a root alone; those that cannot be listed are empty."""
+        listing = cls(name, os.path.abspath(name), {})
+        for path in paths:
+            with contextlib.suppress(SourceError):
+                listing.folders[path] = _listed(listing.root, path)[0]
+        return listing
 
     def __getitem__(self, path: str) -> Folder:
         """Return a folder; one without entries if there is none of this path."""

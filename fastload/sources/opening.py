@@ -17,8 +17,9 @@ from fastload.sources.malformed import malformed
 from fastload.sources.masks import recognise as masks
 from fastload.sources.protocol import Claim, Source
 from fastload.sources.splits import SPLITS
+from fastload.sources.table.cells import TABLE_SUFFIXES
 from fastload.sources.table.columns import ColumnKind
-from fastload.sources.table.source import TABLE_SUFFIXES, list_table
+from fastload.sources.table.source import list_table
 from fastload.sources.unsupported import explain_file
 from fastload.sources.voc import recognise as voc
 from fastload.sources.webdataset import recognise as webdataset

@@ -168,7 +168,9 @@ class TestLabels:
 
     def test_a_column_of_a_given_kind_is_a_label_only_with_that_header(self, listed):
         rows = ["1.png,0001,cat", "2.png,0002,dog"]
-        assert listed("path,patient,species", *rows).fields == (Field.label(), Field("species", "text"))
+        source = listed("path,patient,species", *rows)
+        assert source.fields == (Field("patient", "text"), Field("species", "text"))
+        assert "--column patient=label (if it holds them)" in source.warnings[0]
         source = listed("path,patient,species", *rows, kinds={"patient": "text"})
         assert source.fields == (Field.label(), Field("patient", "text"))
         assert source.classes == ("cat", "dog")
@@ -215,11 +217,11 @@ class TestKinds:
             OptionError, match=r"must have a column 'zip' to be text, got path, label, x: check"
         ):
             column(listed, "a", kinds={"zip": "text"})
-        with pytest.raises(OptionError, match="must be one of text, int, float, path, got x=number"):
+        with pytest.raises(OptionError, match="must be one of text, int, float, path, label, got x=number"):
             column(listed, "a", kinds={"x": "number"})
-        with pytest.raises(OptionError, match="the column 'path' names the images, and cannot be text"):
-            column(listed, "a", kinds={"path": "text"})
-        with pytest.raises(OptionError, match="must have a column left for the labels"):
+        with pytest.raises(OptionError, match="must have one column of labels, got 'x' and 'label'"):
+            column(listed, "a", kinds={"x": "label", "label": "label"})
+        with pytest.raises(OptionError, match="must have one column left for the labels"):
             listed("path", "1.png", kinds={"label": "text"})
         with pytest.raises(OptionError, match=r"columns are for a \.csv or \.tsv table"):
             open_source(tmp_path, columns={"x": "text"})
@@ -305,7 +307,7 @@ class TestImages:
         source = listed("id,photo,species", "17,1.png,cat", "18,2.png,dog", kinds={"photo": "path"})
         assert [source.key(0), source.key(1)] == ["1.png", "2.png"]
         assert source.columns["image"] == "paths of the images, of the column 'photo'"
-        assert source.values["label"].tolist() == [17, 18]
+        assert source.values["id"].tolist() == [17, 18]
 
     def test_a_missing_further_image_names_its_row(self, listed):
         source = listed("path,mask", "1.png,m1.png", "2.png,gone.png", kinds={"mask": "path"})
@@ -337,6 +339,7 @@ def test_any_floats_come_back(numbers, are_short):
     cells = [repr(number).removesuffix(".0") if are_short else repr(number) for number in numbers]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "t.csv")
+        Path(folder, "1.png").touch()
         path.write_text("path,label,x\n" + "".join(f"1.png,a,{cell}\n" for cell in cells))
         source = open_source(path)[""]
         column = source.values["x"]

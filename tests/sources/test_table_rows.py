@@ -59,11 +59,13 @@ def test_a_table_without_a_header_is_refused(tmp_path, text):
         listed(tmp_path, text)
 
 
-def test_paths_of_missing_images_stay_paths(tmp_path):
-    source = listed(tmp_path, "a.jpg,cat\nb.jpg,dog\n")
-    assert source.has_images
-    with pytest.raises(SourceError, match=r"a\.jpg"):
-        source.read(0)
+def test_images_of_which_none_exists_are_refused(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/cat-1.jpg").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"'cat_1\.jpg', which is no file in .*there are 'in/cat-1\.jpg'"):
+        listed(tmp_path, "cat_1.jpg,cat\ncat_2.jpg,dog\n")
+    source = listed(tmp_path, "image,label\ncat_1.jpg,cat\n", {"image": "text"})
+    assert source.read(0).values == {"image": "cat_1.jpg", "label": 0}
 
 
 def test_a_kind_for_labels_needs_their_column(tmp_path):

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources.files import Values, list_files
+from fastload.sources.files import FileList, Values, list_files
 from fastload.sources.listing import is_image
 from fastload.sources.malformed import INT64, is_text, malformed
 from fastload.sources.names import NameTable
@@ -41,11 +41,14 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?\s*")
 _INT64_CHARACTERS = 20
 
-ColumnKind = Literal["text", "int", "float", "path"]
+ColumnKind = Literal["text", "int", "float", "path", "label"]
 """The kinds that a user can give for a column."""
 
-LABEL = "label"
-"""The header of the column that labels are taken from."""
+LABEL: Literal["label"] = "label"
+"""The kind of the column that labels are taken from, and the header that makes a column of that kind."""
+
+LABEL_HEADERS = ("labels", "class", "category", "target", "y")
+"""Lower-case headers of a column of labels, if it is the only one of them."""
 
 # Labels beyond this are identifiers: a name for every number below them would take gigabytes.
 _MOST_NUMBERED_CLASSES = 1_000_000
@@ -71,12 +74,18 @@ class TableField:
 
 @dataclass(slots=True, eq=False)
 class TableColumn:
-    """A column of a table, named by its header, or `col3` without one, with the kind that the user gave."""
+    """A column of a table, named by its header, or `col3` without one, with the kind that the user gave.
+
+    `files` holds the paths of the files that the cells name, relative to the table's folder; None if they are
+    the cells. `naming` then says how the cells name them.
+    """
 
     table: str
     name: str
     kind: ColumnKind | None = None
     cells: NameTable = field(default_factory=NameTable)
+    files: NameTable | None = None
+    naming: str = ""
 
     @property
     def origin(self) -> str:
@@ -107,6 +116,10 @@ class TableColumn:
             return None
         numbers = self._to_numbers()
         is_float = numbers is not None and numbers.dtype != np.int64
+        if is_float and self.kind == LABEL:
+            step = f"pack with {self.options(float='a field of numbers', text='a field of texts')}"
+            must, got = "be an integer or a name, as the column holds labels", repr(self.cells[0])
+            raise self.error(1, must, got, step)
         if "" in self.cells:
             step = f", or pack with {self.options(float='empty is NaN')}" if is_float else ""
             row = self.cells.index("") + 1
@@ -117,17 +130,25 @@ class TableColumn:
             return TableField(Field.label(), numbers, f"integers, {self.origin}", classes_of(numbers))
         if self.kind is None:
             _refuse_images(self)
+        if self.kind in (None, LABEL):
             _refuse_decimals(replace(self, name=LABEL))
         labels, classes = _named(self.cells)
         meaning = f"names of {format_count(len(classes), 'class', 'classes')}, {self.origin}"
         return TableField(Field.label(), labels, meaning, classes)
 
+    def to_files(self) -> FileList:
+        """Return the files that the cells name; raise SourceError for an empty cell."""
+        if "" in self.cells:
+            step = "fill it in, or leave the row out"
+            raise self.error(self.cells.index("") + 1, "name an image", "an empty cell", step)
+        return list_files(self.folder, self.cells if self.files is None else self.files)
+
     def to_field(self, name: str) -> TableField:
         """Return the column as a field of this name."""
         if self.kind == "path":
-            files = list_files(self.folder, self.cells)
-            meaning = f"images, stored as the files are, {self.origin}"
-            return TableField(Field(name, "image", encoding="keep"), files, meaning)
+            naming = f", {self.naming}" if self.naming else ""
+            meaning = f"images, stored as the files are{naming}, {self.origin}"
+            return TableField(Field(name, "image", encoding="keep"), self.to_files(), meaning)
         numbers = self._to_numbers()
         if numbers is not None:
             meaning = f"{numbers.dtype.name}, {self.origin}{_empty_note(self.cells)}"
@@ -145,7 +166,7 @@ class TableColumn:
 
     def _to_numbers(self) -> Numbers | None:
         """Return the numbers of a column, None for text; raise SourceError for a cell of another kind."""
-        if self.kind is None:
+        if self.kind in (None, LABEL):
             return numbers_in(self.cells)
         if self.kind not in _CONVERSIONS:
             return None
@@ -278,10 +299,11 @@ def _refuse_images(column: TableColumn) -> None:
     """Raise SourceError if a cell names a file, or if all cells are named like images, existing or not."""
     cells, folder = column.cells, column.folder
     sampled = (index + 1 for index in evenly_spaced(len(cells), _SAMPLED_CELLS) if cells[index])
+    are_images = _all_filled(cells, is_image)
     rows = itertools.chain(
         (row for row, cell in enumerate(cells, 1) if column.names_image(cell)),
         (row for row in sampled if os.path.isfile(os.path.join(folder, cells[row - 1]))),
-        (row for row, cell in enumerate(cells, 1) if cell and _all_filled(cells, is_image)),
+        (row for row, cell in enumerate(cells, 1) if cell and are_images),
     )
     if row := next(rows, 0):
         got = f"{cells[row - 1]!r}, which names a file"

@@ -7,11 +7,12 @@ The headers determine the format of the boxes; case, underscores and the prefix 
     cx,cy,w,h              the center and the sides; xcenter,ycenter,width,height
     bbox                   one cell `[x, y, width, height]`, as in Kaggle's tables
 
-Coordinates are pixels or, if none is larger than 1, fractions of the image. The class is in the column
-`label`, `class`, `category`, `name` or similar; without one, all objects have the class "object". `width` and
-`height` that are not part of the box are the size of the image. Every other column becomes a field: of the
-image if the rows of each image agree, else of its objects. A row with empty cells for the box is an image
-without objects. Rows may come in any order.
+Coordinates are pixels or, if none is larger than 1, fractions of the image. The class is in the column of the
+kind `label`, else in the one headed `label`, `class`, `category`, `name` or similar; without one, all objects
+have the class "object", but a column of texts, which may be the classes, needs a kind. `width` and `height`
+that are not part of the box are the size of the image. Every other column becomes a field: of the image if
+the rows of each image agree, else of its objects. A row with empty cells for the box is an image without
+objects. Rows may come in any order.
 """
 
 from __future__ import annotations
@@ -34,7 +35,14 @@ from fastload.sources.boxes import Sides, require_inside, require_pixels, to_xyw
 from fastload.sources.files import list_files
 from fastload.sources.malformed import malformed, numbers_of
 from fastload.sources.names import NameTable
-from fastload.sources.table.columns import ColumnKind, TableColumn, free_field_name, value_of
+from fastload.sources.table.columns import (
+    LABEL,
+    ColumnKind,
+    TableColumn,
+    free_field_name,
+    numbers_in,
+    value_of,
+)
 
 _BOXES: Mapping[tuple[str, ...], BoxFormat] = {
     ("xmin", "ymin", "xmax", "ymax"): "xyxy",
@@ -48,7 +56,10 @@ _BOXES: Mapping[tuple[str, ...], BoxFormat] = {
 }
 OBJECT_HEADER = "image,xmin,ymin,xmax,ymax,label"
 _MEANINGS = {"xyxy": "x1 y1 x2 y2", "xywh": "x, y, width, height", "cxcywh": "center x, y, width, height"}
-_CLASSES = ("label", "class", "category", "classname", "categoryname", "name", "classid", "categoryid")
+_CLASSES = (
+    *("label", "class", "category", "labelname", "classname", "categoryname", "name"),
+    *("labelid", "classid", "categoryid"),
+)
 _SIZE = ("height", "width")
 
 
@@ -83,7 +94,8 @@ def find_boxes(names: Sequence[str], given: Mapping[str, ColumnKind]) -> BoxColu
     for box, box_format in _BOXES.items():
         if {*box} <= {*plain}:
             at = tuple(plain.index(name) for name in box)
-            labels = [plain.index(name) for name in _CLASSES if name in plain]
+            labels = [place for place, name in enumerate(names) if given.get(name) == LABEL]
+            labels += [plain.index(name) for name in _CLASSES if name in plain]
             has_size = {*_SIZE} <= {*plain} - {*box}
             size = tuple(plain.index(name) for name in _SIZE) if has_size else ()
             is_given = any(names[place] in given for place in at)
@@ -148,11 +160,8 @@ def list_objects(
 ) -> AnnotatedFiles:
     """List the images of a table whose rows are objects, in order of first appearance."""
     rows_of: dict[str, list[int]] = {}
-    for row, name in enumerate(image.cells):
+    for row, name in enumerate(image.to_files().names):
         rows_of.setdefault(name, []).append(row)
-    if "" in rows_of:
-        step = "fill it in, or leave the row out"
-        raise image.error(rows_of[""][0] + 1, "name an image", "an empty cell", step)
     rows = list(zip(*(column.cells for column in table), strict=True))
     boxes = {row: found.box_of(cells) for row, cells in enumerate(rows) if found.has_box(cells)}
     if not boxes:
@@ -175,7 +184,9 @@ def list_objects(
     labels: dict[str, int] = {}
     classes: tuple[str, ...] = ("object",)
     meaning = "0 for all: no column has a name for classes"
-    if found.label >= 0:
+    if found.label < 0:
+        _require_no_classes(path, [column for at, column in enumerate(table) if at not in found.box], image)
+    else:
         labels, classes, meaning = _labels(path, table[found.label], boxes)
     taken = {"image", "boxes", "labels", "rows"}
     used = {table.index(image), *found.box, found.label}
@@ -191,7 +202,7 @@ def list_objects(
         classes=classes,
         fields=reader.fields(),
         columns={
-            "image": f"paths of the images, {image.origin}, with a row for each object",
+            "image": f"{image.naming or 'paths of the images'}, {image.origin}, with a row for each object",
             "boxes": f"{_MEANINGS[found.format]} {units}, of the columns {names}",
             "labels": meaning,
             **{each.name: each_meaning for each, each_meaning in others.values()},
@@ -206,6 +217,15 @@ def list_objects(
         origin=path,
         reader=reader,
     )
+
+
+def _require_no_classes(path: str, columns: Iterable[TableColumn], image: TableColumn) -> None:
+    """Raise SourceError if one of the columns beside the boxes may hold the classes."""
+    for column in columns:
+        if column is not image and column.kind is None and numbers_in(column.cells) is None:
+            options = column.options(label="its cells are the classes", text="all objects are of one class")
+            must = f"have a column headed {', '.join(_CLASSES[:4])} or similar for the classes of its boxes"
+            raise malformed(path, must, f"the texts of {column.name!r}", f"pack with {options}")
 
 
 def _labels(

@@ -3,7 +3,7 @@
 Such a table has a header, and no column that may name images: none has a header such as `path`, a cell with
 an image's suffix, paths alone, or the name of an image file below the table's folder, with or without its
 suffix. Where that is not certain, the table is refused, unless the user gives the kind of the column. Labels
-are in the column `label`; every other column becomes a field.
+are in the column `label`, or the one of that kind; every other column becomes a field.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from fastload.errors import OptionError
 from fastload.sources.files import ListedSource, list_files, value_at
-from fastload.sources.listing import is_image
+from fastload.sources.listing import Listing, is_image
 from fastload.sources.malformed import malformed
 from fastload.sources.protocol import SourceRecord
 from fastload.sources.table.columns import (
@@ -25,6 +25,7 @@ from fastload.sources.table.columns import (
     free_field_name,
     numbers_in,
 )
+from fastload.sources.table.images import ImageSearch
 
 _LONGEST_NAME = 255  # bytes, of a file on most systems
 
@@ -44,10 +45,10 @@ class RowSource(ListedSource):
         return SourceRecord(self.key(index), None, values)
 
 
-def require_no_images(table: Sequence[TableColumn]) -> None:
+def require_no_images(search: ImageSearch, table: Sequence[TableColumn]) -> None:
     """Raise SourceError if a column whose kind is not given may name the images of the records."""
     for column in table:
-        if column.kind is None and (found := _first_name(column)):
+        if column.kind is None and (found := _first_name(search, column)):
             row, why = found
             got = f"{column.cells[row - 1]!r}, {why}"
             options = column.options(path="images of the records", text="records without images")
@@ -59,11 +60,13 @@ def list_rows(
 ) -> RowSource:
     """List the rows of a table whose columns hold no images, one record each."""
     _require_header(path, header, table)
-    label = next((column for column in table if column.name.lower() == LABEL), None)
+    named = [column for column in table if column.kind == LABEL]
+    named += [column for column in table if column.name.lower() == LABEL]
+    label = next(iter(named), None)
     if LABEL in given and label is None:
         raise OptionError(f"{path}: must have a column 'label' to be {given[LABEL]}: check its name")
     labels = None if label is None else label.to_labels()
-    taken = set() if labels is None else {LABEL}
+    taken: set[str] = set() if labels is None else {LABEL}
     fields: list[TableField] = []
     names = []
     for column in table:
@@ -98,7 +101,7 @@ def _require_header(path: str, header: Sequence[str], table: Sequence[TableColum
             raise malformed(path, must, repr(name) if name else "none", step)
 
 
-def _first_name(column: TableColumn) -> tuple[int, str] | None:
+def _first_name(search: ImageSearch, column: TableColumn) -> tuple[int, str] | None:
     """Return the first row, from 1, whose cell may name an image, and why."""
     for row, cell in enumerate(column.cells, 1):
         if is_image(cell):
@@ -110,21 +113,23 @@ def _first_name(column: TableColumn) -> tuple[int, str] | None:
     for row, cell in enumerate(column.cells, 1):
         if 0 < len(cell) <= _LONGEST_NAME and "\n" not in cell:
             rows.setdefault(cell, row)
-    name = next(_names_of_images(column.folder, rows), None)
-    return None if name is None else (rows[name], "the name of an image file below the table's folder")
+    name = next(_names_of_images(search.listing, rows), None)
+    if name is not None:
+        return rows[name], "the name of an image file below the table's folder"
+    if filled and search.may_name_images(column):
+        return filled[0], "which names none of the images below the table's folder"
+    return None
 
 
 def _looks_like_path(cell: str) -> bool:
     return ("/" in cell or "\\" in cell) and not any(map(str.isspace, cell)) and "://" not in cell
 
 
-def _names_of_images(folder: str, names: Collection[str]) -> Iterator[str]:
-    """Yield those of the names that an image below the folder has, with or without its suffix or folder."""
-    for root, _, files in os.walk(folder):
-        below = os.path.relpath(root, folder).replace(os.sep, "/")
-        for file in files:
+def _names_of_images(listing: Listing, names: Collection[str]) -> Iterator[str]:
+    """Yield those of the names that an image in a listing has, with or without its suffix or folder."""
+    for folder in listing.folders.values():
+        for file in folder.images:
             stem = os.path.splitext(file)[0]
-            if is_image(file):
-                for name in (file, stem, f"{below}/{file}", f"{below}/{stem}"):
-                    if name in names:
-                        yield name
+            for name in (file, stem, folder.join(file), folder.join(stem)):
+                if name in names:
+                    yield name

@@ -1,50 +1,48 @@
-"""CSV and TSV tables as sources: a column of image paths, one of labels, and any others.
+"""CSV and TSV tables as sources: a column that names images, one of labels, and any others.
 
-The first row is a header if its first cell is not an existing file and either one of its cells is `path`,
-`file`, `filename`, `file_name` or `image`, or its first cell has no suffix such as `.jpg`.
+The images are found by evidence: see `images.py`. The first row is a header unless it names an image as the
+others do. Without any image, the rows are records of their own: see `rows.py`; with columns of boxes, they
+are objects: see `objects.py`.
 
-Paths are relative to the table's folder. They are in the column of one of those names; without one, in the
-first column or, if its first cell is not an existing file, in the first column of the given kind `path`.
-Labels are in the column `label`, else in the first remaining column without a given kind. The cells of that
-column determine the labels:
+Labels are in the column of the kind `label`, else in the column headed `label`, else in the only column
+without a given kind that remains, or the only one of them that is headed `class`, `target` or similar. The
+cells of that column determine the labels:
 
     all integers        labels as they are; the classes are "0", "1", … up to the largest
     floats              no labels: the column becomes a field, as further columns do
     anything else       class names: the labels number them in sorted order
 
-Without any image, the rows are records of their own: see `rows.py`.
-
 Every further column becomes a field named by its header (`col3` without one), of the given kind. By default,
-it holds images if its first cell is the path of one (a mask, a depth map), else int64, float64 or text, by
-the rules of `columns.py`. Rows are counted from 1, without the header and blank lines.
+it holds images if its cells name some (a mask, a depth map), else int64, float64 or text, by the rules of
+`columns.py`. Rows are counted from 1, without the header and blank lines.
 """
 
 from __future__ import annotations
 
-import csv
-import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TextIO, get_args
 
 import numpy as np
 
 from fastload.errors import OptionError
 from fastload.shards.schema import Field
-from fastload.sources.files import NO_LABEL, FileSource, list_files, unreadable
-from fastload.sources.listing import is_image
-from fastload.sources.malformed import malformed
+from fastload.sources.files import NO_LABEL, FileList, FileSource, ListedSource, list_files
 from fastload.sources.protocol import Source
-from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn, TableField, free_field_name
+from fastload.sources.table.beside import images_beside
+from fastload.sources.table.cells import read_table
+from fastload.sources.table.columns import (
+    LABEL,
+    LABEL_HEADERS,
+    ColumnKind,
+    TableColumn,
+    TableField,
+    free_field_name,
+)
+from fastload.sources.table.images import ImageSearch
 from fastload.sources.table.objects import OBJECT_HEADER, find_boxes, list_objects
 from fastload.sources.table.rows import list_rows, require_no_images
 
-TABLE_SUFFIXES = (".csv", ".tsv")
-PATH_HEADERS = ("path", "file", "filename", "file_name", "image")
-
-_BOX_NUMBERS = 3  # in a table without a header, the first of four is taken for the label
-
-_UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, decoded as UTF-8
+_BOX_NUMBERS = 4  # in a table without a header
 
 
 def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Source:
@@ -52,27 +50,50 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
 
     With columns of boxes, each row is an object, and each image is a record: see `objects.py`.
 
-    `columns` gives the kinds of columns by their headers (`col3` without one); `label` also names the column
-    that labels are taken from. `text` makes labels class names; `float` makes empty cells NaN; `path` is for
-    images stored as a field. SourceError, naming the row, is raised for a malformed table, and OptionError
-    for invalid `columns`. A missing image is reported when its record is read.
+    `columns` gives the kinds of columns by their headers (`col3` without one): `label` is for the column that
+    labels are taken from, which is also named by `label` itself. `text` makes labels class names; `float`
+    makes empty cells NaN; `path` is for names of images. SourceError, naming the row, is raised for a
+    malformed table, and OptionError for invalid `columns`. A missing image is reported when its record is
+    read.
     """
     given = columns or {}
-    header, table = _read(path, given)
-    if any(header) and (boxes := find_boxes([column.name for column in table], given)) is not None:
-        if boxes.label >= 0 and LABEL in given:
-            table[boxes.label].kind = given[LABEL]
-        named = (column for column in table if column.name.lower() in PATH_HEADERS)
-        return list_objects(path, header, table, next(named, table[0]), boxes)
-    if not _names_images(table):
-        require_no_images(table)
-        return list_rows(path, header, table, given)
-    image, label = _assign_roles(path, table, given)
-    for column in table:
-        if column.kind == "path" and "" in column.cells:
-            row, step = column.cells.index("") + 1, "fill it in, or leave the row out"
-            raise column.error(row, "name an image", "an empty cell", step)
-    files = list_files(image.folder, image.cells)
+    search = ImageSearch(path)
+    header, table = read_table(search, given)
+    boxes = find_boxes([column.name for column in table], given) if any(header) else None
+    image = search.find(table)
+    source: ListedSource
+    if image is None:
+        require_no_images(search, table)
+        source = list_rows(path, header, table, given)
+    else:
+        if boxes is None:
+            source = _list_images(path, header, table, image, given)
+        else:
+            if boxes.label >= 0 and LABEL in given:
+                table[boxes.label].kind = given[LABEL]
+            source = list_objects(path, header, table, image, boxes)
+        source.left_out = images_beside(search, source.record_files())
+    source.attached = _attached(search, source.record_files())
+    return source
+
+
+def _attached(search: ImageSearch, lists: Iterator[FileList]) -> FileList | None:
+    """Return the table itself; None if `unpack` writes some images elsewhere than it names them."""
+    if any(name[:1] == "/" or ".." in name or ":" in name for files in lists for name in files.names):
+        return None
+    return list_files(search.folder, [os.path.basename(search.table)])
+
+
+def _list_images(
+    path: str,
+    header: Sequence[str],
+    table: Sequence[TableColumn],
+    image: TableColumn,
+    given: Mapping[str, ColumnKind],
+) -> FileSource:
+    """List the rows of a table, each an image with its label and further fields."""
+    label, notes = _label_of(path, table, given)
+    files = image.to_files()
     fields: list[TableField] = []
     labels = None if label is None else label.to_labels()
     further = [column for column in table if column not in (image, labels and label)]
@@ -84,7 +105,7 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
     taken = {"image", *(each.field.name for each in fields)}
     names_of = {image: "image"} | ({} if label is None or labels is None else {label: LABEL})
     paths: dict[str, TableField] = {}
-    warnings = []
+    warnings = [*notes]
     for column in further:
         name = free_field_name(column.name, taken)
         if name != column.name:
@@ -93,9 +114,9 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
         names_of[column] = name
         if column.kind == "path":
             path_field = Field(free_field_name(f"{name}_path", taken), "text", internal=True)
-            paths[name] = TableField(path_field, column.cells, "")
+            paths[name] = TableField(path_field, column.to_files().names, "")
     numbers = [each for each in fields if each.field.kind == "scalar" and each.field != Field.label()]
-    if len(numbers) >= _BOX_NUMBERS and len({*image.cells}) < len(files):
+    if len(numbers) >= _BOX_NUMBERS and not any(header) and len({*image.cells}) < len(files):
         warnings.append(f"{path}: its rows repeat images; {OBJECT_HEADER} as a header makes boxes of numbers")
     stored = [*fields, *paths.values()]
     return FileSource(
@@ -108,7 +129,7 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
         values={each.field.name: each.values for each in stored},
         table=path,
         columns={
-            "image": f"paths of the images, {image.origin}",
+            "image": f"{image.naming or 'paths of the images'}, {image.origin}",
             **{each.field.name: each.meaning for each in fields},
         },
         details={
@@ -120,99 +141,26 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
     )
 
 
-def _read(path: str, given: Mapping[str, ColumnKind]) -> tuple[list[str], list[TableColumn]]:
-    """Return the header of a table, empty strings if it has none, and its columns."""
-    rows = _rows(path)
-    header = next(rows, [])
-    if header and not _is_header(header, os.path.dirname(os.path.abspath(path))):
-        rows, header = itertools.chain([header], rows), [""] * len(header)
-    names = [name.strip() or f"col{number}" for number, name in enumerate(header, 1)]
-    table = [TableColumn(path, name, given.get(name)) for name in names]
-    for cells in rows:
-        for column, cell in zip(table, cells, strict=True):
-            column.cells.append(cell)
-    if not table or not table[0].cells:
-        raise malformed(path, "have a row for each image", "none", "check the file")
-    for name, kind in given.items():
-        if kind not in get_args(ColumnKind):
-            kinds = ", ".join(get_args(ColumnKind))
-            raise OptionError(f"a column must be one of {kinds}, got {name}={kind}: choose one")
-        if name not in (*names, LABEL):
-            got = ", ".join(names)
-            raise OptionError(f"{path}: must have a column {name!r} to be {kind}, got {got}: check its name")
-    return header, table
-
-
-def _rows(path: str) -> Iterator[list[str]]:
-    """Yield the rows that are not blank; raise SourceError unless all have the same number of cells."""
-    with _open(path) as file:
-        start = file.readline()
-        if start.startswith(_UTF_16):
-            raise malformed(path, "be UTF-8", "UTF-16", "save it as 'CSV UTF-8'")
-        file.seek(0)
-        is_tsv = path.lower().endswith(".tsv")
-        delimiter = "\t" if is_tsv else max((",", ";", "\t"), key=start.count)
-        # Spaces belong to a cell, unless the first row has one after every delimiter.
-        has_spaces = start.count(delimiter) == start.count(f"{delimiter} ") > 0
-        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=has_spaces, strict=True)
-        width = 0
-        try:
-            for cells in filter(None, reader):
-                width = width or len(cells)
-                if len(cells) != width:
-                    where, step = f"{path}, line {reader.line_num}", "quote cells that hold a delimiter"
-                    raise malformed(where, f"have {width} cells as the first row has", len(cells), step)
-                yield cells
-        except csv.Error as error:
-            where = f"{path}, line {reader.line_num}"
-            raise malformed(where, "be a row of a table", error, "check its quotes") from error
-
-
-def _open(path: str) -> TextIO:
-    if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait for its writer
-        raise malformed(path, "be a file", "a pipe or a device", "write the table to a file first")
-    try:
-        return open(path, newline="", encoding="utf-8-sig", errors="surrogateescape")
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def _is_header(row: Sequence[str], folder: str) -> bool:
-    if os.path.isfile(os.path.join(folder, row[0])):
-        return False
-    return not os.path.splitext(row[0])[1] or any(cell.strip().lower() in PATH_HEADERS for cell in row)
-
-
-def _names_images(table: Sequence[TableColumn]) -> bool:
-    """Return True if a column is known to name images: by its header, its kind, or its cells."""
-    first = table[0]
-    if any(column.kind == "path" or column.name.lower() in PATH_HEADERS for column in table):
-        return True
-    is_file = os.path.isfile(os.path.join(first.folder, first.cells[0]))
-    return first.kind is None and (is_file or all(map(is_image, first.cells)))
-
-
-def _assign_roles(
+def _label_of(
     path: str, table: Sequence[TableColumn], given: Mapping[str, ColumnKind]
-) -> tuple[TableColumn, TableColumn | None]:
-    """Find the columns of images and of labels by headers, first row and kinds; set the kinds of columns."""
-    names = [column.name for column in table]
-    images = [column for column in table if column.name.lower() in PATH_HEADERS]
-    if not images and not os.path.isfile(os.path.join(table[0].folder, table[0].cells[0])):
-        images = [column for column in table if column.kind == "path"]
-    image = images[0] if images else table[0]
-    if image.kind not in (None, "path") and names.count(image.name) == 1:
-        raise OptionError(f"{path}: the column {image.name!r} names the images, and cannot be {image.kind}")
-    image.kind = "path"
-    for column in table:
-        if column.kind is None and column.names_image(column.cells[0]):
-            column.kind = "path"
+) -> tuple[TableColumn | None, list[str]]:
+    """Return the column of labels, and a note if several could be it; set its kind."""
     others = [column for column in table if column.kind != "path"]
-    headed = [column for column in others if column.name.lower() == LABEL]
-    label = next(iter(headed + [column for column in others if column.kind is None]), None)
-    if label is not None and label.kind is None and LABEL in given:
-        label.kind = given[LABEL]
-        label = None if label.kind == "path" else label
-    elif LABEL in given and LABEL not in names:
-        raise OptionError(f"{path}: must have a column left for the labels, got {', '.join(names)}")
-    return image, label
+    free = [column for column in others if column.kind is None]
+    usual = [column for column in free if column.name.lower() in LABEL_HEADERS]
+    chosen = [column for column in others if column.kind == LABEL]
+    chosen = chosen or [column for column in others if column.name.lower() == LABEL][:1]
+    chosen = chosen or (free if len(free) == 1 else usual if len(usual) == 1 else [])
+    if chosen:
+        [label] = chosen
+        if LABEL in given and (label.kind in (None, LABEL)):
+            label.kind = given[LABEL]
+        return (None if label.kind == "path" else label), []
+    if LABEL in given and LABEL not in [column.name for column in table]:
+        got = ", ".join(column.name for column in table)
+        step = "name the column, as in --column breed=label"
+        raise OptionError(f"{path}: must have one column left for the labels, got {got}: {step}")
+    if len(free) > 1:
+        option = free[0].options(label="if it holds them")
+        return None, [f"{path}: no column is certain to hold labels, so all are fields: pack with {option}"]
+    return None, []

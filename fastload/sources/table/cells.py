@@ -1,0 +1,118 @@
+"""Reading of a table: its delimiter, its header and its cells, column by column."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TextIO, get_args
+
+from fastload.errors import OptionError
+from fastload.sources.files import unreadable
+from fastload.sources.malformed import malformed
+from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn
+from fastload.sources.table.images import ImageSearch
+from fastload.sources.table.naming import PATH_HEADERS
+
+TABLE_SUFFIXES = (".csv", ".tsv")
+
+_UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, decoded as UTF-8
+_DELIMITERS = (",", ";", "\t")
+_EXCEL_DELIMITER = re.compile(r'"?sep=(.)"?\s*')  # the first line of some of Excel's tables
+_PORTION = 4096
+
+
+def read_table(search: ImageSearch, given: Mapping[str, ColumnKind]) -> tuple[list[str], list[TableColumn]]:
+    """Return the header of a table, empty strings if it has none, and its columns, of the given kinds.
+
+    SourceError is raised for a malformed table, and OptionError for kinds that do not fit its columns.
+    """
+    path = search.table
+    rows = _rows(path)
+    first = next(rows, [])
+    portion = list(itertools.islice(rows, _PORTION))
+    header = first
+    if first and not _is_header(search, first, portion):
+        portion, header = [first, *portion], [""] * len(first)
+    table = _columns(path, header, given)
+    while portion:
+        for column, cells in zip(table, zip(*portion, strict=True), strict=True):
+            column.cells.extend(cells)
+        portion = list(itertools.islice(rows, _PORTION))
+    if not table or not table[0].cells:
+        raise malformed(path, "have a row for each image", "none", "check the file")
+    _check_kinds(path, [column.name for column in table], given)
+    return header, table
+
+
+def _columns(path: str, header: Sequence[str], given: Mapping[str, ColumnKind]) -> list[TableColumn]:
+    names = [name.strip() or f"col{number}" for number, name in enumerate(header, 1)]
+    return [TableColumn(path, name, given.get(name)) for name in names]
+
+
+def _check_kinds(path: str, names: Sequence[str], given: Mapping[str, ColumnKind]) -> None:
+    """Raise OptionError for a kind that is none, or one of a column that the table lacks."""
+    for name, kind in given.items():
+        if kind not in get_args(ColumnKind):
+            kinds = ", ".join(get_args(ColumnKind))
+            raise OptionError(f"a column must be one of {kinds}, got {name}={kind}: choose one")
+        if name not in (*names, LABEL):
+            got = ", ".join(names)
+            raise OptionError(f"{path}: must have a column {name!r} to be {kind}, got {got}: check its name")
+    labels = [name for name, kind in given.items() if kind == LABEL]
+    if len(labels) > 1:
+        got = " and ".join(map(repr, labels))
+        raise OptionError(f"{path}: must have one column of labels, got {got}: leave one out")
+
+
+def _is_header(search: ImageSearch, first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Return True if a table's first row is not one more row, by the images that the next rows name."""
+    # A single row, which may be all that there is, is compared with itself.
+    table = _columns(search.table, first if rows else [""] * len(first), {})
+    for column, cells in zip(table, zip(*(rows or [first]), strict=True), strict=True):
+        column.cells.extend(cells)
+    is_row = search.is_row(first, table)
+    if is_row is not None:
+        return not is_row
+    if os.path.isfile(os.path.join(search.folder, first[0])):
+        return False
+    return not os.path.splitext(first[0])[1] or any(cell.strip().lower() in PATH_HEADERS for cell in first)
+
+
+def _rows(path: str) -> Iterator[list[str]]:
+    """Yield the rows that are not blank; raise SourceError unless all have the same number of cells."""
+    with _open(path) as file:
+        start = file.readline()
+        if start.startswith(_UTF_16):
+            raise malformed(path, "be UTF-8", "UTF-16", "save it as 'CSV UTF-8'")
+        stated = _EXCEL_DELIMITER.fullmatch(start)
+        if stated is None:
+            file.seek(0)
+        delimiter = max(_DELIMITERS, key=start.count) if stated is None else stated[1]
+        if path.lower().endswith(".tsv"):
+            delimiter = "\t"
+        # Spaces belong to a cell, unless the first row has one after every delimiter.
+        has_spaces = start.count(delimiter) == start.count(f"{delimiter} ") > 0
+        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=has_spaces, strict=True)
+        width = 0
+        try:
+            for cells in filter(None, reader):
+                width = width or len(cells)
+                if len(cells) != width:
+                    where, step = f"{path}, line {reader.line_num}", "quote cells that hold a delimiter"
+                    raise malformed(where, f"have {width} cells as the first row has", len(cells), step)
+                yield cells
+        except csv.Error as error:
+            where = f"{path}, line {reader.line_num}"
+            raise malformed(where, "be a row of a table", error, "check its quotes") from error
+
+
+def _open(path: str) -> TextIO:
+    if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait for its writer
+        raise malformed(path, "be a file", "a pipe or a device", "write the table to a file first")
+    try:
+        return open(path, newline="", encoding="utf-8-sig", errors="surrogateescape")
+    except OSError as error:
+        raise unreadable(path, error) from error

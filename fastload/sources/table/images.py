@@ -1,0 +1,270 @@
+"""Search for the images that a table names: the column, the folder of the files, and the ends of their names.
+
+A column names images if its cells are, in one of these ways, existing files:
+
+    paths         relative to the table's folder, or absolute
+    names         of files in one folder below it
+    ids           the same without the suffixes: `0a` for `0a.jpg`
+    either        in several folders, where each is in one of them alone
+
+Sampled cells show the way. Headers decide only between columns that name images equally well; where nothing
+decides, the table is refused.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import os
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import NamedTuple
+
+from fastload.errors import SourceError
+from fastload.sources.listing import Listing, is_image, stem_of
+from fastload.sources.malformed import in_quotes, malformed
+from fastload.sources.names import NameTable
+from fastload.sources.protocol import evenly_spaced
+from fastload.sources.table.columns import TableColumn
+from fastload.sources.table.naming import AS_PATH, PATH_HEADERS, Fit, Naming, best_columns, is_usual
+
+_SAMPLED = 64
+_MOST_PLACES = 16  # compared completely, if they hold the same sampled names
+_MOST_COMPARED = 2000
+
+
+class _Resolved(NamedTuple):
+    names: NameTable
+    naming: str  # in words
+    missing: int
+
+
+class ImageSearch:
+    """The images below a table's folder, listed when they are first needed."""
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+        self.folder = os.path.dirname(os.path.abspath(table))
+
+    def may_name_images(self, column: TableColumn) -> bool:
+        """Return True for a column with a header of images beside which some lie that it does not name."""
+        return column.kind is None and is_usual(column.name) and bool(self._by_stem)
+
+    def of_table(self, table: str) -> ImageSearch:
+        """Return the search for another table in the same folder."""
+        search = copy.copy(self)  # with what was listed
+        search.table = table
+        return search
+
+    @cached_property
+    def listing(self) -> Listing:
+        """The folders below the table's; one that cannot be listed is empty."""
+        return Listing.walk(self.folder, skips_unlistable=True)
+
+    @cached_property
+    def _by_stem(self) -> Mapping[str, Sequence[str]]:
+        found: dict[str, list[str]] = {}
+        for folder in self.listing.folders.values():
+            if folder.path.startswith(".") or "/." in folder.path:
+                continue
+            prefix = folder.join("")
+            for name in folder.images:
+                found.setdefault(os.path.splitext(name)[0], []).append(prefix + name)
+        return found
+
+    def find(self, columns: Sequence[TableColumn]) -> TableColumn | None:
+        """Return the column of the records' images, and set the files of all columns of images.
+
+        Return None if no column names images, nor should. SourceError is raised if one should and does not,
+        or if the column or the folder of its files may be another one.
+        """
+        fits = self._fits(columns)
+        known = [column for column, fit in fits.items() if fit.is_known]
+        images = best_columns(fits)
+        if not images:
+            if known:
+                raise self._none_found(known[0])
+            return None
+        image, *others = images
+        if others:
+            got = f"two, {image.name!r} and {others[0].name!r}"
+            step = f"pack with {image.options(path='it names them')} or {others[0].options(path='it does')}"
+            raise malformed(self.table, "have one column of the images' names without suffixes", got, step)
+        for column, fit in fits.items():
+            if column.kind is None and (fit.are_images or column.names_image(column.cells[0])):
+                column.kind = "path"
+            if column is image or (column.kind == "path" and fit.namings):
+                self._settle(column, fit)
+        image.kind = "path"
+        return image
+
+    def is_row(self, cells: Sequence[str], columns: Sequence[TableColumn]) -> bool | None:
+        """Return True if cells before some columns name an image as they do; None if no column names any."""
+        fits = self._fits(columns)
+        images = best_columns(fits)
+        if not images:
+            return None
+        found = ((cells[columns.index(image)], fits[image]) for image in images)
+        return any(
+            is_image(cell) or any(self.names(each, cell) for each in fit.namings) for cell, fit in found
+        )
+
+    def _fits(self, columns: Sequence[TableColumn]) -> dict[TableColumn, Fit]:
+        """Return, for each column that may be of images, the ways in which its cells name some."""
+        samples = {column: _sampled(column.cells) for column in columns if column.kind in (None, "path")}
+        fits: dict[TableColumn, Fit] = {}
+        for column, cells in samples.items():
+            is_known = self._is_known(column, cells, is_first=column is columns[0])
+            hits = sum((is_known or is_image(cell)) and self.names(AS_PATH, cell) for cell in cells)
+            fits[column] = Fit(hits, cells, (AS_PATH,) if hits else (), is_known)
+        # The folders are listed only for names that are no paths.
+        has_paths = any(fit.is_whole for fit in fits.values())
+        for column, fit in fits.items():
+            if not fit.is_whole and (not has_paths or fit.is_known or all(map(is_image, fit.cells))):
+                fits[column] = self._fit(fit)
+        return fits
+
+    def names(self, naming: Naming, cell: str) -> bool:
+        """Return True if a cell names an existing file in this way."""
+        if naming.is_path:
+            return bool(cell) and os.path.isfile(os.path.join(self.folder, cell))
+        return any(naming.place in (None, place) for place, _ in self._files_of(cell, is_id=naming.is_id))
+
+    def _is_known(self, column: TableColumn, cells: Sequence[str], *, is_first: bool) -> bool:
+        """Return True if a column can only name images: by its header, its kind, or as a first column."""
+        if column.kind == "path" or column.name.lower() in PATH_HEADERS:
+            return True
+        return is_first and (all(map(is_image, cells)) or self.names(AS_PATH, column.cells[0]))
+
+    def _fit(self, fit: Fit) -> Fit:
+        """Return the best ways in which a column's cells name images, given the paths among them."""
+        hits = Counter(dict.fromkeys(fit.namings, fit.hits))
+        for cell in fit.cells:
+            for is_id in (False, True):
+                files = list(self._files_of(cell, is_id=is_id))
+                hits.update({Naming(place, is_id) for place, _ in files})
+                hits[Naming(None, is_id)] += len(files) == 1
+        most = max(hits.values())
+        if not most:
+            return fit
+        best = [naming for naming, count in hits.items() if count == most]
+        rank = min(naming.rank for naming in best)
+        return fit._replace(hits=most, namings=tuple(naming for naming in best if naming.rank == rank))
+
+    def _files_of(self, cell: str, *, is_id: bool) -> Iterator[tuple[str, str]]:
+        """Yield the images of a cell's name, each after the folder that the name is relative to."""
+        name = plain_path(cell)
+        base = name[name.rfind("/") + 1 :]
+        for path in self._by_stem.get(base if is_id else os.path.splitext(base)[0], ()):
+            end = path[: path.rindex(".")] if is_id else path
+            place = end[: len(end) - len(name)]
+            if end.endswith(name) and (not place or place.endswith("/")):
+                yield place, path
+
+    def _settle(self, column: TableColumn, fit: Fit) -> None:
+        """Choose the way in which a column names its files, and set the column's files."""
+        if fit.namings == (AS_PATH,):
+            return
+        found = {naming: self._resolve(column, naming) for naming in fit.namings[:_MOST_PLACES]}
+        least = min(each.missing for each in found.values())
+        best = [naming for naming, each in found.items() if each.missing == least]
+        own = [naming for naming in best if self._is_own(naming)]
+        best = own if len(own) == 1 else best
+        if len(best) > 1:
+            places = in_quotes(sorted(str(naming.place) for naming in best))
+            step = (
+                "write their paths in the table, or move it into their folder; a column of paths for each "
+                "image of a record, such as image and mask, keeps those of all folders"
+            )
+            must, got = "name images of one folder", f"names that are in {places}"
+            raise malformed(f"{self.table}, {column.name}", must, got, step)
+        column.files, column.naming, _ = found[best[0]]
+
+    def _is_own(self, naming: Naming) -> bool:
+        """Return True if a folder is named after the table: train/ or train_images/ after train.csv."""
+        own = re.escape(stem_of(self.table))
+        parts = (naming.place or "").split("/")
+        return any(re.fullmatch(rf"{own}([_ -].*)?", part, re.IGNORECASE) for part in parts)
+
+    def _resolve(self, column: TableColumn, naming: Naming) -> _Resolved:
+        """Return the files that a column's cells name; raise SourceError if a cell names two of them."""
+        candidates = self._candidates(naming)
+        found = [candidates(cell) for cell in column.cells]
+        suffixes = Counter(os.path.splitext(path)[1] for paths in found for path in paths)
+        missing = sum(not paths for paths in found)
+        if any(len(paths) > 1 for paths in found):
+            # In a folder with a .jpg and a .png for some names, one suffix may be that of all.
+            whole = [suffix for suffix, count in suffixes.items() if count == len(found) - missing]
+            if naming.is_id and len(whole) == 1:
+                found = [[path for path in paths if path.endswith(whole[0])] for paths in found]
+                suffixes = Counter(whole)
+            row = next((row for row, paths in enumerate(found, 1) if len(paths) > 1), 0)
+            if row:
+                got = f"{column.cells[row - 1]!r}, the name of {in_quotes(found[row - 1])}"
+                step = "write the paths of the images, as they are relative to the table"
+                raise column.error(row, "name one image", got, step)
+        added = [suffix for suffix, _ in suffixes.most_common()] if naming.is_id else []
+        end = added[0] if added else ""
+        names = (
+            paths[0] if paths else f"{naming.place or ''}{plain_path(cell)}{end}"
+            for paths, cell in zip(found, column.cells, strict=True)
+        )
+        if naming.place == "" and not added:
+            return _Resolved(NameTable(names), "", missing)
+        folders = [naming.place] if naming.place is not None else _folders_of(found)
+        return _Resolved(NameTable(names), _in_words(folders, added), missing)
+
+    def _candidates(self, naming: Naming) -> Callable[[str], Sequence[str]]:
+        """Return the function that gives the files of a cell."""
+        if naming.place is None:
+            return lambda cell: [path for _, path in self._files_of(cell, is_id=naming.is_id)]
+        inside: dict[str, list[str]] = {}
+        for paths in self._by_stem.values():
+            for path in paths:
+                if path.startswith(naming.place):
+                    name = path[len(naming.place) : path.rindex(".") if naming.is_id else None]
+                    inside.setdefault(name, []).append(path)
+        return lambda cell: inside.get(plain_path(cell), [])
+
+    def _none_found(self, column: TableColumn) -> SourceError:
+        """Return the error about a column that should name images, none of which exists."""
+        cell = next(filter(None, column.cells), "")
+        if not cell:
+            return column.error(1, "name an image", "an empty cell", "fill it in, or leave the row out")
+        images = (path for paths in self._by_stem.values() for path in paths)
+        near = {posixpath.basename(path): path for path in islice(images, _MOST_COMPARED)}
+        names = (
+            difflib.get_close_matches(posixpath.basename(plain_path(cell)), near, 2, 0.5) or list(near)[:2]
+        )
+        there = f"there are {in_quotes([near[name] for name in names])}" if names else "there are no images"
+        got = f"{cell!r}, which is no file in {self.folder} or below, with or without a suffix ({there})"
+        step = "correct the names, or move the table to the folder that they are relative to"
+        if column.kind is None:
+            step += f"; or pack with {column.options(text='no column names images')}"
+        return column.error(1, "name existing images", got, step)
+
+
+def _sampled(cells: NameTable) -> list[str]:
+    return [cells[at] for at in evenly_spaced(len(cells), _SAMPLED)]
+
+
+def plain_path(cell: str) -> str:
+    """Return a path with `/` between its parts, without `.` and `..`."""
+    if "\\" in cell:
+        cell = cell.replace("\\", "/")
+    return posixpath.normpath(cell) if "./" in cell or "//" in cell else cell
+
+
+def _folders_of(found: Sequence[Sequence[str]]) -> list[str]:
+    return sorted({paths[0][: paths[0].rfind("/") + 1] for paths in found if paths})
+
+
+def _in_words(folders: Sequence[str], suffixes: Sequence[str]) -> str:
+    places = [folder or "the table's folder" for folder in folders]
+    shown = places[0] if len(places) == 1 else f"{len(places)} folders, {places[0]} to {places[-1]}"
+    added = f", with {' or '.join(suffixes)} added" if suffixes else ""
+    return f"names of files in {shown}{added}"
