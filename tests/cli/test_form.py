@@ -24,7 +24,7 @@ def test_numbers_have_separated_thousands(packed, tmp_path):
     assert "1,200" in shown["records"]
     assert "1,200 records" in run("verify", packed).stdout
     assert "1,200 files" in run("unpack", packed, tmp_path / "out").stdout
-    assert "1,200 records" in run("pack", tmp_path / "out", tmp_path / "again.fl").stdout
+    assert "1,200 records" in run("pack", tmp_path / "out/labels.csv", tmp_path / "again.fl").stdout
 
 
 def test_piped_output_has_no_trailing_blanks_and_no_escape_codes(packed):
@@ -37,7 +37,10 @@ def test_piped_output_has_no_trailing_blanks_and_no_escape_codes(packed):
 
 def test_dumb_terminal_gets_the_output_of_a_pipe(packed, tmp_path):
     run("unpack", packed, tmp_path / "out")
-    for command in (["verify", packed], ["pack", tmp_path / "out", tmp_path / "again.fl", "--overwrite"]):
+    for command in (
+        ["verify", packed],
+        ["pack", tmp_path / "out/labels.csv", tmp_path / "again.fl", "--overwrite"],
+    ):
         shown = run_on_terminal(*command, TERM="dumb")[0].replace("\r\n", "\n")
         assert shown.splitlines()[0].strip()
         assert shown.count("\n") == run(*command).stdout.count("\n")

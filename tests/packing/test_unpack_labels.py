@@ -110,7 +110,7 @@ def test_classes_that_share_a_folder_are_labelled_by_a_table(tmp_path):
     assert unpack(tmp_path / "p.fl", tmp_path / "out").table is None
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared" / "class0").mkdir()
-    unpacking = _Unpacking(RecordReader(tmp_path / "p.fl"), tmp_path / "shared", None, None)
+    unpacking = _Unpacking(RecordReader(tmp_path / "p.fl"), tmp_path / "shared", None, None, is_rebuilt=True)
     (tmp_path / "shared" / "class1").symlink_to("class0")  # as a file system does that ignores case
     labels = [row["label"] for row in rows_of(unpacking.run().table)]
     assert labels == ["class0", "class0", "class1", "class1"]
