@@ -1,4 +1,4 @@
-"""The tests that every layout of annotated images passes."""
+"""The tests that every layout of folders and tables passes."""
 
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -20,8 +20,8 @@ from tests.layouts.samples import photo, written
 POINTS = ("boxes", "keypoints", "corners")
 
 
-class LayoutConformance(ABC):
-    """Packing, verification, unpacking and resizing; a subclass writes the dataset and reads it back."""
+class SourceConformance(ABC):
+    """Listing, packing, verification and unpacking; a subclass writes the dataset."""
 
     unclaimed = ("notes.docx", "extra/deep/data.bin", "extra/photo.jpg")
     """Files that are no part of the dataset, wherever they lie in it."""
@@ -30,26 +30,30 @@ class LayoutConformance(ABC):
     def make(self, root: Path) -> Path:
         """Write the dataset, and return what is packed."""
 
-    def content(self, root: Path) -> Any:
-        """Return all that is written, for comparison: the files byte for byte, if they are canonical."""
-        return files_in(root)
+    def packed_again(self, tmp_path: Path) -> Path:
+        """Unpack the dataset, and pack what was written."""
+        unpack(tmp_path / "x.fl", tmp_path / "back")
+        inner = self.make(tmp_path / "data").relative_to(tmp_path / "data")
+        pack(tmp_path / "back" / inner, tmp_path / "again.fl", encode="keep", workers=1)
+        return tmp_path / "again.fl"
 
     @pytest.fixture
     def packed(self, tmp_path: Path) -> Path:
         pack(self.make(tmp_path / "data"), tmp_path / "x.fl", encode="keep", workers=1)
         return tmp_path / "x.fl"
 
-    def test_unpacking_gives_every_annotation_back(self, packed, tmp_path):
+    def test_unpacking_restores_every_file_byte_for_byte(self, packed, tmp_path):
         for path in packed_datasets(packed):
             assert verify(path, check="pixels", workers=1).damages == ()
         result = unpack(packed, tmp_path / "back")
         assert (result.damaged, result.refused, result.unwritten) == ((), (), ())
-        assert self.content(tmp_path / "back") == self.content(tmp_path / "data")
+        assert files_in(tmp_path / "back") == files_in(tmp_path / "data")
 
     def test_every_file_is_accounted_for(self, tmp_path):
         root = self.make(tmp_path / "data")
         added = {*self.unclaimed}
-        written(tmp_path / "data", {name: photo(5) for name in added} | {".git/HEAD": "x", "README": "x"})
+        tree = {name: photo(5) if name.endswith(".jpg") else "x" for name in added}
+        written(tmp_path / "data", tree | {".git/HEAD": "x", "README": "x"})
         account, left_out = account_of(root)
         if account is not None:  # not of a single file
             assert account.files == account.records + account.annotations + account.left_out
@@ -65,9 +69,29 @@ class LayoutConformance(ABC):
             found.append({split: [*map(source.key, range(len(source)))] for split, source in sources.items()})
         assert all(each == found[0] for each in found)
 
-    def test_annotation_files_are_restored_byte_for_byte(self, packed, tmp_path):
-        unpack(packed, tmp_path / "back")
-        assert files_in(tmp_path / "back") == files_in(tmp_path / "data")
+    def test_what_was_unpacked_is_packed_to_the_same_samples(self, packed, tmp_path):
+        self.packed_again(tmp_path)
+        firsts, seconds = (
+            list(map(PackedDataset, packed_datasets(tmp_path / x))) for x in ("x.fl", "again.fl")
+        )
+        for first, second in zip(firsts, seconds, strict=True):
+            assert [first.read(at).key for at in range(len(first))] == [
+                second.read(at).key for at in range(len(second))
+            ]
+            for at in range(len(first)):
+                assert_equal(first[at][1], second[at][1])
+
+    def test_samples_are_the_same_in_workers_and_from_lmdb(self, packed, tmp_path):
+        source = self.make(tmp_path / "data")
+        pack(source, tmp_path / "lmdb.fl", encode="keep", format="lmdb", workers=2)
+        for path, other in zip(packed_datasets(packed), packed_datasets(tmp_path / "lmdb.fl"), strict=True):
+            loader = torch.utils.data.DataLoader(PackedDataset(other), batch_size=None, num_workers=1)
+            for (_, mine), (_, theirs) in zip(PackedDataset(path), loader, strict=True):
+                assert_equal(mine, theirs)
+
+
+class LayoutConformance(SourceConformance):
+    """The tests of annotated images besides: what is moved with a resized image, and splits apart."""
 
     def test_one_split_of_several_is_written_anew(self, packed, tmp_path):
         paths = packed_datasets(packed)
@@ -82,32 +106,12 @@ class LayoutConformance(ABC):
         for at in range(len(first)):
             assert_equal(*({**each[at][1], "labels": names_in(each, at)} for each in (first, second)))
 
-    def test_what_was_unpacked_is_packed_to_the_same_samples(self, packed, tmp_path):
-        unpack(packed, tmp_path / "back")
-        pack(tmp_path / "back", tmp_path / "again.fl", encode="keep", workers=1)
-        firsts, seconds = (
-            list(map(PackedDataset, packed_datasets(tmp_path / x))) for x in ("x.fl", "again.fl")
-        )
-        for first, second in zip(firsts, seconds, strict=True):
-            assert [first.read(at).key for at in range(len(first))] == [
-                second.read(at).key for at in range(len(second))
-            ]
-            for at in range(len(first)):
-                assert_equal(first[at][1], second[at][1])
-
     def test_coordinates_and_masks_are_resized_with_their_image(self, packed, tmp_path):
         pack(tmp_path / "data", tmp_path / "small.fl", encode="jpeg", size=(20, 100), workers=1)
         for path, small in zip(packed_datasets(packed), packed_datasets(tmp_path / "small.fl"), strict=True):
             for (_, before), (image, after) in zip(PackedDataset(path), PackedDataset(small), strict=True):
                 assert image.shape == (3, 20, 100)
                 assert_resized(before, after, torch.tensor([2.0, 0.5]))
-
-    def test_samples_are_the_same_in_workers_and_from_lmdb(self, packed, tmp_path):
-        pack(tmp_path / "data", tmp_path / "lmdb.fl", encode="keep", format="lmdb", workers=2)
-        for path, other in zip(packed_datasets(packed), packed_datasets(tmp_path / "lmdb.fl"), strict=True):
-            loader = torch.utils.data.DataLoader(PackedDataset(other), batch_size=None, num_workers=1)
-            for (_, mine), (_, theirs) in zip(PackedDataset(path), loader, strict=True):
-                assert_equal(mine, theirs)
 
 
 def names_in(dataset: PackedDataset, index: int) -> list[str]:

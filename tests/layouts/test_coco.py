@@ -28,13 +28,6 @@ class TestCoco(LayoutConformance):
     def make(self, root):
         return coco(root)
 
-    def content(self, root):
-        content = json.loads((root / "annotations/instances_val2017.json").read_text())
-        return {
-            name: {each["id"]: each for each in value} if isinstance(value, list) else value
-            for name, value in content.items()
-        }
-
 
 class TestCompressedRunLengths(TestCoco):
     def make(self, root):
