@@ -21,7 +21,7 @@ _MOST_SUFFIXES = 100
 
 _SYSTEM_NAMES = {".ds_store", "thumbs.db", "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", "icon\r"}
 _ABOUT = re.compile(
-    r"(readme([_-]\w+|\.(roboflow|dataset))?|licen[cs]e([_-][\w.-]+)?|copying|copyright|notice|citation|authors|changelog|contributing)"
+    r"(readme([_-]\w+|\.(roboflow|dataset))?|licen[cs]e([_-](mit|apache|bsd|gpl|lgpl|mpl|cc)[\w.-]*)?|copying|copyright|notice|citation|authors|changelog|contributing)"
     r"(\.(md|markdown|txt|rst|html|pdf|cff|bib))?",
     re.IGNORECASE,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import reprlib
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TypeGuard
@@ -85,3 +86,13 @@ def in_quotes(names: Sequence[str], limit: int = 5) -> str:
     """Return the first names in quotes, and the number of the others."""
     shown = ", ".join(map(repr, names[:limit]))
     return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
+
+
+def pack_command(path: str) -> str:
+    """Return the command that packs a path, for a message; it can be copied into a shell.
+
+    >>> pack_command("photos"), pack_command("my photos")
+    ("'fastload pack photos DEST'", "fastload pack 'my photos' DEST")
+    """
+    shown = shlex.quote(path)
+    return f"'fastload pack {path} DEST'" if shown == path else f"fastload pack {shown} DEST"

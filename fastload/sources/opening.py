@@ -13,7 +13,7 @@ from fastload.sources.databases import recognise as databases
 from fastload.sources.files import FileSource
 from fastload.sources.huggingface import recognise as huggingface
 from fastload.sources.listing import Listing
-from fastload.sources.malformed import malformed
+from fastload.sources.malformed import malformed, pack_command
 from fastload.sources.masks import recognise as masks
 from fastload.sources.protocol import Claim, Source
 from fastload.sources.splits import SPLITS
@@ -99,7 +99,7 @@ def open_folder(path: str, layout: str | None = None) -> dict[str, Source]:
         return settled(listing, claims[0].read())
     if layout is not None:
         must = f"be a dataset in the layout {layout!r}"
-        raise malformed(listing.name, must, "none of its files in their places", "leave the layout out")
+        raise malformed(listing.name, must, "none of its files in their places", "name another layout")
     _require_no_doubt(listing)
     return dict(list_classes(listing, by_content=True))
 
@@ -147,7 +147,7 @@ def _parts(listing: Listing, deepest: int) -> Iterator[Listing]:
 def _other_layout(listing: Listing, claim: Claim, place: str) -> SourceError:
     return SourceError(
         f"{listing.name}: must be a folder of images, by classes or not, got {claim.title} ({place}: "
-        f"{claim.evidence}), whose annotations would be lost: 'fastload pack {place} DEST' keeps them; "
+        f"{claim.evidence}), whose annotations would be lost: {pack_command(place)} keeps them; "
         f"{_TO_CHOOSE}"
     )
 

@@ -146,7 +146,7 @@ class TestNames:
         environment = os.environ | {"PYTHONIOENCODING": encoding}
         dest = tmp_path / os.fsdecode(b"[bold]\xff.fl")
         commands = [
-            ["pack", odd, dest, "--on-error", "skip", "--allow-errors"],
+            ["pack", odd, dest, "--on-error", "skip", "--allow-errors", "--layout", "classes"],
             ["info", dest],
             ["verify", dest],
             ["unpack", dest, tmp_path / os.fsdecode(b"\xff")],

@@ -101,7 +101,6 @@ LAYOUTS = {
         ("images_train/{}.jpg", "masks_train/{}.png", "images_val/{}.jpg", "masks_val/{}.png"),
         SPLIT,
     ),
-    "letters": (("x/{}.jpg", "y/{}.png"), WHOLE),
     "splits by letters": (("x_train/{}.jpg", "y_train/{}.png", "x_val/{}.jpg", "y_val/{}.png"), SPLIT),
     "splits outside": (
         ("train/images/{}.jpg", "train/masks/{}.png", "val/images/{}.jpg", "val/masks/{}.png"),

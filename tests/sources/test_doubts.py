@@ -4,7 +4,7 @@ import pytest
 
 from fastload import FolderDataset, SourceError
 from fastload.sources import open_source
-from tests.sources.test_layouts import many, photo, written
+from tests.sources.test_layouts import NUMBERS, many, photo, written
 
 ORDINARY = {
     "faces": many("mask/{}.jpg", photo) | many("no_mask/{}.jpg", lambda at: photo(at + 50)),
@@ -47,13 +47,54 @@ IN_DOUBT = {
     "some nested": ("'b' holds 'x', 'y'", "pack .*b DEST", ("a/{}.jpg", "b/x/{}.jpg", "b/y/{}.jpg")),
     "years": ("splits, by the names", "pack .*train2017 DEST", ("train2017/a/{}.jpg", "val2017/a/{}.jpg")),
     "pix2pix": ("splits, by the names", "rename", ("trainA/{}.jpg", "trainB/{}.jpg", "testA/{}.jpg")),
-    "depth": ("'depth' and 'rgb' hold the same names", "table", ("rgb/{}.png", "depth/{}.png")),
-    "pairs": ("hold the same names", "table", ("p/k{}.png", "q/k{}.png", "p/v.png", "q/v.png")),
+    "depth": ("pairs of images in 'depth' and 'rgb'", "table", ("rgb/{}.png", "depth/{}.png")),
+    "pairs": ("pairs of images in", "table", ("p/k{}.png", "q/k{}.png", "p/v.png", "q/v.png")),
+    "one folder of a split": ("elsewhere, in .*val/all", "pack .*train DEST", (
+        "train/a/{}.jpg", "train/b/{}.jpg", "val/all/{}.jpg")),
+    "Kaggle": ("splits, by the names 'test1', 'train'", "rename", ("train/{}.jpg", "test1/{}.jpg")),
+    "one split": ("the images of one split", "pack .*val2017 DEST", ("val2017/{}.jpg",)),
+    "re-identification": ("splits, by the names", "rename", (
+        "bounding_box_train/{}.jpg", "bounding_box_test/{}.jpg", "query/{}.jpg")),
+    "KITTI": ("by the names 'image_2', 'label_2'", "pack .*image_2 ", ("image_2/{}.png", "label_2/x{}.png")),
+    "archives of parts": ("by the names 'images_001', 'images_002'", "pack", (
+        "images_001/images/{}.png", "images_002/images/{}.png")),
+    "LEVIR": ("pairs of images in 'A' and 'B'", "table", ("A/{}.png", "B/{}.png", "label/{}.png")),
+    "resolutions": ("pairs of images in 'HR' and 'LR_x'", "table", ("HR/{}.png", "LR_x/{}x2.png")),
     "masks beside": ("masks beside them", "pack .*a DEST", ("a/{}.jpg", "a/{}_mask.jpg", "b/{}.jpg")),
     "a flat split": ("in 'val' .*are in 'train'", "pack .*train DEST", ("train/a/{}.jpg", "val/{}.jpg")),
     "MVTec": ("annotations of the splits in 'ground_truth'", "table", (
         "train/good/{}.png", "test/good/{}.png", "test/bent/{}.png", "ground_truth/bent/{}x_mask.png")),
 }  # fmt: skip
+
+
+# Names that say nothing of parts, views or splits, though words in them might.
+CLASSES = [
+    ["box", "bag", "bottle"], ["cardboard box", "plastic bag"], ["ann", "bob"], ["Mustang GT", "Ford GT"],
+    ["food labels", "clothing labels"], ["freight train", "passenger train"], ["crash test", "fire test"],
+    ["normal", "pneumonia"], ["alpha", "beta", "gamma"], ["clear", "cloudy", "hazy", "rainy"], ["A", "B"],
+    ["edge", "center", "corner"], ["mask", "no_mask"], ["with_mask", "without_mask"], ["only"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("names", CLASSES, ids="-".join)
+def test_classes_with_such_words_are_classes(tmp_path, names, image_folder):
+    root = written(tmp_path / "data", {f"{name}/{at}.jpg": photo(at) for name in names for at in NUMBERS})
+    written(root, {"classes.csv": "id,name\n0,a\n1,b\n"})
+    assert_class_folders(root, image_folder, None)
+
+
+def test_commands_in_messages_can_be_copied(tmp_path):
+    root = written(
+        tmp_path / "data", {f"plant village/{c}/{at}.jpg": photo(at) for c in "ab" for at in NUMBERS}
+    )
+    with pytest.raises(SourceError, match=r"fastload pack '.*plant village' DEST makes"):
+        open_source(root)
+
+
+def test_labels_of_licence_plates_are_no_licence(tmp_path):
+    tree = {"a/1.jpg": photo(0), "license_plates.json": "{}", "LICENSE": "x", "LICENSE-MIT.txt": "x"}
+    [source] = open_source(written(tmp_path / "data", tree)).values()
+    assert [entry.key for entry in source.left_out if not entry.is_clutter] == ["license_plates.json"]
 
 
 @pytest.mark.parametrize("name", IN_DOUBT)
@@ -68,10 +109,8 @@ def test_class_folders_in_doubt_are_refused_until_the_layout_is_named(tmp_path, 
         ) as caught:
             refuse(root)
         assert "layout='classes'" in str(caught.value)
-    if not {"train", "val"} & {path.name for path in root.iterdir()}:
+    if len(open_source(root, layout="classes")) == 1:
         assert_class_folders(root, image_folder, "classes")
-    else:
-        assert len(open_source(root, layout="classes")) == 2
 
 
 def test_a_table_beside_class_folders_that_names_their_images_is_offered(tmp_path):
@@ -79,3 +118,10 @@ def test_a_table_beside_class_folders_that_names_their_images_is_offered(tmp_pat
     root = written(tmp_path / "data", tree)
     with pytest.raises(SourceError, match=r"the table .*train\.csv, .*fastload pack .*train\.csv DEST"):
         open_source(root)
+
+
+def test_boxes_in_class_folders_are_no_part_of_ordinary_ones(tmp_path):
+    tree = {f"{name}/images/{at}.jpg": photo(at) for name in ("cat", "dog") for at in NUMBERS}
+    tree |= {f"{name}/labels/{at}.txt": "0 0.5 0.5 0.25 0.125\n" for name in ("cat", "dog") for at in NUMBERS}
+    with pytest.raises(SourceError, match="'cat' holds 'images'"):
+        open_source(written(tmp_path / "data", tree))

@@ -98,7 +98,7 @@ LAYOUTS = {
     "voc masks": ("Pascal VOC", many("JPEGImages/{}.jpg", photo) | many("SegmentationClass/{}.png", mask)),
     "xml in one folder": ("Pascal VOC", many("train/{}.jpg", photo) | many("train/{}.xml", "<annotation/>")),
     "cityscapes": (
-        "parts of one dataset, by the names 'gtFine', 'leftImg8bit'",
+        "parts of one dataset, by the names 'leftImg8bit', 'gtFine'",
         many("leftImg8bit/train/ulm/{}_leftImg8bit.png", photo)
         | many("gtFine/train/ulm/{}_gtFine.png", mask),
     ),

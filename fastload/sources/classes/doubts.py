@@ -17,27 +17,21 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from fastload.sources.classes.part_names import (
+    are_views,
+    is_image_part,
+    is_part,
+    is_split_alone,
+    named_parts,
+    named_splits,
+)
 from fastload.sources.classes.source import split_folders
 from fastload.sources.listing import Folder, Listing, read_part, stem_of
-from fastload.sources.malformed import in_quotes
+from fastload.sources.malformed import in_quotes, pack_command
 from fastload.sources.masks.pairing import has_masks_beside
 from fastload.sources.protocol import evenly_spaced
 from fastload.sources.sniffing import holds_boxes
-from fastload.sources.splits import SPLIT_WORD, SPLITS
-
-# Names of folders with the parts of one dataset: its images, and one annotation or mask of each.
-PART_NAMES = re.compile(
-    r"(.*[_ -])?(images?|imgs?|jpegimages|photos|pictures|masks|labels|labeltxt|ann(ot)?s?|annotations?"
-    r"|segmentations?|leftimg8bit|gt(s|fine|coarse)?|ground[_ -]?truths?|trimaps|b?box(es)?)|[a-z]+annot",
-    re.IGNORECASE,
-)
-# Names of folders with two views of one scene, or an image and its result.
-_VIEW_NAMES = re.compile(
-    r"(rgb|depth|thermal|ir|nir|infrared|visible|disparity|normals?|flow|edges?|sketch(es)?|left|right"
-    r"|inputs?|outputs?|targets?|source|noisy|clean|blur|sharp|hazy|clear|hr|lr|before|after|mask|label|matte"
-    r"|alpha|semantics?|instances?|seg)([_ -]?[0-9]+)?",
-    re.IGNORECASE,
-)
+from fastload.sources.splits import SPLITS
 
 _MOST_FOLDERS = 16  # more folders beside each other are classes
 _MOST_ROWS = 50
@@ -45,7 +39,7 @@ _SAMPLED = 16
 _LEAST_SHARED = 3
 
 _TEXTS = (".txt", ".xml", ".json")
-_ARRAYS = (".npy", ".npz", ".mat")
+_OTHERS = (".csv", ".tsv", ".npy", ".npz", ".mat")
 
 _TABLE_STEP = "a table with a column for each image of a record keeps them together"
 _BOXES_STEP = "write a table (path, xmin, ymin, xmax, ymax, label), or take a layout that fastload reads"
@@ -65,12 +59,13 @@ def doubts(listing: Listing) -> Iterator[Doubt]:
     tops = [_Top(listing, top, _bearing(listing, top)) for top in splits or [listing.top]]
     if splits:
         yield from _split_without_classes(tops)
+        yield from _split_of_one_folder(tops)
     for sign in _SIGNS:
         for top in tops:
             yield from sign(top)
     if splits:
         beside = [listing[name] for name in listing.top.visible if listing[name] not in splits]
-        named = [folder.path for folder in beside if PART_NAMES.fullmatch(folder.path)]
+        named = [folder.path for folder in beside if is_part(folder.path)]
         rows = [path for path in named if _has_rows_of_yolo(listing.below(path), listing)]
         if rows:
             yield _yolo_elsewhere(listing.shown(rows[0]))
@@ -91,6 +86,9 @@ class _Top(NamedTuple):
     def shown(self, name: str) -> str:
         return self.listing.shown(self.folder.join(name))
 
+    def command(self, name: str) -> str:
+        return pack_command(self.shown(name))
+
 
 def _tables(listing: Listing, folders: Iterable[Folder]) -> Iterator[Doubt]:
     """Yield a doubt for a table, beside the images, whose cells name at least half of its rows' images."""
@@ -100,7 +98,7 @@ def _tables(listing: Listing, folders: Iterable[Folder]) -> Iterator[Doubt]:
             path = folder.join(name)
             if _names_images(listing, folder, _rows(name, listing.head(path))):
                 shown = listing.shown(path)
-                step = f"'fastload pack {shown} DEST' packs it"
+                step = f"{pack_command(shown)} packs it"
                 if name.lower().endswith(".jsonl"):
                     step = "pack a table of it instead (.csv, with the column file_name)"
                 yield Doubt(f"the table {shown}, which names the images", step)
@@ -130,16 +128,17 @@ def _rows(name: str, head: bytes) -> list[list[str]]:
 
 
 def _names_images(listing: Listing, folder: Folder, rows: list[list[str]]) -> bool:
-    """Return True if at least half of the cells of a column are the names of images, without suffixes."""
-    columns = [
-        {stem_of(cell.strip()) for cell in column if cell.strip()} for column in zip(*rows, strict=False)
-    ]
-    # Numbers name images in a first column; elsewhere, they count something.
-    named = [cells for at, cells in enumerate(columns) if cells and not (at and all(map(str.isdigit, cells)))]
-    if not named:
-        return False
-    stems = {stem_of(name) for each in listing.below(folder.path) for name in each.images}
-    return any(2 * len(cells & stems) >= len(cells) for cells in named)
+    """Return True if at least half of the cells of a column are the names of images, with suffixes or not."""
+    columns = [{cell.strip() for cell in column} - {""} for column in zip(*rows, strict=False)]
+    names = [name for each in listing.below(folder.path) for name in each.images] if any(columns) else []
+    stems = {*map(stem_of, names)}
+    for at, cells in enumerate(columns):
+        # Numbers name images in a first column, if there are as many; elsewhere, they count something.
+        if all(map(str.isdigit, cells)) and (at or 2 * len(cells) <= min(len(names), _MOST_ROWS)):
+            continue
+        if cells and 2 * len({*map(stem_of, cells)} & stems) >= len(cells):
+            return True
+    return False
 
 
 def _split_without_classes(splits: Sequence[_Top]) -> Iterator[Doubt]:
@@ -149,8 +148,18 @@ def _split_without_classes(splits: Sequence[_Top]) -> Iterator[Doubt]:
     if classed and flat:
         where = f"in {in_quotes(flat)} (class folders are in {in_quotes(classed)})"
         place = splits[0].listing.shown(classed[0])
-        step = f"'fastload pack {place} DEST' packs {classed[0]!r} alone; or sort them into class folders"
+        step = f"{pack_command(place)} packs {classed[0]!r} alone; or sort them into class folders"
         yield Doubt(f"images whose labels are elsewhere, {where}", step)
+
+
+def _split_of_one_folder(splits: Sequence[_Top]) -> Iterator[Doubt]:
+    """Yield a doubt for a split with a single folder, which is no class of the other splits."""
+    for top in splits:
+        others = [other for other in splits if other is not top and other.bearing]
+        if len(top.bearing) == 1 and others and not any(top.bearing[0] in other.bearing for other in others):
+            other = others[0].folder.path
+            step = f"{pack_command(top.listing.shown(other))} packs {other!r} alone"
+            yield Doubt(f"images whose labels are elsewhere, in {top.shown(top.bearing[0])}", step)
 
 
 def _boxes(top: _Top) -> Iterator[Doubt]:
@@ -177,7 +186,7 @@ def _masks_beside(top: _Top) -> Iterator[Doubt]:
     for at in evenly_spaced(len(top.bearing), _SAMPLED):
         if has_masks_beside(top.inner(top.bearing[at])):
             place = top.shown(top.bearing[at])
-            step = f"'fastload pack {place} DEST' keeps those of one folder; {_TABLE_STEP}"
+            step = f"{pack_command(place)} keeps those of one folder; {_TABLE_STEP}"
             yield Doubt(f"images with masks beside them in {place}", step)
             return
 
@@ -187,7 +196,7 @@ def _unread_annotations(top: _Top) -> Iterator[Doubt]:
     if top.folder.images or len(top.folder.visible) > _MOST_FOLDERS:
         return
     for name, below in _beside(top):
-        if PART_NAMES.fullmatch(name) and any(each.others_with(*_TEXTS, *_ARRAYS) for each in below):
+        if is_part(name) and any(each.others_with(*_TEXTS, *_OTHERS) for each in below):
             yield Doubt(f"images with annotations in {top.shown(name)}, which are not read", _BOXES_STEP)
 
 
@@ -202,13 +211,18 @@ def _beside(top: _Top) -> Iterator[tuple[str, list[Folder]]]:
 def _parts_of_a_dataset(top: _Top) -> Iterator[Doubt]:
     """Yield a doubt for folders that are named after parts or splits of a dataset, not after classes."""
     bearing = top.bearing if len(top.bearing) <= _MOST_FOLDERS else []
-    named = [name for name in bearing if PART_NAMES.fullmatch(name)]
-    if named:
-        step = f"'fastload pack {top.shown(named[0])} DEST' packs that folder; {_TABLE_STEP}"
+    if named := named_parts(bearing):
+        images = next(
+            (name for name in (*named, *bearing) if is_image_part(name) or not is_part(name)), named[0]
+        )
+        step = f"{top.command(images)} packs its images alone; {_TABLE_STEP}"
         yield Doubt(f"parts of one dataset, by the names {in_quotes(named)}", step)
-    elif len(bearing) > 1 and all(map(SPLIT_WORD.search, bearing)) and not {*bearing} & {*SPLITS}:
-        step = f"rename them train, val and test, or pack each ('fastload pack {top.shown(bearing[0])} DEST')"
-        yield Doubt(f"splits, by the names {in_quotes(bearing)}", step)
+    elif named := named_splits(bearing):
+        step = f"rename them train, val and test, or pack each ({top.command(named[0])})"
+        yield Doubt(f"splits, by the names {in_quotes(named)}", step)
+    elif len(bearing) == 1 and top.inner(bearing[0]).images and is_split_alone(bearing[0]):
+        step = f"{top.command(bearing[0])} packs them without classes"
+        yield Doubt(f"the images of one split, by the name {bearing[0]!r}", step)
 
 
 def _nested(top: _Top) -> Iterator[Doubt]:
@@ -220,30 +234,30 @@ def _nested(top: _Top) -> Iterator[Doubt]:
     names = {tuple(found) for found in inner.values()}
     if 1 < len(deep) == len(top.bearing) and len(names) == 1 and len(inner[deep[0]]) == 1:
         [name] = inner[deep[0]]
+        insides = [top.inner(each) for each in deep]
         if name.lower() not in SPLITS and all(
-            top.listing[f"{top.inner(each).path}/{name}"].images for each in deep
+            inside.visible == [name] and top.listing[inside.join(name)].images for inside in insides
         ):
             return  # train/CLASS/images/x.jpg: one folder of one name in each class
     reading = f"folders of them: {deep[0]!r} holds {in_quotes(inner[deep[0]])}"
-    yield Doubt(reading, f"'fastload pack {top.shown(deep[0])} DEST' makes classes of the folders in it")
+    yield Doubt(reading, f"{top.command(deep[0])} makes classes of the folders in it")
 
 
 def _same_stems(top: _Top) -> Iterator[Doubt]:
     """Yield a doubt for two folders of images with the same names: pairs of one dataset."""
     if not 2 <= len(top.bearing) <= _MOST_FOLDERS:
         return
+    are_named = are_views(top.bearing)
     first, *others = top.bearing
     for other in others:
         few, many = sorted((top.inner(first).images, top.inner(other).images), key=len)
         stems, others_stems = _some_stems(few), _some_stems(many)
         ending, other_ending = _common_ending(stems), _common_ending(others_stems)
         shared = [stem for stem in stems if _has_stem(many, stem.removesuffix(ending) + other_ending)]
-        if len(shared) < 2 or 2 * len(shared) < len(stems):
-            continue
-        are_views = any(map(_VIEW_NAMES.fullmatch, (first, other))) and not _differ_by_a_word(first, other)
-        if are_views or (len(shared) >= _LEAST_SHARED and not _are_counted(shared)):
-            reading = f"pairs of images: {first!r} and {other!r} hold the same names, such as {shared[0]!r}"
-            yield Doubt(reading, _TABLE_STEP)
+        are_shared = len(shared) >= 2 and 2 * len(shared) >= len(stems)
+        are_distinct = len(shared) >= _LEAST_SHARED and not _are_counted(shared)
+        if (are_shared and (are_named or are_distinct)) or (are_named and 1 < len(few) == len(many)):
+            yield Doubt(f"pairs of images in {first!r} and {other!r}, such as {stems[0]!r}", _TABLE_STEP)
             return
 
 
@@ -261,11 +275,6 @@ def _has_stem(names: Sequence[str], stem: str) -> bool:
     """Return True if one of some sorted names is the stem and a suffix."""
     at = bisect.bisect_left(names, f"{stem}.")
     return at < len(names) and names[at].startswith(f"{stem}.")
-
-
-def _differ_by_a_word(first: str, other: str) -> bool:
-    """Return True for names such as `mask` and `no_mask`, which are classes."""
-    return first.lower() in other.lower() or other.lower() in first.lower()
 
 
 def _are_counted(stems: Iterable[str]) -> bool:

@@ -53,9 +53,8 @@ def _places(listing: Listing, top: Folder) -> dict[str, list[PairedFolders]]:
         return {}
     images: dict[str, list[str]] = {"": [top.path]} if top.images else {}
     masks: list[tuple[str, str]] = []
-    are_letters = sum(len(name) == 1 for name in visible) > 2  # classes of letters, of which x and y are two
     for name in visible:
-        rest, is_mask = (name, False) if are_letters and len(name) == 1 else _parted(name)
+        rest, is_mask = _parted(name)
         if is_mask:
             masks.append((rest, top.join(name)))
         else:
@@ -81,7 +80,7 @@ def _parted(name: str) -> tuple[str, bool]:
         words[-1:] = [glued, "annot"]
     rest = [word for word in words if word not in _IMAGE_WORDS and word not in _MASK_WORDS]
     is_letter = words != rest and {*words} - {*rest} <= {"x", "y"}
-    if is_letter and rest and rest[0] not in SPLITS:  # classes may be called model_x and model_y
+    if is_letter and (not rest or rest[0] not in SPLITS):  # classes may be called x and y
         return name.lower(), False
     return "_".join(rest), not _MASK_WORDS.isdisjoint(words)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from fastload.sources.listing import Listing
-from fastload.sources.malformed import in_quotes, malformed
+from fastload.sources.malformed import in_quotes, malformed, pack_command
 from fastload.sources.protocol import Claim, Reading
 from fastload.sources.sniffing import holds_boxes
 from fastload.sources.splits import split_names
@@ -72,7 +72,7 @@ def _has_annotations(listing: Listing, kit: str) -> bool:
 def _read_one_kit(listing: Listing, kits: list[str]) -> Reading:
     if len(kits) > 1:
         shown = [*map(listing.shown, kits)]
-        step = "pack each of them: " + ", ".join(f"'fastload pack {each} DEST'" for each in shown[:2])
+        step = "pack each of them: " + ", ".join(map(pack_command, shown[:2]))
         raise malformed(listing.name, "hold one VOC dataset", " and ".join(shown), step)
     return read_kit(listing, kits[0])
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from fastload.sources.account import settled
 from fastload.sources.listing import Listing, read_part
-from fastload.sources.malformed import malformed
+from fastload.sources.malformed import malformed, pack_command
 from fastload.sources.protocol import Claim, LeftOutReason, Reading, Source
 from fastload.sources.sniffing import holds_boxes
 from fastload.sources.splits import SPLITS, split_names
@@ -59,7 +59,7 @@ def _describes_splits(path: str, head: bytes) -> bool:
 def _read_one(listing: Listing, names: list[str]) -> Reading:
     paths = [listing.shown(name) for name in names]
     if len(paths) > 1:
-        step = f"pack the right one: 'fastload pack {paths[0]} DEST'"
+        step = f"pack the right one: {pack_command(paths[0])}"
         raise malformed(listing.name, "hold one description of a dataset", ", ".join(paths), step)
     description = read_description(paths[0])
     reach = Reach(listing)
