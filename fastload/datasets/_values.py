@@ -33,6 +33,7 @@ class RecordValues:
         self.fields = tuple(field for field in manifest.value_fields if not field.internal)
         self._columns = {field.name: _column_dtype(field) for field in self.fields}
         self._form = _form_of(manifest, list(self._columns))
+        self._are_targets = manifest.image is not None
         self._pixel_encodings = {
             field.name: encoding_named(field.encoding)
             for field in self.fields
@@ -58,10 +59,14 @@ class RecordValues:
         one_by_one = [] if all(self._columns.values()) else positions.tolist()
         read = list(map(records.read_verified, one_by_one))
 
+        # As from default_collate, texts of tuples are tuples, and those of dicts are lists.
+        is_in_tuple = isinstance(self._form, str) == self._are_targets and self._form is not None
+
         def collated(name: str) -> Any:
             dtype = self._columns[name]
             if dtype is None:
-                return self._collated(name, read)
+                values = [self.value(name, record) for record in read]
+                return self._collated(name, tuple(values) if is_in_tuple else values, read)
             rows = records.take(name, positions)
             batch = out.empty(rows.shape, dtype)
             batch.numpy()[...] = rows
@@ -69,10 +74,12 @@ class RecordValues:
 
         return self._formed(collated, list)
 
-    def _collated(self, name: str, records: Sequence[Record]) -> Any:
+    def _collated(self, name: str, values: Sequence[Any], records: Sequence[Record]) -> Any:
         try:
-            return default_collate([self.value(name, record) for record in records])
+            return default_collate(values)
         except RuntimeError as error:
+            if self._are_targets:
+                raise  # as torch does
             raise OptionError(
                 f"values of {name} must have one shape to be collated, and differ in the batch from record "
                 f"{records[0].index} on: pass collate_fn=list, or a function that pads them ({error})"
