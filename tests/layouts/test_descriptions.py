@@ -43,7 +43,7 @@ DATASETS = {
     "a Hugging Face dataset of no files": (
         {"state.json": '{"_data_files": []}', "dataset_info.json": "{}"},
         "",
-        "name data files in state.json",
+        "name data files in its state.json",
     ),
     "a Hugging Face dataset of no list": (
         {"state.json": '{"_data_files": 5}', "dataset_info.json": "{}"},

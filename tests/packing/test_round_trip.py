@@ -50,7 +50,7 @@ FILES = {
 
 def came_back(source, folder, **options):
     """Pack, verify and unpack a folder; return the result of packing and the unpacked folder."""
-    result = pack(source, folder / "x.fl", workers=1, **options)
+    result = pack(source, folder / "x.fl", workers=1, layout="classes", **options)
     assert not verify(folder / "x.fl", workers=1).damages
     unpacked = unpack(folder / "x.fl", folder / "back")
     assert not unpacked.damaged

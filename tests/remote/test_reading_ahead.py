@@ -84,6 +84,9 @@ class Announced(torch.utils.data.Dataset):
     def __getitem__(self, index):
         return index
 
+    def fetch_into(self, indices, out):  # only datasets that can fill batches are told
+        return NotImplemented
+
     def read_ahead(self, position, in_flight):
         self.in_flight = in_flight
 
