@@ -18,7 +18,7 @@ from tests.commands import run_python
 from tests.folders import encoded, pixels
 
 SHARD_BYTES = 9 * (3 * 24 * 32 + len("ant/0000.png"))
-COUNT = 54
+COUNT = 56
 
 
 def folder_of(root, classes, seed, count=COUNT):
