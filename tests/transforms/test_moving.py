@@ -34,7 +34,7 @@ def sample(seed=0, count=6):
     ring = boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2)
     points = np.concatenate((ring, np.full((count, 4, 1), 2, np.float32)), axis=2)
     mask = np.kron(rng.integers(0, 250, (10, 15)), np.ones((6, 6))).astype(np.uint8)
-    polygons = [[corners] for corners in ring]
+    polygons = [[corners.astype(np.float64)] for corners in ring]
     return Annotations(SIZE, boxes, np.arange(count), polygons, points, ring, mask, {"area": first[:, 0]})
 
 
