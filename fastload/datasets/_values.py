@@ -65,8 +65,8 @@ class RecordValues:
         def collated(name: str) -> Any:
             dtype = self._columns[name]
             if dtype is None:
-                values = [self.value(name, record) for record in read]
-                return self._collated(name, tuple(values) if is_in_tuple else values, read)
+                container = tuple if is_in_tuple else list
+                return self._collated(name, container(self.value(name, record) for record in read), read)
             rows = records.take(name, positions)
             batch = out.empty(rows.shape, dtype)
             batch.numpy()[...] = rows
@@ -74,7 +74,7 @@ class RecordValues:
 
         return self._formed(collated, list)
 
-    def _collated(self, name: str, values: Sequence[Any], records: Sequence[Record]) -> Any:
+    def _collated(self, name: str, values: Any, records: Sequence[Record]) -> Any:
         try:
             return default_collate(values)
         except RuntimeError as error:
