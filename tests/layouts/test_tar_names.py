@@ -99,9 +99,7 @@ def test_samples_of_webdataset_keep_their_members(tmp_path, names, fields):
 
 
 @pytest.mark.frameworks("webdataset")
-@pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
-)
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_keys_are_those_of_webdataset(tmp_path):
     import webdataset
 
