@@ -87,7 +87,7 @@ class Source(ABC):
 class Account:
     """The files below a folder: each holds records, was read with them, or was left out with a reason.
 
-    `Account.of` in account.py makes it, and raises an error unless the three add up.
+    `balanced` in account.py makes it, and raises an error unless the three add up.
     """
 
     files: int
