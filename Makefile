@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint oldest newest frameworks docs gpu bench peers soak dist clean same-python
+.PHONY: help venv demo test check lint coverage oldest newest frameworks docs gpu bench peers soak dist clean same-python
 .DELETE_ON_ERROR:
 
 help: ## List the targets
@@ -33,6 +33,11 @@ lint: $(VENV)/.dev ## Check style, format, types and the order of the rooms
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+coverage: $(VENV)/.dev ## Run the tests, and list the lines that none of them reaches
+	$(call install,coverage)
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report= $(ARGS)
+	$(BIN)/coverage report --show-missing
 
 # What depends on other packages' versions: torch's private parts, the containers, NumPy's and OpenCV's behaviour.
 VERSIONED := tests/loader tests/datasets tests/packing tests/shards tests/remote
