@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from fastload.cli.report._style import STYLE
 from fastload.cli.report.document import Document, Drawing, Plot, Section, Table, figure
-from fastload.system.printable import printable
+from fastload.errors import printable
 
 # The size and margins of a plot, in pixels.
 _WIDTH, _HEIGHT = 720, 290

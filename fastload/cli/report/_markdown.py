@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from fastload.cli.report.document import Document, Section, Table
-from fastload.system.printable import printable
+from fastload.errors import printable
 
 _SPECIAL = re.compile(r"([\\`*<>\[\]|])")
 
