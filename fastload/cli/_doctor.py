@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastload.cli._output import lines_of, note, show
-from fastload.cli._parser import Parser, check_writable, whole_number
+from fastload.cli._parser import Parser, whole_number
 from fastload.cli._progress import ProgressDisplay
 from fastload.errors import OptionError
 from fastload.system.cpus import local_ranks
@@ -19,7 +19,7 @@ from fastload.system.signals import unwinding
 from fastload.system.units import aligned
 
 if TYPE_CHECKING:
-    from fastload.cli.report._diagnosis import Parts
+    from fastload.cli._diagnosis import Parts
     from fastload.doctor.ranks import RankComparison
     from fastload.doctor.try_fix import Attempt
     from fastload.system.script import Ending, Script
@@ -28,7 +28,7 @@ HELP = "find what limits a training run, and what would help: 'doctor train.py',
 
 EXIT_INTERRUPTED = 130
 
-# Of further loaders only the headline is printed; --json and --html have everything.
+# Of further loaders only the headline is printed; --json has everything.
 _MOST_COMPLETE = 3
 
 
@@ -50,7 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--html", metavar="FILE", help="write a page with plots")
     parser.add_argument(
         "--json",
         action="store_true",
@@ -95,10 +94,6 @@ def run(options: argparse.Namespace) -> int:
         is_script = options.is_module or (path.endswith(".py") and not os.path.isdir(path))
     if not is_script:
         _parse_rest(path, options)
-    if options.html:
-        check_writable("--html", options.html)
-        # The script may change the working directory.
-        options.html = os.path.abspath(options.html)
     options.conditions = identified() if options.json else {}
     with unwinding():
         if is_script:
@@ -168,29 +163,22 @@ def _print_result(
     ranks: RankComparison | None = None,
     error: BaseException | None = None,
 ) -> None:
-    from fastload.cli.report._diagnosis import diagnosis_document, diagnosis_json
-    from fastload.cli.report._html import to_html
+    from fastload.cli._diagnosis import diagnosis_json
     from fastload.doctor.ranks import rank_rows
 
-    footer = notes if tried is None else (*notes, str(tried))
-    if options.html:
-        document = diagnosis_document(title, parts, footer, ranks)
-        Path(options.html).write_text(to_html(document), encoding="utf-8")
     if options.json:
         show(*lines_of(diagnosis_json(title, parts, notes, tried, ranks, error, options.conditions)))
-    else:
-        show("", title)
-        if ranks is not None:
-            show("", ranks.headline, "", *aligned(rank_rows(ranks)), "", *ranks.evidence)
-        for index, part in enumerate(parts):
-            if len(parts) > 1:
-                show("", f"{part.name}{'' if index else ', the main loader'}:")
-            complete = index < _MOST_COMPLETE
-            show("", *lines_of(str(part.diagnosis) if complete else part.diagnosis.headline))
-        for text in footer:
-            show("", *lines_of(text))
-    if options.html:
-        note(f"wrote {options.html}")
+        return
+    show("", title)
+    if ranks is not None:
+        show("", ranks.headline, "", *aligned(rank_rows(ranks)), "", *ranks.evidence)
+    for index, part in enumerate(parts):
+        if len(parts) > 1:
+            show("", f"{part.name}{'' if index else ', the main loader'}:")
+        complete = index < _MOST_COMPLETE
+        show("", *lines_of(str(part.diagnosis) if complete else part.diagnosis.headline))
+    for text in notes if tried is None else (*notes, str(tried)):
+        show("", *lines_of(text))
 
 
 def print_error(error: BaseException, file: str) -> None:

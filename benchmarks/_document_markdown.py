@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fastload.cli.report.document import Document, Section, Table
+from _document import Document, Section, Table
+
 from fastload.errors import printable
 
 _SPECIAL = re.compile(r"([\\`*<>\[\]|])")
