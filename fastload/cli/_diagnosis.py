@@ -21,7 +21,6 @@ def diagnosis_json(
     title: str,
     parts: Parts,
     notes: Sequence[str] = (),
-    tried: Any = None,
     ranks: RankComparison | None = None,
     error: BaseException | None = None,
     conditions: Mapping[str, Any] = MappingProxyType({}),
@@ -41,8 +40,6 @@ def diagnosis_json(
     }
     if ranks is not None:
         content["ranks"] = {**asdict(ranks), "headline": ranks.headline, "evidence": ranks.evidence}
-    if tried is not None:
-        content["tried"] = tried if isinstance(tried, str) else asdict(tried)
     return json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False, default=str) + "\n"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fastload.doctor.ranks import RankTimes, compare
-from tests.commands import free_port, run, start_python
+from tests.commands import free_port, start_python
 from tests.doctor.places import slow_network
 
 TRAIN = Path(__file__).parent / "train_ranks.py"
@@ -178,9 +178,3 @@ def test_gradients_divided_by_the_time_are_the_bandwidth():
 def test_missing_ranks_are_named():
     found = compare([times(0, 0.02), times(2, 0.02)], missing=[1])
     assert "No times arrived from rank 1." in found.evidence
-
-
-def test_a_second_run_is_refused_for_several_ranks():
-    done = run("doctor", "--try", TRAIN, env={**os.environ, "LOCAL_WORLD_SIZE": "2"})
-    assert done.returncode == 2
-    assert "--try runs the script again in one process" in done.stderr

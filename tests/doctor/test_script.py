@@ -289,21 +289,6 @@ def test_a_training_in_child_processes_is_reported_without_figures(script, start
     assert "not watched" in " ".join(content["notes"])
 
 
-def test_a_fix_of_arguments_is_tried_and_before_and_after_are_printed(script):
-    # Sleeping workers load many times faster, and an epoch is much longer than their start.
-    path = script(
-        f"{SLOW}list(DataLoader(Many(), 8))",
-        "class Many(Numbers):\n    def __len__(self):\n        return 4000\n",
-    )
-    done = run("doctor", "--json", "--try", "--steps", "12", path)
-    assert done.returncode == 0, done.stderr
-    tried = json.loads(done.stdout)["tried"]
-    assert tried["fix"]["kind"] == "workers"
-    assert tried["batches"] == 12
-    assert tried["after_per_s"] > 0
-    assert tried["before_per_s"] > 0
-
-
 @pytest.mark.soak
 def test_changes_are_tried_on_an_evaluation_that_waits_too(script):
     path = script(
@@ -320,11 +305,6 @@ def test_changes_are_tried_on_an_evaluation_that_waits_too(script):
     measured = [part["measurements"] for part in parts]
     assert [each["role"] for each in measured] == ["training", "evaluation"]
     assert "workers" in [trial["kind"] for trial in measured[1]["trials"]]
-
-
-def test_nothing_is_tried_if_there_is_no_fix(script):
-    done = run("doctor", "--try", script("pass"))
-    assert "nothing to try" in done.stdout
 
 
 def test_an_unknown_number_of_samples_is_not_counted_as_zero(script):
