@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fastload.cli.report._html import escape, svg_text
-from fastload.cli.report.document import Drawing, Series, figure
+from _document import Drawing, Series
+from _html import escape, svg_text
+
+from fastload.system.units import format_figure
 
 # The sizes of a plot in pixels: as wide as a narrow screen, because text must not shrink there.
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 340, 66, 44, 34, 54
@@ -60,7 +62,7 @@ def _lines(plot: LinePlot) -> Iterator[str]:
     yield f'style="width: {_WIDTH}px" viewBox="0 0 {_WIDTH} {height}">'
     for tick in ticks:
         yield f'<line x1="{_LEFT}" x2="{right}" y1="{y_of(tick):.1f}" y2="{y_of(tick):.1f}"/>'
-        yield svg_text(_LEFT - 8, y_of(tick) + 5, "end", figure(tick))
+        yield svg_text(_LEFT - 8, y_of(tick) + 5, "end", format_figure(tick))
     for index, (x, text) in enumerate(zip(xs, plot.x_values, strict=True)):
         yield svg_text(x, bottom + 20 + _LINE * (index % rows), "middle", text)
     yield svg_text(0, 16, "start", f"{plot.y_name}, logarithmic axis")

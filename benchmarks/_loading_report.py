@@ -8,12 +8,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from _line_plot import LinePlot, drawing
-from _loading_results import PAGE_CACHE, LoadBench, SettingResult, SideResult
-from _sides import FILES, PIL, SYNTHETIC
-
-from fastload.cli.report._conditions import conditions_line, warning
-from fastload.cli.report.document import (
+from _conditions import conditions_line, warning
+from _document import (
     Document,
     ReportColumn,
     Section,
@@ -21,9 +17,12 @@ from fastload.cli.report.document import (
     Table,
     TableRow,
     Tone,
-    figure,
 )
-from fastload.system.units import format_count, format_size
+from _line_plot import LinePlot, drawing
+from _loading_results import PAGE_CACHE, LoadBench, SettingResult, SideResult
+from _sides import FILES, PIL, SYNTHETIC
+
+from fastload.system.units import format_count, format_figure, format_size
 
 _COLUMNS = (
     ReportColumn("loader"),
@@ -73,7 +72,7 @@ def _answer(bench: LoadBench) -> Iterator[str]:
         return
     best, reference, own = loaders[0], result.side(PIL), result.side(FILES)
     ratio = "" if reference is None or reference is best else f", {_ratio(best, reference)} × {PIL}"
-    yield f"The fastest here is {best.name}: {figure(best.images_per_s)} images/s{ratio}."
+    yield f"The fastest here is {best.name}: {format_figure(best.images_per_s)} images/s{ratio}."
     if own is not None:
         faster = [
             f"{side.name} ({_ratio(side, own)} ×)"
@@ -108,18 +107,18 @@ def _table(bench: LoadBench, result: SettingResult) -> Table:
 def _cells(bench: LoadBench, result: SettingResult, side: SideResult) -> Iterator[str | float]:
     yield side.name
     yield side.images_per_s
-    yield figure(side.images_per_s)
+    yield format_figure(side.images_per_s)
     if bench.device is not None:
         share = waiting_share(result, side)
         yield "" if share is None else f"{share:.0%}"
-    yield f"{figure(min(side.rates))}–{figure(max(side.rates))}"
+    yield f"{format_figure(min(side.rates))}–{format_figure(max(side.rates))}"
     yield _ratio(side, result.sides[0])
-    yield f"{figure(side.open_s)} s"
-    yield f"{figure(side.first_batch_s)} s"
-    yield figure(side.cpu_s_per_1000)
+    yield f"{format_figure(side.open_s)} s"
+    yield f"{format_figure(side.first_batch_s)} s"
+    yield format_figure(side.cpu_s_per_1000)
     yield format_size(side.memory_bytes)
     yield format_size(side.stored_bytes)
-    yield "" if side.write_s is None else f"{figure(side.write_s)} s"
+    yield "" if side.write_s is None else f"{format_figure(side.write_s)} s"
 
 
 def _tone(name: str) -> Tone:
@@ -167,7 +166,7 @@ def _plots(bench: LoadBench) -> Iterator[LinePlot]:
 def _plot_table(plot: LinePlot) -> Table:
     """Return the figures of a plot."""
     columns = ReportColumn("loader"), *(ReportColumn(value, "number") for value in plot.x_values)
-    rows = (TableRow((one.name, *map(figure, one.values)), one.tone) for one in plot.series)
+    rows = (TableRow((one.name, *map(format_figure, one.values)), one.tone) for one in plot.series)
     return Table(plot.title, columns, tuple(rows))
 
 
@@ -183,7 +182,7 @@ def _method_lines(bench: LoadBench) -> Iterator[str]:
         work += f"; a training step of ResNet-18 on {bench.device} with each batch"
     yield (
         f"Each image: {work}; batches of {bench.batch_size}. Each loader has its own processes and takes "
-        f"{format_count(bench.runs, 'turn')} of at least {figure(bench.min_s)} s: complete epochs, or "
+        f"{format_count(bench.runs, 'turn')} of at least {format_figure(bench.min_s)} s: complete epochs, or "
         "the beginning of a long one; the others are idle meanwhile. Figures are medians."
     )
     yield (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fastload.cli.report.document import figure
+from fastload.system.units import format_figure
 
 _DASH = "–"
 
@@ -45,9 +45,9 @@ def _table(content: Mapping[str, Any], table: Mapping[str, Any]) -> str:
     title, unit, count = table["title"], table["unit"], table["count"]
     rows = [row for row in content["rows"] if row["table"] == title]
     columns: dict[str, list[str]] = {
-        "median, s": [figure(row["median_s"]) for row in rows],
-        "range, s": [f"{figure(row['min_s'])}–{figure(row['max_s'])}" for row in rows],
-        f"{unit}/s": [figure(count / row["median_s"]) for row in rows],
+        "median, s": [format_figure(row["median_s"]) for row in rows],
+        "range, s": [f"{format_figure(row['min_s'])}–{format_figure(row['max_s'])}" for row in rows],
+        f"{unit}/s": [format_figure(count / row["median_s"]) for row in rows],
         "relative time": [f"{row['median_s'] / rows[0]['median_s']:.2f} ×" for row in rows],
         "CPU, s": [_or_dash(row["cpu_s"]) for row in rows],
         "stored, MB": [_or_dash(row["stored_bytes"], 1e6) for row in rows],
@@ -112,15 +112,15 @@ def _circumstances(content: Mapping[str, Any]) -> str:
 def _first_batch(row: Mapping[str, Any]) -> str:
     """Return the time to the first batch, with its spread if it was measured in each turn."""
     times = set(row.get("first_batches_s", ()))
-    spread = f" ({figure(min(times))}–{figure(max(times))})" if len(times) > 1 else ""
+    spread = f" ({format_figure(min(times))}–{format_figure(max(times))})" if len(times) > 1 else ""
     return _or_dash(row.get("first_batch_s")) + spread
 
 
 def _rate(count: float, row: Mapping[str, Any]) -> str:
     """Return the median rate, and half of the range of the rates as a share of it."""
     half = (count / row["min_s"] - count / row["max_s"]) / 2 / (count / row["median_s"])
-    return f"{figure(count / row['median_s'])} ± {half:.0%}"
+    return f"{format_figure(count / row['median_s'])} ± {half:.0%}"
 
 
 def _or_dash(value: float | None, divisor: float = 1) -> str:
-    return _DASH if value is None else figure(value / divisor)
+    return _DASH if value is None else format_figure(value / divisor)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from fastload.cli.report.document import figure
+from fastload.system.units import format_figure
 
 Results = Mapping[str, Mapping[str, Any]]
 """The JSON of each benchmark by its name."""
@@ -76,7 +76,9 @@ def summary(results: Results) -> str:
         seconds = [_row(results[benchmark], table, row)["seconds"] for row in (own, other)]
         ratios = [theirs / ours for ours, theirs in zip(*seconds, strict=True)]
         ratio = f"{rates[0] / rates[1]:.1f} × ({min(ratios):.1f}–{max(ratios):.1f})"
-        lines.append(f"| {name} | {figure(rates[0])} | {figure(rates[1])} | {label} | {ratio} |")
+        lines.append(
+            f"| {name} | {format_figure(rates[0])} | {format_figure(rates[1])} | {label} | {ratio} |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -110,7 +112,7 @@ def begin(
 
 
 def _svg(title: str, conditions: Sequence[str], bars: list[tuple[str, float]], colors: Colors) -> str:
-    label = f"{title}: " + ", ".join(f"{name} {figure(rate)}" for name, rate in bars)
+    label = f"{title}: " + ", ".join(f"{name} {format_figure(rate)}" for name, rate in bars)
     top = LINE * (1 + len(conditions)) + 12
     lines = begin(top + _ROW * len(bars), label, [title], conditions, colors)
     longest = max(rate for _, rate in bars)
@@ -122,7 +124,7 @@ def _svg(title: str, conditions: Sequence[str], bars: list[tuple[str, float]], c
         lines += [
             f'<text x="0" y="{y + 14}" {look}>{escape(name)}</text>',
             f'<rect x="0" y="{y + LINE}" width="{width:.1f}" height="{_BAR}" rx="3" fill="{colors[kind]}"/>',
-            f'<text x="{width + 8:.1f}" y="{y + LINE + 15}" {look}>{figure(rate)}</text>',
+            f'<text x="{width + 8:.1f}" y="{y + LINE + 15}" {look}>{format_figure(rate)}</text>',
         ]
     return "\n".join([*lines, "</svg>"]) + "\n"
 

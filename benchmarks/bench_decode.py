@@ -4,9 +4,8 @@ Question: how fast do PIL, OpenCV, fastload and other libraries decode and trans
 operation and as whole pipelines, and how much do their pixels differ from PIL's?
 
 Method: that of `fastload bench decode`, whose code is used: every library starts from the same images in
-its own type of image, on one core; all calls for an operation take turns of at least 30 ms. Then a training
-pipeline runs in a DataLoader, from files in the page cache to batches: PIL and OpenCV in torch's, fastload in
-its own. Libraries that are not installed are listed.
+its own type of image, on one core; all calls for an operation take turns of at least 30 ms. Two decoders of
+JPEG, simplejpeg and PyTurboJPEG, are added. Libraries that are not installed are listed.
 
 Reading it: each row has its difference from PIL's pixels in levels of 255: the mean, then the largest one.
 `=` is equal within rounding, `≈` hardly visible, `≠` visibly different, so that its speed cannot be compared
@@ -17,9 +16,10 @@ from __future__ import annotations
 
 from _harness import Key, Missing, Reading, Report, Table, options_of, progress, publish
 
+from fastload.bench._peers import load_peer
 from fastload.bench.decoding import compare_decoding
 from fastload.bench.results import Comparison, DecodeBench, Timing
-from fastload.cli.report.decoding import difference_text, images_line
+from fastload.cli._decoding import difference_text, images_line
 
 # Single operations take microseconds, and the harness rounds to microseconds.
 _COUNT = 1000
@@ -30,14 +30,16 @@ def main() -> None:
         __doc__,
         data={"metavar": "FOLDER", "help": "images (photo-like JPEGs, made for it)"},
         images={"type": int, "default": 24, "metavar": "N", "help": "how many (24)"},
-        workers={"type": int, "default": 2, "metavar": "N", "help": "of the loaders (2)"},
     )
     progress("about two minutes for five runs" if not options.smoke else "a tiny run")
     bench = compare_decoding(
         options.data,
         images=2 if options.smoke else options.images,
         runs=options.runs,
-        workers=options.workers,
+        others=[
+            load_peer("simplejpeg", "_peer_simplejpeg"),
+            load_peer("PyTurboJPEG", "_peer_pyturbojpeg"),
+        ],
         is_smoke=options.smoke,
     )
     publish(_report(bench), options)
@@ -55,7 +57,6 @@ def _report(bench: DecodeBench) -> Report:
         setting={
             "images": images_line(bench.images).rstrip("."),
             "runs": bench.runs,
-            "workers of DataLoaders": bench.workers,
             "page cache": "warm",
         },
         tables=[Table(_title(comparison), "images", _COUNT) for comparison in bench.comparisons],

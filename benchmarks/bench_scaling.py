@@ -29,8 +29,7 @@ from _loading import compare_loading
 from _loading_results import LoadSetting, SettingResult, SideResult
 from _sides import FFCV_JPEG, FILES, PIL, Side, packed_name, photo_sides
 
-from fastload.cli.report.document import figure
-from fastload.system.units import format_size
+from fastload.system.units import format_figure, format_size
 
 _PHOTO_SIDES = (PIL, "WebDataset + OpenCV, linear", FFCV_JPEG, FILES, packed_name("jpeg"))
 _RECORD_SIDES = (PIL, FILES, packed_name("keep"))
@@ -115,10 +114,10 @@ def _grids(axis: str, results: Sequence[SettingResult]) -> list[dict[str, Any]]:
     cells: dict[str, Cell] = {"images/s": _rate}
     if axis == _RECORDS:
         cells |= {
-            "opened in": lambda side: f"{figure(side.open_s)} s",
-            "first batch": lambda side: f"{figure(side.first_batch_s)} s",
+            "opened in": lambda side: f"{format_figure(side.open_s)} s",
+            "first batch": lambda side: f"{format_figure(side.first_batch_s)} s",
             "memory": lambda side: format_size(side.memory_bytes),
-            "written in": lambda side: "–" if side.write_s is None else f"{figure(side.write_s)} s",
+            "written in": lambda side: "–" if side.write_s is None else f"{format_figure(side.write_s)} s",
         }
     names = dict.fromkeys(each.name for result in results for each in (*result.sides, *result.missing))
     heads = [_value(axis, result.setting) for result in results]
@@ -141,7 +140,8 @@ def _grids(axis: str, results: Sequence[SettingResult]) -> list[dict[str, Any]]:
 
 
 def _rate(side: SideResult) -> str:
-    return f"{figure(side.images_per_s)} ({figure(min(side.rates))}–{figure(max(side.rates))})"
+    least, most = format_figure(min(side.rates)), format_figure(max(side.rates))
+    return f"{format_figure(side.images_per_s)} ({least}–{most})"
 
 
 def _value(axis: str, setting: LoadSetting) -> str:

@@ -25,11 +25,11 @@ from _harness import PEERS_OPTION
 from _loading import compare_loading
 from _loading_report import loading_document, loading_json
 from _loading_results import LoadSetting
+from _publishing import add_shared_arguments, check_outputs, publish
 from _sides import choose_sides, photo_sides, synthetic_side
 
 from fastload.bench import require_libraries
 from fastload.bench.loading import default_workers
-from fastload.cli._bench import add_shared_arguments, check_outputs, publish
 from fastload.cli._parser import Parser, whole_number
 from fastload.cli._progress import ProgressDisplay
 from fastload.errors import FastloadError, OptionError

@@ -25,7 +25,7 @@ from _cluster import Cluster, Epoch, simulated
 from _cluster_ranks import measured
 from _harness import identified, options_of, progress, publish_json
 
-from fastload.cli.report.document import figure
+from fastload.system.units import format_figure
 
 _UNLIMITED = 1e15
 
@@ -173,9 +173,9 @@ def simulated_grid(rows: list[dict[str, Any]]) -> dict[str, Any]:
     cells = [
         [
             f"{row['ranks']:,}, {'on disks' if row['cached'] else 'in the remote'}",
-            figure(row["samples_per_s"]),
+            format_figure(row["samples_per_s"]),
             f"{row['start_up_s']:.1f} s",
-            f"{figure(row['downloaded_bytes'] / 1e9)} GB",
+            f"{format_figure(row['downloaded_bytes'] / 1e9)} GB",
             *(f"{row[name] / row['seconds']:.0%}" for name in ("waiting_s", "synchronising_s")),
         ]
         for row in rows

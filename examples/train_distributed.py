@@ -64,6 +64,7 @@ def main(packed: str, size: int, epochs: int, checkpoint: Path) -> None:
             torch.save(saved, checkpoint.with_suffix(".partial"))
             checkpoint.with_suffix(".partial").replace(checkpoint)
     torch.distributed.barrier()
+    del model  # torch 2.13 may hang if the group goes first
     torch.distributed.destroy_process_group()
 
 

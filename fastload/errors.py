@@ -2,19 +2,45 @@
 
 Each is a FastloadError and also the builtin exception that a caller would expect. Each takes exactly one
 string and survives pickling: torch rebuilds a worker's exception in the training process from that string.
+Messages hold names from other people's data, so what a terminal would obey is escaped in them.
 """
 
+import unicodedata
 from pickle import PicklingError
 
 HOW_TO_INSTALL = "pip install . in a checkout of fastload"
 """For error messages. On PyPI, the name `fastload` belongs to another project."""
 
 
+# Besides letters, digits and signs, a text may hold spaces of all kinds: names use U+3000 and U+00A0.
+_SPACE = "Zs"
+_FROM_WORKER = "Caught "
+
+
+def printable(text: str) -> str:
+    r"""Return a text with all that is neither visible nor a space escaped, as Python writes it.
+
+    These are control characters, line ends included, which could move the cursor, set the terminal's title or
+    begin a line that seems to be ours; characters that reverse or hide others; and bytes that are no UTF-8,
+    which cannot be encoded.
+
+    >>> printable("a\x1b[31m\nb \u202egpj.exe")
+    'a\\x1b[31m\\nb \\u202egpj.exe'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or unicodedata.category(each) == _SPACE else repr(each)[1:-1]
+        for each in text
+    )
+
+
 class FastloadError(Exception):
     """Base class of all exceptions that fastload raises."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message)
+        # torch puts the traceback of a worker before its message, which was escaped there.
+        super().__init__(message if message.startswith(_FROM_WORKER) else printable(message))
 
     def __str__(self) -> str:
         # OSError and KeyError would format the message in their own ways.

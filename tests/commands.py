@@ -1,7 +1,10 @@
 """Runs of the command line as processes of their own."""
 
+import contextlib
 import os
 import pty
+import random
+import socket
 import subprocess
 import sys
 import time
@@ -65,6 +68,19 @@ def start(arguments: Sequence[object], **options: Any) -> subprocess.Popen[str]:
     """Start `fastload` as the leader of a new session, so that all its processes can be found."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return start_python("-m", "fastload", *arguments, start_new_session=True, **pipes | options)
+
+
+def free_port() -> int:
+    """Return a port on which nothing listens.
+
+    It is outside of the range from which the kernel takes ports for others, and so stays free until a program
+    that gets its number listens there.
+    """
+    for port in random.sample(range(20_000, 32_000), 100):
+        with contextlib.suppress(OSError), socket.socket() as tried:
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
 
 
 def session_members(session: int) -> list[int]:

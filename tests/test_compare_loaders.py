@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fastload.cli.report._html import to_html
-from fastload.cli.report.document import Document, Section, Series
 from fastload.errors import OptionError
-from tests.bench.test_report import parsed
 from tests.commands import run_python
 from tests.folders import class_folders
+from tests.test_benchmark_documents import parsed
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 if not FOLDER.exists():
@@ -23,7 +21,9 @@ if not FOLDER.exists():
 
 with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(FOLDER)
+    from _document import Document, Section, Series
     from _driver import Driver, drop_files, size_on_disk
+    from _html import to_html
     from _line_plot import LinePlot, drawing
     from _loading import SideComparison, shared_job
     from _loading_results import LoadSetting

@@ -17,21 +17,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import fastload
-import fastload.transforms as T
-from fastload.bench._operations import IMAGE_SIDE, MEAN, OPERATIONS, STD, Operation, Sample
+from fastload.bench._operations import MEAN, OPERATIONS, STD, Operation, Sample
 from fastload.bench._peers import LIBRARIES, Peer, first_line, load_peer
 from fastload.bench.conditions import identified
 from fastload.bench.images import LoadedImage, link_images, list_images, make_files, read_images
-from fastload.bench.loading import (
-    TURN_S,
-    FilesByLibrary,
-    OnProgress,
-    TimedLoader,
-    default_workers,
-    race,
-    take_turns,
-)
+from fastload.bench.loading import OnProgress, take_turns
 from fastload.bench.results import REFERENCE, Comparison, DecodeBench, Difference, Library, Timing
 from fastload.images.opencv import cv2
 
@@ -45,7 +35,7 @@ def compare_decoding(
     *,
     images: int = 24,
     runs: int = 5,
-    workers: int | None = None,
+    others: Sequence[Peer | Library] = (),
     is_smoke: bool = False,
     progress: OnProgress = lambda stage, done, total: None,
 ) -> DecodeBench:
@@ -55,14 +45,13 @@ def compare_decoding(
         folder: Images to sample evenly, of the first split if there are several; None for generated ones.
         images: The number of images at most.
         runs: Turns of each call.
-        workers: Processes of each DataLoader, 0 for no DataLoader; None for one per usable CPU, at most 8.
+        others: Further peers; in the checkout, benchmarks/ has some.
         is_smoke: Check only that it runs, with small images and short turns.
         progress: Called with a stage, how much of it is done, and how much there is.
 
     Raises:
         SourceError: The folder holds no readable images.
     """
-    workers = default_workers() if workers is None else workers
     comparisons: list[Comparison] = []
     with tempfile.TemporaryDirectory(prefix="fastload-bench-") as name, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the libraries' warnings do not matter here
@@ -75,15 +64,13 @@ def compare_decoding(
             available = len(source)
             link_images(source, photos, images)
         loaded, described = read_images(photos, available)
-        found = [load_peer(library) for library in LIBRARIES]
+        found = [*map(load_peer, LIBRARIES), *others]
         peers = [each for each in found if isinstance(each, Peer)]
         turn = {"turn_s": 0.0} if is_smoke else {}
         with one_core():
             for operation in OPERATIONS:
                 progress(f"comparing: {operation.key}", len(comparisons), len(OPERATIONS))
                 comparisons.append(compare_operation(operation, peers, loaded, runs, **turn))
-            if workers:
-                comparisons.append(_compare_loading(comparisons[-1], photos, workers, runs, progress, **turn))
     libraries = [
         Library(each.library, each.version, each.jpeg) if isinstance(each, Peer) else each for each in found
     ]
@@ -93,7 +80,6 @@ def compare_decoding(
         images=described,
         conditions=identified(is_smoke) | {"cache": "warm"},
         runs=runs,
-        workers=workers,
     )
 
 
@@ -198,39 +184,3 @@ def as_levels(result: Any, is_normalised: bool = False) -> NDArray[np.float32]:
     if is_normalised:
         levels = levels * np.array(STD, np.float32) + np.array(MEAN, np.float32)
     return levels * 255 if np.issubdtype(pixels.dtype, np.floating) else levels
-
-
-def _compare_loading(
-    training: Comparison,
-    folder: Path,
-    workers: int,
-    runs: int,
-    progress: OnProgress,
-    turn_s: float = TURN_S,
-) -> Comparison:
-    """Time PIL and OpenCV in torch's DataLoader and fastload in its own; differences are `training`'s."""
-    files = list_images(folder)
-    # A peer's last call consists of the steps that its DataLoader uses.
-    last = {row.library: row for row in training.rows}
-    rows = [last[library] for library in ("PIL", "OpenCV", "fastload") if library in last]
-    loaders: list[TimedLoader] = []
-    for row in rows:
-        progress(f"starting: {row.library}", len(loaders), len(rows))
-        if row.library == "fastload":
-            transform = T.Compose([T.RandomResizedCrop(IMAGE_SIDE), T.RandomHorizontalFlip()])
-            loaders.append(TimedLoader(fastload.FolderDataset(folder, transform=transform), workers))
-        else:
-            dataset = FilesByLibrary(files, row.library)
-            loaders.append(TimedLoader(dataset, workers, torch.utils.data.DataLoader))
-    _, rates = race(loaders, workers, runs, progress, turn_s)
-    timings = (
-        Timing(
-            row.library,
-            f"{'fastload' if row.library == 'fastload' else 'torch'}'s DataLoader, {row.call}",
-            tuple(1 / rate for rate in values),
-            row.difference,
-        )
-        for row, values in zip(rows, rates, strict=True)
-    )
-    title = "training in a DataLoader: from files to batches of random crops, uint8"
-    return Comparison("loader-training", "Pipeline, DataLoader", title, tuple(timings))

@@ -113,14 +113,13 @@ class ImageSet:
 
 @dataclass(frozen=True, slots=True)
 class DecodeBench:
-    """Complete result of `fastload bench decode`; `workers` is 0 if no DataLoader was measured."""
+    """Complete result of `fastload bench decode`."""
 
     comparisons: tuple[Comparison, ...]
     libraries: tuple[Library, ...]
     images: ImageSet
     conditions: Mapping[str, Any]
     runs: int
-    workers: int
 
 
 @dataclass(frozen=True, slots=True)

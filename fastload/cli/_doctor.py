@@ -11,24 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastload.cli._output import lines_of, note, show
-from fastload.cli._parser import Parser, check_writable, whole_number
+from fastload.cli._parser import Parser, whole_number
 from fastload.cli._progress import ProgressDisplay
 from fastload.errors import OptionError
-from fastload.system.cpus import local_ranks
 from fastload.system.signals import unwinding
 from fastload.system.units import aligned
 
 if TYPE_CHECKING:
-    from fastload.cli.report._diagnosis import Parts
+    from fastload.cli._diagnosis import Parts
     from fastload.doctor.ranks import RankComparison
-    from fastload.doctor.try_fix import Attempt
     from fastload.system.script import Ending, Script
 
 HELP = "find what limits a training run, and what would help: 'doctor train.py', 'doctor photos/'"
 
 EXIT_INTERRUPTED = 130
 
-# Of further loaders only the headline is printed; --json and --html have everything.
+# Of further loaders only the headline is printed; --json has everything.
 _MOST_COMPLETE = 3
 
 
@@ -50,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--html", metavar="FILE", help="write a page with plots")
     parser.add_argument(
         "--json",
         action="store_true",
@@ -59,12 +56,6 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=whole_number, metavar="N", help="end the script after N batches")
     parser.add_argument(
         "--seconds", type=_seconds, metavar="S", help="end the script S seconds after its first step"
-    )
-    parser.add_argument(
-        "--try",
-        action="store_true",
-        dest="tries",
-        help="run the script again with the first fix that needs no change of its code, for comparison",
     )
     parser.add_argument(
         "-m", action="store_true", dest="is_module", help="PATH is a module, as in 'python -m PATH'"
@@ -95,10 +86,6 @@ def run(options: argparse.Namespace) -> int:
         is_script = options.is_module or (path.endswith(".py") and not os.path.isdir(path))
     if not is_script:
         _parse_rest(path, options)
-    if options.html:
-        check_writable("--html", options.html)
-        # The script may change the working directory.
-        options.html = os.path.abspath(options.html)
     options.conditions = identified() if options.json else {}
     with unwinding():
         if is_script:
@@ -114,23 +101,17 @@ def _parse_rest(path: str, options: argparse.Namespace) -> None:
     _, rest = parser.parse_known_args(options.arguments, options)
     if rest:
         raise OptionError(f"only a script takes arguments, got {' '.join(rest)} after {path}")
-    if options.steps or options.seconds or options.tries or options.is_module:
-        raise OptionError(f"--steps, --seconds, --try and -m are for scripts, and {path} is not one")
+    if options.steps or options.seconds or options.is_module:
+        raise OptionError(f"--steps, --seconds and -m are for scripts, and {path} is not one")
 
 
 def _around_script(path: str, options: argparse.Namespace) -> Generator[Script, Ending, int]:
     """Yield the script, to be run while it is watched; return its exit code after the report."""
     # Importing torch may take seconds.
     from fastload.doctor.examine import examine_script
-    from fastload.doctor.try_fix import try_first_fix
     from fastload.system.script import find, output_to_stderr
 
-    if options.tries and local_ranks() > 1:
-        raise OptionError("--try runs the script again in one process: leave it out with several ranks")
-    # The script may change it, and the second run begins where the first one did.
-    folder = os.getcwd()
     script = find(path, options.is_module, options.arguments)
-    tried = None
 
     def announce() -> None:
         if not options.quiet and not options.json:
@@ -140,13 +121,10 @@ def _around_script(path: str, options: argparse.Namespace) -> Generator[Script, 
         found = yield from examine_script(script, options.steps, options.seconds, announce)
         if found.ending.error is not None and not found.was_cut:
             print_error(found.ending.error, script.code.co_filename)
-        if options.tries:
-            os.chdir(folder)
-            tried = try_first_fix(found, path, options.is_module, options.arguments)
     if found.rank == 0:
         title = f"What limits {Path(path).name}?"
         error = None if found.was_cut else found.ending.error
-        _print_result(title, found.examinations, options, found.notes, tried, found.ranks, error)
+        _print_result(title, found.examinations, options, found.notes, found.ranks, error)
     return 0 if found.was_cut else script_exit_code(found.ending)
 
 
@@ -164,33 +142,25 @@ def _print_result(
     parts: Parts,
     options: argparse.Namespace,
     notes: tuple[str, ...],
-    tried: Attempt | str | None = None,
     ranks: RankComparison | None = None,
     error: BaseException | None = None,
 ) -> None:
-    from fastload.cli.report._diagnosis import diagnosis_document, diagnosis_json
-    from fastload.cli.report._html import to_html
+    from fastload.cli._diagnosis import diagnosis_json
     from fastload.doctor.ranks import rank_rows
 
-    footer = notes if tried is None else (*notes, str(tried))
-    if options.html:
-        document = diagnosis_document(title, parts, footer, ranks)
-        Path(options.html).write_text(to_html(document), encoding="utf-8")
     if options.json:
-        show(*lines_of(diagnosis_json(title, parts, notes, tried, ranks, error, options.conditions)))
-    else:
-        show("", title)
-        if ranks is not None:
-            show("", ranks.headline, "", *aligned(rank_rows(ranks)), "", *ranks.evidence)
-        for index, part in enumerate(parts):
-            if len(parts) > 1:
-                show("", f"{part.name}{'' if index else ', the main loader'}:")
-            complete = index < _MOST_COMPLETE
-            show("", *lines_of(str(part.diagnosis) if complete else part.diagnosis.headline))
-        for text in footer:
-            show("", *lines_of(text))
-    if options.html:
-        note(f"wrote {options.html}")
+        show(*lines_of(diagnosis_json(title, parts, notes, ranks, error, options.conditions)))
+        return
+    show("", title)
+    if ranks is not None:
+        show("", ranks.headline, "", *aligned(rank_rows(ranks)), "", *ranks.evidence)
+    for index, part in enumerate(parts):
+        if len(parts) > 1:
+            show("", f"{part.name}{'' if index else ', the main loader'}:")
+        complete = index < _MOST_COMPLETE
+        show("", *lines_of(str(part.diagnosis) if complete else part.diagnosis.headline))
+    for text in notes:
+        show("", *lines_of(text))
 
 
 def print_error(error: BaseException, file: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from fastload.system.printable import printable
+from fastload.errors import printable
 
 
 def show(*lines: object) -> None:

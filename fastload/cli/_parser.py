@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from pathlib import Path
 from typing import Any, NoReturn
 
 from fastload.cli._output import note
-from fastload.errors import OptionError
 
 
 class Parser(argparse.ArgumentParser):
@@ -68,10 +65,3 @@ def whole_number(text: str, least: int = 1) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < least:
         raise argparse.ArgumentTypeError(f"must be a whole number, {least} or more, got {text!r}")
     return int(text)
-
-
-def check_writable(option: str, file: str) -> None:
-    """Raise OptionError unless a file can be written, before the measuring rather than after it."""
-    folder = Path(file).parent
-    if Path(file).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise OptionError(f"{option} must name a file in a folder that can be written to, got {file}")

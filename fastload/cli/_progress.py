@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from fastload.cli._output import note
-from fastload.system.printable import printable
+from fastload.errors import printable
 from fastload.system.units import format_size
 
 # In a log file, a line every ten seconds is enough, and does not fill the disk.

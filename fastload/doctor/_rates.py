@@ -100,8 +100,12 @@ def rates_of(measured: TrainingMeasurements) -> Rates:
 def _loading_per_s(measured: TrainingMeasurements, same: LoaderTrial | None) -> float:
     seen = seen_loading_per_s(measured)
     if not measured.num_workers:
-        waited_s = measured.waiting_s - measured.copying_s
-        return per_s(waited_s / measured.waits, measured.samples_a_batch) if measured.waits else seen
+        if not measured.waits:
+            return seen
+        # As in the steps, without waiting for a free CPU.
+        delayed_s = measured.work.delayed_s / max(1, measured.work.batches)
+        waited_s = (measured.waiting_s - measured.copying_s) / measured.waits - delayed_s
+        return per_s(waited_s, measured.samples_a_batch)
     if same is None:
         return seen if math.isfinite(seen) else measured.samples_per_s or math.inf
     return seen if is_colder(measured) else same.samples_per_s
@@ -144,7 +148,9 @@ def loading_work(measured: TrainingMeasurements) -> CauseSeconds:
     Without samples, all of it counts as transforms.
     """
     work = measured.work
-    known = attributed(measured.loading) or (Sampled("transform", "", 1.0),)
+    known = attributed(measured.loading)
+    if not any(one.seconds for one in known):  # none, or all of them while no CPU was free
+        known = (Sampled("transform", "", 1.0),)
     scale = max(0.0, work.busy_s - work.delayed_s) / sum(one.seconds for one in known)
     categories: tuple[Category, ...] = ("read", "load", "decode", "transform", "collate")
     read_s, load_s, decode_s, transform_s, collate_s = (scale * spent(known, name) for name in categories)

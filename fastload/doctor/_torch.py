@@ -35,6 +35,10 @@ except (ImportError, AttributeError) as error:
 def end_workers(iterator: Any) -> None:
     """End an iterator's workers, if it has any: left to its `__del__`, a Ctrl-C meanwhile would be lost."""
     getattr(iterator, "_shutdown_workers", lambda: None)()
+    for worker in getattr(iterator, "_workers", ()):
+        # This process could not end before a worker that does not react to SIGTERM.
+        if worker.is_alive():
+            worker.kill()
 
 
 def time_syncs(module: DistributedDataParallel) -> None:

@@ -32,12 +32,11 @@ _MOST_WAIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """One loader: its dataset's class and size, its measurements, the diagnosis, its place in the script."""
+    """One loader: its dataset's class and size, its measurements, the diagnosis."""
 
     name: str
     measured: TrainingMeasurements
     diagnosis: Diagnosis
-    number: int = 0
 
 
 @dataclass
@@ -54,10 +53,9 @@ class ExaminedLoader:
 
 @dataclass
 class _Loader(ExaminedLoader):
-    """A loader of a script, with its number among the script's loaders."""
+    """A loader of a script."""
 
     record: LoaderRecord
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +144,7 @@ def examine_script(
             _add_trials(loaders, folder)
             try_changes(loaders)
         examinations = tuple(
-            Examination(_name(each.record), each.measured, diagnose(each.measured), each.number)
-            for each in loaders
+            Examination(_name(each.record), each.measured, diagnose(each.measured)) for each in loaders
         )
         if slowest and exchange is not None:
             if own == slowest:
@@ -172,7 +169,7 @@ def _loaders(watcher: Watcher, machine: MachineState, error: str) -> list[_Loade
         # A loader without optimizer steps beside one with them is evaluation.
         if has_training and not record.trained:
             measured = replace(measured, role="evaluation")
-        loaders.append(_Loader(measured, None, record, watcher.records.index(record)))
+        loaders.append(_Loader(measured, None, record))
     return sorted(loaders, key=lambda each: (each.measured.role == "evaluation", -each.record.total_s))
 
 

@@ -202,14 +202,6 @@ class TrainingMeasurements:
         batch_s = self.wait_s + self.step_s
         return self.samples_a_batch / batch_s if batch_s > 0 and self.waits else 0.0
 
-    @property
-    def overall_per_s(self) -> float:
-        """Throughput of the training without warm-up, but with the first waits of epochs; 0 if unknown."""
-        if not self.batches:
-            return 0.0
-        batch_s = self.waited_s / self.batches + self.step_s
-        return self.samples_a_batch / batch_s if batch_s > 0 else 0.0
-
     def trials_of(self, kind: str) -> list[LoaderTrial]:
         """Return the trials of a kind."""
         return [trial for trial in self.trials if trial.kind == kind]
@@ -224,8 +216,8 @@ class Fix:
     """A change that would help; `kind` is a stable name.
 
     `gain` is the training's throughput with the fix divided by the present one, where 10 stands for 10 or
-    more; None if not measured. `arguments` are those of the DataLoader that apply it, for `--try`; empty if
-    the script has to change.
+    more; None if not measured. `arguments` are those of the DataLoader that apply it; empty if the script
+    has to change.
     """
 
     kind: str

@@ -17,7 +17,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from fastload.errors import FastloadError, PackError
+from fastload.errors import FastloadError, PackError, printable
 from fastload.images.jpegtran import find_jpegtran
 from fastload.packing._cache_form import stores_pixels
 from fastload.packing._options import DEFAULT_SHARD_BYTES
@@ -26,7 +26,6 @@ from fastload.packing.job import pack
 from fastload.packing.result import PackProgress
 from fastload.sources.cacheable import CacheableFiles
 from fastload.system.cache_folder import CacheFolder
-from fastload.system.printable import printable
 from fastload.system.signals import set_worker_signals
 from fastload.system.units import format_size
 

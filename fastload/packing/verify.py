@@ -10,15 +10,16 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
-from google_crc32c import extend
 
 from fastload.errors import (
     AccessError,
@@ -33,7 +34,7 @@ from fastload.images.consistency import find_contradiction
 from fastload.shards.attachment import ATTACHMENT_NAME, read_attachment
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.files import opening
-from fastload.shards.manifest import MANIFEST_NAME, Manifest, looks_packed, read_manifest
+from fastload.shards.manifest import MANIFEST_NAME, Manifest, ShardEntry, looks_packed, read_manifest
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, changed, is_url
@@ -42,6 +43,9 @@ from fastload.system import signals
 from fastload.system.cpus import usable_cpus
 
 Check = Literal["checksums", "pixels"]
+
+# Shards for each process that wait for it or are being checked.
+_AHEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,8 @@ def verify(
     """Check every byte of a packed dataset.
 
     Args:
-        path: The packed dataset, or its URL: each shard is then fetched once, compared with the checksum in
-            the manifest, and discarded.
+        path: The packed dataset, or its URL: each shard is then fetched once, into the folder for temporary
+            files, and removed when it has been checked.
         check: `checksums`; or `pixels`, which also decodes every image, and reports those that cannot be
             decoded or differ from their recorded size. Files that the manifest lists as kept although they
             are not readable images are not decoded.
@@ -86,75 +90,111 @@ def verify(
     Raises:
         AccessError: A file may not be read.
         FormatError: The path holds no packed dataset at all.
-        OptionError: `workers` or `check` is invalid, or `check` is `pixels` for a URL.
+        OptionError: `workers` or `check` is invalid.
         RemoteError: The server of a URL cannot be reached.
     """
     if check not in get_args(Check):
         raise OptionError(f"check must be one of {', '.join(get_args(Check))}, got {check!r}")
     if workers is not None and workers < 1:
         raise OptionError(f"workers must be at least 1, got {workers}")
-    if is_url(path):
-        if check != "checksums":
-            raise OptionError(f"{path}: pixels are checked on this machine: copy the dataset here first")
-        return _verify_remote(RemoteFolder(str(path)), progress)
-    folder = Path(path)
+    remote = RemoteFolder(str(path)) if is_url(path) else None
+    place = Path(path) if remote is None else remote
     try:
-        manifest = read_manifest(folder)
+        manifest = read_manifest(place)
     except FormatError as error:
-        if not looks_packed(folder):
+        if remote is not None or not looks_packed(Path(path)):
             raise
         return VerifyResult(0, 0, (Damage(MANIFEST_NAME, None, str(error)),))
-    count = min(workers or usable_cpus(), max(len(manifest.shards), 1))
-    damages: dict[int, list[Damage]] = {}
-    done = 0
-    pool = ProcessPoolExecutor(count, initializer=signals.set_pool_worker_signals)
-    with signals.unwinding(), pool, signals.killing_workers(pool):
-        checks = {
-            pool.submit(_check_shard, folder, number, check): number for number in range(len(manifest.shards))
-        }
-        for finished in as_completed(checks):
-            number = checks[finished]
-            try:
-                damages[number] = finished.result()
-            except BrokenProcessPool:  # a process crashed: check this shard in a process of its own
-                damages[number] = _check_records_isolated(folder, manifest, number, check)
-            done += manifest.shards[number].size_bytes
-            if progress is not None:
-                progress(done, manifest.size_bytes)
+    with signals.unwinding(), _local_folder(place, manifest) as folder:
+        found = _check_shards(folder, remote, manifest, check, workers or usable_cpus(), progress)
+    if remote is not None:
+        found = [replace(damage, message=damage.message.replace(str(folder), remote.url)) for damage in found]
     listed = {shard.file for shard in manifest.shards} | {MANIFEST_NAME}
-    attached = _check_attachment(folder, manifest)
     if manifest.attachment is not None:
         listed.add(ATTACHMENT_NAME)
+    names = sorted(os.listdir(path)) if remote is None else remote.names()
     unlisted = [
-        Damage(path.name, None, f"{path}: is not listed in the manifest: remove it")
-        for path in sorted(folder.iterdir())
-        if path.name not in listed
+        Damage(name, None, f"{place / name}: is not listed in the manifest: remove it")
+        for name in names
+        if name not in listed
     ]
-    found = [damage for number in sorted(damages) for damage in damages[number]]
-    return VerifyResult(manifest.records, done, (*found, *attached, *unlisted))
+    damages = (*found, *_check_attachment(place, manifest), *unlisted)
+    return VerifyResult(manifest.records, manifest.size_bytes, damages)
 
 
-def _verify_remote(remote: RemoteFolder, progress: Callable[[int, int], None] | None) -> VerifyResult:
-    manifest = read_manifest(remote)
-    damages = []
+@contextlib.contextmanager
+def _local_folder(place: Path | RemoteFolder, manifest: Manifest) -> Iterator[Path]:
+    """Yield the folder of the shards or, for a URL, one for a few of them, with the manifest."""
+    if isinstance(place, Path):
+        yield place
+        return
+    with tempfile.TemporaryDirectory(prefix="fastload-verify-") as name:
+        (Path(name) / MANIFEST_NAME).write_bytes(manifest.to_bytes())
+        yield Path(name)
+
+
+def _check_shards(
+    folder: Path,
+    remote: RemoteFolder | None,
+    manifest: Manifest,
+    check: Check,
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[Damage]:
+    """Check all shards; those at a URL are fetched one after the other, a few ahead of their check."""
+    count = min(workers, max(len(manifest.shards), 1))
+    damages: dict[int, list[Damage]] = {}
+    checks: dict[Future[list[Damage]], int] = {}
+    left = deque(range(len(manifest.shards)))
     done = 0
-    for entry in manifest.shards:
-        crc = 0
-        try:
-            found = remote.stat(entry.file)
-            if found.size_bytes not in (None, entry.size_bytes):
-                raise changed(remote, entry, str(found))
-            for part in remote.parts(entry):
-                crc = extend(crc, part)
-                done += len(part)
+    pool = ProcessPoolExecutor(count, initializer=signals.set_pool_worker_signals)
+    with pool, signals.killing_workers(pool):
+        while left or checks:
+            while left and len(checks) < _AHEAD * count:
+                number = left.popleft()
+                future: Future[list[Damage]] = Future()
+                if remote is not None and (damage := _fetch(remote, folder, manifest.shards[number])):
+                    future.set_result([damage])
+                else:
+                    try:
+                        future = pool.submit(_check_shard, folder, number, check)
+                    except BrokenProcessPool as error:
+                        future.set_exception(error)
+                checks[future] = number
+            for finished in wait(checks, return_when=FIRST_COMPLETED).done:
+                number = checks.pop(finished)
+                entry = manifest.shards[number]
+                try:
+                    damages[number] = finished.result()
+                except BrokenProcessPool:  # a process crashed: check this shard in a process of its own
+                    damages[number] = _check_records_isolated(folder, manifest, number, check)
+                if remote is not None:
+                    (folder / entry.file).unlink(missing_ok=True)
+                done += entry.size_bytes
                 if progress is not None:
                     progress(done, manifest.size_bytes)
-            if format(crc, "08x") != entry.crc32c:
-                raise changed(remote, entry, f"checksum {crc:08x}")
-        except (DamageError, RemoteMissingError) as error:
-            damages.append(Damage(entry.file, None, str(error)))
-    damages += _check_attachment(remote, manifest)
-    return VerifyResult(manifest.records, done, tuple(damages))
+    return [damage for number in sorted(damages) for damage in damages[number]]
+
+
+def _fetch(remote: RemoteFolder, folder: Path, entry: ShardEntry) -> Damage | None:
+    """Copy a shard into a folder; return its damage if the server does not have it, or has another one."""
+    try:
+        found = remote.stat(entry.file)
+        if found.size_bytes not in (None, entry.size_bytes):
+            raise changed(remote, entry, str(found))
+        with (folder / entry.file).open("wb", buffering=0) as file:
+            for part in remote.parts(entry):
+                file.write(part)
+    except (DamageError, RemoteMissingError) as error:
+        return Damage(entry.file, None, str(error))
+    except FastloadError:
+        raise
+    except OSError as error:
+        raise AccessError(
+            f"{folder}: {entry.size_bytes:,} bytes of {remote / entry.file} cannot be written there "
+            f"({error.strerror}): make room, or choose another folder with the variable TMPDIR"
+        ) from error
+    return None
 
 
 def _check_attachment(folder: Path | RemoteFolder, manifest: Manifest) -> list[Damage]:

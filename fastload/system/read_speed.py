@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -82,15 +82,22 @@ def measure_reading(
     disk = disk_of(ranges[0].path)
     # Files in memory have no disk, and ZFS has its own cache.
     is_cold = can_drop() and disk.kind != "memory" and disk.file_system != "zfs"
-    # The two cold phases read different files if there are enough: the disk may have its own cache.
+    # By one reader, then by several; others' files if there are enough: the disk may have its own cache.
     ones, others = (ranges[::2], ranges[1::2]) if len(ranges) >= 128 else (ranges, ranges)
-    with _Reader(begin_s + most_s, most_bytes, clock, is_cold) as reader:
-        single = reader.read_cold(ones, share=0.5)
+    with _Reader(begin_s + most_s, most_bytes, clock) as reader:
+        for _ in range(_TRIES if is_cold else 0):
+            count, single_per_s = reader.read(ones, 0.5, 1, is_cold)
+            if count:
+                break
+            time.sleep(_PAUSE_S)
+        else:
+            is_cold = False
+            count, single_per_s = reader.read(ones, 0.5, 1, is_cold)
         # Fewer readers if 8 reads, one after the other, would take too long.
-        record_s = single.seconds / max(1, len(single.parts))
+        record_s = ranges[0].size / max(single_per_s, 1e-9)
         readers = max(1, min(_READERS, int(most_s / 4 / max(record_s, 1e-9)), len(others) // 8))
-        parallel = reader.read_cold(others, share=1.0, readers=readers)
-    return DiskReading(max(single.bytes_per_s, parallel.bytes_per_s), reader.is_cold, reader.bytes_read)
+        _, several_per_s = reader.read(others, 1.0, readers, is_cold)
+    return DiskReading(max(single_per_s, several_per_s), is_cold, reader.bytes_read)
 
 
 def choose_ranges(
@@ -132,81 +139,51 @@ def _records(path: str, size: int, record_bytes: int, most: int, rng: random.Ran
     return [ReadRange(path, offset, record_bytes) for offset in offsets]
 
 
-@dataclass(slots=True)
-class _Timed:
-    """Ranges that were read, each with the bytes read as its size, and the seconds that this took."""
-
-    parts: list[ReadRange]
-    seconds: float = 0.0
-
-    @property
-    def bytes_per_s(self) -> float:
-        """The speed; 0 if nothing was read."""
-        return sum(part.size for part in self.parts) / self.seconds if self.seconds > 0 else 0.0
-
-
 class _Reader(contextlib.ExitStack):
     """Reads ranges of files within limits of time and bytes; leaves out files that cannot be read."""
 
-    def __init__(self, end_s: float, most_bytes: int, clock: Callable[[], float], is_cold: bool) -> None:
+    def __init__(self, end_s: float, most_bytes: int, clock: Callable[[], float]) -> None:
         super().__init__()
-        self.is_cold = is_cold
         self.bytes_read = 0
-        self._end_s, self._most_bytes, self._clock = end_s, most_bytes, clock
+        self._end_s, self._left_bytes, self._clock = end_s, most_bytes, clock
         self._descriptors: dict[str, int] = {}
-        # The threads end before the files are closed; none is started before it is needed.
+        # The threads end before the files are closed.
         self._files = self.enter_context(contextlib.ExitStack())
         self._threads = self.enter_context(ThreadPoolExecutor(_READERS))
 
-    def read_cold(self, ranges: Sequence[ReadRange], share: float, readers: int = 1) -> _Timed:
-        """Read ranges from the disk in batches; from the page cache if none of them can be dropped."""
-        length = _BATCH * readers
-        batches = [ranges[first : first + length] for first in range(0, len(ranges), length)]
-        for _ in range(_TRIES if self.is_cold else 0):
-            timed = self._read_batches(batches, share, readers)
-            if timed.parts:
-                return timed
-            time.sleep(_PAUSE_S)
-        self.is_cold = False
-        return self._read_batches(batches, share, readers)
+    def read(
+        self, ranges: Sequence[ReadRange], share: float, readers: int, is_cold: bool
+    ) -> tuple[int, float]:
+        """Return the number of ranges read within a share of the limits, and the bytes per second.
 
-    def _read_batches(self, batches: Sequence[Sequence[ReadRange]], share: float, readers: int) -> _Timed:
-        """Read batches within a share of the time and bytes that are left."""
+        With `is_cold`, those that stay in the page cache are skipped.
+        """
         now_s = self._clock()
         until_s = now_s + max(0.0, self._end_s - now_s) * share
-        left = int((self._most_bytes - self.bytes_read) * share)
-        timed = _Timed([])
-        for batch in batches:
-            if left <= 0 or (timed.parts and self._clock() >= until_s):
+        left = int(self._left_bytes * share)
+        count, size_bytes, seconds = 0, 0, 0.0
+        # Dropped in small batches just before they are read, by as many readers.
+        length = _BATCH * readers
+        for first in range(0, len(ranges), length):
+            if left <= 0 or (count and self._clock() >= until_s):
                 break
             chosen = []
-            for each in batch:
-                if left > 0 and self._is_dropped(each):
+            for each in ranges[first : first + length]:
+                if left > 0 and (not is_cold or self._is_dropped(each)):
                     chosen.append(each._replace(size=min(each.size, left)))
                     left -= each.size
-            if chosen:
-                self._run(chosen, until_s, readers, timed)
-        return timed
-
-    def _run(self, batch: list[ReadRange], until_s: float, readers: int, timed: _Timed) -> None:
-        """Read a batch and add the time that this took; after `until_s`, begin no range but the first."""
-        waiting = deque(batch)
-        parts: list[ReadRange] = []
-
-        def work(_: int) -> None:
-            with contextlib.suppress(IndexError):  # all are read, or being read
-                while not parts or self._clock() < until_s:
-                    each = waiting.popleft()
-                    parts.append(each._replace(size=self._read(each, until_s)))
-
-        begin_s = self._clock()
-        list((self._threads.map if readers > 1 else map)(work, range(readers)))
-        timed.seconds += self._clock() - begin_s
-        timed.parts.extend(parts)
-        self.bytes_read += sum(part.size for part in parts)
+            begin_s = self._clock()
+            work = functools.partial(self._read, until_s=until_s)
+            sizes = list((self._threads.map if readers > 1 else map)(work, chosen))
+            seconds += self._clock() - begin_s
+            count += sum(size > 0 for size in sizes)
+            size_bytes += sum(sizes)
+        self.bytes_read += size_bytes
+        self._left_bytes -= size_bytes
+        return count, size_bytes / seconds if seconds > 0 else 0.0
 
     def _read(self, each: ReadRange, until_s: float) -> int:
-        """Read a range as a loader does, until `until_s`; return the number of bytes read."""
+        """Read a range as a loader does; return the number of bytes, fewer than its size after `until_s`."""
         done = 0
         with contextlib.suppress(OSError), self._opened(each) as descriptor:
             while done < each.size:
@@ -217,12 +194,10 @@ class _Reader(contextlib.ExitStack):
         return done
 
     def _is_dropped(self, each: ReadRange) -> bool:
-        """Drop a range from the page cache; return True if it has gone, or need not go."""
-        if not self.is_cold:
-            return True
+        """Drop a range from the page cache; return True if it has gone, or if that is not known."""
         with contextlib.suppress(OSError), self._opened(each) as descriptor:
             drop(descriptor, each.offset, each.offset + each.size)
-            return not resident_share(descriptor, each.offset, each.offset + each.size)  # None: not known
+            return not resident_share(descriptor, each.offset, each.offset + each.size)
         return False
 
     @contextlib.contextmanager

@@ -33,6 +33,14 @@ def format_ratio(ratio: float) -> str:
     return f"{ratio:.1f} times" if ratio < 99.95 else f"{ratio:,.0f} times"
 
 
+def format_figure(value: float) -> str:
+    """Format a number with three digits and separated thousands: `0.123`, `12.3`, `1,230`, `12,300`."""
+    if value < 100:
+        return f"{value:.3g}"
+    rounded = round(value, 3 - len(str(int(value))))
+    return f"{int(rounded):,}"
+
+
 def format_count(number: int, noun: str, nouns: str | None = None) -> str:
     """Format a number of things: `1 sample`, `1,200 batches`."""
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"

@@ -34,5 +34,4 @@ def bench_of(*comparisons, libraries=(), notes=()):
             "versions": {"Python": "3.11"},
         },
         runs=3,
-        workers=2,
     )

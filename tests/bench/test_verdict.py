@@ -67,13 +67,13 @@ def test_verdict_counts_pipelines_separately():
     loaded = comparison(
         row("PIL", 1.0),
         row("OpenCV", 1.0),
-        group="Pipeline, DataLoader",
-        title="training in a DataLoader: all",
+        group="Pipeline, one core",
+        title="detection: all",
     )
     first, second, *_ = verdict(bench_of(single, alone, loaded))
     assert "of 1 operations" in first
     assert "training is 2.0 × as fast with OpenCV" in second
-    assert "training in a DataLoader is too close to call" in second
+    assert "detection is too close to call" in second
 
 
 def test_verdict_of_nothing_says_so():

@@ -3,21 +3,20 @@
 import ast
 import json
 import os
+import pickle
 import re
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import fastload.cli
 from fastload.cli import main
 from fastload.cli._progress import ProgressDisplay
-from fastload.cli.report._html import to_html
-from fastload.cli.report._markdown import to_markdown
-from fastload.cli.report.document import Document, ReportColumn, Section, Table, TableRow
+from fastload.errors import printable
 from fastload.shards.manifest import Manifest
-from fastload.system.printable import printable
 from tests.commands import run, run_on_terminal
 from tests.folders import encoded, pixels
 
@@ -57,6 +56,33 @@ def test_hostile_text_is_shown_as_python_writes_it(text):
 )
 def test_other_text_stays_as_it_is(text):
     assert printable(text) == text
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_an_exception_that_a_script_does_not_catch_is_shown_safely(text, tmp_path):
+    """Python prints its message as it is."""
+    folder = tmp_path / text
+    folder.mkdir()
+    with pytest.raises(fastload.FastloadError) as raised:
+        fastload.PackedDataset(folder)
+    assert is_safe(str(raised.value))
+    assert printable(text) in str(raised.value)
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+def test_an_exception_from_a_worker_is_shown_safely_and_keeps_its_traceback():
+    class Broken(torch.utils.data.Dataset):
+        def __getitem__(self, index):
+            raise fastload.DamageError("shard \x1b[31m\nfastload: all is well")
+
+        def __len__(self):
+            return 2
+
+    with pytest.raises(fastload.DamageError) as raised:
+        next(iter(torch.utils.data.DataLoader(Broken(), num_workers=1)))
+    assert is_safe(str(raised.value))
+    assert "Traceback (most recent call last):\n" in str(raised.value)
+    assert "\nfastload: all is well" not in str(raised.value)
 
 
 @pytest.fixture
@@ -177,18 +203,6 @@ def test_caches_of_hostile_names_are_listed_safely(tmp_path):
     assert printable(name) in listed
     check("cache", "clear", "--all", "--folder", tmp_path)
     check("cache", "clear", "\x1b[1m", "--folder", tmp_path)
-
-
-@pytest.mark.parametrize("render", [to_html, to_markdown])
-def test_reports_show_hostile_names_escaped(render, tmp_path):
-    for text in HOSTILE:
-        text += "</title><script>"
-        table = Table(text, (ReportColumn(text),), (TableRow((text,)),), (text,))
-        document = Document(text, (text, text), (Section(text, (text,), (table,)),), (text,))
-        page = render(document)
-        (tmp_path / "page").write_text(page, encoding="utf-8")
-        assert is_safe(page)
-        assert "<script>" not in page.replace("\\<script\\>", "")
 
 
 # --- One way out. ------------------------------------------------------------------------------------------

@@ -84,7 +84,8 @@ SITUATIONS = [
     Situation(
         "log lines beside a quarter of waiting",
         "main thread",
-        "--data made --transform python --log sleep --batch 2 --epochs 9",
+        # Both sleep, which takes as long beside other work.
+        "--data made --transform sleep --log sleep --batch 1 --epochs 9",
         is_short=True,
     ),
     Situation("a long warm-up", "decoding", "--data {photos} --warm-up 4"),

@@ -52,6 +52,7 @@ def trial(kind="same", workers=2, rate=1000.0, **changes):
         (seen(read=6.0, transform=2.0), "storage"),
         (seen(collate=6.0, transform=2.0), "transport"),
         ((), "transforms"),
+        (seen(decode=0.0), "transforms"),  # the thread never ran between two samples
     ],
 )
 def test_slow_loading_is_named_after_its_largest_part(loading, verdict):
@@ -70,6 +71,13 @@ def test_slow_loading_is_named_after_its_largest_part(loading, verdict):
 def test_a_slow_step_is_named_after_its_largest_part(step, verdict):
     diagnosis = diagnose(training(wait_s=0.02, step_s=0.08, step=step))
     assert (diagnosis.side, diagnosis.verdict) == ("training step", verdict)
+
+
+def test_waiting_for_a_free_cpu_is_neither_loading_nor_the_step():
+    work = LoadTimes(100, 3200, 8.0, 2.0, 6.0, 0.0)
+    loaded = training(wait_s=0.08, step_s=0.09, step_delayed_s=6.0, step=seen(work=3.0), work=work)
+    diagnosis = diagnose(loaded)
+    assert (diagnosis.side, diagnosis.verdict) == ("training step", "main thread")
 
 
 def test_logging_is_the_limit_despite_a_quarter_of_waiting():

@@ -4,38 +4,50 @@ import contextlib
 import json
 import os
 import re
-import socket
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from fastload.doctor.ranks import RankTimes, compare
-from tests.commands import run, start_python
+from tests.commands import free_port, start_python
 from tests.doctor.places import slow_network
 
 TRAIN = Path(__file__).parent / "train_ranks.py"
 DOCTOR = ["-m", "fastload", "doctor"]
 
+# Of both ranks together; ten times as long as beside other work.
+_MOST_S = 200
+
 
 def run_ranks(*words):
     """Run Python as two ranks without a launcher, whose store ends with rank 0; return what they wrote."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    variables |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with contextlib.ExitStack() as stack:
-        ranks = [
-            stack.enter_context(
-                start_python(
-                    *words, env={**os.environ, **variables, "RANK": rank, "LOCAL_RANK": rank}, **pipes
-                )
-            )
-            for rank in ("0", "1")
-        ]
-        return [(*process.communicate(timeout=280), process.returncode) for process in ranks]
+        ranks = []
+        for rank in ("0", "1"):
+            environment = {**os.environ, **variables, "RANK": rank, "LOCAL_RANK": rank}
+            ranks.append(stack.enter_context(start_python(*words, env=environment, **pipes)))
+        ends_at = time.monotonic() + _MOST_S
+        try:
+            return [
+                (*each.communicate(timeout=max(0.0, ends_at - time.monotonic())), each.returncode)
+                for each in ranks
+            ]
+        except subprocess.TimeoutExpired:
+            # With their stacks: the training enables the faulthandler.
+            for each in ranks:
+                each.send_signal(signal.SIGABRT)
+            written = [each.communicate(timeout=10)[1] for each in ranks]
+            pytest.fail("\n".join(["a rank hangs", *written]))
+        finally:
+            for each in ranks:
+                each.kill()  # a rank whose peer has failed waits for it
 
 
 def diagnosed(*arguments):
@@ -166,9 +178,3 @@ def test_gradients_divided_by_the_time_are_the_bandwidth():
 def test_missing_ranks_are_named():
     found = compare([times(0, 0.02), times(2, 0.02)], missing=[1])
     assert "No times arrived from rank 1." in found.evidence
-
-
-def test_a_second_run_is_refused_for_several_ranks():
-    done = run("doctor", "--try", TRAIN, env={**os.environ, "LOCAL_WORLD_SIZE": "2"})
-    assert done.returncode == 2
-    assert "--try runs the script again in one process" in done.stderr

@@ -1,6 +1,8 @@
 """Trials: the user's own loader created again, and its files packed."""
 
+import multiprocessing
 import signal
+import time
 from dataclasses import replace
 
 import pytest
@@ -69,6 +71,18 @@ def test_a_dataset_that_fails_gives_no_trial(trials):
             raise KeyError(index)
 
     assert trials(0, Broken(range(12))).tried("same") == []
+
+
+def test_a_worker_that_hangs_is_killed(trials):
+    class Hanging(list):
+        def __getitem__(self, index):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(600)
+
+    assert trials(1, Hanging(range(12)), timeout=1).tried("same") == []
+    for worker in multiprocessing.active_children():
+        worker.join(10)
+    assert not multiprocessing.active_children()
 
 
 def test_an_interruption_while_workers_end_is_not_lost(trials):

@@ -1,6 +1,7 @@
 """Training of several ranks for the doctor's tests, of which rank 1 is slowed down as the arguments say."""
 
 import argparse
+import faulthandler
 import threading
 import time
 
@@ -62,11 +63,7 @@ def delay(takes_s, bucket):
     return averaged
 
 
-def main():
-    given = options()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo")
+def train(given):
     is_slow = torch.distributed.get_rank() == 1
     plain = Model(given.width, is_slow * given.slow_model)
     model = plain if given.calls else torch.nn.parallel.DistributedDataParallel(plain)
@@ -87,8 +84,19 @@ def main():
         optimizer.step()
         write_log(is_slow * given.slow_writes)
     print(f"weights: {sum(weights.sum() for weights in model.parameters()):.6f}")
+
+
+def main():
+    given = options()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo")
+    # The model goes before the group. If it went last, it would end the group's thread while holding Python's
+    # lock, and hang if that thread, which lags behind on a loaded machine, needs the lock (torch 2.13).
+    train(given)
     torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
+    faulthandler.enable()
     main()

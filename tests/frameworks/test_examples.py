@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
 import fastload
+from tests.commands import free_port
 from tests.folders import class_folders, encoded, pixels
 from tests.frameworks.programs import ROOT
 
@@ -76,9 +76,7 @@ def test_ranks_that_slurm_starts_train_and_resume_on_another_number(photos, run_
     fastload.pack(photos, packed, encode="raw", size=32, workers=1)
     printed = []
     for epochs, count in ((1, 2), (2, 1)):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            meeting = ("MASTER_ADDR=127.0.0.1", f"MASTER_PORT={free.getsockname()[1]}")
+        meeting = ("MASTER_ADDR=127.0.0.1", f"MASTER_PORT={free_port()}")
         arguments = ("train_distributed.py", packed, "--size", 32, "--epochs", epochs)
         ranks = [
             (f"SLURM_PROCID={rank}", f"SLURM_LOCALID={rank}", f"SLURM_NTASKS={count}")

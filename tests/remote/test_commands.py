@@ -2,6 +2,7 @@
 
 import importlib.util
 import shutil
+import tempfile
 
 import pytest
 
@@ -43,18 +44,35 @@ def test_info_of_a_missing_bucket_says_so(bucket, monkeypatch, capsys):
     assert "bucket does not exist" in capsys.readouterr().err
 
 
-def test_verify_of_a_url_names_a_damaged_shard(packed, tmp_path, capsys):
+def test_verify_of_a_url_names_damaged_records_and_keeps_no_copy(packed, tmp_path, monkeypatch):
     shutil.copytree(packed, tmp_path / "photos.fl")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    manifest = read_manifest(packed)
     with serving(tmp_path) as server:
         url = f"{server.url}/photos.fl"
-        assert main(["verify", url]) == 0
+        assert fastload.verify(url).damages == ()
+        assert server.sent(".h5") == manifest.size_bytes
         path = tmp_path / "photos.fl" / "shard-00002.h5"
-        path.write_bytes(path.read_bytes()[:-1] + b"x")
+        data = bytearray(path.read_bytes())
+        image = bytes(fastload.PackedDataset(packed).read(20).stored("image"))
+        data[data.index(image)] ^= 1
+        path.write_bytes(data)
         (tmp_path / "photos.fl" / "shard-00003.h5").unlink()
-        assert main(["verify", url]) == 1
-    found = capsys.readouterr().err
-    assert "shard-00002.h5: the manifest says" in found
-    assert "shard-00003.h5: there is no such file" in found
+        (tmp_path / "photos.fl" / "extra.h5").write_bytes(b"")
+        found = fastload.verify(url, workers=1)
+    local = fastload.verify(tmp_path / "photos.fl", workers=1)
+    assert [(each.file, each.record) for each in found.damages[:3]] == [
+        ("shard-00002.h5", None),
+        ("shard-00002.h5", 20),
+        ("shard-00003.h5", None),
+    ]
+    assert [each.message.replace(url, str(tmp_path / "photos.fl")) for each in found.damages[:2]] == [
+        each.message for each in local.damages[:2]
+    ]
+    assert f"{url}/shard-00003.h5: there is no such file" in found.damages[2].message
+    assert list(temporary.iterdir()) == []
 
 
 def test_the_list_of_caches_names_the_copies_of_a_remote_dataset(url, cache, capsys):

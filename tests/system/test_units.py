@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastload.system.units import format_duration, format_ratio, format_size
+from fastload.system.units import format_duration, format_figure, format_ratio, format_size
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,10 @@ from fastload.system.units import format_duration, format_ratio, format_size
         (format_ratio(0.314), "0.31 times"),
         (format_ratio(12.99), "13.0 times"),
         (format_ratio(1234), "1,234 times"),
+        (format_figure(0.12345), "0.123"),
+        (format_figure(12.34), "12.3"),
+        (format_figure(1234.0), "1,230"),
+        (format_figure(123456.0), "123,000"),
     ],
 )
 def test_figures_are_formatted_for_people(text, expected):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fastload.bench._operations import IMAGE_SIDE, MEAN, STD, DrawnCrop, Sample, letterbox, middle_half
 from fastload.bench.results import Library
 
-LIBRARIES = ("PIL", "OpenCV", "fastload", "torchvision", "simplejpeg", "PyTurboJPEG")
+LIBRARIES = ("PIL", "OpenCV", "fastload", "torchvision")
 """Each has a module of its name in lower case."""
 
 Run: TypeAlias = "Callable[[Any], Any]"
@@ -107,12 +107,12 @@ class Peer:
         return [(name, run) for key, name, run in self.calls if key == operation]
 
 
-def load_peer(library: str) -> Peer | Library:
-    """Import a library and return its peer, or the reason why it cannot be used."""
+def load_peer(library: str, module_name: str | None = None) -> Peer | Library:
+    """Import a library and return its peer, or the reason why it cannot be used; by default, one of these."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings of other libraries' imports do not concern our users
-            module = importlib.import_module(f"fastload.bench._peers.{library.lower()}")
+            module = importlib.import_module(module_name or f"fastload.bench._peers.{library.lower()}")
             peer: Peer = module.make()
     except ModuleNotFoundError as error:
         needed = "" if str(error.name).lower() in library.lower() else f" (it needs {error.name})"

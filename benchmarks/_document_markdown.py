@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fastload.cli.report.document import Document, Section, Table
-from fastload.system.printable import printable
+from _document import Document, Section, Table
+
+from fastload.errors import printable
 
 _SPECIAL = re.compile(r"([\\`*<>\[\]|])")
 

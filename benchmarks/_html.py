@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Iterable, Iterator
 
-from fastload.cli.report._style import STYLE
-from fastload.cli.report.document import Document, Drawing, Plot, Section, Table, figure
-from fastload.system.printable import printable
+from _document import Document, Section, Table
+from _style import STYLE
 
-# The size and margins of a plot, in pixels.
-_WIDTH, _HEIGHT = 720, 290
-_LEFT, _RIGHT, _TOP, _BOTTOM = 66, 14, 34, 52
-_TICKS = 4
-_MOST_LABELS = 8
+from fastload.errors import printable
+from fastload.system.units import format_figure
 
 
 def to_html(document: Document) -> str:
@@ -45,7 +40,7 @@ def _section(section: Section) -> Iterator[str]:
     yield from _paragraphs(section.text)
     for plot in section.plots:
         yield f"<figure><h3>{escape(plot.title)}</h3>"
-        yield from plot.lines if isinstance(plot, Drawing) else _plot(plot)
+        yield from plot.lines
         yield "</figure>"
     for table in section.tables:
         yield from _table(table)
@@ -66,9 +61,8 @@ def _table(table: Table) -> Iterator[str]:
         yield f'<tr class="{row.tone}">' if row.tone else "<tr>"
         for cell, column in zip(row.cells, table.columns, strict=True):
             if isinstance(cell, float):
-                text = (
-                    f'<div role="img" aria-label="{figure(cell)}" style="width:{cell / longest:.1%}"></div>'
-                )
+                width = f"width:{cell / longest:.1%}"
+                text = f'<div role="img" aria-label="{format_figure(cell)}" style="{width}"></div>'
             else:
                 text = escape(cell)
             yield f'<td class="{column.kind}" data-column="{escape(column.name)}">{text}</td>'
@@ -77,47 +71,6 @@ def _table(table: Table) -> Iterator[str]:
     if table.notes:
         yield f"<figcaption>{'<br>'.join(map(escape, table.notes))}</figcaption>"
     yield "</figure>"
-
-
-def _plot(plot: Plot) -> Iterator[str]:
-    label = escape(f"{plot.title}: {plot.y_name} by {plot.x_name}")
-    keys = (f'<span><i class="{one.tone}"></i>{escape(one.name)}</span>' for one in plot.series)
-    yield f'<div class="key">{"".join(keys)}</div>'
-    yield f'<svg class="plot" role="img" aria-label="{label}" viewBox="0 0 {_WIDTH} {_HEIGHT}">'
-    yield from _drawing(plot)
-    yield "</svg>"
-
-
-def _drawing(plot: Plot) -> Iterator[str]:
-    totals = [sum(values) for values in zip(*(one.values for one in plot.series), strict=True)]
-    step = _nice(max(*totals, 1e-9) / _TICKS)
-    ticks = max(1, math.ceil(max(totals) / step - 1e-9))
-    bottom, width = _HEIGHT - _BOTTOM, (_WIDTH - _LEFT - _RIGHT) / len(totals)
-    scale = (bottom - _TOP) / (step * ticks)
-    for tick in range(ticks + 1):
-        y = bottom - tick * step * scale
-        yield f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        yield svg_text(_LEFT - 8, y + 5, "end", figure(tick * step))
-    for index in range(0, len(totals), math.ceil(len(totals) / _MOST_LABELS)):
-        x = _LEFT + (index + 0.5) * width
-        yield svg_text(x, bottom + 20, "middle", figure(1 + index * plot.x_step))
-    yield svg_text(0, 16, "start", plot.y_name)
-    yield svg_text(_WIDTH - _RIGHT, _HEIGHT - 6, "end", plot.x_name)
-    tops = [0.0] * len(totals)
-    for one in plot.series:
-        for index, value in enumerate(one.values):
-            tops[index] += value
-            x, y = _LEFT + (index + 0.1) * width, bottom - tops[index] * scale
-            yield (
-                f'<rect class="{one.tone}" x="{x:.1f}" y="{y:.1f}" width="{0.8 * width:.1f}" '
-                f'height="{value * scale:.1f}"/>'
-            )
-
-
-def _nice(step: float) -> float:
-    """Return the next larger number of the form 1, 2 or 5 × 10ⁿ."""
-    power = math.pow(10, math.floor(math.log10(step)))
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= step * (1 - 1e-9))
 
 
 def escape(text: str) -> str:

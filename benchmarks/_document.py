@@ -39,22 +39,11 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A part of each column of a plot."""
+    """A line of a plot."""
 
     name: str
     values: tuple[float, ...]
     tone: Tone = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """Columns of stacked series, `x_step` apart from 1 on; left out of plain text."""
-
-    title: str
-    x_name: str
-    y_name: str
-    series: tuple[Series, ...]
-    x_step: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +61,7 @@ class Section:
     title: str
     text: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
-    plots: tuple[Plot | Drawing, ...] = ()
+    plots: tuple[Drawing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +72,3 @@ class Document:
     answer: tuple[str, ...]
     sections: tuple[Section, ...]
     footer: tuple[str, ...] = ()
-
-
-def figure(value: float) -> str:
-    """Return a number with three digits and separated thousands: `0.123`, `12.3`, `1,230`, `12,300`."""
-    if value < 100:
-        return f"{value:.3g}"
-    rounded = round(value, 3 - len(str(int(value))))
-    return f"{int(rounded):,}"

@@ -1,1 +1,0 @@
-"""Results as documents: Markdown, JSON, and self-contained HTML with plots."""
