@@ -84,7 +84,9 @@ class Annotations:
         def pick(value: Any) -> Any:
             if value is None:
                 return None
-            return [value[row] for row in rows] if isinstance(value, list) else value[index]
+            return (
+                type(value)(value[row] for row in rows) if isinstance(value, (list, tuple)) else value[index]
+            )
 
         fields = {name: pick(getattr(self, name)) for name in OF_OBJECTS}
         return replace(self, **fields, others={name: pick(value) for name, value in self.others.items()})

@@ -107,7 +107,10 @@ class Rescale(NamedTuple):
         if self.rounds:
             return self._replace(dtype=torch.float32).on(images).to(self.dtype)
         out = images.to(self.dtype, copy=True)
-        _scale(out, self._coefficients(out, 2, 1))
+        factors, offsets = self._coefficients(out, 2, 1)
+        if out.requires_grad and factors is not None and offsets is not None:
+            return torch.addcmul(offsets, out, factors)  # `out=` has no gradient
+        _scale(out, (factors, offsets))
         return out
 
     @property
