@@ -41,7 +41,6 @@ from fastload.transforms._resizing import (
     Resize,
     ScaleJitter,
 )
-from fastload.transforms._whitening import LinearTransformation
 from fastload.transforms.compose import Compose, RandomApply, RandomChoice, RandomOrder
 from fastload.transforms.converting import (
     ConvertImageDtype,
@@ -57,7 +56,7 @@ from fastload.transforms.cropping import CenterCrop, FiveCrop, Pad, RandomCrop, 
 from fastload.transforms.degradation import JPEG, GaussianBlur, GaussianNoise, RandomErasing
 from fastload.transforms.flipping import RandomHorizontalFlip, RandomVerticalFlip
 from fastload.transforms.options import InterpolationMode
-from fastload.transforms.rescaling import Normalize, ToDtype
+from fastload.transforms.rescaling import LinearTransformation, Normalize, ToDtype
 from fastload.transforms.transform import Transform
 
 # fmt: off

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.arrays import Size
 from fastload.transforms._pixels import is_pil, size_of, tv_kind, with_grad
-from fastload.transforms.annotations import OF_OBJECTS, Annotations, as_tensors
-from fastload.transforms.boxes import from_corners, to_corners
+from fastload.transforms.annotations import OF_OBJECTS, Annotations, as_tensors, from_corners, to_corners
 
 MoveAnnotations = Callable[[Annotations], Annotations]
 
