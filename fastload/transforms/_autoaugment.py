@@ -171,5 +171,7 @@ class AugMix(Policy):
 
 def _shares(draws: Draws, count: int, alpha: float) -> NDArray[np.float64]:
     """Return shares that add up to 1, (images, count), of the symmetric Dirichlet distribution."""
-    generators = [np.random.default_rng(int(seed)) for seed in seeds(draws.uniform(1)[:, 0])]
-    return np.stack([generator.dirichlet([alpha] * count) for generator in generators])
+    shares = np.empty((len(draws), count))
+    for row, seed in zip(shares, seeds(draws.uniform(1)[:, 0]), strict=True):
+        row[:] = np.random.default_rng(int(seed)).dirichlet([alpha] * count)
+    return shares

@@ -41,24 +41,21 @@ class ColorJitter(ColourTransform):
         self.contrast = _to_amounts(contrast, "contrast")
         self.saturation = _to_amounts(saturation, "saturation")
         self.hue = _to_amounts(hue, "hue", 0.0, -0.5, 0.5)
+        self._ranges = self.brightness, self.contrast, self.saturation, self.hue
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the order, as indices of adjustments, then the amount of each."""
         numbers = draws.uniform(self.width)
         order = numbers[:, :4].argsort(axis=1)
-        low, high = np.array([bounds or (0.0, 0.0) for bounds in self._ranges()]).T
+        low, high = np.array([bounds or (0.0, 0.0) for bounds in self._ranges]).T
         return np.concatenate((order, between(numbers[:, 4:], low, high)), axis=1)
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         _adjusting.require_channels(image)
-        ranges = self._ranges()
         for number in map(int, parameters[:4]):
-            if ranges[number] is not None:
+            if self._ranges[number] is not None:
                 image = _ADJUSTMENTS[number](image, parameters[4 + number])
         return image
-
-    def _ranges(self) -> tuple[_Range | None, ...]:
-        return self.brightness, self.contrast, self.saturation, self.hue
 
 
 class RandomPhotometricDistort(ColourTransform):
@@ -116,7 +113,6 @@ class Grayscale(ColourTransform):
         return self.num_output_channels
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        _adjusting.require_channels(image)
         greys = _adjusting.grey(image)
         if self.num_output_channels > greys.shape[2]:
             return cv2.merge((greys[:, :, 0],) * 3)
@@ -132,7 +128,6 @@ class RandomGrayscale(BernoulliTransform):
         super().__init__(p)
 
     def changed(self, image: Pixels) -> Pixels:
-        _adjusting.require_channels(image)
         return _adjusting.grey(image)
 
 
@@ -202,7 +197,6 @@ class RandomAdjustSharpness(BernoulliTransform):
         self.sharpness_factor = options.to_number(sharpness_factor, "sharpness_factor")
 
     def changed(self, image: Pixels) -> Pixels:
-        _adjusting.require_channels(image)
         return _adjusting.sharpness(image, self.sharpness_factor)
 
 
@@ -210,7 +204,6 @@ class RandomAutocontrast(BernoulliTransform):
     """Stretches each channel over all levels, in each image with probability `p`."""
 
     def changed(self, image: Pixels) -> Pixels:
-        _adjusting.require_channels(image)
         return _adjusting.autocontrast(image)
 
 

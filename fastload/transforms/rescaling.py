@@ -33,13 +33,13 @@ class Rescale(NamedTuple):
     """One multiplication and one addition for each channel, or for all alike, with a result of `dtype`."""
 
     dtype: torch.dtype
-    factors: NDArray[np.float64]
-    offsets: NDArray[np.float64]
+    factors: tuple[float, ...] = (1.0,)
+    offsets: tuple[float, ...] = (0.0,)
 
     @classmethod
     def of(cls, steps: Sequence[Transform], dtype: torch.dtype) -> Rescale:
         """Combine a sequence of ToDtype and Normalize steps, for pixels of a dtype."""
-        rescale = cls(dtype, np.ones(1), np.zeros(1))
+        rescale = cls(dtype)
         for step in steps:
             assert isinstance(step, Rescaling)
             rescale = step.after(rescale)
@@ -78,7 +78,7 @@ class Rescale(NamedTuple):
         # Factors for an entire row, because a loop over three channels would be all overhead.
         row = width * channels
         source = torch.from_numpy(np.require(images, requirements=("C", "W"))).view(-1, row)
-        out, coefficients = out.view(-1, row), self._coefficients(out, 0, width)
+        out, coefficients = out.view(-1, row), _coefficients(self, out.device, 0, width)
         step = height * _at_a_time(height * row * out.itemsize)
         for first in range(0, len(source), step):
             part = out[first : first + step]
@@ -88,13 +88,13 @@ class Rescale(NamedTuple):
     def _into_planes(self, images: NDArray[Any], out: torch.Tensor) -> None:
         """Rescale into a tensor (images, channels, height, width): the same numbers, in one pass."""
         count, height, width, channels = images.shape
-        pairs = torch.tensor(np.stack((self.factors, self.offsets)), dtype=out.dtype).expand(2, channels)
-        factors, offsets = pairs[0].tolist(), pairs[1]
+        pair = (torch.tensor(each, dtype=out.dtype) for each in (self.factors, self.offsets))
+        factors, offsets = (each.expand(channels) for each in pair)
         step = _at_a_time(height * width * channels * out.itemsize)
         source = torch.from_numpy(np.require(images, requirements="W"))
         for first in range(0, count, step):
             part = source[first : first + step]
-            for channel, factor in enumerate(factors):
+            for channel, factor in enumerate(factors.tolist()):
                 result = out[first : first + step, channel]
                 torch.add(offsets[channel], part[..., channel], alpha=factor, out=result)
 
@@ -104,19 +104,13 @@ class Rescale(NamedTuple):
         if self.rounds:
             return self._replace(dtype=torch.float32).on(images).to(self.dtype)
         out = images.to(self.dtype, copy=True)
-        return _scale(out, self._coefficients(out, 2, 1))
+        return _scale(out, _coefficients(self, out.device, 2, 1))
 
     @property
     def rounds(self) -> bool:
         """True if intermediate results are fractions, which an integer result must round."""
-        # As lists, because NumPy's comparisons take ten times as long for so few numbers.
-        is_neutral = set(self.factors.tolist()) == {1.0} and not any(self.offsets.tolist())
+        is_neutral = set(self.factors) == {1.0} and not any(self.offsets)
         return not self.dtype.is_floating_point and not is_neutral
-
-    def _coefficients(self, out: torch.Tensor, trailing: int, repeats: int) -> _Coefficients:
-        """Return factors and offsets, shaped for broadcasting; None where they change nothing."""
-        factors, offsets = tuple(self.factors.tolist()), tuple(self.offsets.tolist())
-        return _coefficients(factors, offsets, out.device, out.dtype, trailing, repeats)
 
     def _require_channels(self, channels: int) -> None:
         if len(self.factors) not in (1, channels):
@@ -201,12 +195,12 @@ class ToDtype(Rescaling):
             return earlier
         if earlier.rounds:
             raise OptionError("ToDtype(torch.uint8) after Normalize must be the last transform")
-        factors, offsets = earlier.factors, earlier.offsets
+        factors = earlier.factors
         if self.scale and dtype.is_floating_point != earlier.dtype.is_floating_point:
             if not dtype.is_floating_point:
                 raise OptionError("ToDtype(torch.uint8, scale=True) must be given uint8 pixels")
-            factors = factors / 255
-        return Rescale(dtype, factors, offsets)
+            factors = tuple(factor / 255 for factor in factors)
+        return Rescale(dtype, factors, earlier.offsets)
 
 
 class Normalize(Rescaling):
@@ -235,7 +229,8 @@ class Normalize(Rescaling):
                 "put ToDtype(torch.float32, scale=True) before it"
             )
         mean, std = np.array([self.mean, self.std])
-        return Rescale(earlier.dtype, earlier.factors / std, (earlier.offsets - mean) / std)
+        factors, offsets = np.array(earlier.factors) / std, (np.array(earlier.offsets) - mean) / std
+        return Rescale(earlier.dtype, tuple(factors.tolist()), tuple(offsets.tolist()))
 
 
 class LinearTransformation(TargetKeeping):
@@ -311,19 +306,13 @@ def _at_a_time(image_bytes: int) -> int:
 
 
 @functools.lru_cache(16)
-def _coefficients(
-    factors: tuple[float, ...],
-    offsets: tuple[float, ...],
-    device: torch.device,
-    dtype: torch.dtype,
-    trailing: int,
-    repeats: int,
-) -> _Coefficients:
+def _coefficients(rescale: Rescale, device: torch.device, trailing: int, repeats: int) -> _Coefficients:
+    """Return factors and offsets, shaped for broadcasting; None where they change nothing."""
     coefficients: list[torch.Tensor | None] = []
-    for values, neutral in ((factors, 1.0), (offsets, 0.0)):
+    for values, neutral in ((rescale.factors, 1.0), (rescale.offsets, 0.0)):
         repeated = torch.tensor(values * repeats if len(values) > 1 else values, dtype=torch.float64)
-        is_neutral = set(values) == {neutral}
-        coefficients.append(None if is_neutral else repeated.to(device, dtype).reshape(-1, *[1] * trailing))
+        shaped = repeated.to(device, rescale.dtype).reshape(-1, *[1] * trailing)
+        coefficients.append(None if set(values) == {neutral} else shaped)
     return coefficients[0], coefficients[1]
 
 
