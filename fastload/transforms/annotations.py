@@ -214,7 +214,8 @@ def joined(parts: Sequence[Annotations], size: tuple[int, int], mask: Mask | Non
 def _together(values: list[Any]) -> Any:
     if values[0] is None:
         return None
-    return list(chain(*values)) if isinstance(values[0], list) else np.concatenate(values)
+    kind = type(values[0])
+    return kind(chain(*values)) if kind in (list, tuple) else np.concatenate(values)
 
 
 def _clip(boxes: Floats, size: tuple[int, int]) -> Floats:
