@@ -20,10 +20,10 @@ from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.images.resize import Resampling, resize, resize_into
 from fastload.system.buffers import reusable_array, reusable_tensor
-from fastload.transforms.cropping import RandomCrop
-from fastload.transforms.flipping import flip_batch
 from fastload.transforms.geometry import Geometry, Sizes, View
 from fastload.transforms.pipeline import Drawn, Pipeline
+from fastload.transforms.shapes.cropping import RandomCrop
+from fastload.transforms.shapes.flipping import flip_batch
 from fastload.transforms.windows import Gathered, windows_into
 
 

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
-from fastload.transforms._mixing import Mix
 from fastload.transforms._pixels import to_pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Described, require, to_probability
-from fastload.transforms.transform import Parameters, Row, Transform
+from fastload.transforms.transform import BatchTransform, Parameters, Row, Transform
 
 AnyTransform = Callable[..., Any]
+Transforms = Sequence[Transform] | Sequence[BatchTransform]
 
 
 class Compose:
@@ -220,8 +220,10 @@ class RandomChoice(_Sequence):
     Each may be a Compose. If all are MixUp or CutMix, the result is called with a batch, as they are.
     """
 
-    def __init__(self, transforms: Sequence[Transform] | Sequence[Mix], p: list[float] | None = None) -> None:
-        self._is_of_mixes = _is_list(transforms) and all(isinstance(step, Mix) for step in transforms)
+    def __init__(self, transforms: Transforms, p: list[float] | None = None) -> None:
+        self._is_of_mixes = _is_list(transforms) and all(
+            isinstance(step, BatchTransform) for step in transforms
+        )
         super().__init__([] if self._is_of_mixes else _each_as_list(transforms, "RandomChoice"), 1)
         self.transforms = transforms
         self.p = _to_shares(len(transforms), p)
@@ -254,7 +256,7 @@ def _is_list(transforms: object) -> bool:
     return isinstance(transforms, (list, tuple)) and len(transforms) > 0
 
 
-def _each_as_list(transforms: Sequence[Transform] | Sequence[Mix], owner: str) -> list[list[Transform]]:
+def _each_as_list(transforms: Transforms, owner: str) -> list[list[Transform]]:
     require(_is_list(transforms), f"{owner} must be given a list of transforms", transforms)
     return [_fastload_steps([transform], owner) for transform in transforms]
 

@@ -193,6 +193,13 @@ class ColourTransform(Transform):
         return annotations
 
 
+class BatchTransform(Described):
+    """Base class of transforms of whole batches, as a DataLoader returns them."""
+
+    def __call__(self, *batch: Any) -> Any:
+        raise NotImplementedError
+
+
 class TargetKeeping(ColourTransform):
     """Base class of transforms without random parameters that leave the target of a sample unchanged."""
 

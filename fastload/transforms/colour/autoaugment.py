@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
 from fastload.transforms import options
-from fastload.transforms._policies import Policy, Strengths, space
+from fastload.transforms.colour.policies import Policy, Strengths, space
 from fastload.transforms.draws import Draws, integers, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Fill

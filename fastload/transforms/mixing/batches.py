@@ -16,11 +16,12 @@ import torch
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import as_tv_image
-from fastload.transforms.options import ABOVE_0, Described, require, to_number, to_whole
+from fastload.transforms.options import ABOVE_0, require, to_number, to_whole
 from fastload.transforms.samples import SampleParts
+from fastload.transforms.transform import BatchTransform
 
 
-class Mix(Described):
+class Mix(BatchTransform):
     """Base class of MixUp and CutMix.
 
     Args:
