@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.polygons import Ring
 from fastload.images.resize import Resampling, resize
+from fastload.transforms.options import require
 from fastload.transforms.windows import crop_padded
 
 Floats = NDArray[np.float32]
@@ -134,15 +135,13 @@ class Annotations:
             return np.ascontiguousarray(np.flip(mask, axis))
 
         moved = self.rescaled(factors, shifts, self.size, flip, clips=False)
-        if self.mirrors_pixels and moved.keypoints is not None:
-            moved.keypoints[..., 1 - axis] -= 1
-        if pairs is not None and moved.keypoints is not None:
-            if moved.keypoints.ndim != 3 or moved.keypoints.shape[1] != len(pairs):
-                raise OptionError(
-                    f"flip_idx must hold the index of every key point, got {len(pairs)} indices for "
-                    f"keypoints of shape {moved.keypoints.shape}"
-                )
-            moved.keypoints = moved.keypoints[:, list(pairs)]
+        points = moved.keypoints
+        if points is not None and self.mirrors_pixels:
+            points[..., 1 - axis] -= 1
+        if points is not None and pairs is not None:
+            rule = f"flip_idx must hold the index of every key point of keypoints of shape {points.shape}"
+            require(points.ndim == 3 and points.shape[1] == len(pairs), rule, pairs)
+            moved.keypoints = points[:, list(pairs)]
         return moved
 
     def rescaled(

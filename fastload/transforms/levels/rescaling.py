@@ -48,10 +48,8 @@ class Rescale(NamedTuple):
     def of_array(self, image: Pixels) -> Pixels:
         """Rescale one image (height, width, channels) to an array of the same shape."""
         # NumPy has no bfloat16, so only torch's operations could follow such a step.
-        if self.dtype == torch.bfloat16:
-            raise OptionError(
-                "ToDtype(torch.bfloat16) must be the last transform, or be followed by Normalize alone"
-            )
+        rule = "ToDtype must be the last transform, or be followed by Normalize alone, to give this dtype"
+        require(self.dtype != torch.bfloat16, rule, self.dtype)
         return self.of_image(image).permute(1, 2, 0).numpy()
 
     def of_image(self, image: Pixels) -> torch.Tensor:
