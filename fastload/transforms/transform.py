@@ -89,22 +89,20 @@ class Transform(Described):
         """
         raise NotImplementedError(f"{type(self).__name__} must define apply(self, image, parameters)")
 
-    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
+    def apply_batch(self, images: Pixels, parameters: Parameters, out: Pixels | None = None) -> Pixels:
         """Apply parameters to images of one size whose results have one size too.
 
         Args:
             images: (images, height, width, channels), contiguous; may be changed.
             parameters: The result of `draw`.
+            out: Memory for the result, which a transform that works in place does not need.
 
         Returns:
             (images, height, width, channels).
         """
         rows = parameters.tolist()
-        return np.stack([self.apply(image, row) for image, row in zip(images, rows, strict=True)])
-
-    def apply_batch_into(self, images: Pixels, parameters: Parameters, out: Pixels) -> None:
-        """Write the result of `apply_batch` into `out`, which has its shape and dtype."""
-        np.copyto(out, self.apply_batch(images, parameters))
+        results = [self.apply(image, row) for image, row in zip(images, rows, strict=True)]
+        return np.stack(results, out=out)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         """Move the annotations of one image as `apply` moves its pixels.
@@ -222,7 +220,7 @@ class PixelKeeping(Transform):
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         return image
 
-    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
+    def apply_batch(self, images: Pixels, parameters: Parameters, out: Pixels | None = None) -> Pixels:
         return images
 
 

@@ -152,7 +152,7 @@ class RandomErasing(ColourTransform):
         self._erase(erased, parameters)
         return erased
 
-    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
+    def apply_batch(self, images: Pixels, parameters: Parameters, out: Pixels | None = None) -> Pixels:
         for image, row in zip(images, parameters.tolist(), strict=True):
             self._erase(image, row)
         return images
