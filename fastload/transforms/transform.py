@@ -152,8 +152,9 @@ class Transform(Described):
     def of_sample(self, structure: Any) -> Any:
         """Return a sample with all its images and annotations transformed with the same parameters."""
         sample = SampleParts(structure)
-        if not sample.has_annotations and len(sample.images) == 1:
-            return sample.rebuilt([self.of_image(sample.images[0])])
+        if not self.width or (not sample.has_annotations and len(sample.images) == 1):
+            images = [self.of_image(image) for image in sample.images]
+            return sample.rebuilt(images, lambda annotations: self.apply_to(annotations, ()))
         row = self.draw_with(fresh_draws(1), np.array([sample.size]), [sample.annotations])[0].tolist()
         images = [like(image, self._with_row(to_pixels(image), row)) for image in sample.images]
         return sample.rebuilt(images, lambda annotations: self.apply_to(annotations, row))
@@ -196,16 +197,6 @@ class BatchTransform(Described):
 
     def __call__(self, *batch: Any) -> Any:
         raise NotImplementedError
-
-
-class TargetKeeping(ColourTransform):
-    """Base class of transforms without random parameters that leave the target of a sample unchanged."""
-
-    takes_any_dtype = True
-
-    def of_sample(self, structure: Any) -> Any:
-        sample = SampleParts(structure)
-        return sample.rebuilt([self.of_image(image) for image in sample.images])
 
 
 class PixelKeeping(Transform):

@@ -22,7 +22,7 @@ from fastload.transforms._pixels import as_tv_image, to_pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.options import IMAGE_TYPES, of_type, require
 from fastload.transforms.samples import TYPES, SampleParts
-from fastload.transforms.transform import Row, TargetKeeping, Transform
+from fastload.transforms.transform import ColourTransform, Row, Transform
 
 _Coefficients = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
 
@@ -117,8 +117,10 @@ class Rescale(NamedTuple):
             )
 
 
-class Rescaling(TargetKeeping):
+class Rescaling(ColourTransform):
     """Base class of ToDtype and Normalize."""
+
+    takes_any_dtype = True
 
     def of_image(self, image: Any) -> Any:
         """Rescale an image; see `Transform`. The result for a PIL image is a tensor."""
@@ -231,7 +233,7 @@ class Normalize(Rescaling):
         return Rescale(earlier.dtype, tuple(factors.tolist()), tuple(offsets.tolist()))
 
 
-class LinearTransformation(TargetKeeping):
+class LinearTransformation(ColourTransform):
     """Subtracts a mean from all numbers of an image and multiplies them by a matrix, as in whitening.
 
     Parameters are as in torchvision: `transformation_matrix` (D, D) and `mean_vector` (D,), with D = channels
