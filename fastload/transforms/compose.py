@@ -180,9 +180,6 @@ class _Sequence(Transform):
         """Draw the indices of the lists to apply, (images, turns)."""
         raise NotImplementedError
 
-    def _draws_of(self, draws: Draws, number: int) -> Draws:
-        return draws.at(number)
-
     def _follow(self, sizes: Sizes, rows: Parameters, draws: Draws | None) -> Sizes:
         """Return the sizes after each image's transforms; with `draws`, fill in their parameters."""
         after = np.array(sizes)
@@ -193,7 +190,7 @@ class _Sequence(Transform):
                     continue
                 for place, (step, columns) in enumerate(steps):
                     if draws is not None:
-                        keys = self._draws_of(draws, number).at(place).keys[which]
+                        keys = draws.at(number).at(place).keys[which]
                         rows[which, columns] = step.draw(Draws(keys, len(which)), after[which])
                     after[which] = step.sizes_after(after[which], rows[which, columns])
         return after
@@ -209,9 +206,6 @@ class RandomApply(_Sequence):
 
     def _draw_turns(self, draws: Draws) -> NDArray[Any]:
         return draws.uniform(1) < self.p
-
-    def _draws_of(self, draws: Draws, number: int) -> Draws:
-        return draws
 
 
 class RandomChoice(_Sequence):
