@@ -30,7 +30,7 @@ from PIL import Image
 
 import fastload.transforms as T
 from fastload.transforms.draws import fresh_draws
-from fastload.transforms.rescaling import Rescale
+from fastload.transforms.levels.rescaling import Rescale
 
 FASTLOAD, TENSORS, PICTURES = "fastload", "torchvision v2, uint8 tensors", "torchvision v2, PIL images"
 

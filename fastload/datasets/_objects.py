@@ -14,8 +14,7 @@ from fastload.images.masks import decode_mask
 from fastload.images.polygons import Ring, drawn
 from fastload.shards.record import Record
 from fastload.shards.schema import Field
-from fastload.transforms.annotations import Annotations
-from fastload.transforms.boxes import TO_CORNERS
+from fastload.transforms.annotations import TO_CORNERS, Annotations
 
 _PARTS = ("boxes", "labels", "polygons", "keypoints", "corners", "mask", "masks")
 

@@ -20,10 +20,10 @@ from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.images.resize import Resampling, resize, resize_into
 from fastload.system.buffers import reusable_array, reusable_tensor
-from fastload.transforms.cropping import RandomCrop
-from fastload.transforms.flipping import flip_batch
 from fastload.transforms.geometry import Geometry, Sizes, View
 from fastload.transforms.pipeline import Drawn, Pipeline
+from fastload.transforms.shapes.cropping import RandomCrop
+from fastload.transforms.shapes.flipping import flip_batch
 from fastload.transforms.windows import Gathered, windows_into
 
 
@@ -170,14 +170,11 @@ def _apply_body(images: Pixels | Gathered, drawn: Drawn, out: Pixels | None) -> 
     makes_new = [place for place, (step, _) in enumerate(drawn.body) if not step.works_in_place]
     for place, (step, parameters) in enumerate(drawn.body):
         step.require_dtype(np.dtype(np.uint8) if isinstance(images, Gathered) else images.dtype)
-        if out is not None and makes_new and place == makes_new[-1]:
-            if isinstance(images, Gathered) and isinstance(step, RandomCrop):
-                step.apply_gathered_into(images, parameters, out)
-            else:
-                step.apply_batch_into(_as_array(images), parameters, out)
-            images = out
+        is_last = makes_new and place == makes_new[-1]
+        if isinstance(step, RandomCrop):
+            images = step.apply_batch(images, parameters, out if is_last else None)
         else:
-            images = step.apply_batch(_as_array(images), parameters)
+            images = step.apply_batch(_as_array(images), parameters, out if is_last else None)
     return _as_array(images)
 
 

@@ -31,9 +31,9 @@ from fastload.shards.remote import RemoteFolder
 from fastload.sources.cacheable import CacheableFiles
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform
-from fastload.transforms.converting import ToPILImage
 from fastload.transforms.draws import current_draws
 from fastload.transforms.geometry import Sizes
+from fastload.transforms.levels.converting import ToPILImage
 
 
 class PackedDataset(ImageDataset):

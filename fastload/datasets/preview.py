@@ -16,7 +16,7 @@ from fastload.images.arrays import Pixels
 from fastload.images.decode import encode
 from fastload.images.resize import SizeLimit, resize
 from fastload.shards.manifest import looks_packed
-from fastload.transforms.converting import PILToTensor
+from fastload.transforms.levels.converting import PILToTensor
 
 _CAPTION, _GAP, _SHEET_WIDTH = 18, 6, 1206
 _SMALL_TILE, _LARGE_TILE = 144, 294  # without and with boxes or masks

@@ -29,13 +29,25 @@ _UINT32 = struct.Struct(">I")
 # By colour type (section 4.1.1): grey, RGB, palette of RGB, grey and alpha, RGB and alpha.
 _CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 _BIT_DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
-_BACKGROUND_BYTES = {0: 2, 2: 6, 3: 1, 4: 2, 6: 6}  # of a bKGD chunk, which OpenCV 5.0 refuses otherwise
 _PALETTE = 3
-# The usual order of chunks: header, palette, rows (data) and end, with metadata between them.
-_LETTERS = {b"IHDR": "h", b"IDAT": "d", b"IEND": "e"}
+# The usual order of chunks: header, palette, rows (data) and end, with metadata between them that decoders
+# do not interpret.
+_METADATA = (
+    b"cHRM",
+    b"eXIf",
+    b"gAMA",
+    b"iCCP",
+    b"iTXt",
+    b"pHYs",
+    b"sRGB",
+    b"tEXt",
+    b"tIME",
+    b"tRNS",
+    b"zTXt",
+)
+_LETTERS = {b"IHDR": "h", b"PLTE": "p", b"IDAT": "d", b"IEND": "e", **dict.fromkeys(_METADATA, "m")}
 _ORDER = re.compile("hm*(pm*)?d+m*e")
-_ORDER_WITH_PALETTE = re.compile("hm*pm*d+m*e")
-_ANIMATION = frozenset({b"acTL", b"fcTL", b"fdAT"})  # ancillary chunks that decoders interpret nevertheless
+_MOST_PALETTE_BYTES = 768
 
 # How much of the rows is decompressed to check that they exist: all of a small image; of a large one, as much
 # as takes 0.3 ms, because all of it would take ten times as long as the rest of the `keep` encoding.
@@ -130,17 +142,8 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
 
 
 def _is_in_order(chunks: list[tuple[bytes, memoryview]], colour_type: int) -> bool:
-    letters = "".join(_letter(kind, len(body), colour_type) for kind, body in chunks)
-    order = _ORDER_WITH_PALETTE if colour_type == _PALETTE else _ORDER
-    return order.fullmatch(letters) is not None
-
-
-def _letter(kind: bytes, size: int, colour_type: int) -> str:
-    """Return the letter of a chunk in `_ORDER`."""
-    if kind == b"PLTE":
-        return "p" if size % 3 == 0 and 3 <= size <= 768 else "x"
-    if kind in _LETTERS:
-        return _LETTERS[kind]
-    # Decoders skip chunks of unknown type whose name begins with a lower-case letter.
-    is_metadata = kind.isalpha() and kind[:1].islower() and kind not in _ANIMATION
-    return "m" if is_metadata and (kind != b"bKGD" or size == _BACKGROUND_BYTES[colour_type]) else "x"
+    letters = "".join(_LETTERS.get(kind, "x") for kind, _ in chunks)
+    palettes = [len(body) for kind, body in chunks if kind == b"PLTE"]
+    are_colours = all(size % 3 == 0 and 3 <= size <= _MOST_PALETTE_BYTES for size in palettes)
+    has_palette = bool(palettes) or colour_type != _PALETTE
+    return has_palette and are_colours and _ORDER.fullmatch(letters) is not None

@@ -48,7 +48,7 @@ class StoredImage:
 
 @dataclass(frozen=True, slots=True)
 class Encoding(ABC):
-    """Base class of encodings; instances with equal parameters are equal."""
+    """Base class of encodings, of those whose records are image files; equal parameters make them equal."""
 
     name: ClassVar[str]  # in the manifest and on the command line
 
@@ -64,12 +64,13 @@ class Encoding(ABC):
         OptionError if the encoding cannot store the image or apply the limit.
         """
 
-    @abstractmethod
     def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
         """Decode a stored image to RGB, uint8, (height, width, 3); for `raw`, a view of the data.
 
         Raises DecodeError if the record is not a readable image; a shape of zeros says so.
         """
+        _require_image(shape)
+        return decode(data)
 
     def decode_box(
         self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
@@ -79,26 +80,12 @@ class Encoding(ABC):
         `index` holds the tiles of a JPEG that has some. `reduction` is the factor by which decoding shrinks
         each side of a JPEG; other formats ignore it. Raises DecodeError like `decode`.
         """
-        return crop(self.decode(data, shape), shape[:2], box)
-
-
-@dataclass(frozen=True, slots=True)
-class _FileEncoding(Encoding):
-    """Base of encodings whose records are image files."""
-
-    def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
-        _require_image(shape)
-        return decode(data)
-
-    def decode_box(
-        self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
-    ) -> NDArray[np.uint8]:
         _require_image(shape)
         return decode_region(data, shape[:2], index, box, reduction)
 
 
 @dataclass(frozen=True, slots=True)
-class Keep(_FileEncoding):
+class Keep(Encoding):
     """Store files byte for byte, and pixels losslessly as PNG."""
 
     name: ClassVar[str] = "keep"
@@ -112,7 +99,7 @@ class Keep(_FileEncoding):
 
 
 @dataclass(frozen=True, slots=True)
-class Tiled(_FileEncoding):
+class Tiled(Encoding):
     """Store JPEG files losslessly in tiles, any other file like `Keep`.
 
     A JPEG that cannot be tiled without changing pixels is stored like any other file, too. Tiling drops
@@ -136,7 +123,7 @@ class Tiled(_FileEncoding):
 
 
 @dataclass(frozen=True, slots=True)
-class Jpeg(_FileEncoding):
+class Jpeg(Encoding):
     """Encode as JPEG in tiles; grey stays grey, and the EXIF orientation is kept."""
 
     name: ClassVar[str] = "jpeg"
@@ -203,6 +190,11 @@ class Raw(Encoding):
                 f"{len(data)}: the record's shape or its data is damaged"
             )
         return np.frombuffer(data, np.uint8).reshape(height, width, channels)
+
+    def decode_box(
+        self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
+    ) -> NDArray[np.uint8]:
+        return crop(self.decode(data, shape), shape[:2], box)
 
 
 def encoding_named(name: str, quality: int = 90) -> Encoding:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 HEAD_BYTES = 512
@@ -54,10 +53,8 @@ _RAW_SUFFIXES = frozenset({
     ".nef", ".nrw", ".orf", ".pef", ".raf", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f",
 })  # fmt: skip
 
-# Trying OpenCV takes 0.3 ms. A single refusal may be due to a damaged file.
-_MOST_REFUSALS = 16
+# Trying OpenCV takes 0.3 ms. Refusals are not kept: they may be due to damaged files.
 _readable: set[str] = set()
-_refusals: Counter[str] = Counter()
 
 
 def format_of(head: bytes, suffix: str = "") -> str | None:
@@ -104,11 +101,8 @@ def unreadable_reason(format: str, head: bytes) -> str | None:
         return f"{format}, of which OpenCV reads only previews"
     if format in _FLOATING:
         return f"{format}, whose numbers do not fit into 8 bits a channel"
-    if format not in _readable and _refusals[format] < _MOST_REFUSALS:
-        if _has_reader(head):
-            _readable.add(format)
-        else:
-            _refusals[format] += 1
+    if format not in _readable and _has_reader(head):
+        _readable.add(format)
     return None if format in _readable else f"{format}, which OpenCV does not read here"
 
 

@@ -39,8 +39,8 @@ _LARGEST_SIDES = {"jpeg": 65_500, "png": 1_000_000}
 _TOLERANCE = 1  # in levels of 255
 _HUFFMAN_FRAMES = (0xC0, 0xC1, 0xC2)  # SOF0 and SOF1, baseline, and SOF2, progressive
 
-# A bitmap's header, with the compression as the sixth entry; OS/2's, of 12 bytes, has none.
-_BITMAP = struct.Struct("<2s12xIiiHHI")
+# The length of a bitmap's header, and its compression; OS/2's header, of 12 bytes, has none.
+_BITMAP = struct.Struct("<14xI12xI")
 _SHORT_BITMAP_HEADER = 12
 _RUN_LENGTHS = (1, 2)  # BI_RLE8, BI_RLE4
 
@@ -186,7 +186,7 @@ def _require_enough_codes(data: bytes, layout: JpegLayout) -> None:
 def _require_no_run_lengths(data: bytes) -> None:
     if not data.startswith(b"BM") or len(data) < _BITMAP.size:
         return
-    _, header_bytes, *_, compression = _BITMAP.unpack_from(data)
+    header_bytes, compression = _BITMAP.unpack_from(data)
     if header_bytes > _SHORT_BITMAP_HEADER and compression in _RUN_LENGTHS:
         raise DecodeError(
             "a BMP must not be run-length encoded, because OpenCV misreads some of those, got compression "
@@ -217,7 +217,7 @@ def _require_agreement(data: bytes, rgb: NDArray[np.uint8]) -> None:
 def _read_by_pillow(data: bytes) -> NDArray[np.uint8] | None:
     """Return the pixels as Pillow reads them; None if it is not installed or does not know the format."""
     try:
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
     except ImportError:
         return None
     # OpenCV has decoded it, so its size is harmless.
@@ -227,15 +227,13 @@ def _read_by_pillow(data: bytes) -> NDArray[np.uint8] | None:
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(data)) as image:
                 return _rgb_of(image)
-    except UnidentifiedImageError as error:
-        # Also raised for a known format with a damaged header.
-        accepts = (accept for _, accept in Image.OPEN.values() if accept is not None)
-        if not any(accept(data[:16]) is True for accept in accepts):  # a str, if a library is missing
-            return None
-        raise DecodeError(f"an image must be one that Pillow reads too, got: {error}") from error
     except MemoryError:
         raise
     except Exception as error:  # its readers raise anything on a damaged file
+        # Also for a known format with a damaged header.
+        accepts = (accept for _, accept in Image.OPEN.values() if accept is not None)
+        if not any(accept(data[:16]) is True for accept in accepts):  # a str, if a library is missing
+            return None
         raise DecodeError(
             f"an image must be one that Pillow reads too, got: {error}: the file is damaged, or save "
             "it again, as PNG for example"

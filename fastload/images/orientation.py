@@ -11,17 +11,8 @@ from numpy.typing import NDArray
 
 from fastload.images.region import Box
 
-# Which axes of the stored image are reversed, (rows, columns), before height and width are swapped.
-_IS_REVERSED = {
-    1: (False, False),
-    2: (False, True),
-    3: (True, True),
-    4: (True, False),
-    5: (False, False),
-    6: (True, False),
-    7: (True, True),
-    8: (False, True),
-}
+# The orientations in which the stored image's rows and columns are reversed, before its sides are swapped.
+_ROWS_REVERSED, _COLUMNS_REVERSED = (3, 4, 6, 7), (2, 3, 7, 8)
 
 
 def swaps_sides(orientation: int) -> bool:
@@ -33,8 +24,8 @@ def upright(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
     """Turn stored pixels, (height, width, channels), upright: a contiguous copy, or for 1 the same array."""
     if orientation == 1:
         return pixels
-    rows_reversed, columns_reversed = _IS_REVERSED[orientation]
-    turned = pixels[:: -1 if rows_reversed else 1, :: -1 if columns_reversed else 1]
+    row_step = -1 if orientation in _ROWS_REVERSED else 1
+    turned = pixels[::row_step, :: -1 if orientation in _COLUMNS_REVERSED else 1]
     return np.ascontiguousarray(turned.swapaxes(0, 1) if swaps_sides(orientation) else turned)
 
 
@@ -42,7 +33,6 @@ def stored_box(box: Box, stored_size: tuple[int, int], orientation: int) -> Box:
     """Return the region of a stored image, of (height, width), that is `box` in the upright one."""
     if swaps_sides(orientation):
         box = Box(box.left, box.top, box.width, box.height)
-    rows_reversed, columns_reversed = _IS_REVERSED[orientation]
-    top = stored_size[0] - box.top - box.height if rows_reversed else box.top
-    left = stored_size[1] - box.left - box.width if columns_reversed else box.left
+    top = stored_size[0] - box.top - box.height if orientation in _ROWS_REVERSED else box.top
+    left = stored_size[1] - box.left - box.width if orientation in _COLUMNS_REVERSED else box.left
     return Box(top, left, box.height, box.width)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastload.transforms._autoaugment import AugMix, AutoAugment, AutoAugmentPolicy
-from fastload.transforms._colour import (
+from fastload.transforms.colour.autoaugment import AugMix, AutoAugment, AutoAugmentPolicy
+from fastload.transforms.colour.degradation import JPEG, GaussianBlur, GaussianNoise, RandomErasing
+from fastload.transforms.colour.jittering import (
     RGB,
     ColorJitter,
     Grayscale,
@@ -28,22 +29,9 @@ from fastload.transforms._colour import (
     RandomPosterize,
     RandomSolarize,
 )
-from fastload.transforms._distorting import ElasticTransform, RandomAffine, RandomPerspective, RandomRotation
-from fastload.transforms._mixing import CutMix, MixUp
-from fastload.transforms._mosaics import LetterBox, Mosaic, ObjectPerspective, RandomHSV
-from fastload.transforms._object_mixing import CopyPaste, ObjectCutMix, ObjectMixUp
-from fastload.transforms._objects import ClampBoundingBoxes, RandomIoUCrop, SanitizeBoundingBoxes
-from fastload.transforms._policies import RandAugment, TrivialAugmentWide
-from fastload.transforms._resizing import (
-    RandomResize,
-    RandomResizedCrop,
-    RandomShortestSize,
-    Resize,
-    ScaleJitter,
-)
-from fastload.transforms._whitening import LinearTransformation
+from fastload.transforms.colour.policies import RandAugment, TrivialAugmentWide
 from fastload.transforms.compose import Compose, RandomApply, RandomChoice, RandomOrder
-from fastload.transforms.converting import (
+from fastload.transforms.levels.converting import (
     ConvertImageDtype,
     Identity,
     Lambda,
@@ -53,11 +41,27 @@ from fastload.transforms.converting import (
     ToPureTensor,
     ToTensor,
 )
-from fastload.transforms.cropping import CenterCrop, FiveCrop, Pad, RandomCrop, RandomZoomOut, TenCrop
-from fastload.transforms.degradation import JPEG, GaussianBlur, GaussianNoise, RandomErasing
-from fastload.transforms.flipping import RandomHorizontalFlip, RandomVerticalFlip
+from fastload.transforms.levels.rescaling import LinearTransformation, Normalize, ToDtype
+from fastload.transforms.mixing.batches import CutMix, MixUp
+from fastload.transforms.mixing.mosaics import LetterBox, Mosaic, ObjectPerspective, RandomHSV
+from fastload.transforms.mixing.objects import CopyPaste, ObjectCutMix, ObjectMixUp
 from fastload.transforms.options import InterpolationMode
-from fastload.transforms.rescaling import Normalize, ToDtype
+from fastload.transforms.shapes.boxes import ClampBoundingBoxes, RandomIoUCrop, SanitizeBoundingBoxes
+from fastload.transforms.shapes.cropping import CenterCrop, FiveCrop, Pad, RandomCrop, RandomZoomOut, TenCrop
+from fastload.transforms.shapes.distorting import (
+    ElasticTransform,
+    RandomAffine,
+    RandomPerspective,
+    RandomRotation,
+)
+from fastload.transforms.shapes.flipping import RandomHorizontalFlip, RandomVerticalFlip
+from fastload.transforms.shapes.resizing import (
+    RandomResize,
+    RandomResizedCrop,
+    RandomShortestSize,
+    Resize,
+    ScaleJitter,
+)
 from fastload.transforms.transform import Transform
 
 # fmt: off

@@ -75,8 +75,14 @@ def like(image: Any, pixels: Pixels) -> Any:
 
 
 def as_tv_image(tensor: torch.Tensor, image: Any) -> torch.Tensor:
-    """Return a tensor as a `tv_tensors.Image` if the image that it was made of is one."""
-    return tensor.as_subclass(type(image)) if tv_kind(image) else tensor
+    """Return a tensor as a `tv_tensors.Image` if the image that it was made of is one; see `with_grad`."""
+    return with_grad(tensor.as_subclass(type(image)) if tv_kind(image) else tensor, image)
+
+
+def with_grad(tensor: torch.Tensor, given: Any) -> torch.Tensor:
+    """Return a tensor of floating-point numbers that requires a gradient if what it was made of does."""
+    is_wanted = isinstance(given, torch.Tensor) and given.requires_grad and tensor.is_floating_point()
+    return tensor.requires_grad_() if is_wanted else tensor
 
 
 def to_tensor(pixels: Pixels) -> torch.Tensor:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.polygons import Ring
 from fastload.images.resize import Resampling, resize
+from fastload.transforms.options import require
 from fastload.transforms.windows import crop_padded
 
 Floats = NDArray[np.float32]
@@ -27,6 +28,13 @@ Move = Callable[[NDArray[Any]], NDArray[Any]]  # of points (..., 2): x and y
 MoveMask = Callable[
     [Mask, int], Mask
 ]  # of a mask (height, width) of uint8: also what pixels from outside become
+
+# For each format, the matrix that converts the four numbers of a box to x1 y1 x2 y2.
+TO_CORNERS = {
+    "xyxy": np.eye(4),
+    "xywh": np.array([[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]], np.float64),
+    "cxcywh": np.array([[1, 0, -0.5, 0], [0, 1, 0, -0.5], [1, 0, 0.5, 0], [0, 1, 0, 0.5]], np.float64),
+}
 
 OF_OBJECTS = ("boxes", "labels", "polygons", "keypoints", "corners", "masks")
 
@@ -84,7 +92,9 @@ class Annotations:
         def pick(value: Any) -> Any:
             if value is None:
                 return None
-            return [value[row] for row in rows] if isinstance(value, list) else value[index]
+            return (
+                type(value)(value[row] for row in rows) if isinstance(value, (list, tuple)) else value[index]
+            )
 
         fields = {name: pick(getattr(self, name)) for name in OF_OBJECTS}
         return replace(self, **fields, others={name: pick(value) for name, value in self.others.items()})
@@ -125,15 +135,13 @@ class Annotations:
             return np.ascontiguousarray(np.flip(mask, axis))
 
         moved = self.rescaled(factors, shifts, self.size, flip, clips=False)
-        if self.mirrors_pixels and moved.keypoints is not None:
-            moved.keypoints[..., 1 - axis] -= 1
-        if pairs is not None and moved.keypoints is not None:
-            if moved.keypoints.ndim != 3 or moved.keypoints.shape[1] != len(pairs):
-                raise OptionError(
-                    f"flip_idx must hold the index of every key point, got {len(pairs)} indices for "
-                    f"keypoints of shape {moved.keypoints.shape}"
-                )
-            moved.keypoints = moved.keypoints[:, list(pairs)]
+        points = moved.keypoints
+        if points is not None and self.mirrors_pixels:
+            points[..., 1 - axis] -= 1
+        if points is not None and pairs is not None:
+            rule = f"flip_idx must hold the index of every key point of keypoints of shape {points.shape}"
+            require(points.ndim == 3 and points.shape[1] == len(pairs), rule, pairs)
+            moved.keypoints = points[:, list(pairs)]
         return moved
 
     def rescaled(
@@ -178,27 +186,21 @@ class Annotations:
         if len(boxes):
             ends = move(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2))
             boxes = np.concatenate((ends.min(axis=1), ends.max(axis=1)), axis=1).astype(boxes.dtype)
-        polygons, keypoints, corners, masks = self.polygons, self.keypoints, self.corners, self.masks
-        if polygons is not None:
-            polygons = [[move(each).astype(np.float64, copy=False) for each in rings] for rings in polygons]
-        if keypoints is not None:
-            moved = np.concatenate((move(keypoints[..., :2]), keypoints[..., 2:]), axis=-1)
-            keypoints = moved.astype(keypoints.dtype, copy=False)
-        if corners is not None:
-            corners = move(corners).astype(np.float32, copy=False)
-        mask = None if self.mask is None else _moved_mask(self.mask, size, move_mask, fill)
-        masks = None if masks is None else _moved_mask(masks, size, move_mask, 0)
-        boxes = _clip(boxes, size) if clips and self.is_clipped else boxes
-        return replace(
-            self,
-            size=size,
-            boxes=boxes,
-            polygons=polygons,
-            keypoints=keypoints,
-            corners=corners,
-            mask=mask,
-            masks=masks,
-        )
+        moved = replace(self, size=size, boxes=_clip(boxes, size) if clips and self.is_clipped else boxes)
+        if self.polygons is not None:
+            moved.polygons = [
+                [move(ring).astype(np.float64, copy=False) for ring in rings] for rings in self.polygons
+            ]
+        if (points := self.keypoints) is not None:
+            places = np.concatenate((move(points[..., :2]), points[..., 2:]), axis=-1)
+            moved.keypoints = places.astype(points.dtype, copy=False)
+        if self.corners is not None:
+            moved.corners = move(self.corners).astype(np.float32, copy=False)
+        if self.mask is not None:
+            moved.mask = _moved_mask(self.mask, size, move_mask, fill)
+        if self.masks is not None:
+            moved.masks = _moved_mask(self.masks, size, move_mask, 0)
+        return moved
 
 
 def joined(parts: Sequence[Annotations], size: tuple[int, int], mask: Mask | None = None) -> Annotations:
@@ -211,7 +213,8 @@ def joined(parts: Sequence[Annotations], size: tuple[int, int], mask: Mask | Non
 def _together(values: list[Any]) -> Any:
     if values[0] is None:
         return None
-    return list(chain(*values)) if isinstance(values[0], list) else np.concatenate(values)
+    kind = type(values[0])
+    return kind(chain(*values)) if kind in (list, tuple) else np.concatenate(values)
 
 
 def _clip(boxes: Floats, size: tuple[int, int]) -> Floats:
@@ -255,3 +258,40 @@ def as_tensors(value: Any) -> Any:
         return value
     is_accepted = value.flags.writeable and min(value.strides, default=0) >= 0
     return torch.from_numpy(value if is_accepted else value.copy())
+
+
+def to_corners(boxes: Any) -> NDArray[np.floating]:
+    """Return boxes as corners, (objects, 4); also those of torchvision's `BoundingBoxes`.
+
+    They are float32, or float64 where that could change numbers: for whole numbers and other formats.
+
+    Raises:
+        OptionError: The boxes are not (objects, 4), or rotated.
+    """
+    box_format = _format_of(boxes)
+    if isinstance(boxes, torch.Tensor):
+        numbers = boxes.detach().cpu().as_subclass(torch.Tensor)
+        is_exact = numbers.dtype == torch.float64 or hasattr(boxes, "format")
+        array = numbers.to(torch.float64 if is_exact else torch.float32).numpy()
+    else:
+        array = np.asarray(boxes, np.float32)
+    array = array if array.size else array.reshape(0, 4)
+    if array.ndim != 2 or array.shape[1] != 4:
+        raise OptionError(f"a target must hold boxes (objects, 4), got boxes of shape {array.shape}")
+    return array if box_format == "xyxy" else array @ TO_CORNERS[box_format].T
+
+
+def from_corners(corners: NDArray[np.floating], like: Any) -> NDArray[np.floating]:
+    """Return corners as boxes in the format of others."""
+    box_format = _format_of(like)
+    return corners if box_format == "xyxy" else corners @ np.linalg.inv(TO_CORNERS[box_format]).T
+
+
+def _format_of(boxes: Any) -> str:
+    name = str(getattr(getattr(boxes, "format", None), "value", "xyxy")).lower()
+    if name not in TO_CORNERS:
+        raise OptionError(
+            f"BoundingBoxes must be in the format XYXY, XYWH or CXCYWH, got {name.upper()}: use "
+            "torchvision.transforms.v2 for rotated boxes, or `corners` (objects, 4, 2) in a dict"
+        )
+    return name

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
-from fastload.transforms._mixing import Mix
 from fastload.transforms._pixels import to_pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Described, require, to_probability
-from fastload.transforms.transform import Parameters, Row, Transform
+from fastload.transforms.transform import BatchTransform, Parameters, Row, Transform
 
 AnyTransform = Callable[..., Any]
+Transforms = Sequence[Transform] | Sequence[BatchTransform]
 
 
 class Compose:
@@ -180,9 +180,6 @@ class _Sequence(Transform):
         """Draw the indices of the lists to apply, (images, turns)."""
         raise NotImplementedError
 
-    def _draws_of(self, draws: Draws, number: int) -> Draws:
-        return draws.at(number)
-
     def _follow(self, sizes: Sizes, rows: Parameters, draws: Draws | None) -> Sizes:
         """Return the sizes after each image's transforms; with `draws`, fill in their parameters."""
         after = np.array(sizes)
@@ -193,7 +190,7 @@ class _Sequence(Transform):
                     continue
                 for place, (step, columns) in enumerate(steps):
                     if draws is not None:
-                        keys = self._draws_of(draws, number).at(place).keys[which]
+                        keys = draws.at(number).at(place).keys[which]
                         rows[which, columns] = step.draw(Draws(keys, len(which)), after[which])
                     after[which] = step.sizes_after(after[which], rows[which, columns])
         return after
@@ -210,9 +207,6 @@ class RandomApply(_Sequence):
     def _draw_turns(self, draws: Draws) -> NDArray[Any]:
         return draws.uniform(1) < self.p
 
-    def _draws_of(self, draws: Draws, number: int) -> Draws:
-        return draws
-
 
 class RandomChoice(_Sequence):
     """Applies one of fastload's transforms, drawn from a list with weights `p`, by default equal ones.
@@ -220,8 +214,10 @@ class RandomChoice(_Sequence):
     Each may be a Compose. If all are MixUp or CutMix, the result is called with a batch, as they are.
     """
 
-    def __init__(self, transforms: Sequence[Transform] | Sequence[Mix], p: list[float] | None = None) -> None:
-        self._is_of_mixes = _is_list(transforms) and all(isinstance(step, Mix) for step in transforms)
+    def __init__(self, transforms: Transforms, p: list[float] | None = None) -> None:
+        self._is_of_mixes = _is_list(transforms) and all(
+            isinstance(step, BatchTransform) for step in transforms
+        )
         super().__init__([] if self._is_of_mixes else _each_as_list(transforms, "RandomChoice"), 1)
         self.transforms = transforms
         self.p = _to_shares(len(transforms), p)
@@ -254,7 +250,7 @@ def _is_list(transforms: object) -> bool:
     return isinstance(transforms, (list, tuple)) and len(transforms) > 0
 
 
-def _each_as_list(transforms: Sequence[Transform] | Sequence[Mix], owner: str) -> list[list[Transform]]:
+def _each_as_list(transforms: Transforms, owner: str) -> list[list[Transform]]:
     require(_is_list(transforms), f"{owner} must be given a list of transforms", transforms)
     return [_fastload_steps([transform], owner) for transform in transforms]
 

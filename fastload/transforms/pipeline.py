@@ -21,15 +21,15 @@ import torch
 
 from fastload.errors import SlowTransformWarning
 from fastload.images.arrays import Pixels
-from fastload.transforms._objects import ObjectTransform
 from fastload.transforms._pixels import to_pil, to_pixels, to_tensor
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import Compose, TakesPILImages, call_foreign, flattened, package_of
-from fastload.transforms.converting import Conversion, ToTensor
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Geometry, Sizes, common_size
-from fastload.transforms.rescaling import Normalize, Rescale, ToDtype, rescaled
+from fastload.transforms.levels.converting import Conversion, ToTensor
+from fastload.transforms.levels.rescaling import Normalize, Rescale, ToDtype, rescaled
 from fastload.transforms.scenes import SceneSteps, SceneTransform
+from fastload.transforms.shapes.boxes import ObjectTransform
 from fastload.transforms.transform import Parameters, Transform
 
 # After this many images, a warning states the cost of foreign transforms.

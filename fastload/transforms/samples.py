@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Size
-from fastload.transforms._pixels import is_pil, size_of, tv_kind
-from fastload.transforms.annotations import OF_OBJECTS, Annotations, as_tensors
-from fastload.transforms.boxes import from_corners, to_corners
+from fastload.transforms._pixels import is_pil, size_of, tv_kind, with_grad
+from fastload.transforms.annotations import OF_OBJECTS, Annotations, as_tensors, from_corners, to_corners
 
 MoveAnnotations = Callable[[Annotations], Annotations]
 
@@ -102,7 +101,7 @@ class SampleParts:
                 results[id(leaf)] = _written(leaf, getattr(parts, leaf.role), parts.size)
             for leaf in self._leaves:
                 if leaf.role == "other" and leaf.has_rows:
-                    results[id(leaf)] = as_tensors(moved.others[str(id(leaf))])
+                    results[id(leaf)] = moved.others[str(id(leaf))]
         return self._with(images, lambda leaf: results.get(id(leaf), leaf.value))
 
     def converted(self, images: Sequence[Any], convert: Callable[[Any, str], Any]) -> Any:
@@ -172,7 +171,7 @@ class SampleParts:
         further: list[tuple[_Leaf, dict[str, Any]]] = []
         others: dict[str, Any] = {}
         for leaf in self._leaves:
-            if leaf.role == "labels" and not self.has_boxes:
+            if leaf.role == "labels" and not (self.has_boxes and _has_length(leaf.value)):
                 leaf.role = "other"
             if leaf.role == "other":
                 is_known = self.has_boxes and leaf.name not in _OF_IMAGES
@@ -198,9 +197,7 @@ class SampleParts:
         value, count = leaf.value, len(self.annotations)
         if leaf.role == "polygons":
             value = [[np.asarray(each, np.float64) for each in rings] for rings in value]
-        elif leaf.role == "labels":
-            value = _labels(value)
-        else:
+        elif leaf.role != "labels":
             self._require_canvas(leaf)
             value = _array(leaf)
         if leaf.role in ("mask", "masks") and value.shape[-2:] != self.size:
@@ -262,24 +259,20 @@ def _array(leaf: _Leaf) -> NDArray[Any]:
     return array.astype(np.float32)
 
 
-def _labels(value: Any) -> Any:
-    """Return labels in their own dtype; lists of numbers as a tensor, of anything else as lists."""
-    if isinstance(value, (torch.Tensor, np.ndarray)):
-        return value
-    try:
-        return torch.as_tensor(value) if len(value) else torch.zeros(0, dtype=torch.int64)
-    except (TypeError, ValueError):
-        return list(value)
+def _has_length(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) > 0
 
 
 def _count_of(value: Any) -> int:
     """Return the number of rows of a list, tensor or array; -1 for anything else."""
-    return len(value) if isinstance(value, list) or getattr(value, "ndim", 0) > 0 else -1
+    return len(value) if _has_length(value) and not isinstance(value, tuple) else -1
 
 
 def _written(leaf: _Leaf, value: Any, size: Size) -> Any:
     """Return a moved part as what was given for it: torchvision's class, format, dtype and device."""
     given = leaf.value
+    if leaf.role == "labels":
+        return value
     tensors = as_tensors(from_corners(value, given) if leaf.role == "boxes" else value)
     if not isinstance(given, torch.Tensor):
         return tensors
@@ -299,12 +292,12 @@ def _written(leaf: _Leaf, value: Any, size: Size) -> Any:
 def _like(tensor: torch.Tensor, leaf: _Leaf, size: Size) -> torch.Tensor:
     """Return a tensor in the class of a tv_tensor, with its attributes, on a canvas of a size."""
     if not leaf.kind:
-        return tensor
+        return with_grad(tensor, leaf.value)
     from torchvision import tv_tensors
 
     options = {"canvas_size": size} if hasattr(leaf.value, "canvas_size") else {}
     wrapped: torch.Tensor = tv_tensors.wrap(tensor.as_subclass(torch.Tensor), like=leaf.value, **options)
-    return wrapped
+    return with_grad(wrapped, leaf.value)
 
 
 def _described(structure: Any) -> str:

@@ -89,22 +89,20 @@ class Transform(Described):
         """
         raise NotImplementedError(f"{type(self).__name__} must define apply(self, image, parameters)")
 
-    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
+    def apply_batch(self, images: Pixels, parameters: Parameters, out: Pixels | None = None) -> Pixels:
         """Apply parameters to images of one size whose results have one size too.
 
         Args:
             images: (images, height, width, channels), contiguous; may be changed.
             parameters: The result of `draw`.
+            out: Memory for the result, which a transform that works in place does not need.
 
         Returns:
             (images, height, width, channels).
         """
         rows = parameters.tolist()
-        return np.stack([self.apply(image, row) for image, row in zip(images, rows, strict=True)])
-
-    def apply_batch_into(self, images: Pixels, parameters: Parameters, out: Pixels) -> None:
-        """Write the result of `apply_batch` into `out`, which has its shape and dtype."""
-        np.copyto(out, self.apply_batch(images, parameters))
+        results = [self.apply(image, row) for image, row in zip(images, rows, strict=True)]
+        return np.stack(results, out=out)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         """Move the annotations of one image as `apply` moves its pixels.
@@ -154,8 +152,9 @@ class Transform(Described):
     def of_sample(self, structure: Any) -> Any:
         """Return a sample with all its images and annotations transformed with the same parameters."""
         sample = SampleParts(structure)
-        if not sample.has_annotations and len(sample.images) == 1:
-            return sample.rebuilt([self.of_image(sample.images[0])])
+        if not self.width or (not sample.has_annotations and len(sample.images) == 1):
+            images = [self.of_image(image) for image in sample.images]
+            return sample.rebuilt(images, lambda annotations: self.apply_to(annotations, ()))
         row = self.draw_with(fresh_draws(1), np.array([sample.size]), [sample.annotations])[0].tolist()
         images = [like(image, self._with_row(to_pixels(image), row)) for image in sample.images]
         return sample.rebuilt(images, lambda annotations: self.apply_to(annotations, row))
@@ -193,14 +192,11 @@ class ColourTransform(Transform):
         return annotations
 
 
-class TargetKeeping(ColourTransform):
-    """Base class of transforms without random parameters that leave the target of a sample unchanged."""
+class BatchTransform(Described):
+    """Base class of transforms of whole batches, as a DataLoader returns them."""
 
-    takes_any_dtype = True
-
-    def of_sample(self, structure: Any) -> Any:
-        sample = SampleParts(structure)
-        return sample.rebuilt([self.of_image(image) for image in sample.images])
+    def __call__(self, *batch: Any) -> Any:
+        raise NotImplementedError
 
 
 class PixelKeeping(Transform):
@@ -215,7 +211,7 @@ class PixelKeeping(Transform):
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         return image
 
-    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
+    def apply_batch(self, images: Pixels, parameters: Parameters, out: Pixels | None = None) -> Pixels:
         return images
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import fastload.transforms as T
-from fastload.transforms._layouts import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
-from fastload.transforms._moved_objects import on_canvas, resampled, through_matrix
-from fastload.transforms._object_mixing import blended, pasted
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.canvas import Canvas, Placement, render
 from fastload.transforms.hsv import shift_hsv
+from fastload.transforms.mixing.layouts import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
+from fastload.transforms.mixing.moved_objects import on_canvas, resampled, through_matrix
+from fastload.transforms.mixing.objects import blended, pasted
 from fastload.transforms.scenes import Scene
 from tests.frameworks import scene_samples as samples
 from tests.frameworks.ultralytics_scenes import CASES, LETTERBOXES, SEEDS

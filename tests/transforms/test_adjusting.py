@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fastload.errors import OptionError
-from fastload.transforms import _adjusting
+from fastload.transforms.colour import adjusting
 from tests.transforms.samples import KINDS, SIZES, picture, to_array, to_tensor
 from tests.transforms.tolerances import assert_close
 
@@ -14,21 +14,21 @@ FACTORS = [0.0, 0.3, 0.997, 1.0, 1.25, 1.9, 2.5]
 TURNS = [-0.5, -0.21, 0.0, 0.003, 0.17, 0.4, 0.5]
 
 JOBS = {
-    "brightness": (_adjusting.brightness, functional.adjust_brightness, FACTORS),
-    "contrast": (_adjusting.contrast, functional.adjust_contrast, FACTORS),
-    "saturation": (_adjusting.saturation, functional.adjust_saturation, FACTORS),
-    "sharpness": (_adjusting.sharpness, functional.adjust_sharpness, FACTORS),
-    "hue": (_adjusting.hue, functional.adjust_hue, TURNS),
-    "posterize": (_adjusting.posterize, functional.posterize, range(9)),
-    "solarize": (_adjusting.solarize, functional.solarize, [0.0, 0.5, 77.0, 128.3, 255.0]),
+    "brightness": (adjusting.brightness, functional.adjust_brightness, FACTORS),
+    "contrast": (adjusting.contrast, functional.adjust_contrast, FACTORS),
+    "saturation": (adjusting.saturation, functional.adjust_saturation, FACTORS),
+    "sharpness": (adjusting.sharpness, functional.adjust_sharpness, FACTORS),
+    "hue": (adjusting.hue, functional.adjust_hue, TURNS),
+    "posterize": (adjusting.posterize, functional.posterize, range(9)),
+    "solarize": (adjusting.solarize, functional.solarize, [0.0, 0.5, 77.0, 128.3, 255.0]),
     "autocontrast": (
-        lambda image, _: _adjusting.autocontrast(image),
+        lambda image, _: adjusting.autocontrast(image),
         lambda x, _: functional.autocontrast(x),
         [0],
     ),
-    "equalize": (lambda image, _: _adjusting.equalize(image), lambda x, _: functional.equalize(x), [0]),
+    "equalize": (lambda image, _: adjusting.equalize(image), lambda x, _: functional.equalize(x), [0]),
     "grey": (
-        lambda image, _: _adjusting.grey(image),
+        lambda image, _: adjusting.grey(image),
         lambda x, _: functional.rgb_to_grayscale(x, x.shape[0]),
         [0],
     ),
@@ -60,18 +60,18 @@ def test_layout_in_memory_makes_no_difference(name, amount):
 
 def test_autocontrast_keeps_levels_that_fill_the_range():
     pixels = np.arange(256, dtype=np.uint8).reshape(16, 16, 1).repeat(3, axis=2)
-    np.testing.assert_array_equal(_adjusting.autocontrast(pixels), pixels)
+    np.testing.assert_array_equal(adjusting.autocontrast(pixels), pixels)
 
 
 def test_neutral_amounts_change_nothing():
     pixels = picture((40, 30), "noise")
     for change, amount in (
-        (_adjusting.brightness, 1.0),
-        (_adjusting.contrast, 1.0),
-        (_adjusting.saturation, 1.0),
-        (_adjusting.sharpness, 1.0),
-        (_adjusting.hue, 0.0),
-        (_adjusting.posterize, 8),
+        (adjusting.brightness, 1.0),
+        (adjusting.contrast, 1.0),
+        (adjusting.saturation, 1.0),
+        (adjusting.sharpness, 1.0),
+        (adjusting.hue, 0.0),
+        (adjusting.posterize, 8),
     ):
         np.testing.assert_array_equal(change(pixels, amount), pixels)
 
@@ -79,4 +79,4 @@ def test_neutral_amounts_change_nothing():
 @pytest.mark.parametrize("channels", [2, 4])
 def test_other_channels_are_refused(channels):
     with pytest.raises(OptionError, match=f"must have 1 or 3 channels .* got {channels}$"):
-        _adjusting.require_channels(np.zeros((4, 4, channels), np.uint8))
+        adjusting.require_channels(np.zeros((4, 4, channels), np.uint8))

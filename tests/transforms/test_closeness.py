@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 import fastload.transforms as T
-from fastload.transforms import _adjusting
+from fastload.transforms.colour import adjusting
 from tests.transforms.samples import KINDS, WORST, drawn, picture, to_array, to_tensor
 from tests.transforms.test_adjusting import FACTORS, JOBS
 from tests.transforms.tolerances import TOLERANCES, assert_close
@@ -61,7 +61,7 @@ def test_adjusted_images_are_close_to_pils(name, kind):
     pixels = picture((64, 48), kind)
     if name == "grey":
         expected = from_pil(v2.Grayscale(pixels.shape[2])(to_pil(pixels)))
-        assert_close(_adjusting.grey(pixels), expected, row, is_worst=kind in (*WORST, "grey", "flat"))
+        assert_close(adjusting.grey(pixels), expected, row, is_worst=kind in (*WORST, "grey", "flat"))
         return
     for amount in amounts_of(name):
         if name != "posterize" or amount:

@@ -56,6 +56,7 @@ def images():
         "tensor": pixels,
         "Image": tv.Image(pixels),
         "PIL": PIL.Image.fromarray(pixels.permute(1, 2, 0).numpy()),
+        "floats": torch.rand(3, *SIZE, requires_grad=True),
         "batch": batch[:1],
         "Image of a batch": tv.Image(batch),
     }
@@ -85,6 +86,16 @@ TARGETS = {
     "keypoints in a row": {"k": points([[3, 4], [5, 6]]), "mask": classes(torch.uint8)},
     "whole keypoints": {"k": points([[3, 4]], torch.int64)},
     "boxes and keypoints": {"b": boxes(), "labels": LABELS, "k": points([[[3, 4], [5, 6]]] * 2)},
+    "lists": {"boxes": boxes(), "labels": [1, 2], "iscrowd": [False, True], "area": [np.ones(2), None]},
+    "arrays": {"boxes": boxes(), "labels": np.array([1, 2], np.int16), "scores": np.array([0.5, 1])},
+    "labels in a tuple": {"boxes": boxes(), "labels": (1.5, 2)},
+    "one label": {"boxes": boxes(), "labels": "cat"},
+    "gradients": {
+        "boxes": boxes().requires_grad_(),
+        "labels": torch.tensor([0.5, 1], requires_grad=True),
+        "m": tv.Mask(torch.ones(SIZE), requires_grad=True),
+        "k": tv.KeyPoints(torch.ones(3, 2), canvas_size=SIZE, requires_grad=True),
+    },
     "a class": 3,
     "a text": "cat",
     "a scalar": torch.tensor(3),
@@ -142,8 +153,11 @@ TRANSFORMS = {
     "Compose": lambda m: m.Compose([m.RandomHorizontalFlip(1), m.Pad(1), m.RandomVerticalFlip(1)]),
 }
 
-# torchvision truncates whole numbers, and crops only the image of a sample with keypoints or text.
-MAY_BE_REFUSED = re.compile("must be floating-point numbers|must be given images without")
+# torchvision truncates whole numbers, crops only the image of a sample with keypoints or text, and changes
+# the colours of floating-point numbers.
+MAY_BE_REFUSED = re.compile(
+    "must be floating-point numbers|must be given images without|takes uint8 pixels, got float32"
+)
 
 
 def _values(target):
@@ -160,11 +174,14 @@ def assert_same(ours, theirs):
             assert_same(*pair)
     elif isinstance(ours, torch.Tensor):
         assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
-        for name in ("format", "canvas_size", "clamping_mode"):
+        for name in ("requires_grad", "format", "canvas_size", "clamping_mode"):
             assert getattr(ours, name, None) == getattr(theirs, name, None)
         is_image = type(ours) in (torch.Tensor, tv.Image) and ours.ndim > 2
         pair = [each.as_subclass(torch.Tensor).double() for each in (ours, theirs)]
         torch.testing.assert_close(*pair, rtol=0, atol=1.001 if is_image else 1e-3)
+    elif isinstance(ours, np.ndarray):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_array_equal(ours, theirs)
     elif isinstance(ours, PIL.Image.Image):
         assert np.abs(np.int32(ours) - np.int32(theirs)).max() <= 2
     else:
@@ -195,6 +212,14 @@ def test_samples_are_transformed_as_by_torchvision(name):
         assert_same(found, expected)
         compared += 1
     assert compared >= 20
+
+
+def test_gradients_flow_through_the_arithmetic_on_levels():
+    for image in (torch.rand(3, *SIZE, requires_grad=True), tv.Image(torch.rand(3, *SIZE))):
+        image.requires_grad_()
+        steps = T.Compose([T.ToDtype(torch.float64), T.Normalize([0.5] * 3, [0.25] * 3)])
+        steps(image).sum().backward()
+        assert torch.equal(image.grad, torch.full((3, *SIZE), 4.0))
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)

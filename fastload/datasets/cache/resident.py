@@ -22,8 +22,11 @@ from fastload.datasets.batch import BatchMemory, HostMemory
 from fastload.datasets.cache._limits import margin_of, memory_room
 from fastload.errors import OptionError
 from fastload.system.units import format_size
+from fastload.transforms.colour.degradation import RandomErasing
 from fastload.transforms.compose import flattened
-from fastload.transforms.converting import (
+from fastload.transforms.draws import draws_for
+from fastload.transforms.geometry import Ints
+from fastload.transforms.levels.converting import (
     Conversion,
     ConvertImageDtype,
     Identity,
@@ -32,13 +35,10 @@ from fastload.transforms.converting import (
     ToPureTensor,
     ToTensor,
 )
-from fastload.transforms.cropping import CenterCrop, Pad, RandomCrop
-from fastload.transforms.degradation import RandomErasing
-from fastload.transforms.draws import draws_for
-from fastload.transforms.flipping import RandomHorizontalFlip, RandomVerticalFlip
-from fastload.transforms.geometry import Ints
+from fastload.transforms.levels.rescaling import Normalize, Rescale, ToDtype
 from fastload.transforms.options import to_colour
-from fastload.transforms.rescaling import Normalize, Rescale, ToDtype
+from fastload.transforms.shapes.cropping import CenterCrop, Pad, RandomCrop
+from fastload.transforms.shapes.flipping import RandomHorizontalFlip, RandomVerticalFlip
 from fastload.transforms.transform import Parameters, Transform
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._steps import CompiledStep, is_timms, is_v2, steps_of
 from fastload.errors import OptionError
 from fastload.system.buffers import reusable_array
-from fastload.transforms.rescaling import Rescale, ToDtype
+from fastload.transforms.levels.rescaling import Rescale, ToDtype
 
 
 class KnownSteps:

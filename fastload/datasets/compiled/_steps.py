@@ -31,7 +31,7 @@ from fastload.transforms import (
     ToDtype,
     ToTensor,
 )
-from fastload.transforms.rescaling import Rescaling
+from fastload.transforms.levels.rescaling import Rescaling
 from fastload.transforms.transform import Transform
 
 # Region: a crop, resize or flip, done while decoding. Pixels: an adjustment by OpenCV. Conversion: between

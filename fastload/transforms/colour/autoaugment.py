@@ -18,17 +18,14 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
 from fastload.transforms import options
-from fastload.transforms._policies import Policy, Strengths, space
-from fastload.transforms.draws import Draws, integers
+from fastload.transforms.colour.policies import Policy, Strengths, space
+from fastload.transforms.draws import Draws, integers, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Fill
 from fastload.transforms.transform import Parameters, Row
 
 _STRENGTHS = 10  # of each operation, in both papers
 _DEEPEST = 3  # of AugMix: longest chain if the depth is random
-
-# An attempt to draw a gamma number fails with a probability of at most 1 in 20.
-_ATTEMPTS = 16
 
 
 class AutoAugmentPolicy(Enum):
@@ -174,23 +171,7 @@ class AugMix(Policy):
 
 def _shares(draws: Draws, count: int, alpha: float) -> NDArray[np.float64]:
     """Return shares that add up to 1, (images, count), of the symmetric Dirichlet distribution."""
-    gammas = np.stack([_gammas(draws.at(place), alpha) for place in range(count)], axis=1)
-    shares: NDArray[np.float64] = gammas / gammas.sum(axis=1, keepdims=True)
+    shares = np.empty((len(draws), count))
+    for row, seed in zip(shares, seeds(draws.uniform(1)[:, 0]), strict=True):
+        row[:] = np.random.default_rng(int(seed)).dirichlet([alpha] * count)
     return shares
-
-
-def _gammas(draws: Draws, alpha: float) -> NDArray[np.float64]:
-    """Return a gamma-distributed number for each image.
-
-    Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables", 2000; several attempts at once.
-    """
-    numbers = draws.uniform(3 * _ATTEMPTS + 1)
-    boost, first, second, third = numbers[:, 0], *np.split(numbers[:, 1:], 3, axis=1)
-    normal = np.sqrt(-2 * np.log1p(-first)) * np.cos(2 * np.pi * second)
-    shape = (alpha if alpha >= 1 else alpha + 1) - 1 / 3
-    cubes = (1 + normal / np.sqrt(9 * shape)) ** 3
-    with np.errstate(invalid="ignore", divide="ignore"):
-        is_accepted = np.log1p(-third) < normal**2 / 2 + shape * (1 - cubes + np.log(cubes))
-    chosen = (is_accepted & (cubes > 0)).argmax(axis=1)
-    found: NDArray[np.float64] = shape * np.maximum(cubes[np.arange(len(chosen)), chosen], 1e-300)
-    return found if alpha >= 1 else found * np.maximum(1 - boost, 1e-300) ** (1 / alpha)

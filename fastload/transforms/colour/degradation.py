@@ -16,8 +16,8 @@ from fastload.images.arrays import Pixels
 from fastload.images.decode import decode, encode
 from fastload.images.opencv import cv2
 from fastload.transforms import options
-from fastload.transforms._adjusting import require_channels
 from fastload.transforms._pixels import contiguous, with_last_axis, writable_copy
+from fastload.transforms.colour.adjusting import require_channels
 from fastload.transforms.draws import Draws, integers, random_sides, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, SizeOption
@@ -152,7 +152,7 @@ class RandomErasing(ColourTransform):
         self._erase(erased, parameters)
         return erased
 
-    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
+    def apply_batch(self, images: Pixels, parameters: Parameters, out: Pixels | None = None) -> Pixels:
         for image, row in zip(images, parameters.tolist(), strict=True):
             self._erase(image, row)
         return images

@@ -15,11 +15,11 @@ import numpy as np
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
 from fastload.transforms import options
-from fastload.transforms._layouts import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
-from fastload.transforms._moved_objects import mask_placer, on_canvas, through_matrix
 from fastload.transforms.canvas import GREY, UNLABELLED, Canvas, Placement
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
+from fastload.transforms.mixing.layouts import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
+from fastload.transforms.mixing.moved_objects import mask_placer, on_canvas, through_matrix
 from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneTransform
 from fastload.transforms.transform import Parameters, Row
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 from fastload.transforms import options
-from fastload.transforms._moved_objects import cut_to_image, resampled, shares_covered
 from fastload.transforms.annotations import Annotations, joined
 from fastload.transforms.compose import flattened
 from fastload.transforms.draws import Draws, integers, seeds
 from fastload.transforms.geometry import Sizes
+from fastload.transforms.mixing.moved_objects import cut_to_image, resampled, shares_covered
 from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneSteps, SceneTransform
 from fastload.transforms.transform import Parameters, Row
 

@@ -16,11 +16,12 @@ import torch
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import as_tv_image
-from fastload.transforms.options import ABOVE_0, Described, require, to_number, to_whole
+from fastload.transforms.options import ABOVE_0, require, to_number, to_whole
 from fastload.transforms.samples import SampleParts
+from fastload.transforms.transform import BatchTransform
 
 
-class Mix(Described):
+class Mix(BatchTransform):
     """Base class of MixUp and CutMix.
 
     Args:
@@ -56,13 +57,12 @@ class Mix(Described):
         """
         parts = batch if len(batch) > 1 else batch[0]
         is_batch = isinstance(parts, Mapping) or (isinstance(parts, (list, tuple)) and len(parts) > 1)
+        name = type(self).__name__
         if not is_batch:
-            raise OptionError(
-                f"{type(self).__name__} must be given images and labels, got {type(parts).__name__}"
-            )
+            raise OptionError(f"{name} must be given images and labels, got {type(parts).__name__}")
         labels = _labels_of(parts) if self.labels_getter == "default" else self.labels_getter(parts)
         sample = SampleParts(parts)
-        rule = f"{type(self).__name__} takes one tensor of images, without boxes, masks or keypoints"
+        rule = f"{name} takes one tensor of images, without boxes, masks or keypoints"
         require(len(sample.images) == 1 and not sample.has_annotations, rule, type(parts))
         images = sample.images[0]
         self._check(images, labels)
@@ -105,12 +105,10 @@ class Mix(Described):
             return labels if labels.is_floating_point() else labels.float()
         assert self.num_classes is not None
         # Checking labels on a device would make the CPU wait for it; there, torch itself raises later.
-        is_checked = labels.device.type == "cpu" and labels.numel() > 0
-        if is_checked and not 0 <= int(labels.min()) <= int(labels.max()) < self.num_classes:
-            raise OptionError(
-                f"labels must be from 0 to {self.num_classes - 1}, got {int(labels.min())} to "
-                f"{int(labels.max())}"
-            )
+        if labels.device.type == "cpu" and labels.numel():
+            low, high = int(labels.min()), int(labels.max())
+            if not 0 <= low <= high < self.num_classes:
+                raise OptionError(f"labels must be from 0 to {self.num_classes - 1}, got {low} to {high}")
         classes = torch.zeros(len(labels), self.num_classes, device=labels.device)
         return classes.scatter_(1, labels.long()[:, None], 1.0)
 

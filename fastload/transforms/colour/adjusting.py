@@ -13,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import contiguous, with_last_axis
+from fastload.transforms.options import require
 
 _Table = NDArray[np.uint8]  # the new value of each level: (256,), or (1, 256, channels)
 
@@ -32,19 +32,16 @@ _GREYS_AT_A_TIME = 1 << 16  # their floats fit into a core's own cache
 # torchvision's kernel of a blurred image: 5 in the middle and 1 around it.
 _SOFT = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / np.float32(13)
 
-_DEGREES = 360.0
-
 
 def require_channels(pixels: Pixels) -> None:
     """Raise OptionError unless images have 1 or 3 channels; others may have an alpha channel."""
-    if pixels.shape[-1] not in (1, 3):
-        raise OptionError(
-            f"an image must have 1 or 3 channels for its colours to change, got {pixels.shape[-1]}"
-        )
+    channels = pixels.shape[-1]
+    require(channels in (1, 3), "an image must have 1 or 3 channels for its colours to change", channels)
 
 
 def grey(image: Pixels) -> Pixels:
     """Return the grey levels of an image, in as many channels as it has."""
+    require_channels(image)
     image = contiguous(image)
     return image if image.shape[2] == 1 else cv2.merge((_grey_plane(image),) * 3)
 
@@ -79,7 +76,7 @@ def hue(image: Pixels, turn: float) -> Pixels:
         return image
     pixels = contiguous(image).astype(np.float32)
     cv2.cvtColor(pixels, cv2.COLOR_RGB2HSV, dst=pixels)
-    pixels[:, :, 0] += np.float32(turn % 1 * _DEGREES)
+    pixels[:, :, 0] += np.float32(turn % 1 * 360)
     cv2.cvtColor(pixels, cv2.COLOR_HSV2RGB, dst=pixels)
     # torchvision multiplies 0...1 by 255.999 and rounds down.
     return cv2.convertScaleAbs(pixels, alpha=255.999 / 255, beta=_round_down(1))
@@ -87,6 +84,7 @@ def hue(image: Pixels, turn: float) -> Pixels:
 
 def sharpness(image: Pixels, factor: float) -> Pixels:
     """Scale the difference from the blurred image by a factor of at least 0, except at the edges."""
+    require_channels(image)
     height, width, _ = image.shape
     if height <= 2 or width <= 2:
         return image
@@ -116,6 +114,7 @@ def solarize(image: Pixels, threshold: float) -> Pixels:
 
 def autocontrast(image: Pixels) -> Pixels:
     """Stretch each channel over all levels."""
+    require_channels(image)
     image = contiguous(image)
     height, width, channels = image.shape
     # Along columns first: NumPy would reduce both axes at once a hundred times more slowly.

@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
-from fastload.transforms import _adjusting, options
-from fastload.transforms._distorting import Distortion
-from fastload.transforms._warping import inverse_matrix, rotated, warped
+from fastload.transforms import options
 from fastload.transforms.annotations import Annotations
+from fastload.transforms.colour import adjusting
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Fill
+from fastload.transforms.shapes.distorting import Distortion
+from fastload.transforms.shapes.warping import inverse_matrix, rotated, warped
 from fastload.transforms.transform import Parameters, Row
 
 
@@ -97,15 +98,15 @@ _OPERATIONS: dict[str, Callable[[Pixels, float, str, Any], Pixels]] = {
     "TranslateX": lambda image, strength, *edges: _translated(image, strength, 0, *edges),
     "TranslateY": lambda image, strength, *edges: _translated(image, 0, strength, *edges),
     "Rotate": lambda image, strength, *edges: rotated(image, strength, *edges),
-    "Brightness": lambda image, strength, *edges: _adjusting.brightness(image, 1 + strength),
-    "Color": lambda image, strength, *edges: _adjusting.saturation(image, 1 + strength),
-    "Contrast": lambda image, strength, *edges: _adjusting.contrast(image, 1 + strength),
-    "Sharpness": lambda image, strength, *edges: _adjusting.sharpness(image, 1 + strength),
-    "Posterize": lambda image, strength, *edges: _adjusting.posterize(image, int(strength)),
-    "Solarize": lambda image, strength, *edges: _adjusting.solarize(image, 255 * strength),
-    "AutoContrast": lambda image, strength, *edges: _adjusting.autocontrast(image),
-    "Equalize": lambda image, strength, *edges: _adjusting.equalize(image),
-    "Invert": lambda image, strength, *edges: _adjusting.invert(image),
+    "Brightness": lambda image, strength, *edges: adjusting.brightness(image, 1 + strength),
+    "Color": lambda image, strength, *edges: adjusting.saturation(image, 1 + strength),
+    "Contrast": lambda image, strength, *edges: adjusting.contrast(image, 1 + strength),
+    "Sharpness": lambda image, strength, *edges: adjusting.sharpness(image, 1 + strength),
+    "Posterize": lambda image, strength, *edges: adjusting.posterize(image, int(strength)),
+    "Solarize": lambda image, strength, *edges: adjusting.solarize(image, 255 * strength),
+    "AutoContrast": lambda image, strength, *edges: adjusting.autocontrast(image),
+    "Equalize": lambda image, strength, *edges: adjusting.equalize(image),
+    "Invert": lambda image, strength, *edges: adjusting.invert(image),
 }
 
 
@@ -119,7 +120,7 @@ class Policy(Distortion):
         self._names = list(self._space)
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        _adjusting.require_channels(image)
+        adjusting.require_channels(image)
         for number, strength in zip(parameters[::2], parameters[1::2], strict=True):
             operation = _OPERATIONS[self._names[int(number)]]
             image = operation(image, strength, self._filter, self._fill)

@@ -1,4 +1,4 @@
-"""Arithmetic on pixel values: ToDtype, Normalize.
+"""Arithmetic on pixel values: ToDtype, Normalize, LinearTransformation.
 
 ToDtype and Normalize together are one multiplication and one addition for each channel. They are done once
 for a batch, in the batch's memory or on the device it was copied to as bytes, a quarter of the size of
@@ -18,16 +18,13 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
-from fastload.images.opencv import cv2
 from fastload.transforms._pixels import as_tv_image, to_pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.options import IMAGE_TYPES, of_type, require
 from fastload.transforms.samples import TYPES, SampleParts
-from fastload.transforms.transform import Row, TargetKeeping, Transform
+from fastload.transforms.transform import ColourTransform, Row, Transform
 
 _Coefficients = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
-
-_MOST_SPLIT = 4  # channels that OpenCV separates
 
 _BYTES_AT_A_TIME = 1 << 20  # of results: these stay in a core's own cache between two passes
 
@@ -36,13 +33,13 @@ class Rescale(NamedTuple):
     """One multiplication and one addition for each channel, or for all alike, with a result of `dtype`."""
 
     dtype: torch.dtype
-    factors: NDArray[np.float64]
-    offsets: NDArray[np.float64]
+    factors: tuple[float, ...] = (1.0,)
+    offsets: tuple[float, ...] = (0.0,)
 
     @classmethod
     def of(cls, steps: Sequence[Transform], dtype: torch.dtype) -> Rescale:
         """Combine a sequence of ToDtype and Normalize steps, for pixels of a dtype."""
-        rescale = cls(dtype, np.ones(1), np.zeros(1))
+        rescale = cls(dtype)
         for step in steps:
             assert isinstance(step, Rescaling)
             rescale = step.after(rescale)
@@ -51,10 +48,8 @@ class Rescale(NamedTuple):
     def of_array(self, image: Pixels) -> Pixels:
         """Rescale one image (height, width, channels) to an array of the same shape."""
         # NumPy has no bfloat16, so only torch's operations could follow such a step.
-        if self.dtype == torch.bfloat16:
-            raise OptionError(
-                "ToDtype(torch.bfloat16) must be the last transform, or be followed by Normalize alone"
-            )
+        rule = "ToDtype must be the last transform, or be followed by Normalize alone, to give this dtype"
+        require(self.dtype != torch.bfloat16, rule, self.dtype)
         return self.of_image(image).permute(1, 2, 0).numpy()
 
     def of_image(self, image: Pixels) -> torch.Tensor:
@@ -66,13 +61,11 @@ class Rescale(NamedTuple):
     def into(self, images: NDArray[Any], out: torch.Tensor) -> None:
         """Rescale a contiguous batch (images, height, width, channels) into a tensor of any memory format."""
         self._require_channels(images.shape[3])
-        if self.rounds:
-            scratch = torch.empty(images.shape, dtype=torch.float32).permute(0, 3, 1, 2)
-            self._replace(dtype=torch.float32).into(images, scratch)
-            out.copy_(scratch)
-            return
         last = out.permute(0, 2, 3, 1)
-        if last.is_contiguous():
+        if not self.dtype.is_floating_point:
+            source = torch.from_numpy(np.require(images, requirements="W"))
+            out.copy_(self.on(source.permute(0, 3, 1, 2)))
+        elif last.is_contiguous():
             self._into_pixels(images, last)
         else:
             self._into_planes(images, out)
@@ -83,7 +76,7 @@ class Rescale(NamedTuple):
         # Factors for an entire row, because a loop over three channels would be all overhead.
         row = width * channels
         source = torch.from_numpy(np.require(images, requirements=("C", "W"))).view(-1, row)
-        out, coefficients = out.view(-1, row), self._coefficients(out, 0, width)
+        out, coefficients = out.view(-1, row), _coefficients(self, out.device, 0, width)
         step = height * _at_a_time(height * row * out.itemsize)
         for first in range(0, len(source), step):
             part = out[first : first + step]
@@ -91,15 +84,17 @@ class Rescale(NamedTuple):
             _scale(part, coefficients)
 
     def _into_planes(self, images: NDArray[Any], out: torch.Tensor) -> None:
-        """Rescale into a tensor (images, channels, height, width)."""
+        """Rescale into a tensor (images, channels, height, width): the same numbers, in one pass."""
         count, height, width, channels = images.shape
-        pair = self._coefficients(out, 0, 1)
-        coefficients = [[_of_channel(each, channel) for each in pair] for channel in range(channels)]
+        pair = (torch.tensor(each, dtype=out.dtype) for each in (self.factors, self.offsets))
+        factors, offsets = (each.expand(channels) for each in pair)
         step = _at_a_time(height * width * channels * out.itemsize)
+        source = torch.from_numpy(np.require(images, requirements="W"))
         for first in range(0, count, step):
-            stop = min(first + step, count)
-            for channel, plane in enumerate(_planes(images[first:stop])):
-                _rescale_plane(torch.from_numpy(plane), out[first:stop, channel], *coefficients[channel])
+            part = source[first : first + step]
+            for channel, factor in enumerate(factors.tolist()):
+                result = out[first : first + step, channel]
+                torch.add(offsets[channel], part[..., channel], alpha=factor, out=result)
 
     def on(self, images: torch.Tensor) -> torch.Tensor:
         """Rescale a batch (images, channels, height, width) on its device, in its memory format."""
@@ -107,20 +102,13 @@ class Rescale(NamedTuple):
         if self.rounds:
             return self._replace(dtype=torch.float32).on(images).to(self.dtype)
         out = images.to(self.dtype, copy=True)
-        _scale(out, self._coefficients(out, 2, 1))
-        return out
+        return _scale(out, _coefficients(self, out.device, 2, 1))
 
     @property
     def rounds(self) -> bool:
         """True if intermediate results are fractions, which an integer result must round."""
-        # As lists, because NumPy's comparisons take ten times as long for so few numbers.
-        is_neutral = set(self.factors.tolist()) == {1.0} and not any(self.offsets.tolist())
+        is_neutral = set(self.factors) == {1.0} and not any(self.offsets)
         return not self.dtype.is_floating_point and not is_neutral
-
-    def _coefficients(self, out: torch.Tensor, trailing: int, repeats: int) -> _Coefficients:
-        """Return factors and offsets, shaped for broadcasting; None where they change nothing."""
-        factors, offsets = tuple(self.factors.tolist()), tuple(self.offsets.tolist())
-        return _coefficients(factors, offsets, out.device, out.dtype, trailing, repeats)
 
     def _require_channels(self, channels: int) -> None:
         if len(self.factors) not in (1, channels):
@@ -129,8 +117,10 @@ class Rescale(NamedTuple):
             )
 
 
-class Rescaling(TargetKeeping):
+class Rescaling(ColourTransform):
     """Base class of ToDtype and Normalize."""
+
+    takes_any_dtype = True
 
     def of_image(self, image: Any) -> Any:
         """Rescale an image; see `Transform`. The result for a PIL image is a tensor."""
@@ -205,12 +195,12 @@ class ToDtype(Rescaling):
             return earlier
         if earlier.rounds:
             raise OptionError("ToDtype(torch.uint8) after Normalize must be the last transform")
-        factors, offsets = earlier.factors, earlier.offsets
+        factors = earlier.factors
         if self.scale and dtype.is_floating_point != earlier.dtype.is_floating_point:
             if not dtype.is_floating_point:
                 raise OptionError("ToDtype(torch.uint8, scale=True) must be given uint8 pixels")
-            factors = factors / 255
-        return Rescale(dtype, factors, offsets)
+            factors = tuple(factor / 255 for factor in factors)
+        return Rescale(dtype, factors, earlier.offsets)
 
 
 class Normalize(Rescaling):
@@ -239,7 +229,55 @@ class Normalize(Rescaling):
                 "put ToDtype(torch.float32, scale=True) before it"
             )
         mean, std = np.array([self.mean, self.std])
-        return Rescale(earlier.dtype, earlier.factors / std, (earlier.offsets - mean) / std)
+        factors, offsets = np.array(earlier.factors) / std, (np.array(earlier.offsets) - mean) / std
+        return Rescale(earlier.dtype, tuple(factors.tolist()), tuple(offsets.tolist()))
+
+
+class LinearTransformation(ColourTransform):
+    """Subtracts a mean from all numbers of an image and multiplies them by a matrix, as in whitening.
+
+    Parameters are as in torchvision: `transformation_matrix` (D, D) and `mean_vector` (D,), with D = channels
+    × height × width. Using it raises `OptionError` if an image has another size, or is uint8 in a dataset's
+    pipeline, where results have the image's dtype.
+    """
+
+    def __init__(self, transformation_matrix: torch.Tensor, mean_vector: torch.Tensor) -> None:
+        matrix, mean = transformation_matrix, mean_vector
+        is_valid = matrix.ndim == 2 and mean.ndim == 1 and {*matrix.shape} == {*mean.shape}
+        if not is_valid or matrix.dtype != mean.dtype or matrix.device != mean.device:
+            raise OptionError(
+                "transformation_matrix must be (D, D) and mean_vector (D,), of one dtype and on one device, "
+                f"got {matrix.dtype} {tuple(matrix.shape)} on {matrix.device} and "
+                f"{mean.dtype} {tuple(mean.shape)} on {mean.device}"
+            )
+        self.transformation_matrix = matrix
+        self.mean_vector = mean
+
+    def of_image(self, image: Any) -> Any:
+        """Transform an image; see `Transform`. A tensor is transformed on its device."""
+        return self._transformed(image) if isinstance(image, torch.Tensor) else super().of_image(image)
+
+    def require_dtype(self, dtype: np.dtype[Any]) -> None:
+        if not np.issubdtype(dtype, np.floating):
+            raise OptionError(
+                f"LinearTransformation must be given floating-point pixels, got {dtype}: "
+                "put ToTensor before it"
+            )
+
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
+        planes = torch.from_numpy(np.ascontiguousarray(np.moveaxis(image, 2, 0)))
+        # In the image's dtype, whatever the matrix's.
+        return np.moveaxis(self._transformed(planes).to(planes.dtype).numpy(), 0, 2)
+
+    def _transformed(self, planes: torch.Tensor) -> torch.Tensor:
+        count = planes.shape[-3:].numel()
+        if planes.ndim < 3 or count != len(self.mean_vector):
+            raise OptionError(
+                f"an image must have {len(self.mean_vector)} numbers, as LinearTransformation's mean_vector, "
+                f"got {tuple(planes.shape)}"
+            )
+        flat = planes.reshape(-1, count) - self.mean_vector
+        return torch.mm(flat, self.transformation_matrix.to(flat.dtype)).reshape(planes.shape)
 
 
 def rescaled(image: Any, steps: Sequence[Transform]) -> torch.Tensor:
@@ -267,58 +305,24 @@ def _at_a_time(image_bytes: int) -> int:
     return max(1, _BYTES_AT_A_TIME // max(1, image_bytes))
 
 
-def _planes(images: NDArray[Any]) -> Sequence[NDArray[Any]]:
-    """Return each channel of images (images, height, width, channels), contiguous if that is faster.
-
-    Of 512 thumbnails, OpenCV separates the channels in a quarter of the time in which torch copies them.
-    """
-    count, height, width, channels = images.shape
-    if images.dtype != np.uint8 or not 1 < channels <= _MOST_SPLIT or not images.flags.c_contiguous:
-        return [np.require(images[..., channel], requirements="W") for channel in range(channels)]
-    tall = images.reshape(count * height, width, channels)
-    return [plane.reshape(count, height, width) for plane in cv2.split(tall)]
-
-
 @functools.lru_cache(16)
-def _coefficients(
-    factors: tuple[float, ...],
-    offsets: tuple[float, ...],
-    device: torch.device,
-    dtype: torch.dtype,
-    trailing: int,
-    repeats: int,
-) -> _Coefficients:
+def _coefficients(rescale: Rescale, device: torch.device, trailing: int, repeats: int) -> _Coefficients:
+    """Return factors and offsets, shaped for broadcasting; None where they change nothing."""
     coefficients: list[torch.Tensor | None] = []
-    for values, neutral in ((factors, 1.0), (offsets, 0.0)):
+    for values, neutral in ((rescale.factors, 1.0), (rescale.offsets, 0.0)):
         repeated = torch.tensor(values * repeats if len(values) > 1 else values, dtype=torch.float64)
-        is_neutral = set(values) == {neutral}
-        coefficients.append(None if is_neutral else repeated.to(device, dtype).reshape(-1, *[1] * trailing))
+        shaped = repeated.to(device, rescale.dtype).reshape(-1, *[1] * trailing)
+        coefficients.append(None if set(values) == {neutral} else shaped)
     return coefficients[0], coefficients[1]
 
 
-def _of_channel(coefficients: torch.Tensor | None, channel: int) -> torch.Tensor | None:
-    return None if coefficients is None else coefficients[channel if len(coefficients) > 1 else 0]
-
-
-def _rescale_plane(
-    plane: torch.Tensor, out: torch.Tensor, factor: torch.Tensor | None, offset: torch.Tensor | None
-) -> None:
-    """Rescale one channel; the same as `_scale` to the bit, in one pass."""
-    if factor is not None and offset is not None:
-        torch.add(offset, plane, alpha=factor.item(), out=out)
-        return
-    out.copy_(plane)
-    _scale(out, (factor, offset))
-
-
-def _scale(out: torch.Tensor, coefficients: _Coefficients) -> None:
+def _scale(out: torch.Tensor, coefficients: _Coefficients) -> torch.Tensor:
+    """Return a tensor multiplied and added to: itself, unless it requires a gradient."""
     factors, offsets = coefficients
     if factors is not None and offsets is not None:
-        torch.addcmul(offsets, out, factors, out=out)
-    elif factors is not None:
-        out.mul_(factors)
-    elif offsets is not None:
-        out.add_(offsets)
+        return torch.addcmul(offsets, out, factors, out=None if out.requires_grad else out)
+    out = out if factors is None else out.mul_(factors)
+    return out if offsets is None else out.add_(offsets)
 
 
 def _torch_dtype(pixels: Pixels) -> torch.dtype:

@@ -17,13 +17,13 @@ from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
 from fastload.transforms._pixels import is_pil, to_pixels, to_tensor, with_last_axis
 from fastload.transforms.compose import TakesPILImages
+from fastload.transforms.levels.rescaling import ToDtype, rescaled
 from fastload.transforms.options import Described, require
-from fastload.transforms.rescaling import ToDtype, rescaled
 from fastload.transforms.samples import SampleParts
-from fastload.transforms.transform import PixelKeeping, TargetKeeping, is_image
+from fastload.transforms.transform import ColourTransform, PixelKeeping, is_image
 
 
-class Conversion(PixelKeeping, TargetKeeping):
+class Conversion(PixelKeeping, ColourTransform):
     """Base class of transforms that change only the type of an image."""
 
 

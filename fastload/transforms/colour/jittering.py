@@ -9,8 +9,9 @@ import numpy as np
 
 from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
-from fastload.transforms import _adjusting, options
+from fastload.transforms import options
 from fastload.transforms._pixels import with_last_axis
+from fastload.transforms.colour import adjusting
 from fastload.transforms.draws import Draws, between
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount
@@ -19,7 +20,7 @@ from fastload.transforms.transform import BernoulliTransform, ColourTransform, P
 _Range = tuple[float, float]
 
 # The adjustments of ColorJitter, by torchvision's numbers.
-_ADJUSTMENTS = (_adjusting.brightness, _adjusting.contrast, _adjusting.saturation, _adjusting.hue)
+_ADJUSTMENTS = (adjusting.brightness, adjusting.contrast, adjusting.saturation, adjusting.hue)
 
 
 class ColorJitter(ColourTransform):
@@ -41,24 +42,21 @@ class ColorJitter(ColourTransform):
         self.contrast = _to_amounts(contrast, "contrast")
         self.saturation = _to_amounts(saturation, "saturation")
         self.hue = _to_amounts(hue, "hue", 0.0, -0.5, 0.5)
+        self._ranges = self.brightness, self.contrast, self.saturation, self.hue
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the order, as indices of adjustments, then the amount of each."""
         numbers = draws.uniform(self.width)
         order = numbers[:, :4].argsort(axis=1)
-        low, high = np.array([bounds or (0.0, 0.0) for bounds in self._ranges()]).T
+        low, high = np.array([bounds or (0.0, 0.0) for bounds in self._ranges]).T
         return np.concatenate((order, between(numbers[:, 4:], low, high)), axis=1)
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        _adjusting.require_channels(image)
-        ranges = self._ranges()
+        adjusting.require_channels(image)
         for number in map(int, parameters[:4]):
-            if ranges[number] is not None:
+            if self._ranges[number] is not None:
                 image = _ADJUSTMENTS[number](image, parameters[4 + number])
         return image
-
-    def _ranges(self) -> tuple[_Range | None, ...]:
-        return self.brightness, self.contrast, self.saturation, self.hue
 
 
 class RandomPhotometricDistort(ColourTransform):
@@ -95,7 +93,7 @@ class RandomPhotometricDistort(ColourTransform):
         return numbers
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        _adjusting.require_channels(image)
+        adjusting.require_channels(image)
         is_made, amounts, is_contrast_first = parameters[:4], parameters[4:8], parameters[8]
         for number in (0, 1, 2, 3) if is_contrast_first else (0, 2, 3, 1):
             if is_made[number]:
@@ -116,8 +114,7 @@ class Grayscale(ColourTransform):
         return self.num_output_channels
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        _adjusting.require_channels(image)
-        greys = _adjusting.grey(image)
+        greys = adjusting.grey(image)
         if self.num_output_channels > greys.shape[2]:
             return cv2.merge((greys[:, :, 0],) * 3)
         if self.num_output_channels < greys.shape[2]:
@@ -132,8 +129,7 @@ class RandomGrayscale(BernoulliTransform):
         super().__init__(p)
 
     def changed(self, image: Pixels) -> Pixels:
-        _adjusting.require_channels(image)
-        return _adjusting.grey(image)
+        return adjusting.grey(image)
 
 
 class RGB(ColourTransform):
@@ -166,7 +162,7 @@ class RandomInvert(BernoulliTransform):
     """Inverts levels, in each image with probability `p`."""
 
     def changed(self, image: Pixels) -> Pixels:
-        return _adjusting.invert(image)
+        return adjusting.invert(image)
 
 
 class RandomPosterize(BernoulliTransform):
@@ -177,7 +173,7 @@ class RandomPosterize(BernoulliTransform):
         self.bits = options.to_whole(bits, "bits", 0, 8)
 
     def changed(self, image: Pixels) -> Pixels:
-        return _adjusting.posterize(image, self.bits)
+        return adjusting.posterize(image, self.bits)
 
 
 class RandomSolarize(BernoulliTransform):
@@ -191,7 +187,7 @@ class RandomSolarize(BernoulliTransform):
         self.threshold = threshold
 
     def changed(self, image: Pixels) -> Pixels:
-        return _adjusting.solarize(image, self.threshold)
+        return adjusting.solarize(image, self.threshold)
 
 
 class RandomAdjustSharpness(BernoulliTransform):
@@ -202,23 +198,21 @@ class RandomAdjustSharpness(BernoulliTransform):
         self.sharpness_factor = options.to_number(sharpness_factor, "sharpness_factor")
 
     def changed(self, image: Pixels) -> Pixels:
-        _adjusting.require_channels(image)
-        return _adjusting.sharpness(image, self.sharpness_factor)
+        return adjusting.sharpness(image, self.sharpness_factor)
 
 
 class RandomAutocontrast(BernoulliTransform):
     """Stretches each channel over all levels, in each image with probability `p`."""
 
     def changed(self, image: Pixels) -> Pixels:
-        _adjusting.require_channels(image)
-        return _adjusting.autocontrast(image)
+        return adjusting.autocontrast(image)
 
 
 class RandomEqualize(BernoulliTransform):
     """Equalizes the histogram of each channel, in each image with probability `p`."""
 
     def changed(self, image: Pixels) -> Pixels:
-        return _adjusting.equalize(image)
+        return adjusting.equalize(image)
 
 
 def _permuted(image: Pixels, number: float) -> Pixels:

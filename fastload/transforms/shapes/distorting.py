@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
-from fastload.transforms import _warping, options
+from fastload.transforms import options
 from fastload.transforms.annotations import Annotations, Mask, MoveMask
 from fastload.transforms.draws import Draws, between, integers, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, Fill
+from fastload.transforms.shapes import warping
 from fastload.transforms.transform import Parameters, Row, Transform
 
 # The fraction of a pixel, torchvision's, below which a rotated corner does not enlarge the result.
@@ -75,13 +76,13 @@ class RandomRotation(Distortion):
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         size = int(parameters[1]), int(parameters[2])
-        return _warping.rotated(image, parameters[0], self._filter, self._fill, self.center, size)
+        return warping.rotated(image, parameters[0], self._filter, self._fill, self.center, size)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         size = int(parameters[1]), int(parameters[2])
-        center = _warping.from_middle(self.center, *annotations.size)
-        matrix = _warping.inverse_matrix(-parameters[0], center=center)
-        forward = _warping.forward_matrix(matrix, annotations.size, size)
+        center = warping.from_middle(self.center, *annotations.size)
+        matrix = warping.inverse_matrix(-parameters[0], center=center)
+        forward = warping.forward_matrix(matrix, annotations.size, size)
         return annotations.warped(forward, size, self.mask_mover(parameters), self._mask_fill)
 
     def _size(self, angle: float, height: int, width: int) -> tuple[int, int]:
@@ -90,8 +91,8 @@ class RandomRotation(Distortion):
         if self.center is None and angle % 90 == 0:
             return (height, width) if angle % 180 == 0 else (width, height)
         # In torchvision's single precision; otherwise whole numbers would come out a pixel larger.
-        middle = _warping.from_middle(self.center, height, width)
-        matrix = np.array(_warping.inverse_matrix(-angle, center=middle), np.float32)
+        middle = warping.from_middle(self.center, height, width)
+        matrix = np.array(warping.inverse_matrix(-angle, center=middle), np.float32)
         half = np.array([width / 2, height / 2], np.float32)
         corners = half * np.array([(-1, -1), (-1, 1), (1, 1), (1, -1)], np.float32)
         places = corners @ matrix.reshape(2, 3)[:, :2].T + matrix[2::3] + half
@@ -145,17 +146,17 @@ class RandomAffine(Distortion):
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         matrix = self._matrix(parameters, image.shape[0], image.shape[1])
-        return _warping.warped(image, matrix, self._filter, self._fill)
+        return warping.warped(image, matrix, self._filter, self._fill)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         size = annotations.size
-        forward = _warping.forward_matrix(self._matrix(parameters, *size), size, size)
+        forward = warping.forward_matrix(self._matrix(parameters, *size), size, size)
         return annotations.warped(forward, size, self.mask_mover(parameters), self._mask_fill)
 
     def _matrix(self, parameters: Row, height: int, width: int) -> tuple[float, ...]:
         angle, shift_x, shift_y, scale, shear_x, shear_y = parameters
-        center = _warping.from_middle(self.center, height, width)
-        return _warping.inverse_matrix(angle, (shift_x, shift_y), scale, (shear_x, shear_y), center)
+        center = warping.from_middle(self.center, height, width)
+        return warping.inverse_matrix(angle, (shift_x, shift_y), scale, (shear_x, shear_y), center)
 
 
 class RandomPerspective(Distortion):
@@ -185,14 +186,14 @@ class RandomPerspective(Distortion):
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         if not parameters[0]:
             return image
-        grid = _warping.perspective_grid(np.reshape(parameters[1:], (4, 2)), *image.shape[:2])
-        return _warping.sampled(image, grid, self._filter, self._fill)
+        grid = warping.perspective_grid(np.reshape(parameters[1:], (4, 2)), *image.shape[:2])
+        return warping.sampled(image, grid, self._filter, self._fill)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         if not parameters[0]:
             return annotations
         size = annotations.size
-        found = _warping.perspective_coefficients(np.reshape(parameters[1:], (4, 2)), *size)
+        found = warping.perspective_coefficients(np.reshape(parameters[1:], (4, 2)), *size)
         forward = np.linalg.inv(np.append(found.numpy(), 1).reshape(3, 3))
         return annotations.warped(forward, size, self.mask_mover(parameters), self._mask_fill)
 
@@ -235,9 +236,9 @@ class ElasticTransform(Distortion):
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         height, width = image.shape[:2]
         x_bounds, y_bounds = (((1 - side) / side, (side - 1) / side) for side in (width, height))
-        places = _warping.even_grid(x_bounds, y_bounds, height, width)
+        places = warping.even_grid(x_bounds, y_bounds, height, width)
         moved = places + self.displacement(parameters[0], height, width)
-        return _warping.sampled(image, moved, self._filter, self._fill)
+        return warping.sampled(image, moved, self._filter, self._fill)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         height, width = annotations.size

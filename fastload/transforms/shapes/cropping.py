@@ -137,24 +137,18 @@ class RandomCrop(BoxCrop):
         offsets = first + integers(draws.uniform(2), padded - wanted + 1)
         return np.concatenate((offsets, np.broadcast_to(wanted, sizes.shape)), axis=1, dtype=np.float64)
 
-    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        out = reusable_array((len(images), *self.size, images.shape[3]), images.dtype)
-        self.apply_batch_into(images, parameters, out)
-        return out
-
-    def apply_batch_into(self, images: Pixels, parameters: Parameters, out: Pixels) -> None:
-        self.apply_gathered_into(Gathered.all_of(images), parameters, out)
-
-    def apply_gathered_into(self, gathered: Gathered, parameters: Parameters, out: Pixels) -> None:
-        offsets = parameters[:, :2].astype(np.int64)
-        is_black = self.padding_mode == "constant" and not np.any(
-            options.to_colour(self._fills[0], out.shape[3])
-        )
-        if is_black and windows_over_black_into(gathered, offsets, out):
-            return
-        rows = parameters.tolist()
-        for image, row, result in zip(gathered.taken(), rows, out, strict=True):
-            result[:] = self.apply(image, row)
+    def apply_batch(
+        self, images: Pixels | Gathered, parameters: Parameters, out: Pixels | None = None
+    ) -> Pixels:
+        gathered = images if isinstance(images, Gathered) else Gathered.all_of(images)
+        count, _, _, channels = gathered.shape
+        if out is None:
+            out = reusable_array((count, *self.size, channels), gathered.images.dtype)
+        fill = options.to_colour(self._fills[0], channels)
+        is_black = self.padding_mode == "constant" and not np.any(fill)
+        if is_black and windows_over_black_into(gathered, parameters[:, :2].astype(np.int64), out):
+            return out
+        return super().apply_batch(gathered.taken(), parameters, out)
 
 
 class RandomZoomOut(BoxCrop):

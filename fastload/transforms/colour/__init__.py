@@ -1,0 +1,1 @@
+"""Colours and pixels' levels of bytes: jitter, policies, blur, noise, erasing."""

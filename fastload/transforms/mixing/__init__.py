@@ -1,0 +1,1 @@
+"""Images made of several: mixed batches, mosaics and mixtures of images with objects."""

@@ -1,0 +1,1 @@
+"""Places of pixels: crops, resizes, flips and warps, with their boxes, masks and keypoints."""
