@@ -102,7 +102,3 @@ class ToolMissingError(FastloadError, OSError):
 
 class LibraryMissingError(FastloadError, ImportError):
     """A Python library is not installed, or cannot be imported."""
-
-
-class SlowTransformWarning(UserWarning):
-    """Other libraries' transforms slow down loading; the message says by how much, and the remedy."""

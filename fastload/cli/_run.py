@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fastload.cli._output import note
 from fastload.system.cpus import local_rank
-from fastload.system.units import format_count, format_duration
+from fastload.system.units import format_count
 
 if TYPE_CHECKING:
     from fastload.loader.replacing import ReplacedLoader
@@ -92,10 +92,6 @@ def _summary(
     for each in replaced:
         count = "" if each.samples is None else f", {each.samples:,} samples"
         yield f"  {each.place}: DataLoader of {each.given}{count}{_speed(each)}"
-        if each.sample_s is not None:
-            before, after = map(format_duration, each.sample_s)
-            ratio = each.sample_s[0] / max(each.sample_s[1], 1e-9)
-            yield f"    a sample takes {after} of CPU time instead of {before}: {ratio:.1f} times faster"
         changes = each.changes.splitlines() or ["its dataset is left as it is: Pillow is not installed"]
         yield from (f"    {line}" for line in changes)
     yield "To keep it without 'fastload run':"

@@ -14,9 +14,6 @@ import torch
 # Waits and steps that are stored individually.
 _LATEST = 4096
 
-LONG_WAITS_S = 1.0
-"""After this much waiting in an epoch, advice is worth the 150 ms that measuring for it takes."""
-
 
 @dataclass(frozen=True, slots=True)
 class LoadTimes:
@@ -99,15 +96,11 @@ class StepClock:
         steps_s: The step after each of these waits; the last one may be missing.
 
     Args:
-        on_long_waits: Called with the clock, once, after a second of waits; no step includes this time.
         hands_samples: True if each "batch" is one sample.
     """
 
-    def __init__(
-        self, on_long_waits: Callable[[StepClock], None] | None = None, hands_samples: bool = False
-    ) -> None:
+    def __init__(self, hands_samples: bool = False) -> None:
         self._hands_samples = hands_samples
-        self._on_long_waits = on_long_waits
         self._loading: Callable[[], tuple[LoadTimes, ...]] | None = None
         self.num_workers = 0
         self.prefetch_factor: int | None = None
@@ -155,10 +148,6 @@ class StepClock:
             samples, self.batch_bytes = size_of(batch)
             self.batch_size = 1 if self._hands_samples else samples
         self.batches += 1
-        if self._on_long_waits is not None and self.waiting_s >= LONG_WAITS_S:
-            call, self._on_long_waits = self._on_long_waits, None
-            call(self)
-            self._handed = time.perf_counter()
 
     def seconds(self) -> float:
         """Return the sum of all waits and steps so far, without the first wait."""

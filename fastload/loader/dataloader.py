@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import types
 import warnings
 from collections.abc import Callable, Iterable
@@ -18,7 +17,6 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.loader import _torch
-from fastload.loader._advice import advise_compiling
 from fastload.loader._arguments import UNSET, DecidedAttribute, EpochStart, LoaderView, Unset, is_explicit
 from fastload.loader._caching import (
     LoaderCache,
@@ -202,7 +200,7 @@ class DataLoader(_Base[_T_co]):
             self._iterator = None
 
         def iterator_of(progress: Progress) -> Any:
-            self._clock = StepClock(functools.partial(advise_compiling, view.dataset), view.hands_samples)
+            self._clock = StepClock(view.hands_samples)
             start = EpochStart(progress, self._clock, self._epochs.worker_seeds())
             self._beginning = view, start
             if isinstance(self._iterator, WorkersIterator):

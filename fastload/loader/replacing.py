@@ -18,8 +18,6 @@ import torch.utils.data
 import fastload
 from fastload.datasets.within import image_datasets_in, use_cache_in
 from fastload.errors import OptionError
-from fastload.loader._advice import seconds_saved
-from fastload.loader._transport.filling import innermost
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.dataloader import DataLoader
 from fastload.system.libraries import LIBRARY_FOLDERS
@@ -47,7 +45,6 @@ class ReplacedLoader:
         samples: The number of its samples; None if it has no length.
         changes: The way in which each step of its transform is carried out; "" without PIL.
         clock: The times of the latest epoch; None before the first.
-        sample_s: CPU seconds for a sample of the script's dataset, and compiled; None if unknown.
     """
 
     place: str
@@ -56,7 +53,6 @@ class ReplacedLoader:
     samples: int | None
     changes: str
     clock: StepClock | None = None
-    sample_s: tuple[float, float] | None = None
 
     @property
     def times(self) -> EpochTimes | None:
@@ -117,8 +113,6 @@ def loaders_replaced(
 
     @functools.wraps(plain_begin)
     def begin(self: Any, iterate: Any) -> Any:
-        if self._replaced.clock is None:
-            self._replaced.sample_s = seconds_saved(getattr(innermost(self.dataset)[0], "theirs", None))
         iterator = plain_begin(self, iterate)
         self._replaced.clock = self._clock
         return iterator
@@ -146,7 +140,7 @@ def _use_cache(dataset: Any, cache: str, is_compiled: bool) -> None:
 
 def _is_alike(loader: ReplacedLoader, other: ReplacedLoader) -> bool:
     """Return True for loaders of the same line and kind, such as a new loader for each epoch."""
-    return dataclasses.replace(loader, clock=None, sample_s=None) == other
+    return dataclasses.replace(loader, clock=None) == other
 
 
 def _described(place: str, is_direct: bool, given: Any, loader: DataLoader[Any]) -> ReplacedLoader:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import mmap
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
@@ -39,20 +38,6 @@ class Compose:
 
     def __init__(self, transforms: Sequence[AnyTransform]) -> None:
         self.transforms = _to_steps(transforms)
-        self._warned = mmap.mmap(-1, 1)
-
-    def is_first_to_warn(self) -> bool:
-        """Return True for one call alone, among this process and those forked from it."""
-        has_warned = self._warned[0] != 0
-        self._warned[0] = 1
-        return not has_warned
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_warned"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._warned = mmap.mmap(-1, 1)
 
     def __call__(self, *inputs: Any) -> Any:
         """Apply all transforms, each to what the previous one returned.

@@ -18,8 +18,8 @@ import contextlib
 import math
 import operator
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar, Token
 from typing import Any
 
 import numpy as np
@@ -121,36 +121,59 @@ def random_sides(
 class EpochDraws:
     """Random numbers of the samples that a thread makes for a loader, from the epoch's seed.
 
+    As a context manager, it is the source of all random numbers that the thread draws in the block.
+
     Attributes:
         seed: The epoch's seed.
     """
 
-    __slots__ = ("_batch", "_calls", "_indices", "_requests", "seed")
+    __slots__ = (
+        "_batch", "_calls", "_counted", "_first_call", "_indices", "_is_users", "_requests", "_token", "seed"
+    )  # fmt: skip
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         # Indices in the loader's dataset of the batch, and of its samples that are being made; () if unknown.
         self._batch: Sequence[Any] = ()
         self._indices: Sequence[Any] = ()
-        # The number of calls of transforms on images of unknown index.
-        self._calls = 0
-        # How often a dataset was asked for the same images while a sample was made; None: not counted.
-        self._requests: dict[tuple[int, bytes], int] | None = None
+        # True if the user's own code makes the samples.
+        self._is_users = False
+        # The indices that the next two belong to: most samples need neither, and reset nothing.
+        self._counted: Sequence[Any] | None = None
+        # The number of calls of transforms on images of unknown index, counted from `_first_call`.
+        self._calls = self._first_call = 0
+        # How often a dataset was asked for the same images while the user's own code made a sample.
+        self._requests: dict[tuple[int, bytes], int] = {}
+        self._token: Token[EpochDraws | None] | None = None
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self)
+
+    def __exit__(self, *error: object) -> None:
+        assert self._token is not None
+        _current.reset(self._token)
 
     def begin(self, indices: Sequence[Any], is_users: bool) -> None:
         """Begin to make the samples with these indices; if `is_users`, the user's own code makes them."""
         self._batch = self._indices = indices
-        self._calls = 0
-        self._requests = {} if is_users else None
+        self._is_users, self._first_call, self._counted = is_users, 0, None
+
+    def each(self, indices: Iterable[Any]) -> Iterator[Any]:
+        """Yield indices of samples that the user's own code makes, each before its sample is made."""
+        self.begin((), True)
+        for index in indices:
+            self._indices = (index,)
+            yield index
 
     def begin_sample(self, place: int) -> None:
         """Begin with the sample at this place of the batch, unless the user's own code makes the batch."""
-        if self._requests is None and len(self._batch) > 1:
-            self._indices, self._calls = (self._batch[place],), 0
+        if not self._is_users and len(self._batch) > 1:
+            self._indices = (self._batch[place],)
 
     def begin_collating(self, indices: Sequence[Any]) -> None:
         """Begin to make a batch of the samples with these indices."""
-        self._indices, self._calls, self._requests = indices, _COLLATION, None
+        self._indices = indices
+        self._is_users, self._first_call, self._counted = False, _COLLATION, None
 
     @property
     def are_samples_known(self) -> bool:
@@ -159,8 +182,9 @@ class EpochDraws:
     def of_images(self, indices: NDArray[np.int64], dataset: Any) -> NDArray[np.uint64]:
         """Return the keys of images of a dataset: others if one sample takes the same image again."""
         keys = _keys(self.seed, indices.view(np.uint64))
-        if self._requests is None:
+        if not self._is_users:
             return keys
+        self._count()
         request = id(dataset), indices.tobytes()
         repeats = self._requests.get(request, 0)
         self._requests[request] = repeats + 1
@@ -168,11 +192,16 @@ class EpochDraws:
 
     def of_call(self, count: int) -> NDArray[np.uint64]:
         """Return the keys of the next call of a transform on `count` images."""
+        self._count()
         self._calls += 1
         numbers = np.array([*map(_as_number, self._indices)], np.uint64)
         keys = _numbered(_keys(self.seed, numbers), self._calls)
         rounds = np.arange(count, dtype=np.uint64) // np.uint64(len(keys))
         return mixed(np.resize(keys, count) + _GOLDEN * rounds)
+
+    def _count(self) -> None:
+        if self._counted is not self._indices:
+            self._counted, self._calls, self._requests = self._indices, self._first_call, {}
 
 
 _current: ContextVar[EpochDraws | None] = ContextVar("fastload_epoch_draws", default=None)
@@ -190,7 +219,9 @@ def epoch_seed(seed: int | None) -> Iterator[None]:
 
 def begin_epoch_seed(seed: int) -> None:
     """Derive all random numbers that this thread draws from now on from an epoch seed."""
-    _current.set(EpochDraws(seed))
+    current = _current.get()
+    if current is None or current.seed != seed:
+        _current.set(EpochDraws(seed))
 
 
 def current_draws() -> EpochDraws | None:

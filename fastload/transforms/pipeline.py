@@ -10,8 +10,6 @@ is not split: it runs image by image, step by step.
 
 from __future__ import annotations
 
-import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -19,11 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fastload.errors import SlowTransformWarning
 from fastload.images.arrays import Pixels
 from fastload.transforms._pixels import to_pil, to_pixels, to_tensor
 from fastload.transforms.annotations import Annotations
-from fastload.transforms.compose import Compose, TakesPILImages, call_foreign, flattened, package_of
+from fastload.transforms.compose import TakesPILImages, call_foreign, flattened, package_of
 from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Geometry, Sizes, common_size
 from fastload.transforms.levels.converting import Conversion, ToTensor
@@ -31,9 +28,6 @@ from fastload.transforms.levels.rescaling import Normalize, Rescale, ToDtype, re
 from fastload.transforms.scenes import SceneSteps, SceneTransform
 from fastload.transforms.shapes.boxes import ObjectTransform
 from fastload.transforms.transform import Parameters, Transform
-
-# After this many images, a warning states the cost of foreign transforms.
-_IMAGES_TO_MEASURE = 32
 
 # Up to this image size, the number of calls dominates, so each step runs on the whole batch; above it, all
 # steps run on one image after the other, which stays in the core's cache.
@@ -99,10 +93,6 @@ class Pipeline:
         self._object_dtypes = [step for step in tail if isinstance(step, ToDtype) and step.of_objects]
         dtypes = [step for step in self._before_tail if isinstance(step, ToDtype)]
         self.dtype = Rescale.of(dtypes, torch.uint8).dtype
-        # Only in fastload's Compose: alone, a foreign transform costs no more than elsewhere.
-        self._compose = transform if self.is_foreign and type(transform) is Compose else None
-        self._images = 0
-        self._foreign_s: dict[int, float] = {}  # by position in the pipeline
 
     @property
     def tail(self) -> Rescale | None:
@@ -165,26 +155,11 @@ class Pipeline:
                 # A tensor stays one, because torchvision treats tensors and PIL images differently.
                 image = to_tensor(result) if isinstance(image, torch.Tensor) else result
             else:
-                began = time.perf_counter()
                 image = _foreign_result(step, image)
-                self._foreign_s[place] = self._foreign_s.get(place, 0.0) + time.perf_counter() - began
-        self._warn_once_of_costs()
         if self._tail_steps:
             return rescaled(image, self._tail_steps)
         ends_foreign = bool(self._before_tail) and not isinstance(self._before_tail[-1], Transform)
         return image if ends_foreign or not isinstance(image, np.ndarray) else to_tensor(image)
-
-    def _warn_once_of_costs(self) -> None:
-        self._images += 1
-        if self._compose is None or self._images != _IMAGES_TO_MEASURE:
-            return
-        costs = ", ".join(
-            f"{_name_of(self._before_tail[place])} {seconds * 1e6 / self._images:.0f} µs"
-            for place, seconds in self._foreign_s.items()
-        )
-        if self._compose.is_first_to_warn():
-            message = f"some transforms run on one image at a time: {costs} per image"
-            warnings.warn(message, SlowTransformWarning, stacklevel=2)
 
 
 def _foreign_result(step: Any, image: Any) -> Any:
@@ -196,8 +171,3 @@ def _foreign_result(step: Any, image: Any) -> Any:
         else:
             image = to_pil(image) if image.dtype == np.uint8 else to_tensor(image)
     return call_foreign(step, image)
-
-
-def _name_of(step: Any) -> str:
-    name: str = getattr(step, "__name__", type(step).__name__)
-    return name if package_of(step) == "fastload" else f"{package_of(step)}.{name}"

@@ -1,8 +1,5 @@
 """Other libraries' transforms in a Compose, and the warning about slow ones."""
 
-import os
-import warnings
-
 import numpy as np
 import pytest
 import torch
@@ -11,14 +8,7 @@ import torch.utils.data
 import fastload
 import fastload.transforms as T
 from fastload import FolderDataset, PackedDataset
-from fastload.errors import SlowTransformWarning
 from tests.datasets.pipelines import MEAN, STD
-
-
-def _with_warnings_shown(worker):
-    warnings.simplefilter("always")
-    # pytest captures warnings, in a worker too.
-    warnings.showwarning = lambda message, category, *_: os.write(2, f"{category.__name__}: \n".encode())
 
 
 class TestForeignTransforms:
@@ -45,26 +35,6 @@ class TestForeignTransforms:
         assert isinstance(seen[0], np.ndarray)
         assert seen[0].shape == (40, 30, 3)
         assert image.dtype == torch.float32
-
-    def test_slow_transform_is_warned_about_once(self, packed):
-        dataset = PackedDataset(packed("thumbnails", "raw"))
-        dataset.transform = T.Compose([T.RandomHorizontalFlip(), np.copy])
-        loader = fastload.DataLoader(dataset, batch_size=8)
-        with pytest.warns(SlowTransformWarning, match=r"numpy\.copy \d+ µs") as caught:
-            assert len([*loader, *loader]) == 2 * len(loader)
-        assert len(caught) == 1
-
-    def test_forked_workers_warn_once_for_all_epochs(self, packed, capfd):
-        dataset = PackedDataset(packed("thumbnails", "raw"), T.Compose([T.RandomHorizontalFlip(), np.copy]))
-        for _ in range(2):
-            options = {
-                "num_workers": 2,
-                "worker_init_fn": _with_warnings_shown,
-                "multiprocessing_context": "fork",
-            }
-            for _ in fastload.DataLoader(dataset, batch_size=20, sampler=[*range(40)] * 2, **options):
-                pass
-        assert capfd.readouterr().err.count("SlowTransformWarning: ") == 1
 
     def test_tensor_stays_a_tensor(self, packed):
         from torchvision.transforms import v2

@@ -66,6 +66,15 @@ class Pending(Continuing):
         self.start = state["position"]
 
 
+class Generating(Pending):
+    """An iteration is a generator; a loaded state counts for the next one."""
+
+    def __iter__(self) -> Any:
+        super().__iter__()
+        while self.state["position"] < LENGTH:
+            yield next(self)
+
+
 class CountingEpochs(IterableDataset):
     """Each iteration is another one; only the number of iterations is its state, so each is whole."""
 
@@ -137,7 +146,8 @@ def test_datasets_with_a_state_resume_anywhere(kind, workers, batch_size):
 
     whole = loader()
     epochs = [numbers(whole) for _ in range(4)]
-    for epoch, taken in ((0, 0), (0, 1), (0, 2), (1, 0), (1, 2), (2, 0)):
+    last = len(epochs[0])
+    for epoch, taken in ((0, 0), (0, 1), (0, last), (1, 0), (1, 1), (2, 0)):
         begun = loader()
         for _ in range(epoch):
             list(begun)
@@ -153,6 +163,32 @@ def test_datasets_with_a_state_resume_anywhere(kind, workers, batch_size):
         for each in (resumed, again):
             assert numbers(each) == epochs[epoch][taken:]
             assert numbers(each) == epochs[epoch + 1]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_epoch_after_a_state_of_the_last_batch_is_whole(workers):
+    def loader() -> Any:
+        return fastload.DataLoader(Generating(), 4, num_workers=workers, persistent_workers=workers > 0)
+
+    begun = loader()
+    iterator = iter(begun)
+    batches = [next(iterator).tolist() for _ in range(2)]
+    resumed = loader()
+    resumed.load_state_dict(saved(begun.state_dict()))
+    assert [numbers(resumed) for _ in range(3)] == [[], batches, batches]
+
+
+def test_a_worker_that_has_sent_nothing_in_a_later_epoch_begins_it_again():
+    def loader() -> Any:
+        return fastload.DataLoader(Generating(), 4, num_workers=2, persistent_workers=True)
+
+    begun = loader()
+    first, *rest = numbers(begun)
+    iterator = iter(begun)
+    assert next(iterator).tolist() == first
+    resumed = loader()
+    resumed.load_state_dict(saved(begun.state_dict()))
+    assert numbers(resumed) == rest
 
 
 def test_a_state_that_workers_do_not_change_is_loaded_with_any_number_of_workers():

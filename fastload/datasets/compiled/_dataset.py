@@ -143,12 +143,6 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
                 images.use_cache(self._images.cache_option)
             self._images, self._source_attributes = images, found
 
-    @property
-    def is_known(self) -> bool:
-        """True if each step of the transform is known, and targets are not transformed."""
-        has_unknown = any(kind == "unknown" for _, kind in self.compiled_transform.kinds())
-        return self.theirs.target_transform is None and not has_unknown
-
     def finish(self, images: torch.Tensor) -> torch.Tensor:
         return self._compiled.end.rescale.on(images) if images.dtype == torch.uint8 else images
 

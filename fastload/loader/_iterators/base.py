@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -144,23 +143,16 @@ class BatchOrder:
 
     def _remaining(
         self, batches: Iterator[Any], first: int, skipped: frozenset[int], ahead: DrawsAhead | None
-    ) -> Iterator[Any]:
-        for number in itertools.count():
-            try:
-                indices = next(batches) if ahead is None else ahead.draw(number, batches)
-            except StopIteration:
-                return
-            if number >= first and number not in skipped:
-                yield self._task(number, indices)
-
-    def _task(self, number: int, indices: Any) -> BatchTask:
-        if self._prefetch is not None:
-            # Only a hint: reading the samples will raise the error of wrong indices.
-            with contextlib.suppress(Exception):
-                self._prefetch(innermost(self._view.dataset, indices)[1])
-        seed = self._iterator.epoch_seed()
-        stream = self._iterator.progress.stream
-        return BatchTask(indices, seed, batch_seed(seed, number, stream) if self._seeds_batches else None)
+    ) -> Iterator[BatchTask]:
+        seed, stream = self._iterator.epoch_seed(), self._iterator.progress.stream
+        for number, indices in enumerate(batches if ahead is None else ahead.drawn(batches)):
+            if number < first or number in skipped:
+                continue
+            if self._prefetch is not None:
+                # Only a hint: reading the samples will raise the error of wrong indices.
+                with contextlib.suppress(Exception):
+                    self._prefetch(innermost(self._view.dataset, indices)[1])
+            yield BatchTask(indices, seed, batch_seed(seed, number, stream) if self._seeds_batches else None)
 
 
 class TorchView:
@@ -188,13 +180,14 @@ class TorchView:
             dataset = self.stateful = StatefulIterable(
                 dataset, start.progress.workers, start.progress.is_restored
             )
-        elif not view.is_iterable:
+        calls_no_code = view.collate_fn in (default_collate, default_convert)
+        is_stored = calls_no_code and _returns_stored_tensors(inner)
+        if not (view.is_iterable or is_stored):
             if options.num_workers and not start.seeds_batches and is_stateful(dataset):
                 self.stateful = WorkerCopy(dataset, start.progress.workers)
             dataset = SampleSource(dataset, fills)
-        self.draws_nothing = view.collate_fn in (default_collate, default_convert) and (
-            _returns_stored_tensors(inner)
-            or (makes_batches(inner) and getattr(inner, "draws_from_epoch_seed_only", False))
+        self.draws_nothing = is_stored or (
+            calls_no_code and makes_batches(inner) and getattr(inner, "draws_from_epoch_seed_only", False)
         )
         self.num_workers, self.prefetch_factor = options.num_workers, options.prefetch_factor
         self.pin_memory, self.persistent_workers = options.pin_memory, options.persistent_workers

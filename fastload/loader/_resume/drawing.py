@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import random
 import zlib
 from collections import deque
@@ -142,20 +143,28 @@ class DrawsAhead:
         self._latest: list[torch.Tensor] = []
         self.is_taken_back = False
 
-    def draw(self, number: int, order: Iterator[Any]) -> Any:
-        """Return the next batch of an order, which has this number in the epoch."""
-        before = self._states()
-        try:
-            return next(order)
-        finally:
-            after = self._states()
-            if not _are_all_equal(before, after):
-                if not _are_all_equal(self._latest, before):
-                    self._draws.clear()  # others have drawn in between: earlier draws cannot be taken back
-                while self._draws and self._draws[0][0] < self._progress.position:
-                    self._draws.popleft()
-                self._draws.append((number, before))
-                self._latest = after
+    def drawn(self, order: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches of an epoch's order, drawn one by one."""
+        for number in itertools.count():
+            before = self._states()
+            try:
+                batch = next(order)
+            except StopIteration:
+                return
+            finally:
+                self._note(number, before)
+            yield batch
+
+    def _note(self, number: int, before: list[torch.Tensor]) -> None:
+        after = self._states()
+        if _are_all_equal(before, after):
+            return
+        if not _are_all_equal(self._latest, before):
+            self._draws.clear()  # others have drawn in between: earlier draws cannot be taken back
+        while self._draws and self._draws[0][0] < self._progress.position:
+            self._draws.popleft()
+        self._draws.append((number, before))
+        self._latest = after
 
     def take_back(self) -> None:
         """Put the generators back to before the draws ahead, unless others have drawn since."""

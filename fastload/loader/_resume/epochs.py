@@ -179,6 +179,7 @@ class Epochs:
             progress.workers, progress.is_restored = dict(resumed.workers), True
         elif earlier is not None:
             progress.workers = dict(earlier.ends)
+            progress.is_restored = earlier.workers.get(0, {}).get("has_ended", False)
             if keeps_seed:
                 progress.draws_seeds, progress.base_seed = False, earlier.base_seed
         return progress

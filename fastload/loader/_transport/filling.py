@@ -37,11 +37,7 @@ class SampleSource(Dataset[Any]):
         return self.dataset[index]
 
     def __getitems__(self, indices: Any) -> Any:
-        if self._fills:
-            return indices
-        samples = _fetch_samples(self.dataset, indices)
-        _draws().begin_collating(indices)
-        return samples
+        return indices if self._fills else _fetch_samples(self.dataset, indices)
 
 
 class BatchMaker:
@@ -98,15 +94,14 @@ def makes_batches(dataset: Any) -> bool:
 
 def _fetch_samples(dataset: Any, indices: Sequence[Any]) -> Any:
     # The same as in torch's fetcher.
+    of_loader, draws = indices, _draws()
     dataset, indices = innermost(dataset, indices)
-    draws = _draws()
     if getattr(dataset, "__getitems__", None):
         draws.begin(indices, not can_fill_batches(dataset))
-        return dataset.__getitems__(indices)
-    samples = []
-    for index in indices:
-        draws.begin([index], True)
-        samples.append(dataset[index])
+        samples = dataset.__getitems__(indices)
+    else:
+        samples = [dataset[index] for index in draws.each(indices)]
+    draws.begin_collating(of_loader)
     return samples
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from fastload.loader._transport.worker_stats import process_recorder
-from fastload.transforms.draws import begin_epoch_seed, epoch_seed
+from fastload.transforms.draws import EpochDraws, begin_epoch_seed
 
 # SplitMix64, as in fastload.transforms.draws. For a single number, Python integers are faster (1 µs).
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -53,11 +53,14 @@ class SeedingFetcher:
         self._fetcher = fetcher
         self._thread = thread
         self._draws_nothing = draws_nothing
-        # Each epoch has its own bit generator, because a dataset may iterate another loader.
+        # Each epoch has its own, because a dataset may iterate another loader.
         self._bits: np.random.MT19937 | None = None
+        self._draws: EpochDraws | None = None
 
     def fetch(self, task: BatchTask) -> Any:
-        with epoch_seed(task.epoch_seed):
+        if self._draws is None:
+            self._draws = EpochDraws(task.epoch_seed)
+        with self._draws:
             if task.seed is None or get_ident() != self._thread or self._draws_nothing:
                 return self._fetcher.fetch(task.indices)
             if self._bits is None:

@@ -46,7 +46,7 @@ class StatefulIterable(IterableDataset[Any]):
     """Wrapper of an iterable dataset that starts from a state and returns its current state.
 
     `states` are the states to start from, by worker number; other workers start from the beginning. If
-    `is_restored`, the dataset has its state from between two epochs.
+    `is_restored`, the dataset has got its state at the end of an epoch: the next iteration begins another.
     """
 
     def __init__(self, dataset: Any, states: Mapping[int, Any], is_restored: bool) -> None:
@@ -67,13 +67,17 @@ class StatefulIterable(IterableDataset[Any]):
                 if saved is not None and not are_equal(part.state_dict(), saved):
                     load(part, saved)
         self._iterator = None
+        is_restored = self._is_restored or state.get("has_ended") is False
         if is_stateful(self.dataset) or is_stateful(iterator):
-            self._iterator = _TrackedIterator(iterator, self.dataset if self._is_restored else None)
-        self._is_restored = False
+            self._iterator = _TrackedIterator(iterator, self.dataset if is_restored else None)
+        self._is_restored = state.get("has_ended", False)
         return iterator if self._iterator is None else self._iterator
 
     def begin_worker(self, worker: int) -> None:
-        """Send the state at the end of the dataset to the training process, for the next epoch."""
+        """Send the state at the end of the dataset to the training process, for the next epoch.
+
+        There, it has not ended.
+        """
 
         def reduced(end: Any) -> Any:
             return EndWithState.of, (worker, {**(self.state() or {}), "has_ended": False})

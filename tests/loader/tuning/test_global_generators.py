@@ -63,7 +63,6 @@ FOLDERS: dict[str, tuple[bool, Any]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::fastload.errors.SlowTransformWarning")
 @pytest.mark.parametrize("name", FOLDERS)
 def test_image_datasets_give_the_same_batches_whether_or_not_they_use_global_generators(name, sixty_photos):
     draws_from_epoch_seed_only, make_dataset = FOLDERS[name]
