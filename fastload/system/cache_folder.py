@@ -20,17 +20,13 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from fastload.errors import OptionError
 from fastload.system.cache_lock import CacheLock
 from fastload.system.own_files import make_own, read_own, require_own, require_own_tree
-
-if sys.platform != "win32":
-    import fcntl  # filelock has shared locks only as transactions of a SQLite database
 
 _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 
@@ -38,9 +34,30 @@ _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 # checkpoints and other programs need space too.
 _FREE_SHARE = 0.1
 
-_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-
 CacheState = Literal["complete", "filling", "unfinished"]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheDescription:
+    """The content of a cache's NAME.json; a part that is missing there has its default.
+
+    Attributes:
+        dataset: The folder or URL of what it holds.
+        samples: The samples that it holds, or is to hold.
+        total: The samples of the dataset; more than `samples` if not all fit.
+        done: The samples stored so far.
+        bytes: The size that it will have.
+        encode: The encoding of its images.
+        stopped: Why its filling was given up, or why it is no longer used; "" if neither.
+    """
+
+    dataset: str = "?"
+    samples: int = 0
+    total: int = 0
+    done: int = 0
+    bytes: int = 0
+    encode: str = ""
+    stopped: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,65 +144,69 @@ class CacheFolder:
         Unless `is_new`, raises FileNotFoundError for a cache that does not exist.
         """
         require_own(self.path, is_folder=True)
-        access = os.O_RDONLY if shared else os.O_RDWR
-        flags = _FLAGS | access | (os.O_CREAT if is_new else 0)
-        while True:
-            lock = CacheLock(self.path / f"{name}.lock", flags)
-            try:
-                fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            except OSError as error:
-                lock.release()
-                if isinstance(error, BlockingIOError):
-                    return None
-                raise
-            if os.fstat(lock.fileno()).st_nlink:
-                return lock
-            lock.release()  # the cache was removed a moment ago
+        return CacheLock.on(self.path / f"{name}.lock", shared=shared, is_new=is_new)
 
     def note_use(self, name: str) -> None:
         """Set the time of a cache's last use to now."""
         with contextlib.suppress(OSError):
             os.utime(self.path / f"{name}.lock")
 
-    def describe(self, name: str, **description: Any) -> None:
+    def describe(self, name: str, **parts: str | int) -> None:
         """Write a cache's description, in one step."""
         require_own(self.path, is_folder=True)
         draft = self.path / f"{name}.json.draft"
         with open(make_own(draft), "w", encoding="utf-8") as file:
-            json.dump(description, file)
+            json.dump(parts, file)
         os.replace(draft, self.path / f"{name}.json")
 
-    def description(self, name: str) -> dict[str, Any]:
-        """Return a cache's description; empty if it has none."""
+    def update(self, name: str, **parts: str | int) -> None:
+        """Change parts of a cache's description."""
+        self.describe(name, **{**asdict(self.description(name)), **parts})
+
+    def description(self, name: str) -> CacheDescription:
+        """Return a cache's description, as far as it is valid; the default one if that is not this user's."""
+        return self._described(name)[0]
+
+    def _described(self, name: str) -> tuple[CacheDescription, bool]:
+        """Return a cache's description, and True if some of it is not valid."""
         try:
             require_own(self.path, is_folder=True)
-            found = json.loads(read_own(self.path / f"{name}.json"))
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
+            found: object = json.loads(read_own(self.path / f"{name}.json"))
+        except OSError:
+            return CacheDescription(), False
+        except ValueError:
+            return CacheDescription(), True
+        parts = found if isinstance(found, dict) else {}
+        valid = {part: value for part, value in parts.items() if _is_valid(part, value)}
+        return CacheDescription(**valid), valid != found
 
     def entry(self, name: str) -> CacheEntry:
         """Return the state of a cache."""
-        found = self.description(name)
-        is_complete = self.dataset(name).is_dir()
-        is_locked = True
-        if not is_complete and (lock := self.lock(name, is_new=False)) is not None:
-            lock.release()
-            is_locked = False
+        found, is_damaged = self._described(name)
+        stopped = found.stopped
+        if is_damaged:
+            stopped = f"{name}.json is damaged: 'fastload cache clear {name}' removes the cache"
+        is_complete, is_locked = self.dataset(name).is_dir(), False
+        try:
+            lock = self.lock(name, shared=True, is_new=False)
+            is_locked = lock is None
+            if lock is not None:
+                lock.release()
+        except PermissionError as error:
+            stopped = f"{name}.lock cannot be used ({error.strerror}): remove {self.path / name}.* yourself"
         size_bytes = self.size_bytes(name)
         state: CacheState = "complete" if is_complete else "filling" if is_locked else "unfinished"
-        samples = int(found.get("samples", 0))
         return CacheEntry(
             name=name,
-            dataset=str(found.get("dataset", "?")),
-            samples=samples,
-            total=int(found.get("total", 0)),
-            done=samples if is_complete else int(found.get("done", 0)),
+            dataset=found.dataset,
+            samples=found.samples,
+            total=found.total,
+            done=found.samples if is_complete else found.done,
             size_bytes=size_bytes,
-            reserved_bytes=max(size_bytes, int(found.get("bytes", 0))) if state == "filling" else size_bytes,
-            used_s=(self.path / f"{name}.lock").stat().st_mtime,
+            reserved_bytes=max(size_bytes, found.bytes) if state == "filling" else size_bytes,
+            used_s=os.lstat(self.path / f"{name}.lock").st_mtime,
             state=state,
-            stopped=str(found.get("stopped", "")),
+            stopped=stopped,
         )
 
     def size_bytes(self, name: str) -> int:
@@ -202,11 +223,13 @@ class CacheFolder:
         return sorted(found, key=lambda entry: -entry.used_s)
 
     def remove(self, name: str) -> bool:
-        """Remove a cache unless a process fills or reads it; return True on success."""
+        """Remove a cache; return False if a process fills or reads it, or if its lock is no file of ours."""
         try:
             lock = self.lock(name, is_new=False)
         except FileNotFoundError:
             return True
+        except PermissionError:  # `entry` tells the user
+            return False
         if lock is None:
             return False
         try:
@@ -262,16 +285,6 @@ class CacheFolder:
         folder.mkdir(mode=0o700)
         return folder
 
-    @contextlib.contextmanager
-    def temporary(self, name: str) -> Iterator[Path]:
-        """Make a folder for temporary files of a cache, and remove it; the caller holds the cache's lock."""
-        folder = self._folders(name)[-1]
-        folder.mkdir(mode=0o700, exist_ok=True)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
     def drop_unfinished(self, name: str) -> None:
         """Remove the files of an incomplete cache; the caller holds its lock."""
         for folder in self._folders(name)[1:]:
@@ -290,7 +303,7 @@ class CacheFolder:
     def _used_s(self, name: str) -> float:
         """Return the time of a cache's last use; 0 if it has been removed."""
         try:
-            return os.stat(f"{self.path}/{name}.lock").st_mtime
+            return os.lstat(f"{self.path}/{name}.lock").st_mtime
         except FileNotFoundError:
             return 0.0
 
@@ -309,6 +322,11 @@ class CacheFolder:
         """Return the folders that a cache may have: complete, incomplete, temporary."""
         names = (f"{name}.fl", f".{name}.fl.partial", f".{name}.fl.temporary")
         return [self.path / each for each in names]
+
+
+def _is_valid(part: str, value: object) -> bool:
+    default = getattr(CacheDescription(), part, None)
+    return type(value) is type(default) and (not isinstance(value, int) or value >= 0)
 
 
 def _size_bytes(folder: Path) -> int:

@@ -8,7 +8,7 @@ import pytest
 
 from fastload.cli._cache import _ago
 from fastload.cli.main import main
-from fastload.packing._cache_filling import fill
+from fastload.datasets.cache.disk_filling import fill
 from fastload.sources import open_source
 from fastload.sources.cacheable import CacheableFiles
 from fastload.system.cache_folder import CacheFolder
