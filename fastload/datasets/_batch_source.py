@@ -43,24 +43,17 @@ StoredImagesAt = Callable[[NDArray[np.int64]], StoredImages]
 
 
 class Records(Protocol):
-    """Stored records of a packed dataset, from its shards or through a cache."""
+    """Verified records, from shards or through a cache."""
 
     @property
     def folder(self) -> Path | RemoteFolder:
         """The dataset's place, for messages."""
 
-    def verify_records(self, indices: NDArray[np.int64]) -> None:
-        """Verify records before they are used; raise DamageError for the first damaged one."""
-
     def read_verified(self, index: int) -> Record:
-        """Return a record that passed `verify_records`; its bytes are read-only."""
+        """Return a verified record; its bytes are read-only."""
 
     def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
         """Return a copy of verified records' rows of a fixed column, (indices, *row shape)."""
-
-
-class ImageRecords(Records, Protocol):
-    """Records with an image."""
 
     def stack(self, name: str, indices: NDArray[np.int64]) -> tuple[Pixels, NDArray[np.int64]] | None:
         """Return the images as rows of an array (any number, size), read-only, and the row of each record.
@@ -70,18 +63,16 @@ class ImageRecords(Records, Protocol):
 
 
 class RecordImages(StoredImages):
-    """Images of records, at `positions`.
+    """Images of verified records, at `positions`; a damaged record's sizes could ask for any memory.
 
     `orientation` is the column that holds their EXIF orientations; "" if only their files do.
 
-    Raises:
-        DamageError: A record fails its checksum, or a shard is missing or damaged.
-        DecodeError: A record was packed although it is unreadable.
+    Raises DecodeError if a record was packed although it is unreadable.
     """
 
     def __init__(
         self,
-        records: ImageRecords,
+        records: Records,
         encoding: Encoding,
         positions: NDArray[np.int64],
         reducing_gap: float | None = None,
@@ -92,8 +83,6 @@ class RecordImages(StoredImages):
         self._positions = positions
         self._reducing_gap = reducing_gap
         self._orientation = orientation
-        # Verified first: not even memory may be allocated by the sizes in a damaged record.
-        records.verify_records(positions)
         self._shapes = records.take("image/shape", positions)
         self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
         # Read for the batch at once, because record by record takes ten times as long.

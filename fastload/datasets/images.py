@@ -29,7 +29,7 @@ from fastload.datasets.cache.attaching import open_cache
 from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.readings import Measured, gather
-from fastload.datasets.cache.sample_cache import NoCache, SampleCache
+from fastload.datasets.cache.sample_cache import SampleCache
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.region import Box
 from fastload.transforms.annotations import Annotations
@@ -38,7 +38,7 @@ from fastload.transforms.draws import begin_sample, draws_for
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.pipeline import Pipeline
 
-_NO_CACHE = NoCache(no_cache("not requested"))
+_NO_CACHE = SampleCache(no_cache("not requested"))
 
 
 class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):

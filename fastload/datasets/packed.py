@@ -230,6 +230,7 @@ class PackedDataset(ImageDataset):
     def _stored_images(self, positions: NDArray[np.int64]) -> RecordImages:
         self._begin_epoch()
         encoding = self._require_images("pixels are")
+        self._records.verify_records(positions)
         return RecordImages(self._records, encoding, positions, self.reducing_gap)
 
     def _verify_values(self, positions: NDArray[np.int64]) -> None:
@@ -237,7 +238,7 @@ class PackedDataset(ImageDataset):
         self._require_images_for_transform()
         self._begin_epoch()
         self.fill_cache()
-        self._stored.verify_records(positions)
+        self._cache.verify_records(self._records, positions)
 
     def _begin_epoch(self) -> None:
         if (draws := current_draws()) is not None:

@@ -15,7 +15,7 @@ from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.opening import DEFAULT_PARENT, Opening, can_cache, store_folder
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.originals import Extent, Originals
-from fastload.datasets.cache.sample_cache import NoCache, SampleCache
+from fastload.datasets.cache.sample_cache import SampleCache
 from fastload.datasets.cache.stored import StoreCache
 from fastload.datasets.cache.storing import RecordLayout
 from fastload.errors import OptionError
@@ -43,19 +43,19 @@ def open_cache(
         return open_disk_cache(originals.files(), cache)
     if cache.kind == "device":
         reason = "asked for: a DataLoader with device= holds the pixels there"
-        return NoCache(CacheReport("device", "decoded", 1.0, reason))
+        return SampleCache(CacheReport("device", "decoded", 1.0, reason))
     extent = originals.extent(wants_pixels=wants_pixels or cache.form == "decoded")
     if cache.kind != "auto":
         return _open_store(cache, _explicit_choice(cache), originals, extent, room)
     try:
         choice = find_shared(cache, extent) or choose(extent)
         if choice.kind in (None, "device"):
-            return NoCache(choice)
+            return SampleCache(choice)
         return _open_store(cache, choice, originals, extent, room)
     except OptionError as error:  # /dev/shm cannot be written to, or another user has prepared the place
         if cache.folder is not None:
             raise
-        return NoCache(no_cache(str(error)))
+        return SampleCache(no_cache(str(error)))
 
 
 def find_shared(cache: Cache, extent: Extent) -> CacheReport | None:
@@ -95,13 +95,13 @@ def _open_store(
     needed, fixed_bytes = extent.size_bytes(form), RecordLayout(originals).fixed_bytes
     capacity = min(needed, room_bytes - Layout(extent.samples, fixed_bytes, 0).size_bytes)
     if capacity <= 0:
-        return NoCache(no_cache(f"{bound}, which leaves no room"))
+        return SampleCache(no_cache(f"{bound}, which leaves no room"))
     layout = Layout(extent.samples, fixed_bytes, capacity)
     opening = Opening(kind, form, folder, _key(kind, form, extent.identity), layout, room)
     try:
         return StoreCache(originals, opening, choice, needed)
     except OSError as error:
-        return NoCache(no_cache(f"it could not be opened ({error.strerror})"))
+        return SampleCache(no_cache(f"it could not be opened ({error.strerror})"))
 
 
 def _key(kind: str, form: str, identity: str) -> str:

@@ -14,6 +14,7 @@ import os
 import sys
 import warnings
 import weakref
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +79,7 @@ class DiskCache(FilledCache):
         self._most_bytes = most_bytes
         # Only this process starts another one to pack; a worker forked from it does not.
         self._owner = os.getpid()
-        super().__init__()
+        super().__init__(CacheReport("disk", form, 1.0, f"asked for: in {folder.dataset(name)}"))
         self._source: CacheableFiles | None = source
 
     def _prepare(self, is_unpickled: bool) -> None:
@@ -121,11 +122,10 @@ class DiskCache(FilledCache):
             samples = ready = int(self._is_stored.sum())
             form = "decoded" if self._encoding.name == "raw" else "encoded"
         hits, misses = self._counts.hits_and_misses
-        return CacheReport(
-            kind="disk",
+        return replace(
+            self._choice,
             form=form,
             share=samples / total,
-            reason=f"asked for: in {self._folder.dataset(self._name)}",
             ready=ready / total,
             used_bytes=self._folder.size_bytes(self._name),
             stopped=self.failure or described.stopped,
@@ -146,13 +146,15 @@ class DiskCache(FilledCache):
         elif self._source is not None and os.getpid() == self._owner:
             self._fill(self._source)
 
-    def _held(self, positions: Positions) -> NDArray[np.bool_]:
+    def hold(self, positions: Positions) -> NDArray[np.bool_]:
+        """See `FilledCache`."""
         is_held: NDArray[np.bool_] = self._is_stored[positions]
         self._counts.add(is_held)
         return is_held
 
     def _images(self, positions: Positions, reducing_gap: float | None) -> StoredImages:
         assert self._reader is not None
+        self._reader.verify_records(positions)
         return RecordImages(self._reader, self._encoding, positions, reducing_gap, "orientation")
 
     def _open(self) -> None:

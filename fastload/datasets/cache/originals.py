@@ -8,11 +8,9 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastload.datasets.cache._choose import Form
 from fastload.errors import OptionError
@@ -20,11 +18,9 @@ from fastload.images.decode import decode
 from fastload.images.encodings import Encoding, Keep
 from fastload.images.header import parsed_header
 from fastload.shards.container import ByteArray
-from fastload.shards.record import ValueReaders
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Column
-from fastload.shards.values import value_reader
 from fastload.sources.protocol import evenly_spaced
 
 if TYPE_CHECKING:
@@ -63,24 +59,14 @@ class Originals(ABC):
     """The samples of a dataset where they lie without a cache; picklable.
 
     Attributes:
-        columns: The columns of a sample, among them `image` if it has an image.
+        columns: The columns of a sample, among them `image` and `image/shape` if it has an image.
         encoding: The encoding of the images; None without images.
-        values: The readers of a sample's fields.
-        folder: Their place, for messages.
-        always_verifies: True if a sample's checksum is checked whenever it is read.
+        records: The records of a packed dataset; None for files.
     """
 
     columns: tuple[Column, ...]
     encoding: Encoding | None
-    values: ValueReaders
-    folder: Path | RemoteFolder
-    always_verifies = False
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    def verify(self, positions: NDArray[np.int64]) -> None:  # noqa: B027 - files have no checksum
-        """Check samples before they are read; raise DamageError for the first damaged one."""
+    records: RecordReader | None = None
 
     @abstractmethod
     def columns_of(self, position: int) -> Mapping[str, bytes | ByteArray] | None:
@@ -93,19 +79,16 @@ class Originals(ABC):
     def extent(self, *, wants_pixels: bool) -> Extent:
         """Return the size of the dataset; of its pixels only if wanted, because they may have to be read."""
 
+    @abstractmethod
     def files(self) -> CacheableFiles:
         """Return the originals as files, for a packed copy; raise OptionError if they are none."""
-        raise OptionError(
-            f'cache="disk" keeps a packed copy of files, and {self.folder} is packed already: leave it out, '
-            'or copy the packed folder to a faster disk; cache="ram" keeps it in memory'
-        )
 
-    def _estimated_bytes(self, sampled: Sequence[int]) -> int:
-        """Estimate the bytes of all samples from those of some."""
-        if not len(sampled):
-            return 0
-        reserve = 1 if len(set(sampled)) == 1 else _RESERVE
-        return int(sum(sampled) / len(sampled) * len(self) * reserve)
+
+def _estimated_bytes(sampled: Sequence[int], count: int) -> int:
+    """Estimate the bytes of `count` samples from those of some."""
+    if not sampled:
+        return 0
+    return int(sum(sampled) / len(sampled) * count * (1 if len(set(sampled)) == 1 else _RESERVE))
 
 
 class FileOriginals(Originals):
@@ -115,12 +98,7 @@ class FileOriginals(Originals):
     encoding = Keep()
 
     def __init__(self, source: CacheableFiles) -> None:
-        self.values: ValueReaders = {}
         self._source = source
-        self.folder = Path(source.name)
-
-    def __len__(self) -> int:
-        return len(self._source)
 
     def columns_of(self, position: int) -> Mapping[str, bytes | ByteArray] | None:
         """See `Originals`."""
@@ -133,13 +111,13 @@ class FileOriginals(Originals):
 
     def extent(self, *, wants_pixels: bool) -> Extent:
         """See `Originals`."""
-        files, count = self._source.files, len(self)
+        files, count = self._source.files, len(self._source)
         sampled = evenly_spaced(count, _SAMPLED) if wants_pixels else []
         return Extent(
             identity=f"files {self._source.origin}",
             samples=count,
             stored_bytes=int(files.sizes_bytes.clip(min=0).sum()),
-            decoded_bytes=self._estimated_bytes([*map(self._pixels_bytes, sampled)]),
+            decoded_bytes=_estimated_bytes([*map(self._pixels_bytes, sampled)], count),
             other_bytes=0,
             paths=tuple(map(files.path, range(count))),
         )
@@ -160,39 +138,18 @@ class RecordOriginals(Originals):
     """The records of a packed dataset, with the encoding of their images."""
 
     def __init__(self, records: RecordReader, encoding: Encoding | None) -> None:
-        self._records = records
+        self.records: RecordReader = records
+        self.columns = records.manifest.columns
         self.encoding = encoding
-        self._read_manifest()
-
-    def _read_manifest(self) -> None:
-        manifest = self._records.manifest
-        self.columns = manifest.columns
-        self.folder = self._records.folder
-        self.values = {field.name: value_reader(field) for field in manifest.fields}
-        self.always_verifies = self._records.verify == "always"
-
-    def __getstate__(self) -> tuple[RecordReader, Encoding | None]:
-        return self._records, self.encoding
-
-    def __setstate__(self, state: tuple[RecordReader, Encoding | None]) -> None:
-        self._records, self.encoding = state
-        self._read_manifest()
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def verify(self, positions: NDArray[np.int64]) -> None:
-        """See `Originals`."""
-        self._records.verify_records(positions)
 
     def columns_of(self, position: int) -> Mapping[str, bytes | ByteArray]:
         """See `Originals`."""
-        record = self._records.read(position)
+        record = self.records.read(position)
         return {column.name: record.stored(column.name) for column in self.columns}
 
     def extent(self, *, wants_pixels: bool) -> Extent:
         """See `Originals`."""
-        records, manifest, count = self._records, self._records.manifest, len(self)
+        records, manifest, count = self.records, self.records.manifest, len(self.records)
         pixels = np.zeros(0, np.int64)
         if self.encoding is not None and wants_pixels:
             sampled = np.array(evenly_spaced(count, _SAMPLED), np.int64)
@@ -207,8 +164,15 @@ class RecordOriginals(Originals):
             identity=f"packed {place} {digest} {records.verify == 'never'}",
             samples=count,
             stored_bytes=manifest.size_bytes,
-            decoded_bytes=self._estimated_bytes(pixels.tolist()),
+            decoded_bytes=_estimated_bytes(pixels.tolist(), count),
             other_bytes=count * _KEY_BYTES if is_small else manifest.size_bytes,
             paths=() if is_remote else tuple(str(records.folder / shard.file) for shard in manifest.shards),
             can_be_decoded=self.encoding is not None and self.encoding.name != "raw",
+        )
+
+    def files(self) -> CacheableFiles:
+        """See `Originals`."""
+        raise OptionError(
+            f'cache="disk" keeps a packed copy of files, and {self.records.folder} is packed already: leave '
+            'it out, or copy the packed folder to a faster disk; cache="ram" keeps it in memory'
         )

@@ -4,9 +4,9 @@ A dataset asks its cache for images and never knows which of the media it is:
 
     StoreCache    memory that all processes of a node share (ram, tmpfs), in stored.py
     DiskCache     a packed copy on a disk, in disk.py
-    NoCache       nothing, or the memory of a device, which the loader provides: see resident.py
 
-Whatever the cache does not hold is read from the dataset's own files or records, the *originals*.
+A dataset without a cache has one that holds nothing. Whatever a cache does not hold is read from the
+dataset's own files or records, the *originals*. A device's memory is not among the media: see resident.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,8 +56,11 @@ class ReadCounts:
         return sum(self._counts[::2]), sum(self._counts[1::2])
 
 
-class SampleCache(Protocol):
-    """Samples of one dataset in a faster place; picklable, and usable in forked processes."""
+class SampleCache:
+    """Cache of one dataset's samples; picklable, and usable in forked processes. This one holds nothing."""
+
+    def __init__(self, choice: CacheReport) -> None:
+        self._choice = choice
 
     def refresh(self) -> None:
         """Ensure that missing samples are stored in the background; cheap, called for every batch."""
@@ -66,47 +69,27 @@ class SampleCache(Protocol):
         self, positions: Positions, originals: StoredImagesAt, reducing_gap: float | None
     ) -> StoredImages:
         """Return the images at some positions: from the cache if it holds them, else `originals`."""
-
-    def records(self, originals: RecordReader) -> Records:
-        """Return the records of a packed dataset, read through this cache."""
-
-    def missing(self, positions: Positions) -> Positions:
-        """Return the positions that will be read from originals; called for samples needed soon."""
-
-    def report(self) -> CacheReport:
-        """Return what was chosen, how full the cache is, and how often it was read."""
-
-
-class NoCache:
-    """Cache that holds nothing, for the reason in `choice`; see `SampleCache`."""
-
-    def __init__(self, choice: CacheReport) -> None:
-        self._choice = choice
-
-    def refresh(self) -> None:
-        """See `SampleCache`."""
-
-    def images(
-        self, positions: Positions, originals: StoredImagesAt, reducing_gap: float | None
-    ) -> StoredImages:
-        """See `SampleCache`."""
         return originals(positions)
 
     def records(self, originals: RecordReader) -> Records:
-        """See `SampleCache`."""
+        """Return the records of a packed dataset, read through this cache."""
         return originals
 
+    def verify_records(self, originals: RecordReader, positions: Positions) -> None:
+        """Verify records of a packed dataset; raise DamageError for the first damaged one."""
+        originals.verify_records(positions)
+
     def missing(self, positions: Positions) -> Positions:
-        """See `SampleCache`."""
+        """Return the positions that will be read from originals; called for samples needed soon."""
         return positions
 
     def report(self) -> CacheReport:
-        """See `SampleCache`."""
+        """Return what was chosen, how full the cache is, and how often it was read."""
         return self._choice
 
 
-class FilledCache(ABC):
-    """Base of caches that a process fills in the background; see `SampleCache`.
+class FilledCache(SampleCache, ABC):
+    """Base of caches that a process fills in the background.
 
     `failure` is the reason why this process no longer fills, or no longer reads, the cache; "" if it does.
     """
@@ -117,7 +100,8 @@ class FilledCache(ABC):
     #: Attributes that each process makes for itself in `_prepare`, and that are not pickled.
     per_process: tuple[str, ...] = ("_counts", "_next_check_s", "_process")
 
-    def __init__(self) -> None:
+    def __init__(self, choice: CacheReport) -> None:
+        super().__init__(choice)
         self.failure = ""
         self._prepare(is_unpickled=False)
 
@@ -146,26 +130,22 @@ class FilledCache(ABC):
         self, positions: Positions, originals: StoredImagesAt, reducing_gap: float | None
     ) -> StoredImages:
         """See `SampleCache`; samples that the medium takes while they are read are stored first."""
-        is_held = self._held(positions)
+        is_held = self.hold(positions)
         if not is_held.any():
             return originals(positions)
         return _CachedImages(positions, is_held, lambda held: self._images(held, reducing_gap), originals)
 
-    def records(self, originals: RecordReader) -> Records:
-        """See `SampleCache`."""
-        return originals
-
     @abstractmethod
-    def _check(self) -> None:
-        """Start filling if no process does, or begin to use what was filled; called once a second."""
-
-    @abstractmethod
-    def _held(self, positions: Positions) -> NDArray[np.bool_]:
+    def hold(self, positions: Positions) -> NDArray[np.bool_]:
         """Return a mask of the samples that can be read from the cache, and count all as read."""
 
     @abstractmethod
     def _images(self, positions: Positions, reducing_gap: float | None) -> StoredImages:
         """Return images that the cache holds."""
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Start filling if no process does, or begin to use what was filled; called once a second."""
 
     def _start(self, fill: Callable[..., None], arguments: tuple[Any, ...], *descriptors: int) -> None:
         """Start the process that fills the cache; see `start_filling`."""

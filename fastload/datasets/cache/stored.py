@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fastload.datasets._batch_source import RecordImages, Records, StoredImages
 from fastload.datasets.cache._choose import CacheReport
 from fastload.datasets.cache._registry import StoreFolder
-from fastload.datasets.cache._store import Bytes, Store
+from fastload.datasets.cache._store import Bytes
 from fastload.datasets.cache.opening import Opening, open_store
 from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.sample_cache import FilledCache, Positions
@@ -26,48 +26,7 @@ from fastload.shards.container import ShardReader
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder
-
-
-class HeldRecords:
-    """The samples that a store holds, as records; see `Records`. They were checked when they were found."""
-
-    def __init__(self, originals: Originals, store: Store, layout: RecordLayout) -> None:
-        self._originals, self._store, self._layout = originals, store, layout
-
-    @property
-    def folder(self) -> Path | RemoteFolder:
-        """See `Records`."""
-        return self._originals.folder
-
-    def verify_records(self, indices: Positions) -> None:
-        """See `Records`."""
-
-    def read_verified(self, index: int) -> Record:
-        """See `Records`."""
-        # A record uses only `row` of its shard.
-        return Record(index, cast(ShardReader, self), index, self._originals.values)
-
-    def row(self, column: str, index: int) -> Bytes:
-        """Return the bytes of one column of a sample, read-only."""
-        if column == "image" and self._originals.encoding is not None:
-            return self._store.data(index)
-        fixed = self._store.fixed(index)
-        if column in self._layout.columns:
-            return fixed[self._layout.places[column]]
-        lengths = fixed[self._layout.lengths].view(LENGTH).tolist()
-        place = self._layout.ragged.index(column)
-        begin = sum(lengths[:place])
-        return self._store.tail(index)[begin : begin + lengths[place]]
-
-    def take(self, name: str, indices: Positions) -> NDArray[Any]:
-        """See `Records`."""
-        column = self._layout.columns[name]
-        rows = np.ascontiguousarray(self._store.fixed(indices)[:, self._layout.places[name]])
-        return rows.view(column.numpy_dtype).reshape(len(indices), *column.shape)
-
-    def stack(self, name: str, indices: Positions) -> tuple[Bytes, Positions] | None:
-        """See `Records`; for the images."""
-        return self._store.stack(indices)
+from fastload.shards.values import value_reader
 
 
 class StoreCache(FilledCache):
@@ -78,12 +37,12 @@ class StoreCache(FilledCache):
 
     # A dataset that is used for less time is not worth the 0.3 s of a core that starting a process takes.
     starts_after_s = 1.0
-    per_process = (*FilledCache.per_process, "store", "_writer", "held")
+    per_process = (*FilledCache.per_process, "store", "_writer", "_records")
 
     def __init__(self, originals: Originals, opening: Opening, choice: CacheReport, needed: int) -> None:
         self.originals = originals
         self.opening = opening
-        super().__init__()
+        super().__init__(choice)
         share = min(1.0, self.store.layout.capacity_bytes / max(1, needed))
         self._choice = replace(choice, form=opening.form, share=share)
 
@@ -91,11 +50,15 @@ class StoreCache(FilledCache):
         super()._prepare(is_unpickled)
         self.store = open_store(self.opening, is_unpickled)
         self._writer = StoreWriter(self.originals, self.opening.form, self.store)
-        self.held = HeldRecords(self.originals, self.store, self._writer.layout)
+        self._records = _StoredRecords(self, self._writer.layout)
 
     def records(self, originals: RecordReader) -> Records:
         """See `SampleCache`."""
-        return _RecordsThroughStore(self, originals)
+        return self._records
+
+    def verify_records(self, originals: RecordReader, positions: Positions) -> None:
+        """See `SampleCache`."""
+        self.hold(positions)
 
     def missing(self, positions: Positions) -> Positions:
         """See `SampleCache`."""
@@ -113,12 +76,15 @@ class StoreCache(FilledCache):
             misses=misses,
         )
 
-    def _held(self, positions: Positions) -> NDArray[np.bool_]:
-        is_held = self.store.found(positions, self.originals.always_verifies)
+    def hold(self, positions: Positions) -> NDArray[np.bool_]:
+        """See `FilledCache`; missing samples are stored first."""
+        records = self.originals.records
+        is_held = self.store.found(positions, records is not None and records.verify == "always")
         self._counts.add(is_held)
         missing = positions[~is_held]
         if len(missing):
-            self.originals.verify(missing)
+            if records is not None:
+                records.verify_records(missing)
             if self.store.is_open:
                 for position in missing.tolist():
                     self._writer.store_sample(position)
@@ -128,7 +94,7 @@ class StoreCache(FilledCache):
     def _images(self, positions: Positions, reducing_gap: float | None) -> StoredImages:
         encoding = PIXELS if self.opening.form == "decoded" else self.originals.encoding
         assert encoding is not None
-        return RecordImages(self.held, encoding, positions, reducing_gap, ORIENTATION)
+        return RecordImages(self._records, encoding, positions, reducing_gap, ORIENTATION)
 
     def _check(self) -> None:
         """See `FilledCache`.
@@ -153,33 +119,48 @@ class StoreCache(FilledCache):
                 lock.release()
 
 
-class _RecordsThroughStore:
-    """Records of a packed dataset, from the store if it holds them, else from shards; see `Records`."""
+class _StoredRecords:
+    """Samples as records: from the store if it holds them, else from shards; see `Records`."""
 
-    def __init__(self, cache: StoreCache, shards: RecordReader) -> None:
-        self._cache, self._shards = cache, shards
+    def __init__(self, cache: StoreCache, layout: RecordLayout) -> None:
+        self._store, self._originals, self._layout = cache.store, cache.originals, layout
+        fields = () if self._originals.records is None else self._originals.records.manifest.fields
+        self._values = {field.name: value_reader(field) for field in fields}
+
+    @property
+    def _shards(self) -> RecordReader:
+        assert self._originals.records is not None, "files are never asked for as records"
+        return self._originals.records
 
     @property
     def folder(self) -> Path | RemoteFolder:
-        """See `Records`."""
         return self._shards.folder
 
-    def verify_records(self, indices: Positions) -> None:
-        """See `Records`; records that are missing in the store are stored."""
-        self._cache._held(indices)
-
     def read_verified(self, index: int) -> Record:
-        """See `Records`."""
-        # Verified again if another process has found damage in the store meanwhile.
-        is_held = self._cache.store.has(index)
-        return self._cache.held.read_verified(index) if is_held else self._shards.read(index)
+        if not self._store.has(index):
+            return self._shards.read(index)
+        # A record uses only `row` of its shard.
+        return Record(index, cast(ShardReader, self), index, self._values)
+
+    def row(self, column: str, index: int) -> Bytes:
+        if column == "image" and self._originals.encoding is not None:
+            return self._store.data(index)
+        fixed = self._store.fixed(index)
+        if column in self._layout.columns:
+            return fixed[self._layout.places[column]]
+        lengths = fixed[self._layout.lengths].view(LENGTH).tolist()
+        place = self._layout.ragged.index(column)
+        begin = sum(lengths[:place])
+        return self._store.tail(index)[begin : begin + lengths[place]]
 
     def take(self, name: str, indices: Positions) -> NDArray[Any]:
-        """See `Records`."""
-        is_held = self._cache.store.found(indices)
-        if is_held.all():
-            return self._cache.held.take(name, indices)
-        missing = self._shards.take(name, indices[~is_held])
-        rows = np.empty((len(indices), *missing.shape[1:]), missing.dtype)
-        rows[~is_held], rows[is_held] = missing, self._cache.held.take(name, indices[is_held])
+        is_held, column = self._store.found(indices), self._layout.columns[name]
+        rows = np.empty((len(indices), *column.shape), column.numpy_dtype)
+        held = np.ascontiguousarray(self._store.fixed(indices[is_held])[:, self._layout.places[name]])
+        rows[is_held] = held.view(column.numpy_dtype).reshape(len(held), *column.shape)
+        if not is_held.all():
+            rows[~is_held] = self._shards.take(name, indices[~is_held])
         return rows
+
+    def stack(self, name: str, indices: Positions) -> tuple[Bytes, Positions] | None:
+        return self._store.stack(indices)
