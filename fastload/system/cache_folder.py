@@ -34,7 +34,7 @@ _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 # checkpoints and other programs need space too.
 _FREE_SHARE = 0.1
 
-CacheState = Literal["complete", "filling", "unfinished"]
+CacheState = Literal["complete", "filling", "unfinished", "damaged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +60,26 @@ class CacheDescription:
     stopped: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheEntry:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheEntry(CacheDescription):
     """One cache of a folder.
 
     Attributes:
         name: Its name, which `remove` takes.
-        dataset: The folder of the files that it holds.
-        samples: The samples that it holds, or is to hold.
-        total: The samples of the dataset; more than `samples` if not all fit.
-        done: The samples stored so far.
         size_bytes: The size of its files.
-        reserved_bytes: The size that it will have, if it is being filled; else `size_bytes`.
         used_s: The time of its last use, in seconds since the epoch.
-        state: `unfinished`: its filling was interrupted or given up.
-        stopped: Why its filling was given up, or "".
+        state: `unfinished`: its filling was interrupted or given up; `damaged`: it cannot be locked.
     """
 
     name: str
-    dataset: str
-    samples: int
-    total: int
-    done: int
     size_bytes: int
-    reserved_bytes: int
     used_s: float
     state: CacheState
-    stopped: str
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The size that it will have, if it is being filled; else that of its files."""
+        return max(self.size_bytes, self.bytes) if self.state == "filling" else self.size_bytes
 
 
 def _user_cache_folder() -> str:
@@ -174,7 +167,7 @@ class CacheFolder:
             found: object = json.loads(read_own(self.path / f"{name}.json"))
         except OSError:
             return CacheDescription(), False
-        except ValueError:
+        except (ValueError, RecursionError):
             return CacheDescription(), True
         parts = found if isinstance(found, dict) else {}
         valid = {part: value for part, value in parts.items() if _is_valid(part, value)}
@@ -183,31 +176,27 @@ class CacheFolder:
     def entry(self, name: str) -> CacheEntry:
         """Return the state of a cache."""
         found, is_damaged = self._described(name)
-        stopped = found.stopped
-        if is_damaged:
-            stopped = f"{name}.json is damaged: 'fastload cache clear {name}' removes the cache"
-        is_complete, is_locked = self.dataset(name).is_dir(), False
+        lock = self.path / f"{name}.lock"
+        command = f"'fastload cache clear {name} --folder {self.path.parent}'"
+        stopped = f"{name}.json is damaged: {command} removes the cache" if is_damaged else found.stopped
         try:
-            lock = self.lock(name, shared=True, is_new=False)
-            is_locked = lock is None
-            if lock is not None:
-                lock.release()
+            require_own(lock)
+            state: CacheState = "complete" if self.dataset(name).is_dir() else self._state_of_partial(name)
         except PermissionError as error:
-            stopped = f"{name}.lock cannot be used ({error.strerror}): remove {self.path / name}.* yourself"
-        size_bytes = self.size_bytes(name)
-        state: CacheState = "complete" if is_complete else "filling" if is_locked else "unfinished"
+            state, stopped = "damaged", f"remove {lock} yourself: {error.strerror}"
         return CacheEntry(
+            **{**asdict(found), "stopped": stopped},
             name=name,
-            dataset=found.dataset,
-            samples=found.samples,
-            total=found.total,
-            done=found.samples if is_complete else found.done,
-            size_bytes=size_bytes,
-            reserved_bytes=max(size_bytes, found.bytes) if state == "filling" else size_bytes,
-            used_s=os.lstat(self.path / f"{name}.lock").st_mtime,
+            size_bytes=self.size_bytes(name),
+            used_s=os.lstat(lock).st_mtime,
             state=state,
-            stopped=stopped,
         )
+
+    def _state_of_partial(self, name: str) -> CacheState:
+        if (lock := self.lock(name, is_new=False)) is None:
+            return "filling"
+        lock.release()
+        return "unfinished"
 
     def size_bytes(self, name: str) -> int:
         """Return the size of a cache's files."""

@@ -84,7 +84,7 @@ class SampleCache:
         return positions
 
     def report(self) -> CacheReport:
-        """Return what was chosen, how full the cache is, and how often it was read."""
+        """Return the choice, how full the cache is, and how often it was read."""
         return self._choice
 
 

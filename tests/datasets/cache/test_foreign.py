@@ -220,6 +220,12 @@ class TestLinks:
         assert folder.description("a-0123456789ab") == CacheDescription(dataset="ours")
         assert (tmp_path / "outside").read_text() == '{"dataset": "secret"}'
 
+    def test_a_lock_that_is_a_pipe_does_not_hang(self, photos, caches, on_disk):
+        name = on_disk(FolderDataset(photos))._cache._name
+        (caches / "fastload" / f"{name}.lock").unlink()
+        os.mkfifo(caches / "fastload" / f"{name}.lock")
+        check_files_are_read(photos, caches, "it is of another kind")
+
     def test_the_named_folder_itself_may_be_a_link(self, tmp_path, photos, caches, on_disk):
         on_disk(FolderDataset(photos))
         (tmp_path / "link").symlink_to(caches)

@@ -181,6 +181,16 @@ def test_auto_uses_no_cache_where_another_user_has_prepared_its_place(tmp_path, 
     assert explicit == "refused"
 
 
+def test_pipe_in_the_place_of_a_lock_does_not_hang(self, folder, place):
+    own = place / f"fastload-{os.getuid()}"
+    own.mkdir(mode=0o700)
+    os.mkfifo(own / "gate")
+    report = FolderDataset(folder, cache=Cache("ram", place)).cached
+    assert report.reason == "no cache: it could not be opened (it is of another kind)"
+    (own / "gate").unlink()
+    own.rmdir()
+
+
 class TestTampering:
     @pytest.mark.parametrize("form", ["encoded", "decoded"])
     def test_flipped_byte_is_detected_and_the_source_is_read(self, folder, tmp_path, place, form):
