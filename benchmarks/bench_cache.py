@@ -4,7 +4,7 @@ Method. A folder of generated photos of 120 KB is read in random order by one pr
 sides take turns:
 
 - *page cache*: `FileList.read`, as in a FolderDataset without a cache; all files are in the page cache.
-- *fastload, ram* and *tmpfs*: the same files by `CachedFiles.read`, from a store that holds them all, with
+- *fastload, ram* and *tmpfs*: the same files, copied out of a store that holds them all, with
   checksums that have been checked before.
 - *disk*: `FileList.read` again, after the files' pages were dropped (posix_fadvise). Caches of the host or
   the device count as the disk.
@@ -41,11 +41,12 @@ from _harness import (
 )
 from _photos import make_jpeg
 
-from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
-from fastload.datasets.cache.layout import Layout
-from fastload.datasets.cache.opening import Opening, store_folder
+from fastload import Cache, FolderDataset
+from fastload.datasets.cache._choose import no_cache
+from fastload.datasets.cache.attaching import open_cache
+from fastload.datasets.cache.originals import FileOriginals
+from fastload.datasets.cache.stored import StoreCache
 from fastload.sources.files import FileList
-from fastload.sources.opening import open_class_folders
 
 READ, FOUND = "Read in random order", "Lookup in the cache"
 _SIZE = (400, 500)
@@ -69,13 +70,13 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
     for number in range(options.records):
         (photos / f"{number:06d}.jpg").write_bytes(images[number % len(images)])
     os.sync()
-    source = open_class_folders(str(photos))[""]
-    files, count, size = source.files, len(source), source.size_bytes()
-    stores = {kind: _filled(files, kind, count, size) for kind in ("ram", "tmpfs")}
+    dataset = FolderDataset(photos)
+    files, count, size = dataset.source.files, len(dataset), dataset.source.size_bytes()
+    stores = {kind: _filled(dataset, kind) for kind in ("ram", "tmpfs")}
     order = np.random.default_rng(0).permutation(count)
     sides: list[Side] = [
         partial(_read, "page cache", files.read, order),
-        *(partial(_read, f"fastload, {kind}", samples.read, order) for kind, samples in stores.items()),
+        *(partial(_read, f"fastload, {kind}", _bytes_of(cache), order) for kind, cache in stores.items()),
         partial(_read_cold, files, order),
         partial(_found, "fastload, one at a time", _one_at_a_time(stores["ram"]), order),
         partial(_found, f"fastload, {_BATCH} at once", _at_once(stores["ram"]), order),
@@ -98,17 +99,22 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
     )
 
 
-def _filled(files: FileList, kind: str, count: int, size: int) -> CachedFiles:
-    """Return a store that holds all files, each checked."""
-    layout = Layout(count, FIXED_BYTES, size)
-    key = f"{os.getpid():032x}" if kind == "ram" else f"{os.getpid():x}".rjust(32, "f")
-    opening = Opening("ram" if kind == "ram" else "tmpfs", "encoded", store_folder(), key, layout)
-    samples = CachedFiles(files, opening)
+def _filled(dataset: FolderDataset, kind: str) -> StoreCache:
+    """Return a cache that holds all files, each checked."""
+    originals = FileOriginals(dataset._cacheable_files())
+    cache = open_cache(Cache(kind), originals, lambda _: no_cache("measured"))
+    assert isinstance(cache, StoreCache), cache.report()
+    everything = np.arange(len(dataset))
     for _ in range(2):
-        for number in range(count):
-            samples.read(number)
-    assert samples.store.ready == count, samples.store.why_closed
-    return samples
+        cache.images(everything, dataset._stored_images, None)
+    assert cache.report().ready == 1, cache.report()
+    return cache
+
+
+def _bytes_of(cache: StoreCache) -> Callable[[int], bytes]:
+    """Return a function that looks a file up in a cache and copies it out."""
+    store = cache.store
+    return lambda number: store.data(number).tobytes() if store.has(number) else b""
 
 
 def _read(row: str, read: Callable[[int], object], order: np.ndarray) -> dict[Key, Reading]:
@@ -130,7 +136,7 @@ def _found(row: str, work: Callable[[np.ndarray], None], order: np.ndarray) -> d
     return {Key(FOUND, row): Reading(timed(partial(work, order)))}
 
 
-def _one_at_a_time(samples: CachedFiles) -> Callable[[np.ndarray], None]:
+def _one_at_a_time(samples: StoreCache) -> Callable[[np.ndarray], None]:
     store = samples.store
 
     def work(order: np.ndarray) -> None:
@@ -141,7 +147,7 @@ def _one_at_a_time(samples: CachedFiles) -> Callable[[np.ndarray], None]:
     return work
 
 
-def _at_once(samples: CachedFiles) -> Callable[[np.ndarray], None]:
+def _at_once(samples: StoreCache) -> Callable[[np.ndarray], None]:
     store = samples.store
 
     def work(order: np.ndarray) -> None:

@@ -39,7 +39,10 @@ def run(options: argparse.Namespace) -> int:
     if options.names or options.all:
         raise OptionError("list shows all caches: NAME and --all are for clear")
     if options.json:
-        found = [{"path": str(folder.dataset(entry.name)), **asdict(entry)} for entry in entries]
+        found = [
+            {"path": str(folder.dataset(each.name)), **asdict(each), "reserved_bytes": each.reserved_bytes}
+            for each in entries
+        ]
         show(*lines_of(json.dumps(found, indent=1)))
     else:
         _print_table(folder, entries)
@@ -73,7 +76,7 @@ def _merged(entries: Sequence[CacheEntry]) -> list[CacheEntry]:
         key = entry.dataset if is_url(entry.dataset) else entry.name
         first = merged.setdefault(key, entry)
         if first is not entry:
-            sums = ("samples", "total", "done", "size_bytes", "reserved_bytes")
+            sums = ("samples", "total", "done", "size_bytes")
             changes: dict[str, Any] = {name: getattr(first, name) + getattr(entry, name) for name in sums}
             state = first.state if entry.state == "complete" else entry.state
             merged[key] = replace(first, name="copies of shards", state=state, **changes)
@@ -88,26 +91,28 @@ def _ago(seconds: float) -> str:
 
 
 def _state(entry: CacheEntry) -> str:
-    done = "" if entry.state == "complete" else f", {entry.done / max(1, entry.samples):.0%}"
+    is_partial = entry.state in ("filling", "unfinished")
+    done = f", {entry.done / max(1, entry.samples):.0%}" if is_partial else ""
     return f"{entry.state}{done}" + (f": {entry.stopped}" if entry.stopped else "")
 
 
 def _clear(folder: CacheFolder, entries: Sequence[CacheEntry], options: argparse.Namespace) -> int:
     if bool(options.names) == options.all:
         raise OptionError("clear needs the names of caches, as 'fastload cache list' shows them, or --all")
-    sizes = {entry.name: entry.size_bytes for entry in entries}
+    caches = {entry.name: entry for entry in entries}
     copies = {name: [each.name for each in entries if each.dataset == name] for name in options.names}
-    unknown = [name for name in options.names if name not in sizes and not copies[name]]
+    unknown = [name for name in options.names if name not in caches and not copies[name]]
     if unknown:
-        known = f"it has {', '.join(sizes)}" if sizes else "it has none"
+        known = f"it has {', '.join(caches)}" if caches else "it has none"
         raise OptionError(f"{folder.path} has no cache {unknown[0]!r}: {known}")
     is_any_used = False
-    names = [part for name in options.names for part in ([name] if name in sizes else copies[name])]
-    for name in names or sizes:
+    names = [part for name in options.names for part in ([name] if name in caches else copies[name])]
+    for name in names or caches:
+        entry = caches[name]
         if folder.remove(name):
-            show(f"removed {name}: {format_size(sizes[name])}")
+            show(f"removed {name}: {format_size(entry.size_bytes)}")
         else:
             is_any_used = True
-            message = "is in use by a running program and was not removed: end that program first"
-            note(f"{name} {message}")
+            reason = "is in use by a running program and was not removed: end that program first"
+            note(f"{name} " + (f"was not removed: {entry.stopped}" if entry.state == "damaged" else reason))
     return int(is_any_used)

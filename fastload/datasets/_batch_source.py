@@ -5,14 +5,13 @@ from __future__ import annotations
 import mmap
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.datasets.batch import BatchSource
-from fastload.datasets.cache._records import CachedRecord, CachedRecords
-from fastload.datasets.cache.files import CachedFiles
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels
 from fastload.images.decode import decode, is_reducible
@@ -21,16 +20,14 @@ from fastload.images.header import orientation_of, parsed_header
 from fastload.images.jpeg import TileIndex
 from fastload.images.orientation import stored_box, swaps_sides, upright
 from fastload.images.region import Box, crop, decode_region, reduction_for
-from fastload.shards.records import RecordReader
+from fastload.shards.record import Record
+from fastload.shards.remote import RemoteFolder
 from fastload.transforms.windows import Gathered
 
 Headers = NDArray[np.uint32]
 
 # Bytes of files that a batch may hold in memory at once; files beyond that are read a second time.
 _MOST_BUFFERED_BYTES = 64 << 20
-
-# How a cache stores decoded images.
-_PIXELS = Raw()
 
 
 class StoredImages(BatchSource):
@@ -45,28 +42,47 @@ StoredImagesAt = Callable[[NDArray[np.int64]], StoredImages]
 """Returns the images at some positions."""
 
 
-class RecordImages(StoredImages):
-    """Images of a packed dataset's records, at `positions`, from the shards or a cache.
+class Records(Protocol):
+    """Verified records, from shards or through a cache."""
 
-    Raises:
-        DamageError: A record fails its checksum, or a shard is missing or damaged.
-        DecodeError: A record was packed although it is unreadable.
+    @property
+    def folder(self) -> Path | RemoteFolder:
+        """The dataset's place, for messages."""
+
+    def read_verified(self, index: int) -> Record:
+        """Return a verified record; its bytes are read-only."""
+
+    def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+        """Return a copy of verified records' rows of a fixed column, (indices, *row shape)."""
+
+    def stack(self, name: str, indices: NDArray[np.int64]) -> tuple[Pixels, NDArray[np.int64]] | None:
+        """Return the images as rows of an array (any number, size), read-only, and the row of each record.
+
+        None unless all have one size.
+        """
+
+
+class RecordImages(StoredImages):
+    """Images of verified records, at `positions`; a damaged record's sizes could ask for any memory.
+
+    `orientation` is the column that holds their EXIF orientations; "" if only their files do.
+
+    Raises DecodeError if a record was packed although it is unreadable.
     """
 
     def __init__(
         self,
-        records: RecordReader | CachedRecords,
+        records: Records,
         encoding: Encoding,
         positions: NDArray[np.int64],
         reducing_gap: float | None = None,
+        orientation: str = "",
     ) -> None:
         self._records = records
         self._encoding = encoding
         self._positions = positions
         self._reducing_gap = reducing_gap
-        self._cached_pixels = records if isinstance(records, CachedRecords) and records.holds_pixels else None
-        # Verified first: not even memory may be allocated by the sizes in a damaged record.
-        records.verify_records(positions)
+        self._orientation = orientation
         self._shapes = records.take("image/shape", positions)
         self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
         # Read for the batch at once, because record by record takes ten times as long.
@@ -77,34 +93,28 @@ class RecordImages(StoredImages):
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         record = self._records.read_verified(int(self._positions[position]))
-        is_decoded = self._cached_pixels is not None and isinstance(record, CachedRecord)
-        encoding = _PIXELS if is_decoded else self._encoding
         reduction = 1 if self._reducing_gap is None else reduction_for(box, size, self._reducing_gap)
         shape, tiles = tuple(self._shapes[position].tolist()), None
-        if self._grids and not is_decoded:
+        if self._grids:
             lengths = np.frombuffer(record.stored("image/tiles"), np.uint16)
             tiles = TileIndex(tuple(self._grids[position]), lengths) if lengths.size else None
         try:
-            return encoding.decode_box(record.stored("image"), shape, box, tiles, reduction)
+            return self._encoding.decode_box(record.stored("image"), shape, box, tiles, reduction)
         except DecodeError as error:
             raise DecodeError(
                 f"{self._records.folder}, record {record.index} (key {record.key!r}): {error}"
             ) from error
 
     def orientations(self) -> list[int]:
+        if self._orientation:
+            return self._records.take(self._orientation, self._positions).tolist()  # type: ignore[no-any-return]
         if isinstance(self._encoding, Raw | Yuv420):
             return [1] * len(self._positions)
-        found = []
-        for record in map(self._records.read_verified, self._positions.tolist()):
-            if self._cached_pixels is not None and isinstance(record, CachedRecord):
-                found.append(self._cached_pixels.orientation(record.index))
-            else:
-                found.append(orientation_of(bytes(record.stored("image"))))
-        return found
+        read = map(self._records.read_verified, self._positions.tolist())
+        return [orientation_of(bytes(record.stored("image"))) for record in read]
 
     def gathered(self) -> Gathered | None:
-        is_raw = isinstance(self._encoding, Raw) or self._cached_pixels is not None
-        if not is_raw or (self._shapes != self._shapes[0]).any():
+        if not isinstance(self._encoding, Raw) or (self._shapes != self._shapes[0]).any():
             return None
         stacked = self._records.stack("image", self._positions)
         shape = tuple(self._shapes[0].tolist())
@@ -125,9 +135,9 @@ def unread_headers(count: int) -> Headers:
 
 
 class FileImages(StoredImages):
-    """Images in files, at `positions`, read directly or through a cache.
+    """Images in files, at `positions`.
 
-    `path` returns the path of a file, for messages, and `read` its content, if there is no cache.
+    `path` returns the path of a file, for messages, and `read` its content.
 
     Raises:
         SourceError: A file cannot be read.
@@ -141,12 +151,10 @@ class FileImages(StoredImages):
         positions: list[int],
         headers: Headers,
         reducing_gap: float | None = None,
-        cached: CachedFiles | None = None,
     ) -> None:
         self._headers = headers
-        self._cached = cached
         self._path = path
-        self._read_file = read if cached is None else cached.read
+        self._read_file = read
         self._positions = positions
         self._reducing_gap = reducing_gap
         self._files: dict[int, bytes] = {}
@@ -157,31 +165,21 @@ class FileImages(StoredImages):
         )
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        index = self._positions[position]
         height, width = self.sizes[position].tolist()
         pixels = self._decoded.get(position)
-        if pixels is None and self._cached is not None:
-            pixels = self._cached.pixels(index)
         try:
-            if pixels is None:
-                data = self._files.get(position) or self._read(position)
-                reduction = 1
-                if self._reducing_gap is not None and is_reducible(data):
-                    reduction = reduction_for(box, size, self._reducing_gap)
-                if self._cached is None or not self._cached.holds_pixels or reduction > 1:
-                    return decode_region(data, (height, width), None, box, reduction)
-                pixels = decode(data)
-                self._cached.store_pixels(index, pixels, self._orientation(index))
-            return crop(pixels, (height, width), box)
+            if pixels is not None:
+                return crop(pixels, (height, width), box)
+            data = self._files.get(position) or self._read(position)
+            reduction = 1
+            if self._reducing_gap is not None and is_reducible(data):
+                reduction = reduction_for(box, size, self._reducing_gap)
+            return decode_region(data, (height, width), None, box, reduction)
         except DecodeError as error:
             raise self._with_path(position, error) from error
 
     def orientations(self) -> list[int]:
-        return [self._orientation(index) for index in self._positions]
-
-    def gathered(self) -> Gathered | None:
-        stacked = None if self._cached is None else self._cached.stack(np.array(self._positions, np.int64))
-        return None if stacked is None else Gathered(*stacked)
+        return [int(self._headers[index, 2]) or 1 for index in self._positions]
 
     def _size(self, position: int) -> tuple[int, int]:
         """Return the size of one image; data that has to be read or decoded is buffered for `region`."""
@@ -189,10 +187,6 @@ class FileImages(StoredImages):
         height, width, orientation = self._headers[index].tolist()
         if orientation:
             return height, width
-        cached = None if self._cached is None else self._cached.pixels(index)
-        if self._cached is not None and cached is not None:
-            self._decoded[position] = cached
-            return self._note_header(index, cached.shape[0], cached.shape[1], self._cached.orientation(index))
         data = self._read(position)
         try:
             header = parsed_header(data)
@@ -200,8 +194,6 @@ class FileImages(StoredImages):
                 self._buffer(self._files, position, data, len(data))
                 return self._note_header(index, header.height, header.width, header.orientation)
             pixels, orientation = decode(data), orientation_of(data)
-            if self._cached is not None:
-                self._cached.store_pixels(index, pixels, orientation)
         except DecodeError as error:
             raise self._with_path(position, error) from error
         self._buffer(self._decoded, position, pixels, pixels.nbytes)
@@ -211,9 +203,6 @@ class FileImages(StoredImages):
         self._headers[index, :2] = height, width
         self._headers[index, 2] = orientation  # last, because it marks the others as known
         return height, width
-
-    def _orientation(self, index: int) -> int:
-        return int(self._headers[index, 2]) or 1
 
     def _buffer(self, buffer: dict[int, Any], position: int, value: Any, size_bytes: int) -> None:
         if size_bytes <= self._free_bytes:

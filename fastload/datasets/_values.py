@@ -10,13 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
+from fastload.datasets._batch_source import Records
 from fastload.datasets.batch import BatchMemory
-from fastload.datasets.cache._records import CachedRecords
 from fastload.errors import FormatError, OptionError
 from fastload.images.encodings import encoding_named
 from fastload.shards.manifest import Manifest
 from fastload.shards.record import Record
-from fastload.shards.records import RecordReader
 from fastload.shards.schema import Field
 
 # Encodings whose bytes are not a file that other programs could open.
@@ -52,9 +51,7 @@ class RecordValues:
         """Return all values of a record."""
         return self._formed(lambda name: self.value(name, record), tuple)
 
-    def batch(
-        self, records: RecordReader | CachedRecords, positions: NDArray[np.int64], out: BatchMemory
-    ) -> Any:
+    def batch(self, records: Records, positions: NDArray[np.int64], out: BatchMemory) -> Any:
         """Return the values of verified records, collated as by torch's `default_collate`."""
         one_by_one = [] if all(self._columns.values()) else positions.tolist()
         read = list(map(records.read_verified, one_by_one))

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
+from fastload.contracts import BatchMemory as BatchMemory
 from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
@@ -56,15 +57,6 @@ class BatchSource(Regions):
     def gathered(self) -> Gathered | None:
         """Return all images if that needs no decoding and they have one size."""
         return None
-
-
-class BatchMemory(Protocol):
-    """Allocator of a batch's tensors."""
-
-    finishes_on_device: bool  # True if the pipeline's tail runs on the device to which the batch moves
-
-    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Return an uninitialised, contiguous tensor on the CPU."""
 
 
 class HostMemory:

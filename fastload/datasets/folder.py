@@ -15,7 +15,6 @@ from fastload.datasets._image_files import FilesDataset
 from fastload.datasets.cache.options import Cache
 from fastload.errors import SourceError
 from fastload.sources.cacheable import CacheableFiles
-from fastload.sources.files import FileList
 from fastload.sources.opening import open_class_folders
 from fastload.transforms.compose import AnyTransform
 
@@ -92,19 +91,13 @@ class FolderDataset(FilesDataset):
 
     def _stored_images(self, positions: NDArray[np.int64]) -> FileImages:
         read, indices = self.source.files.read, positions.tolist()
-        return FileImages(self._path, read, indices, self._headers, self.reducing_gap, self._cached_files)
+        return FileImages(self._path, read, indices, self._headers, self.reducing_gap)
 
     def _prefetch(self, positions: NDArray[np.int64]) -> None:
         self.source.files.prefetch(positions.tolist())
 
     def _path(self, index: int) -> str:
         return os.path.join(self.root, self.source.key(index))
-
-    def _files(self) -> FileList:
-        return self.source.files
-
-    def _identity(self, files: FileList) -> str:
-        return f"folder {os.path.realpath(files.folder)} {self.source.fingerprint()}"
 
     def _cacheable_files(self) -> CacheableFiles:
         return CacheableFiles(self.source.files, self.source.files.folder, alike_only=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -22,25 +23,22 @@ from fastload.datasets._batch_source import StoredImages, UprightImages
 from fastload.datasets._positions import positions_below
 from fastload.datasets._scenes import draw_batch
 from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
-from fastload.datasets.cache._attaching import Extent, OpenCache, attach, attach_best
 from fastload.datasets.cache._choose import CacheReport, choose_cache, no_cache
 from fastload.datasets.cache._limits import Room, memory_room
-from fastload.datasets.cache._records import CachedRecords
-from fastload.datasets.cache.files import CachedFiles
-from fastload.datasets.cache.opening import Opening
+from fastload.datasets.cache.attaching import open_cache
 from fastload.datasets.cache.options import Cache, cache_of
+from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.readings import Measured, gather
-from fastload.datasets.disk_cache import DiskCache, open_disk_cache
+from fastload.datasets.cache.sample_cache import SampleCache
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.region import Box
-from fastload.sources.cacheable import CacheableFiles
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform, are_fastloads, flattened
 from fastload.transforms.draws import begin_sample, draws_for
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.pipeline import Pipeline
 
-_NO_CACHE = OpenCache(no_cache("not requested"))
+_NO_CACHE = SampleCache(no_cache("not requested"))
 
 
 class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
@@ -75,7 +73,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         self.apply_orientation = apply_orientation
         self._compiled: tuple[list[Any], Pipeline] | None = None
         self.cache_option: Cache | None = None
-        self._cache: OpenCache | DiskCache = _NO_CACHE
+        self._cache: SampleCache = _NO_CACHE
 
     @property
     def memory_format(self) -> torch.memory_format:
@@ -181,30 +179,21 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             return self.cached
         if self.lies_in_memory:
             raise OptionError("a dataset that lies in memory needs no cache: leave cache out")
-        measured = measured or Measured()
-        if option.form == "decoded" and self.reducing_gap is not None:
-            raise OptionError(
-                "a cache of decoded images cannot be combined with reducing_gap, which decodes them for each "
-                'size: leave out one of them, or use form="encoded"'
-            )
-        if option.kind == "disk":
-            form = "encoded" if self.reducing_gap is not None else option.form
-            # Opened before the old one is closed, because it may be the same.
-            self._cache = open_disk_cache(self._cacheable_files(), option, form)
-            return self.cached
-        self.close_cache()
-        # Only a loader measures whether caching pixels could pay.
-        extent = self._extent(wants_pixels=option.form == "decoded" or measured != Measured())
-        if option.kind == "auto":
-            self._cache = attach_best(
-                option,
-                extent,
-                self._through_store,
-                lambda: choose_cache(gather(self, extent, option, measured, room)),
-                room,
-            )
-        else:
-            self._cache = attach(option, extent, self._through_store, room=room)
+        if self.reducing_gap is not None:
+            if option.form == "decoded":
+                raise OptionError(
+                    "a cache of decoded images cannot be combined with reducing_gap, which decodes them for "
+                    'each size: leave out one of them, or use form="encoded"'
+                )
+            option = replace(option, form="encoded")
+        # Opened before the old one is closed, because it may be the same.
+        self._cache = open_cache(
+            option,
+            self._originals(),
+            lambda extent: choose_cache(gather(self, extent, option, measured or Measured(), room)),
+            room,
+            wants_pixels=measured not in (None, Measured()),  # only a loader knows whether they could pay
+        )
         return self.cached
 
     def fill_cache(self) -> None:
@@ -214,7 +203,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     def prefetch(self, indices: Sequence[int]) -> None:
         """Start reading some samples from the disk without waiting; all indices must be in range."""
         self.fill_cache()
-        positions = self._cache.prefetch(np.asarray(indices, np.int64))
+        positions = self._cache.missing(np.asarray(indices, np.int64))
         if len(positions):
             self._prefetch(positions)
 
@@ -232,22 +221,14 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
     #: True if samples have an image.
     has_images = True
 
-    #: True if a cache would be a second copy in memory; otherwise, the next three methods are needed.
+    #: True if a cache would be a second copy in memory; otherwise, `_originals` is needed.
     lies_in_memory = False
 
     def _prefetch(self, positions: NDArray[np.int64]) -> None:
         """Start reading samples that are not cached from the disk, without waiting for them."""
 
-    def _extent(self, wants_pixels: bool) -> Extent:
-        """Return the size of the dataset; of its pixels only if wanted, because they may have to be read."""
-        raise NotImplementedError
-
-    def _through_store(self, opening: Opening) -> CachedFiles | CachedRecords:
-        """Return the dataset's samples through a store."""
-        raise NotImplementedError
-
-    def _cacheable_files(self) -> CacheableFiles:
-        """Return the files for a cache on the disk; raise OptionError if the images are not files."""
+    def _originals(self) -> Originals:
+        """Return the samples without a cache, for one that is to hold copies of them."""
         raise NotImplementedError
 
     @abstractmethod

@@ -12,23 +12,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import RecordImages
+from fastload.datasets._batch_source import RecordImages, Records
 from fastload.datasets._objects import ObjectFields, is_upright
-from fastload.datasets._packed_records import extent_of, open_records
+from fastload.datasets._packed_records import open_records
 from fastload.datasets._values import RecordValues
 from fastload.datasets.batch import BatchMemory
-from fastload.datasets.cache._attaching import Extent
-from fastload.datasets.cache._records import CachedRecords
-from fastload.datasets.cache.opening import Opening
 from fastload.datasets.cache.options import Cache
+from fastload.datasets.cache.originals import RecordOriginals
 from fastload.datasets.images import ImageDataset
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.shards.reading_ahead import ReadingAhead
 from fastload.shards.record import Record
-from fastload.shards.records import RecordReader, Verify
+from fastload.shards.records import Verify
 from fastload.shards.remote import RemoteFolder
-from fastload.sources.cacheable import CacheableFiles
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform
 from fastload.transforms.draws import current_draws
@@ -233,14 +230,15 @@ class PackedDataset(ImageDataset):
     def _stored_images(self, positions: NDArray[np.int64]) -> RecordImages:
         self._begin_epoch()
         encoding = self._require_images("pixels are")
-        return RecordImages(self._stored, encoding, positions, self.reducing_gap)
+        self._records.verify_records(positions)
+        return RecordImages(self._records, encoding, positions, self.reducing_gap)
 
     def _verify_values(self, positions: NDArray[np.int64]) -> None:
         """Verify records without images, according to `verify`."""
         self._require_images_for_transform()
         self._begin_epoch()
         self.fill_cache()
-        self._stored.verify_records(positions)
+        self._cache.verify_records(self._records, positions)
 
     def _begin_epoch(self) -> None:
         if (draws := current_draws()) is not None:
@@ -260,26 +258,16 @@ class PackedDataset(ImageDataset):
         return self._encoding
 
     @property
-    def _stored(self) -> RecordReader | CachedRecords:
+    def _stored(self) -> Records:
         """The records, from the shards or through the cache."""
-        cached = self._cache.samples
-        return cached if isinstance(cached, CachedRecords) else self._records
+        return self._cache.records(self._records)
 
-    def _through_store(self, opening: Opening) -> CachedRecords:
-        return CachedRecords(self._records, self._encoding, opening)
-
-    def _cacheable_files(self) -> CacheableFiles:
-        raise OptionError(
-            f'cache="disk" keeps a packed copy of files, and {self} is packed already: leave it out, or copy '
-            'the packed folder to a faster disk; cache="ram" keeps it in memory'
-        )
+    def _originals(self) -> RecordOriginals:
+        return RecordOriginals(self._records, self._encoding)
 
     def _prefetch(self, positions: NDArray[np.int64]) -> None:
         if self._encoding is not None:
             self._records.prefetch("image", positions)
-
-    def _extent(self, wants_pixels: bool) -> Extent:
-        return extent_of(self._records, self._encoding, wants_pixels)
 
     def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
         """See `ImageDataset`."""

@@ -11,6 +11,7 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
+from fastload.contracts import LiesInShards
 from fastload.errors import OptionError
 from fastload.loader._sharding.order import EpochOrder, ShuffledWindows
 from fastload.loader._sharding.permutation import Permutation
@@ -273,13 +274,12 @@ class ShardedSampler(DistributedSampler[int]):
         return ShuffledWindows(self._shard_sizes(), self.window, self.seed, epoch)
 
     def _shard_sizes(self) -> Sequence[int]:
-        sizes: Sequence[int] | None = getattr(self.dataset, "shard_sizes", None)
-        if sizes is None:
+        if not isinstance(self.dataset, LiesInShards):
             raise OptionError(
                 "window needs a dataset in shards, such as PackedDataset, got "
                 f"{type(self.dataset).__name__}: leave window unset"
             )
-        return sizes
+        return self.dataset.shard_sizes
 
 
 class NotPrepared:

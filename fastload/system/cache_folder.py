@@ -20,17 +20,13 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from fastload.errors import OptionError
 from fastload.system.cache_lock import CacheLock
 from fastload.system.own_files import make_own, read_own, require_own, require_own_tree
-
-if sys.platform != "win32":
-    import fcntl  # filelock has shared locks only as transactions of a SQLite database
 
 _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 
@@ -38,38 +34,52 @@ _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 # checkpoints and other programs need space too.
 _FREE_SHARE = 0.1
 
-_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-
-CacheState = Literal["complete", "filling", "unfinished"]
+CacheState = Literal["complete", "filling", "unfinished", "damaged"]
 
 
 @dataclass(frozen=True, slots=True)
-class CacheEntry:
+class CacheDescription:
+    """The content of a cache's NAME.json; a part that is missing there has its default.
+
+    Attributes:
+        dataset: The folder or URL of what it holds.
+        samples: The samples that it holds, or is to hold.
+        total: The samples of the dataset; more than `samples` if not all fit.
+        done: The samples stored so far.
+        bytes: The size that it will have.
+        encode: The encoding of its images.
+        stopped: Why its filling was given up, or why it is no longer used; "" if neither.
+    """
+
+    dataset: str = "?"
+    samples: int = 0
+    total: int = 0
+    done: int = 0
+    bytes: int = 0
+    encode: str = ""
+    stopped: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheEntry(CacheDescription):
     """One cache of a folder.
 
     Attributes:
         name: Its name, which `remove` takes.
-        dataset: The folder of the files that it holds.
-        samples: The samples that it holds, or is to hold.
-        total: The samples of the dataset; more than `samples` if not all fit.
-        done: The samples stored so far.
         size_bytes: The size of its files.
-        reserved_bytes: The size that it will have, if it is being filled; else `size_bytes`.
         used_s: The time of its last use, in seconds since the epoch.
-        state: `unfinished`: its filling was interrupted or given up.
-        stopped: Why its filling was given up, or "".
+        state: `unfinished`: its filling was interrupted or given up; `damaged`: it cannot be locked.
     """
 
     name: str
-    dataset: str
-    samples: int
-    total: int
-    done: int
     size_bytes: int
-    reserved_bytes: int
     used_s: float
     state: CacheState
-    stopped: str
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The size that it will have, if it is being filled; else that of its files."""
+        return max(self.size_bytes, self.bytes) if self.state == "filling" else self.size_bytes
 
 
 def _user_cache_folder() -> str:
@@ -127,66 +137,66 @@ class CacheFolder:
         Unless `is_new`, raises FileNotFoundError for a cache that does not exist.
         """
         require_own(self.path, is_folder=True)
-        access = os.O_RDONLY if shared else os.O_RDWR
-        flags = _FLAGS | access | (os.O_CREAT if is_new else 0)
-        while True:
-            lock = CacheLock(self.path / f"{name}.lock", flags)
-            try:
-                fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            except OSError as error:
-                lock.release()
-                if isinstance(error, BlockingIOError):
-                    return None
-                raise
-            if os.fstat(lock.fileno()).st_nlink:
-                return lock
-            lock.release()  # the cache was removed a moment ago
+        return CacheLock.on(self.path / f"{name}.lock", shared=shared, is_new=is_new)
 
     def note_use(self, name: str) -> None:
         """Set the time of a cache's last use to now."""
         with contextlib.suppress(OSError):
             os.utime(self.path / f"{name}.lock")
 
-    def describe(self, name: str, **description: Any) -> None:
+    def describe(self, name: str, **parts: str | int) -> None:
         """Write a cache's description, in one step."""
         require_own(self.path, is_folder=True)
         draft = self.path / f"{name}.json.draft"
         with open(make_own(draft), "w", encoding="utf-8") as file:
-            json.dump(description, file)
+            json.dump(parts, file)
         os.replace(draft, self.path / f"{name}.json")
 
-    def description(self, name: str) -> dict[str, Any]:
-        """Return a cache's description; empty if it has none."""
+    def update(self, name: str, **parts: str | int) -> None:
+        """Change parts of a cache's description."""
+        self.describe(name, **{**asdict(self.description(name)), **parts})
+
+    def description(self, name: str) -> CacheDescription:
+        """Return a cache's description, as far as it is valid; the default one if that is not this user's."""
+        return self._described(name)[0]
+
+    def _described(self, name: str) -> tuple[CacheDescription, bool]:
+        """Return a cache's description, and True if some of it is not valid."""
         try:
             require_own(self.path, is_folder=True)
-            found = json.loads(read_own(self.path / f"{name}.json"))
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
+            found: object = json.loads(read_own(self.path / f"{name}.json"))
+        except OSError:
+            return CacheDescription(), False
+        except (ValueError, RecursionError):
+            return CacheDescription(), True
+        parts = found if isinstance(found, dict) else {}
+        valid = {part: value for part, value in parts.items() if _is_valid(part, value)}
+        return CacheDescription(**valid), valid != found
 
     def entry(self, name: str) -> CacheEntry:
         """Return the state of a cache."""
-        found = self.description(name)
-        is_complete = self.dataset(name).is_dir()
-        is_locked = True
-        if not is_complete and (lock := self.lock(name, is_new=False)) is not None:
-            lock.release()
-            is_locked = False
-        size_bytes = self.size_bytes(name)
-        state: CacheState = "complete" if is_complete else "filling" if is_locked else "unfinished"
-        samples = int(found.get("samples", 0))
+        found, is_damaged = self._described(name)
+        lock = self.path / f"{name}.lock"
+        command = f"'fastload cache clear {name} --folder {self.path.parent}'"
+        stopped = f"{name}.json is damaged: {command} removes the cache" if is_damaged else found.stopped
+        try:
+            require_own(lock)
+            state: CacheState = "complete" if self.dataset(name).is_dir() else self._state_of_partial(name)
+        except PermissionError as error:
+            state, stopped = "damaged", f"remove {lock} yourself: {error.strerror}"
         return CacheEntry(
+            **{**asdict(found), "stopped": stopped},
             name=name,
-            dataset=str(found.get("dataset", "?")),
-            samples=samples,
-            total=int(found.get("total", 0)),
-            done=samples if is_complete else int(found.get("done", 0)),
-            size_bytes=size_bytes,
-            reserved_bytes=max(size_bytes, int(found.get("bytes", 0))) if state == "filling" else size_bytes,
-            used_s=(self.path / f"{name}.lock").stat().st_mtime,
+            size_bytes=self.size_bytes(name),
+            used_s=os.lstat(lock).st_mtime,
             state=state,
-            stopped=str(found.get("stopped", "")),
         )
+
+    def _state_of_partial(self, name: str) -> CacheState:
+        if (lock := self.lock(name, is_new=False)) is None:
+            return "filling"
+        lock.release()
+        return "unfinished"
 
     def size_bytes(self, name: str) -> int:
         """Return the size of a cache's files."""
@@ -202,11 +212,13 @@ class CacheFolder:
         return sorted(found, key=lambda entry: -entry.used_s)
 
     def remove(self, name: str) -> bool:
-        """Remove a cache unless a process fills or reads it; return True on success."""
+        """Remove a cache; return False if a process fills or reads it, or if its lock is no file of ours."""
         try:
             lock = self.lock(name, is_new=False)
         except FileNotFoundError:
             return True
+        except PermissionError:  # `entry` tells the user
+            return False
         if lock is None:
             return False
         try:
@@ -262,16 +274,6 @@ class CacheFolder:
         folder.mkdir(mode=0o700)
         return folder
 
-    @contextlib.contextmanager
-    def temporary(self, name: str) -> Iterator[Path]:
-        """Make a folder for temporary files of a cache, and remove it; the caller holds the cache's lock."""
-        folder = self._folders(name)[-1]
-        folder.mkdir(mode=0o700, exist_ok=True)
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
     def drop_unfinished(self, name: str) -> None:
         """Remove the files of an incomplete cache; the caller holds its lock."""
         for folder in self._folders(name)[1:]:
@@ -290,7 +292,7 @@ class CacheFolder:
     def _used_s(self, name: str) -> float:
         """Return the time of a cache's last use; 0 if it has been removed."""
         try:
-            return os.stat(f"{self.path}/{name}.lock").st_mtime
+            return os.lstat(f"{self.path}/{name}.lock").st_mtime
         except FileNotFoundError:
             return 0.0
 
@@ -309,6 +311,11 @@ class CacheFolder:
         """Return the folders that a cache may have: complete, incomplete, temporary."""
         names = (f"{name}.fl", f".{name}.fl.partial", f".{name}.fl.temporary")
         return [self.path / each for each in names]
+
+
+def _is_valid(part: str, value: object) -> bool:
+    default = getattr(CacheDescription(), part, None)
+    return type(value) is type(default) and (not isinstance(value, int) or value >= 0)
 
 
 def _size_bytes(folder: Path) -> int:

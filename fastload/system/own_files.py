@@ -6,6 +6,7 @@ bit keeps others from replacing a folder of ours; within ours, its mode does.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -34,10 +35,7 @@ def require_own_tree(root: Path) -> None:
 
 def read_own(path: Path) -> bytes:
     """Return the content of a file that only this user may write to; raise PermissionError for another."""
-    # Not blocking: a pipe would wait for a writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        _require_own(os.fstat(descriptor), path, is_folder=False)
+    with open(open_own(path, os.O_RDONLY), "rb") as file:
         return file.read()
 
 
@@ -45,6 +43,23 @@ def make_own(path: Path) -> int:
     """Return a descriptor of a new file that only this user may write to, whatever the umask."""
     path.unlink(missing_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def open_own(path: str | os.PathLike[str], flags: int) -> int:
+    """Return a descriptor of a file that only this user may write to; raise PermissionError for another.
+
+    A new file has the mode 600. Never waits: opening a pipe would wait for a program at its other end.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        require_own(path)
+    further = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags | further, 0o600)
+    try:
+        _require_own(os.fstat(descriptor), path, is_folder=False)
+    except PermissionError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _require_own(status: os.stat_result, path: str | os.PathLike[str], is_folder: bool) -> None:

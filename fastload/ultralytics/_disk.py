@@ -16,8 +16,8 @@ from ultralytics.data import base
 from ultralytics.data.base import BaseDataset
 from ultralytics.utils import LOGGER
 
+from fastload.datasets.cache.disk import DiskCache, open_disk_cache
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.disk_cache import DiskCache, open_disk_cache
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 from fastload.images.orientation import upright
@@ -91,7 +91,7 @@ def _copied_files(dataset: Any) -> list[CopiedFile]:
     # Validation sorts the files differently, and can use the same copy.
     names = sorted(paths)
     source = CacheableFiles(list_files("/", names), os.path.commonpath(names), alike_only=True)
-    copy = open_disk_cache(source, Cache("disk"), None)
+    copy = open_disk_cache(source, Cache("disk"))
     positions = {name: position for position, name in enumerate(names)}
     files = [CopiedFile(name) for name in dataset.im_files]
     for file, path in zip(files, paths, strict=True):

@@ -8,7 +8,7 @@ import pytest
 
 from fastload.cli._cache import _ago
 from fastload.cli.main import main
-from fastload.packing._cache_filling import fill
+from fastload.datasets.cache.disk_filling import fill
 from fastload.sources import open_source
 from fastload.sources.cacheable import CacheableFiles
 from fastload.system.cache_folder import CacheFolder
@@ -111,3 +111,38 @@ def test_nothing_of_a_removed_cache_stays_or_comes_back(folder):
             folder.entry(name)  # as `entries` does with a name that another process has just removed
         assert folder.remove(name)
     assert os.listdir(folder.path) == []
+
+
+@pytest.mark.parametrize(
+    "text", ['{"samples": "x"}', '{"done": 1.5, "samples": 12}', "[1]", "{", '{"bytes": -1}']
+)
+def test_a_damaged_description_is_shown_with_the_command_that_removes_the_cache(cli, folder, text):
+    name = "photos-bbbbbbbbbbbb"
+    (folder.path / f"{name}.json").write_text(text)
+    code, out, _ = cli("list")
+    assert code == 0
+    command = f"fastload cache clear {name} --folder {folder.path.parent}"
+    assert f"{name}.json is damaged: '{command}' removes the cache" in out
+    assert cli("clear", name)[0] == 0
+    assert [entry.name for entry in folder.entries()] == ["photos-aaaaaaaaaaaa"]
+
+
+@pytest.mark.parametrize("name", ["photos-aaaaaaaaaaaa", "photos-bbbbbbbbbbbb"])
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_a_lock_that_is_no_file_is_shown_and_blocks_nothing(cli, folder, name, kind):
+    lock = folder.path / f"{name}.lock"
+    lock.rename(folder.path / "moved")
+    make = {
+        "pipe": os.mkfifo,
+        "link": lambda path: path.symlink_to(folder.path / "moved"),
+        "folder": os.mkdir,
+    }
+    make[kind](lock)
+    code, out, _ = cli("list")
+    assert code == 0
+    assert f"damaged: remove {lock} yourself" in out
+    code, _, err = cli("clear", name)
+    assert code == 1
+    assert f"{name} was not removed: remove {lock} yourself" in err
+    with pytest.raises(PermissionError):
+        folder.lock(name, shared=True)

@@ -14,8 +14,7 @@ The kernel drops a lock when its process ends, however that happens. So if a pro
 exclusively, nobody uses the store, and it is removed: by its last user or, if a signal or os._exit ended that
 process, by the next process to open a store; for a `tmpfs`, whose data would stay in memory until then, by a
 small process that checks once a second. Only files with these names are removed, and only if the folder is
-owned by this user and not a link; the folder is removed with the last store. The locks are those of flock(2):
-filelock has shared ones only as transactions of a SQLite database.
+owned by this user and not a link; the folder is removed with the last store.
 """
 
 from __future__ import annotations
@@ -33,13 +32,7 @@ from collections.abc import Iterator
 from fastload.errors import OptionError
 from fastload.system.cache_lock import CacheLock
 
-if sys.platform != "win32":
-    import fcntl
-
 STORE_FILE = re.compile(r"([0-9a-f]{32})\.(users|data|filler)")
-
-# Windows, which has no caches but imports this module, has neither flag.
-FLAGS = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 _GATE = "gate"
 _INTERVAL_S = 1.0
@@ -47,15 +40,6 @@ _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from fastload.datasets.cache._registry import remove_when_unused; remove_when_unused(*sys.argv[2:])"
 )
-
-
-def lock_exclusively(lock: CacheLock) -> bool:
-    """Try to lock a file exclusively, without waiting; return True on success."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 class StoreFolder:
@@ -86,7 +70,7 @@ class StoreFolder:
 
     def open(self, key: str, suffix: str) -> CacheLock:
         """Open a file of a store for locking, made if it is missing; the caller releases it."""
-        return CacheLock(self.file(key, suffix), FLAGS | os.O_CREAT)
+        return CacheLock(self.file(key, suffix), os.O_RDWR | os.O_CREAT)
 
     def is_used(self, key: str) -> bool:
         """Return True if any process uses a store."""
@@ -100,7 +84,7 @@ class StoreFolder:
         """Remove a store if nobody uses it; the caller holds the gate."""
         users = self.open(key, "users")
         try:
-            if lock_exclusively(users):
+            if users.take():
                 for suffix in ("data", "filler", "users"):
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(self.file(key, suffix))
@@ -118,13 +102,11 @@ class StoreFolder:
                         f"{self.path}: must be a folder that you own and others cannot open (mode 700): "
                         'remove it, or name another place with fastload.Cache("tmpfs", folder=...)'
                     )
-                gate = CacheLock(os.path.join(self.path, _GATE), FLAGS | os.O_CREAT)
+                gate = CacheLock.on(os.path.join(self.path, _GATE), waits=True)
             except FileNotFoundError:
                 continue  # its last user has just removed the folder
-            fcntl.flock(gate, fcntl.LOCK_EX)
-            if os.fstat(gate.fileno()).st_nlink:
-                return gate
-            gate.release()
+            assert gate is not None
+            return gate
 
 
 def start_remover(folder: str, key: str) -> int:

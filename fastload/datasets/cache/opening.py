@@ -7,7 +7,6 @@ import errno
 import multiprocessing
 import os
 import signal
-import sys
 import tempfile
 import weakref
 from dataclasses import dataclass
@@ -15,14 +14,12 @@ from typing import Literal
 
 from fastload.datasets.cache._choose import Form
 from fastload.datasets.cache._limits import Room, memory_room
-from fastload.datasets.cache._registry import FLAGS, STORE_FILE, StoreFolder, start_remover
+from fastload.datasets.cache._registry import STORE_FILE, StoreFolder, start_remover
 from fastload.datasets.cache._store import Store
 from fastload.datasets.cache.layout import Layout, prepare
 from fastload.errors import OptionError
 from fastload.system.cache_lock import CacheLock
-
-if sys.platform != "win32":
-    import fcntl
+from fastload.system.own_files import open_own
 
 DEFAULT_PARENT = "/dev/shm"
 
@@ -83,7 +80,7 @@ def open_store(opening: Opening, is_unpickled: bool = False) -> Store:
             registry.remove_if_unused(other)
         users = registry.open(key, "users")
         # Never waits: it is locked exclusively only by a process that holds the gate.
-        fcntl.flock(users, fcntl.LOCK_SH)
+        users.take(shared=True, waits=True)
         try:
             descriptor = _open_existing(registry, opening, users.fileno())
             is_new = descriptor is None
@@ -126,7 +123,7 @@ def _open_existing(registry: StoreFolder, opening: Opening, users: int) -> int |
     """Return a descriptor of a store that some process uses."""
     if opening.kind == "tmpfs":
         with contextlib.suppress(FileNotFoundError):
-            return os.open(registry.file(opening.key, "data"), FLAGS)
+            return open_own(registry.file(opening.key, "data"), os.O_RDWR)
         return None
     for line in os.pread(users, os.fstat(users).st_size, 0).decode().splitlines():
         # The process may have ended since, and its PID or its descriptor may have been reused.
@@ -142,7 +139,7 @@ def _create(registry: StoreFolder, opening: Opening) -> int:
     if opening.kind == "ram":
         descriptor = os.memfd_create(_MEMORY_NAME, os.MFD_CLOEXEC)
     else:
-        descriptor = os.open(registry.file(opening.key, "data"), FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = open_own(registry.file(opening.key, "data"), os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         prepare(descriptor, opening.layout, bytes.fromhex(opening.key))
     except BaseException:

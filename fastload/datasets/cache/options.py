@@ -23,7 +23,7 @@ class Cache:
             of the model's device.
         folder: The folder for `tmpfs` and `disk`; for `ram`, where other processes find the cache. fastload
             makes a subfolder in it. None: /dev/shm, and for `disk` the user's cache folder.
-        form: `encoded`, as stored, or `decoded`, as pixels; None: whichever is faster.
+        form: `encoded`, as stored, or `decoded`, as pixels; None: see the page "Caching".
         size: For `disk`: the most that all caches in its folder may take, in bytes or text such as `200GB`.
             None: the free space of the disk, less a tenth of the disk.
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fastload.datasets.batch import HostMemory
-from fastload.datasets.cache._attaching import Extent
 from fastload.datasets.cache._choose import CacheReadings, Form
 from fastload.datasets.cache._limits import Room, tmpfs_room
 from fastload.datasets.cache.opening import can_cache
 from fastload.datasets.cache.options import Cache
+from fastload.datasets.cache.originals import Extent
 from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.sources.protocol import evenly_spaced
 from fastload.system.cpus import usable_cpus

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -106,9 +105,7 @@ class ListedFiles(FilesDataset):
 
     def _stored_images(self, positions: NDArray[np.int64]) -> ListedImages:
         indices = positions.tolist()
-        return ListedImages(
-            self._load, self._path, self._read, indices, self._headers, None, self._cached_files
-        )
+        return ListedImages(self._load, self._path, self._read, indices, self._headers)
 
     def _path(self, index: int) -> str:
         return self.listed[index][0]
@@ -119,9 +116,6 @@ class ListedFiles(FilesDataset):
 
     def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
         return [self.listed[position][1] for position in positions.tolist()]
-
-    def _identity(self, files: FileList) -> str:
-        return f"files {hashlib.sha256(bytes(files.names.data) + files.times_ns.tobytes()).hexdigest()}"
 
     def _cacheable_files(self) -> CacheableFiles:
         files = self._files()

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import BatchSampler, IterDataPipe, TensorDataset, default_collate, default_convert
 
+from fastload.contracts import DrawsFromEpochSeed, FinishesBatches, Prefetches, ReadsAhead
 from fastload.loader._arguments import EpochStart, LoaderView
 from fastload.loader._device import moved_to
-from fastload.loader._iterators.looking_ahead import ReadsAhead, looking_ahead, reads_ahead
+from fastload.loader._iterators.looking_ahead import looking_ahead, reads_ahead
 from fastload.loader._resume.dataset_states import is_stateful
 from fastload.loader._resume.drawing import (
     TRANSFORMS,
@@ -116,7 +117,7 @@ class BatchOrder:
         inner, _ = innermost(view.dataset)
         may_prefetch = makes_batches(inner) and view.is_batched
         self._in_flight = max(1, start.options.num_workers * (start.options.prefetch_factor or 1))
-        self._prefetch = getattr(inner, "prefetch", None) if may_prefetch else None
+        self._prefetch = inner.prefetch if may_prefetch and isinstance(inner, Prefetches) else None
         self._generators = generators_of(view) if start.seeds_batches else []
         self.draws_at_once = False
         # The latest epoch's, held until the next epoch begins or this iterator is dropped.
@@ -172,9 +173,10 @@ class TorchView:
         inner, _ = innermost(dataset)
         has_own_collate = view.is_batched and view.collate_fn is not default_collate
         fills = view.is_batched and not has_own_collate and can_fill_batches(dataset)
-        has_finish = fills and view.device is not None and hasattr(inner, "finish")
-        self.make = BatchMaker(view.collate_fn, view.is_batched, dataset if fills else None, has_finish)
-        self.finish = inner.finish if has_finish else None
+        may_finish = fills and view.device is not None
+        self.finish = inner.finish if may_finish and isinstance(inner, FinishesBatches) else None
+        fetched = dataset if fills else None
+        self.make = BatchMaker(view.collate_fn, view.is_batched, fetched, self.finish is not None)
         self.stateful: StatefulIterable | WorkerCopy | None = None
         if view.is_iterable and not isinstance(dataset, IterDataPipe):
             dataset = self.stateful = StatefulIterable(
@@ -187,7 +189,10 @@ class TorchView:
                 self.stateful = WorkerCopy(dataset, start.progress.workers)
             dataset = SampleSource(dataset, fills)
         self.draws_nothing = is_stored or (
-            calls_no_code and makes_batches(inner) and getattr(inner, "draws_from_epoch_seed_only", False)
+            calls_no_code
+            and makes_batches(inner)
+            and isinstance(inner, DrawsFromEpochSeed)
+            and inner.draws_from_epoch_seed_only
         )
         self.num_workers, self.prefetch_factor = options.num_workers, options.prefetch_factor
         self.pin_memory, self.persistent_workers = options.pin_memory, options.persistent_workers

@@ -7,11 +7,12 @@ replacement, and of ShardedSampler.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence, Sized
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sized
+from typing import Any
 
 from torch.utils.data import RandomSampler, SequentialSampler
 
+from fastload.contracts import AnnouncesBatches, ReadsAhead
 from fastload.loader._arguments import LoaderView
 from fastload.loader._transport.filling import innermost, makes_batches
 from fastload.loader.sharded_sampler import ShardedSampler
@@ -20,27 +21,12 @@ from fastload.loader.sharded_sampler import ShardedSampler
 _MOST_BATCHES = 10_000
 
 
-class ReadsAhead(Protocol):
-    """Result of a dataset's `read_ahead(position, in_flight)`, which may also be None.
-
-    `position` returns the number of batches that have been handed out; `in_flight` are loaded at once.
-    """
-
-    @property
-    def is_full(self) -> bool:
-        """True as long as no more batches should be announced."""
-
-    def want(self, batch: int, indices: Sequence[int]) -> None:
-        """Announce a later batch; called in the order of the epoch."""
-
-
 def reads_ahead(view: LoaderView, position: Callable[[], int], in_flight: int) -> ReadsAhead | None:
     """Return the result of the dataset's `read_ahead`; None if it has none, or the order is not fixed."""
     dataset, _ = innermost(view.dataset)
     if not (makes_batches(dataset) and _has_fixed_order(view)):
         return None
-    read_ahead: Callable[..., ReadsAhead | None] | None = getattr(dataset, "read_ahead", None)
-    return None if read_ahead is None else read_ahead(position, in_flight)
+    return dataset.read_ahead(position, in_flight) if isinstance(dataset, AnnouncesBatches) else None
 
 
 def looking_ahead(view: LoaderView, batches: Iterator[Any], first: int, ahead: ReadsAhead) -> Iterator[Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Dataset
 
+from fastload.contracts import CollatesInto
 from fastload.datasets.within import is_plain_subset
 from fastload.transforms.draws import EpochDraws, current_draws
 
@@ -61,8 +62,9 @@ class BatchMaker:
     def __call__(self, fetched: Any, memory: BatchMemory) -> Any:
         """Return the batch; tensors that the dataset fills are allocated from `memory`."""
         if self._dataset is None:
-            into = getattr(self._collate_fn, "collate_into", None)
-            return self._collate_fn(fetched) if into is None else into(fetched, memory)
+            if isinstance(self._collate_fn, CollatesInto):
+                return self._collate_fn.collate_into(fetched, memory)
+            return self._collate_fn(fetched)
         dataset, indices = innermost(self._dataset, fetched)
         _draws().begin(indices, False)
         batch = dataset.fetch_into(indices, memory)

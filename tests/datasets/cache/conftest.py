@@ -6,8 +6,8 @@ import os
 import pytest
 
 from fastload import Cache
-from fastload.datasets.disk_cache import DiskCache
-from fastload.packing._cache_filling import fill
+from fastload.datasets.cache.disk import DiskCache
+from fastload.datasets.cache.disk_filling import fill
 from tests.datasets.conftest import packed, photos, thumbnails  # noqa: F401
 
 

@@ -19,23 +19,18 @@ ROOT = Path(__file__).parents[3]
 
 _PROGRAM = """
 import json, os, sys, time
-from fastload.datasets.cache._attaching import Extent, attach
-from fastload.datasets.cache.files import FIXED_BYTES, CachedFiles
+import numpy as np
+from fastload import FolderDataset
 from fastload.datasets.cache.options import Cache
-from fastload.images.decode import decode
-from fastload.sources import open_source
 from tests.datasets.cache.programs import plenty
 
 path, kind, place, form = sys.argv[1:]
-source = open_source(path)[""]
-count, size = len(source), source.size_bytes()
-extent = Extent(path + source.fingerprint(), count, size, 20 * size, 0, FIXED_BYTES, ())
-through_store = lambda opening: CachedFiles(source.files, opening)
-cache = attach(Cache(kind, place, form), extent, through_store, None, plenty)
-samples = cache.samples
+dataset = FolderDataset(path)
+dataset.use_cache(Cache(kind, place, form), room=plenty)
+cache = dataset._cache
 
 def filler():
-    process = samples.filler._process
+    process = cache._process
     return process and process.pid
 
 def is_filled():
@@ -43,7 +38,7 @@ def is_filled():
 
 def answer():
     report = cache.report()
-    store = samples.store
+    store = cache.store
     values = {"inode": os.fstat(store.descriptor).st_ino, "ready": store.ready, "filler": filler()}
     values |= {"hits": report.hits, "misses": report.misses, "stopped": report.stopped}
     print(json.dumps(values), flush=True)
@@ -53,16 +48,13 @@ for line in sys.stdin:
     command, *rest = line.split()
     if command == "read":
         for index in range(*map(int, rest)):
-            if samples.pixels(index) is None:
-                data = samples.read(index)
-                if form == "decoded":
-                    samples.store_pixels(index, decode(data), 1)
+            cache.images(np.array([index]), dataset._stored_images, None)
     elif command in ("fill", "start"):
         deadline = time.monotonic() + float(rest[0])
         while time.monotonic() < deadline and not is_filled():
             if command == "start" and filler():
                 break
-            samples.filler.ensure_running(samples)
+            cache.refresh()
             time.sleep(0.02)
     answer()
 """

@@ -32,7 +32,7 @@ def two(tmp_path):
 
 def test_store_of_another_dataset_is_not_opened(two, place):
     first, second = (PackedDataset(path, cache=Cache("tmpfs", place)) for path in two)
-    own, other = (dataset._cache.samples.opening for dataset in (first, second))
+    own, other = (dataset._cache.opening for dataset in (first, second))
     assert own.layout == other.layout
     path = os.path.join(other.folder, f"{other.key}.data")
     descriptor = os.open(path, os.O_RDWR)
@@ -47,7 +47,7 @@ def test_store_of_another_dataset_is_not_opened(two, place):
 def test_swapped_records_are_read_from_the_disk(two, place, kind):
     dataset = PackedDataset(two[0], cache=Cache(kind, place))
     wanted = images_of(dataset)
-    store = dataset._cache.samples.store
+    store = dataset._cache.store
     assert store.ready == 12
     entries, fixed = store._index[[1, 0]].copy(), store._writable_fixed[[1, 0]].copy()
     store._index[:2], store._writable_fixed[:2] = entries, fixed

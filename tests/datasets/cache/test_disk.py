@@ -16,7 +16,7 @@ import torch
 import fastload
 import fastload.transforms as T
 from fastload import Cache, DataLoader, FolderDataset, OptionError, PackedDataset
-from fastload.packing._cache_filling import fill
+from fastload.datasets.cache.disk_filling import fill
 from fastload.system.cache_folder import CacheFolder
 from tests.datasets.cache.programs import ROOT
 from tests.datasets.compiled.pipelines import PIPELINES as THEIR_PIPELINES

@@ -11,7 +11,7 @@ import torch
 import fastload
 import fastload.transforms as T
 from fastload import Cache, DataLoader, FolderDataset
-from fastload.packing._cache_filling import fill
+from fastload.datasets.cache.disk_filling import fill, form_that_fits
 from fastload.sources.cacheable import CacheableFiles
 from fastload.system.cache_folder import CacheFolder
 from tests.commands import run_python, start_python
@@ -95,6 +95,14 @@ class TestBound:
         assert sorted(os.listdir(folder.path)) == ["mine.fl", "mine.txt"]
 
 
+@pytest.mark.parametrize(
+    ("room_bytes", "memory_bytes", "form"),
+    [(1000, 2000, "decoded"), (999, 2000, "encoded"), (1000, 1999, "encoded")],
+)
+def test_pixels_are_stored_where_they_fit_and_memory_can_hold_them(room_bytes, memory_bytes, form):
+    assert form_that_fits(1000.0, room_bytes, lambda: memory_bytes) == form
+
+
 class TestProcess:
     """The process that fills a cache."""
 
@@ -119,7 +127,7 @@ class TestProcess:
         assert process.returncode == 0
 
     def test_its_priority_is_low(self):
-        code = "import os; from fastload.packing import _cache_filling; _cache_filling._lower_priority(); "
+        code = "import os; from fastload.datasets.cache import filling; filling.lower_priority(); "
         code += "print(os.nice(0))"
         done = run_python("-c", code, cwd=ROOT)
         assert int(done.stdout) > os.nice(0)

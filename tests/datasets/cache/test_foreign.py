@@ -14,7 +14,7 @@ import pytest
 
 import fastload
 from fastload import Cache, FolderDataset, OptionError
-from fastload.system.cache_folder import CacheFolder
+from fastload.system.cache_folder import CacheDescription, CacheFolder
 from fastload.system.own_files import read_own, require_own
 from tests.datasets.cache.programs import ROOT
 from tests.folders import encoded
@@ -214,11 +214,17 @@ class TestLinks:
         (tmp_path / "outside").write_text('{"dataset": "secret"}')
         (folder.path / "a-0123456789ab.json").symlink_to(tmp_path / "outside")
         os.mkfifo(folder.path / "b-0123456789ab.json")
-        assert folder.description("a-0123456789ab") == {}
-        assert folder.description("b-0123456789ab") == {}
+        assert folder.description("a-0123456789ab") == CacheDescription()
+        assert folder.description("b-0123456789ab") == CacheDescription()
         folder.describe("a-0123456789ab", dataset="ours")
-        assert folder.description("a-0123456789ab") == {"dataset": "ours"}
+        assert folder.description("a-0123456789ab") == CacheDescription(dataset="ours")
         assert (tmp_path / "outside").read_text() == '{"dataset": "secret"}'
+
+    def test_a_lock_that_is_a_pipe_does_not_hang(self, photos, caches, on_disk):
+        name = on_disk(FolderDataset(photos))._cache._name
+        (caches / "fastload" / f"{name}.lock").unlink()
+        os.mkfifo(caches / "fastload" / f"{name}.lock")
+        check_files_are_read(photos, caches, "it is of another kind")
 
     def test_the_named_folder_itself_may_be_a_link(self, tmp_path, photos, caches, on_disk):
         on_disk(FolderDataset(photos))

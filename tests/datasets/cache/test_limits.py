@@ -136,7 +136,7 @@ def test_full_tmpfs_stops_the_cache_and_kills_no_process(tmp_path, unshare, how)
 
 _AUTO = """
 import sys, fastload
-from fastload.datasets.cache._attaching import attach_best
+from fastload.datasets.cache.attaching import open_cache
 from fastload.datasets.cache._choose import CacheReport
 from fastload.datasets.cache._limits import memory_room
 dataset = fastload.FolderDataset(sys.argv[1], cache="auto")
@@ -144,9 +144,8 @@ print(dataset.cached.reason)
 loader = fastload.DataLoader(dataset, 4, cache="auto", num_workers=0, collate_fn=list)
 assert len([*loader]) == 3
 print(loader.plan.cache.value, loader.plan.cache.reason)
-chosen = lambda: CacheReport("ram", "encoded", 1.0, "chosen")
-auto, extent = fastload.Cache("auto"), dataset._extent(False)
-opened = attach_best(auto, extent, dataset._through_store, chosen, memory_room)
+chosen = CacheReport("ram", "encoded", 1.0, "chosen")
+opened = open_cache(fastload.Cache("auto"), dataset._originals(), lambda extent: chosen, memory_room)
 print(opened.report().kind, opened.report().reason)
 try:
     fastload.FolderDataset(sys.argv[1], cache="tmpfs")
@@ -182,6 +181,16 @@ def test_auto_uses_no_cache_where_another_user_has_prepared_its_place(tmp_path, 
     assert explicit == "refused"
 
 
+def test_pipe_in_the_place_of_a_lock_does_not_hang(self, folder, place):
+    own = place / f"fastload-{os.getuid()}"
+    own.mkdir(mode=0o700)
+    os.mkfifo(own / "gate")
+    report = FolderDataset(folder, cache=Cache("ram", place)).cached
+    assert report.reason == "no cache: it could not be opened (it is of another kind)"
+    (own / "gate").unlink()
+    own.rmdir()
+
+
 class TestTampering:
     @pytest.mark.parametrize("form", ["encoded", "decoded"])
     def test_flipped_byte_is_detected_and_the_source_is_read(self, folder, tmp_path, place, form):
@@ -189,7 +198,7 @@ class TestTampering:
         for kind, path in ((FolderDataset, folder), (PackedDataset, tmp_path / "photos.fl")):
             dataset, plain = kind(path, cache=Cache("ram", place, form)), kind(path)
             read_all(dataset)
-            store = dataset._cache.samples.store
+            store = dataset._cache.store
             store._writable[int(store._index["offset"][7]) + 60] ^= 1
             store._seen[:] = 0  # as in a process that has not read it yet
             before = dataset.cached.misses
@@ -211,7 +220,7 @@ class TestTampering:
         pack(folder, tmp_path / "photos.fl", encode="keep", workers=1)
         dataset = PackedDataset(tmp_path / "photos.fl", cache=Cache("ram", place))
         read_all(dataset)
-        samples = dataset._cache.samples
-        samples.store._writable_fixed[5, samples.layout.places["label"].start] ^= 1
+        samples = dataset._cache
+        samples.store._writable_fixed[5, samples._writer.layout.places["label"].start] ^= 1
         samples.store._seen[:] = 0
         assert dataset[5][1] == PackedDataset(tmp_path / "photos.fl")[5][1]

@@ -12,9 +12,10 @@ from torchvision.datasets import ImageFolder
 
 import fastload
 from fastload import FolderDataset
-from fastload.datasets.cache._registry import StoreFolder, lock_exclusively
+from fastload.datasets.cache._registry import StoreFolder
 from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.opening import Opening, open_store
+from fastload.system.cache_lock import CacheLock
 from tests.datasets.cache.programs import is_alive, running, wait_for
 from tests.folders import class_folders, encoded, pixels
 
@@ -174,14 +175,14 @@ class TestFilling:
 
     def test_after_one_that_was_killed_no_process_is_started(self, tmp_path, cache):
         dataset = FolderDataset(many_files(tmp_path / "many"), cache=cache("ram", "decoded"))
-        filler = dataset._cache.samples.filler
-        filler._next_check_s = 0.0
+        cache = dataset._cache
+        cache._next_check_s = 0.0
         dataset.fill_cache()
-        filler._process.kill()
-        filler._process.wait()
-        filler._next_check_s = 0.0
+        cache._process.kill()
+        cache._process.wait()
+        cache._next_check_s = 0.0
         dataset.fill_cache()
-        assert filler._process is None
+        assert cache._process is None
         assert "the process that fills it was killed (signal 9)" in dataset.cached.state
         assert len(dataset[0]) == 2
 
@@ -302,7 +303,7 @@ class TestChecks:
         dataset = FolderDataset(folder, cache=cache("ram", form))
         expected = [image for image, _ in dataset]
         list(dataset)
-        store = dataset._cache.samples.store
+        store = dataset._cache.store
         for index in (5, 6):
             store._writable[int(store._index["offset"][index]) + 50] ^= 255
         loader = fastload.DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="fork")
@@ -335,8 +336,10 @@ class TestFolder:
                 signal.pause()
         assert os.read(began, 1)
         os.close(began), os.close(beginning)
-        with open(own / "gate") as gate:
-            is_free = lock_exclusively(gate)
+        gate = CacheLock.on(own / "gate")
+        is_free = gate is not None
+        if gate is not None:
+            gate.release()
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         (own / "notes").unlink()
