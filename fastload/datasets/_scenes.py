@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 
 import numpy as np
 
 from fastload.datasets.batch import BatchSource
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
+from fastload.images.deferred import DeferredImage, ImageSource
 from fastload.images.region import Box
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, draws_for
@@ -63,46 +64,46 @@ class SceneImages(BatchSource):
                 "Mosaic, ObjectMixUp, ObjectCutMix and CopyPaste must be given a dataset with objects, got "
                 "one with labels of images: use MixUp and CutMix"
             )
-        self._images = _Images(source, annotations)
-        self._scenes: list[Scene] = []
+        sizes: list[Size] = [(height, width) for height, width in source.sizes.tolist()]
+        objects = list(map(Annotations, sizes)) if annotations is None else annotations
+        images = _DecodedOnce(source, sizes)
+        originals = [
+            Scene(DeferredImage.of(ImageSource(images, index, size)), objects[index], is_original=True)
+            for index, size in enumerate(sizes)
+        ]
+        scenes = []
         for row, numbers in zip(rows.reshape(indices.shape), parameters.tolist(), strict=True):
-            own, *others = map(int, row)
-            scene = Scene.of(own, self._images)
-            self._scenes.append(steps.compose(scene, numbers, others, self._images))
-        self._images.expect(self._scenes)
-        self.annotations = None if annotations is None else [scene.objects for scene in self._scenes]
-        self.sizes = np.array([scene.size for scene in self._scenes], np.int64)
+            own, *others = [originals[index] for index in row]
+            scenes.append(steps.compose(own, numbers, others))
+        images.expect([scene.image for scene in scenes])
+        self.annotations = None if annotations is None else [scene.objects for scene in scenes]
+        self.sizes = np.array([scene.size for scene in scenes], np.int64)
+        self._scenes = scenes
 
     def region(self, position: int, box: Box, size: Size) -> Pixels:
-        pixels = self._scenes[position].pixels(self._images)
-        return box.of(pixels)
+        return box.of(self._scenes[position].pixels())
 
 
-class _Images:
-    """Images of a batch source, as `ObjectImages`; one that several scenes use is decoded once."""
+class _DecodedOnce:
+    """Images of a batch; one that is used often is decoded once, completely. See `Regions`."""
 
-    def __init__(self, source: BatchSource, annotations: list[Annotations] | None) -> None:
+    def __init__(self, source: BatchSource, sizes: Sequence[Size]) -> None:
         self._source = source
-        self._sizes: list[Size] = [(height, width) for height, width in source.sizes.tolist()]
-        self._annotations = annotations
+        self._sizes = sizes
         self._often: set[int] = set()
         self._decoded: dict[int, Pixels] = {}
 
-    def expect(self, scenes: list[Scene]) -> None:
-        """Find the images that these scenes use often."""
-        uses = Counter(each for scene in scenes for each in scene.sources if isinstance(each, int))
-        self._often = {index for index, count in uses.items() if count >= _OFTEN}
+    def expect(self, images: Sequence[DeferredImage]) -> None:
+        """Find the images that are often sources of these."""
+        sources = [source for image in images for source in image.sources if source.regions is self]
+        uses = Counter(source.position for source in sources)
+        self._often = {position for position, count in uses.items() if count >= _OFTEN}
 
-    def size(self, index: int) -> Size:
-        return self._sizes[index]
-
-    def region(self, index: int, box: Box, size: Size) -> Pixels:
-        if index not in self._often:
-            return self._source.region(index, box, size)
-        if index not in self._decoded:
-            height, width = self._sizes[index]
-            self._decoded[index] = self._source.region(index, Box(0, 0, height, width), (height, width))
-        return box.of(self._decoded[index])
-
-    def annotations(self, index: int) -> Annotations:
-        return Annotations(self._sizes[index]) if self._annotations is None else self._annotations[index]
+    def region(self, position: int, box: Box, size: Size) -> Pixels:
+        """See `Regions`."""
+        if position not in self._often:
+            return self._source.region(position, box, size)
+        if position not in self._decoded:
+            whole = self._sizes[position]
+            self._decoded[position] = self._source.region(position, Box(0, 0, *whole), whole)
+        return box.of(self._decoded[position])

@@ -16,43 +16,31 @@ import numpy as np
 import torch
 
 from fastload.contracts import BatchMemory as BatchMemory
-from fastload.images.arrays import Pixels
-from fastload.images.opencv import cv2
+from fastload.images.arrays import Pixels, Size
+from fastload.images.deferred import View, render_view
 from fastload.images.region import Box
-from fastload.images.resize import Resampling, resize, resize_into
 from fastload.system.buffers import reusable_array, reusable_tensor
-from fastload.transforms.geometry import Geometry, Sizes, View
+from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.pipeline import Drawn, Pipeline
 from fastload.transforms.shapes.cropping import RandomCrop
 from fastload.transforms.shapes.flipping import flip_batch
 from fastload.transforms.windows import Gathered, windows_into
 
 
-class Regions(ABC):
-    """Images by their positions."""
-
-    @abstractmethod
-    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        """Return a region of one image, RGB, perhaps reduced because it will be resized to `size`.
-
-        The result may be a read-only view.
-
-        Raises:
-            SourceError: The file cannot be read.
-            DecodeError: The image cannot be decoded; names the record or file.
-        """
-
-    def info(self, position: int) -> dict[Any, Any]:
-        """Return PIL's `info` of one image."""
-        return {}
-
-
-class BatchSource(Regions):
-    """The stored images of a batch."""
+class BatchSource(ABC):
+    """The stored images of a batch; see `Regions`."""
 
     sizes: Sizes  # heights and widths, in pixels: (images, 2)
     channels = 3  # of every image: 3, or 1
     gives_own_regions = False  # True if each region is in memory that nobody else uses
+
+    @abstractmethod
+    def region(self, position: int, box: Box, size: Size) -> Pixels:
+        """Return a region of one image; see `Regions`."""
+
+    def info(self, position: int) -> dict[Any, Any]:
+        """Return PIL's `info` of one image."""
+        return {}
 
     def gathered(self) -> Gathered | None:
         """Return all images if that needs no decoding and they have one size."""
@@ -179,26 +167,6 @@ def _render_all(source: BatchSource, geometry: Geometry, size: tuple[int, int], 
     for position, view in enumerate(geometry.views()):
         render_view(source.region(position, view.box, view.size), view, geometry.resampling, images[position])
     return images
-
-
-def render_view(pixels: Pixels, view: View, resampling: Resampling | None, out: Pixels) -> None:
-    """Resize a region, crop the window, and flip it."""
-    is_resized = view.size != pixels.shape[:2]
-    if is_resized and resampling is not None:
-        if view.size == out.shape[:2]:
-            resize_into(pixels, out, resampling)
-            pixels = out
-        else:
-            pixels = resize(pixels, *view.size, resampling)
-    top, left, height, width = view.window
-    if pixels is not out:
-        pixels = pixels[top : top + height, left : left + width]
-    if any(view.flips):
-        # OpenCV's code of a flip: 0 is vertical, 1 is horizontal, -1 is both.
-        code = -1 if all(view.flips) else int(view.flips[1])
-        cv2.flip(pixels, code, dst=out)
-    elif pixels is not out:
-        np.copyto(out, pixels)
 
 
 def _view_size(view: View) -> tuple[int, int]:

@@ -9,12 +9,13 @@ library, and in other formats, the full image is decoded.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
+from fastload.images.arrays import Pixels, Size
 from fastload.images.decode import decode, is_reducible, require_end
 from fastload.images.jpeg import TileIndex
 from fastload.images.turbojpeg import decode_part
@@ -38,6 +39,29 @@ class Box(NamedTuple):
     def of(self, pixels: NDArray[Any]) -> NDArray[Any]:
         """Return the region of an array (height, width, …) as a view."""
         return pixels[self.top : self.top + self.height, self.left : self.left + self.width]
+
+
+class Regions(Protocol):
+    """Images by position, of which regions are read: files, records, a batch's images, an array in memory."""
+
+    def region(self, position: int, box: Box, size: Size) -> Pixels:
+        """Return the pixels of a box within one image.
+
+        Args:
+            position: The image's number among these images.
+            box: The region, in pixels of the image as it is stored.
+            size: Height and width to which the caller resizes the region; the result may be reduced towards
+                it, but not below.
+
+        Returns:
+            Pixels (height, width, channels) in the image's own dtype and order of channels. They may be a
+            read-only view of memory that the images keep; the caller copies what it changes or keeps. They
+            stay valid as long as they are referred to: nothing has to be freed.
+
+        Raises:
+            SourceError: The file cannot be read.
+            DecodeError: The image cannot be decoded; names the record or file.
+        """
 
 
 def crop(pixels: NDArray[np.uint8], size: tuple[int, int], box: Box, reduction: int = 1) -> NDArray[np.uint8]:

@@ -10,6 +10,7 @@ import torch
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
+from fastload.images.arrays import with_last_axis as with_last_axis
 from fastload.images.opencv import cv2
 
 
@@ -103,11 +104,6 @@ def is_pil(image: Any) -> bool:
     """Return True for a PIL image, without importing PIL."""
     pil = sys.modules.get("PIL.Image")
     return pil is not None and isinstance(image, pil.Image)
-
-
-def with_last_axis(pixels: Pixels) -> Pixels:
-    """Add the channel axis that PIL and OpenCV leave out of images with one channel."""
-    return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
 
 def contiguous(image: Pixels) -> Pixels:

@@ -1,34 +1,23 @@
 """The crops, resizes and flips of a batch as one geometry that a decoder can carry out.
 
-    source ──box──▶ region ──resize──▶ size ──window──▶ crop ──flips──▶ result
-
-Transforms at the head of a pipeline fold themselves into it one after the other, as long as the form above
-can express them.
+Transforms at the head of a pipeline fold themselves into it one after the other, as long as a `View` of each
+image can express them.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.images.deferred import View
 from fastload.images.region import Box
 from fastload.images.resize import Resampling
 
 Ints = NDArray[np.int64]
 Sizes = Ints  # (images, 2): heights and widths
-
-
-class View(NamedTuple):
-    """Geometry of one image; `flips` is (upside down, left to right)."""
-
-    box: Box
-    size: tuple[int, int]
-    window: Box
-    flips: tuple[bool, bool]
 
 
 class Geometry:

@@ -16,7 +16,7 @@ from ultralytics.data import base
 from ultralytics.data.dataset import YOLOConcatDataset, YOLODataset
 from ultralytics.utils import LOGGER
 
-from fastload.ultralytics._deferred_images import DeferredImage, Image
+from fastload.ultralytics._bgr_image import BgrImage
 from fastload.ultralytics._steps import replacements, unknown_steps
 from fastload.ultralytics._stored import ImagesInMemory
 
@@ -71,9 +71,9 @@ def _image_and_label(self: Any, index: int) -> Any:
     stored = self.ims.image(index) if isinstance(self.ims, ImagesInMemory) else None
     if stored is None:
         pixels, original, resized = self.load_image(index)
-        label["img"] = DeferredImage.of(Image(pixels))
+        label["img"] = BgrImage.of(pixels)
     else:
-        label["img"], original, resized = DeferredImage.of(stored[0]), *stored[1:]
+        label["img"], original, resized = stored
     label["ori_shape"], label["resized_shape"] = original, resized
     label["ratio_pad"] = resized[0] / original[0], resized[1] / original[1]
     if self.rect:

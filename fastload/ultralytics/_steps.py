@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from ultralytics.data import augment
 
+from fastload.images.canvas import Canvas, Placement
+from fastload.images.deferred import DeferredImage
+from fastload.images.hsv import HsvChange
 from fastload.images.opencv import cv2
-from fastload.images.region import Box
-from fastload.transforms.canvas import Canvas, Placement
-from fastload.transforms.hsv import HsvChange
-from fastload.ultralytics._deferred_images import DeferredImage, Image
+from fastload.ultralytics._bgr_image import BgrImage
 
 Labels = dict[str, Any]
 
@@ -59,7 +59,7 @@ def replacements(ends_in_batch: Callable[[], bool]) -> list[tuple[Any, str, Any]
 
     @functools.wraps(plain_format)
     def format_image(self: Any, img: Any) -> Any:
-        if not isinstance(img, DeferredImage):
+        if not isinstance(img, BgrImage):
             return plain_format(self, img)
         is_rgb = random.uniform(0, 1) > self.bgr
         return (img, is_rgb) if ends_in_batch() else img.tensor(is_rgb)
@@ -87,7 +87,7 @@ def _if_deferred(plain: Callable[..., Any], of_deferred: Callable[..., Any]) -> 
 
     @functools.wraps(plain)
     def method(self: Any, labels: Labels, params: Any = None) -> Any:
-        if not isinstance(labels["img"], DeferredImage):
+        if not isinstance(labels["img"], BgrImage):
             return plain(self, labels, params)
         of_deferred(self, labels, params)
         return labels
@@ -103,14 +103,14 @@ def _with_pixels(plain: Callable[..., Any]) -> Callable[..., Any]:
         image = labels.get("img")
         arguments = (labels,) if params is None else (labels, params)
         is_idle = (params or {}).get("skip") or getattr(self, "transform", self) is None
-        if not isinstance(image, DeferredImage) or is_idle:
+        if not isinstance(image, BgrImage) or is_idle:
             return plain(self, *arguments)
         for each in (labels, *labels.get("mix_labels", ())):
             each["img"] = np.asarray(each["img"])
-        if params is not None and isinstance(params.get("labels2_img"), DeferredImage):
+        if params is not None and isinstance(params.get("labels2_img"), BgrImage):
             params["labels2_img"] = np.asarray(params["labels2_img"])
         labels = plain(self, *arguments)
-        labels["img"] = DeferredImage.of(Image(labels["img"]))
+        labels["img"] = BgrImage.of(labels["img"])
         return labels
 
     return method
@@ -119,22 +119,22 @@ def _with_pixels(plain: Callable[..., Any]) -> Callable[..., Any]:
 def _mosaic(self: Any, labels: Labels, params: Labels) -> None:
     sides, moved = (2, 0) if self.n == 4 else (3, self.border[0])
     side = sides * self.imgsz + 2 * moved
-    sources = [item["labels_patch"]["img"].source() for item in params["layout"]]
+    images = [item["labels_patch"]["img"].deferred for item in params["layout"]]
     placements = tuple(
-        Placement(number, source.size, source.size, item["padw"] + moved, item["padh"] + moved)
-        for number, (source, item) in enumerate(zip(sources, params["layout"], strict=True))
+        Placement(number, image.size, image.size, item["padw"] + moved, item["padh"] + moved)
+        for number, (image, item) in enumerate(zip(images, params["layout"], strict=True))
     )
-    labels["img"] = DeferredImage(Canvas((side, side), placements, None, (side, side)), sources)
+    labels["img"] = BgrImage(DeferredImage.on(Canvas((side, side), placements, None, (side, side)), images))
 
 
 def _perspective(self: Any, labels: Labels, params: Labels) -> None:
     width, height = params["size"]
-    image = labels["img"].flattened()
-    canvas = replace(image.canvas, matrix=params["M"], output=(height, width))
-    if canvas.axis_resizes is None:
+    matrix, image = params["M"], labels["img"].deferred
+    warped = image.warped(matrix, (height, width))
+    if warped.canvas.axis_resizes is None:
         # Otherwise, a warp of a part of the canvas would round positions differently.
-        canvas = replace(canvas, is_exact=True)
-    labels["img"] = DeferredImage(canvas, image.sources)
+        warped = replace(warped, canvas=replace(warped.canvas, is_exact=True))
+    labels["img"] = BgrImage(warped)
     labels["resized_shape"] = (height, width)
 
 
@@ -143,23 +143,26 @@ def _hsv(self: Any, labels: Labels, params: Any) -> None:
     if not gains.any():
         return
     hue, saturation, value = (np.random.uniform(-1, 1, 3) * gains).tolist()
-    labels["img"] = labels["img"].coloured(HsvChange.of((hue, saturation, value)))
+    image = labels["img"].deferred
+    change = HsvChange.of((hue, saturation, value), is_bgr=image.is_bgr)
+    labels["img"] = BgrImage(image.changed(change))
 
 
 def _flip(self: Any, labels: Labels, params: Labels) -> None:
     if params["flip"]:
-        labels["img"] = labels["img"].flipped(params["direction"] == "vertical")
+        is_vertical = params["direction"] == "vertical"
+        labels["img"] = BgrImage(labels["img"].deferred.flipped(is_vertical, not is_vertical))
 
 
 def _letterbox(self: Any, labels: Labels, params: Labels) -> None:
-    source = labels["img"].source()
+    image = labels["img"].deferred
     width, height = params["new_unpad"]
-    if source.size != (height, width):
-        pixels = source.region(Box(0, 0, *source.size))
-        resized = cv2.resize(pixels, (width, height), interpolation=self.interpolation)
-        source = Image(np.asarray(resized), source.is_rgb)
+    if image.size != (height, width):
+        resized = cv2.resize(image.pixels(), (width, height), interpolation=self.interpolation)
+        image = DeferredImage.of_pixels(resized, image.is_bgr)
     left, top = params["left"], params["top"]
     size = height + top + params["bottom"], width + left + params["right"]
-    placements = (Placement(0, source.size, source.size, left, top),)
-    labels["img"] = DeferredImage(Canvas(size, placements, None, size, fill=self.padding_value), (source,))
+    placements = (Placement(0, image.size, image.size, left, top),)
+    canvas = Canvas(size, placements, None, size, fill=self.padding_value)
+    labels["img"] = BgrImage(DeferredImage.on(canvas, [image]))
     labels["resized_shape"] = params["new_shape"]

@@ -22,11 +22,12 @@ from ultralytics.utils import LOCAL_RANK, LOGGER, NUM_THREADS, TQDM
 from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.opening import Opening, can_cache, open_store, store_folder
 from fastload.images.arrays import Pixels, Size
+from fastload.images.deferred import DeferredImage, ImageSource
 from fastload.images.encodings import Yuv420
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.system.units import format_size
-from fastload.ultralytics._deferred_images import DeferredImage
+from fastload.ultralytics._bgr_image import BgrImage
 from fastload.ultralytics._packed import packed_of
 
 _PLANES = Yuv420()
@@ -50,7 +51,7 @@ class ImagesInMemory:
 
     def __getitem__(self, index: int) -> Pixels | None:
         found = self.image(index)
-        return None if found is None else DeferredImage.of(found[0]).pixels()
+        return None if found is None else np.asarray(found[0])
 
     @property
     def used_bytes(self) -> int:
@@ -61,13 +62,14 @@ class ImagesInMemory:
         """Return True if an image is stored."""
         return self._store.has(index)
 
-    def image(self, index: int) -> tuple[Planes, Size, Size] | None:
+    def image(self, index: int) -> tuple[BgrImage, Size, Size] | None:
         """Return an image, the height and width of its file, and its own; None if it is not stored."""
         if not self._store.has(index):
             return None
         height, width, *own = _SIZES.unpack(self._store.fixed(index).tobytes())
-        image = Planes(self._store.data(index), (own[0], own[1]))
-        return image, (height, width), image.size
+        size = own[0], own[1]
+        source = ImageSource(_Planes(self._store.data(index), size), 0, size)
+        return BgrImage(DeferredImage.of(source)), (height, width), size
 
     def put(self, index: int, pixels: Pixels, original: Size) -> None:
         """Store an image, BGR, if there is room."""
@@ -78,19 +80,13 @@ class ImagesInMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Planes:
-    """A stored image; see `PixelSource`."""
+class _Planes:
+    """A stored image, RGB; see `Regions`."""
 
     data: Pixels
     size: Size
 
-    @property
-    def is_rgb(self) -> bool:
-        """See `PixelSource`."""
-        return True
-
-    def region(self, box: Box) -> Pixels:
-        """See `PixelSource`."""
+    def region(self, position: int, box: Box, size: Size) -> Pixels:
         return _PLANES.decode_box(self.data, (*self.size, 3), box)
 
 

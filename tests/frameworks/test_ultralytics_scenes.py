@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import fastload.transforms as T
+from fastload.images.canvas import Canvas, Placement
+from fastload.images.deferred import DeferredImage
+from fastload.images.hsv import HsvChange
 from fastload.transforms.annotations import Annotations
-from fastload.transforms.canvas import Canvas, Placement, render
-from fastload.transforms.hsv import shift_hsv
 from fastload.transforms.mixing.layouts import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
 from fastload.transforms.mixing.moved_objects import on_canvas, resampled, through_matrix
 from fastload.transforms.mixing.objects import blended, pasted
@@ -48,9 +49,6 @@ class Samples:
 
     def size(self, index: int) -> tuple[int, int]:
         return samples.image(index).shape[:2]
-
-    def region(self, index: int, box: Any, size: tuple[int, int]) -> np.ndarray:
-        return box.of(samples.image(index))
 
     def annotations(self, index: int) -> Annotations:
         labels, polygons, keypoints = samples.shares(index)
@@ -111,8 +109,8 @@ def mosaic(expected: dict[str, np.ndarray], case: str, **options: Any) -> tuple[
 
 
 def drawn(canvas: Canvas, indices: list[int]) -> np.ndarray:
-    images = Samples("boxes")
-    return render(canvas, lambda image, box, size: images.region(indices[image], box, size))
+    images = [DeferredImage.of_pixels(samples.image(index)) for index in indices]
+    return DeferredImage.on(canvas, images).pixels()
 
 
 @pytest.mark.parametrize(("case", "kind", "seed"), WARPS)
@@ -190,32 +188,33 @@ def test_matrix_is_theirs(theirs, case, seed):
     np.testing.assert_allclose(matrix, expected["matrix"], rtol=1e-5, atol=1e-5)
 
 
-def letterboxed(kind: str, index: int, size: int = samples.IMGSZ) -> tuple[Scene, Samples]:
+def letterboxed(kind: str, index: int, size: int = samples.IMGSZ) -> Scene:
     """An image resized to their size, then in a box, to the bit as theirs."""
     images = Samples(kind)
     stored = images.size(index)
     loaded = loaded_size(stored, size)
     canvas = Canvas(loaded, (Placement(0, stored, loaded),), None, loaded, is_exact=True)
-    scene = Scene(canvas, (index,), on_canvas(canvas, [images.annotations(index)]))
-    return T.LetterBox(size).compose(scene, (), (), images), images
+    image = DeferredImage.on(canvas, [DeferredImage.of_pixels(samples.image(index))])
+    scene = Scene(image, on_canvas(canvas, [images.annotations(index)]), is_exact=True)
+    return T.LetterBox(size).compose(scene, (), ())
 
 
 @pytest.mark.parametrize(("kind", "seed"), PAIRS)
 def test_mixup_is_theirs(theirs, kind, seed):
     expected = of(theirs, f"mixup/{kind}/{seed}")
-    (first, images), (second, _) = (letterboxed(kind, each) for each in expected["indices"].tolist())
-    assert np.array_equal(first.pixels(images), expected["before/image"])
-    mixed = blended(first, second, float(expected["share"]), images)
-    assert np.abs(mixed.pixels(images).astype(int) - expected["image"]).max() <= BLENDED
+    first, second = (letterboxed(kind, each) for each in expected["indices"].tolist())
+    assert np.array_equal(first.pixels(), expected["before/image"])
+    mixed = blended(first, second, float(expected["share"]))
+    assert np.abs(mixed.pixels().astype(int) - expected["image"]).max() <= BLENDED
     assert_same_objects(mixed.objects, expected)
 
 
 @pytest.mark.parametrize(("kind", "seed"), PAIRS)
 def test_cutmix_is_theirs(theirs, kind, seed):
     expected = of(theirs, f"cutmix/{kind}/{seed}")
-    (first, images), (second, _) = (letterboxed(kind, each) for each in expected["indices"].tolist())
-    mixed = pasted(first, second, expected["area"].astype(np.float32), images)
-    assert np.array_equal(mixed.pixels(images), expected["image"])
+    first, second = (letterboxed(kind, each) for each in expected["indices"].tolist())
+    mixed = pasted(first, second, expected["area"].astype(np.float32))
+    assert np.array_equal(mixed.pixels(), expected["image"])
     assert_same_objects(mixed.objects, expected)
 
 
@@ -223,14 +222,14 @@ def test_cutmix_is_theirs(theirs, kind, seed):
 @pytest.mark.parametrize("mode", ["flip", "mixup"])
 def test_copy_paste_is_theirs(theirs, kind, seed, mode):
     expected = of(theirs, f"copy {mode}/{kind}/{seed}")
-    first, images = letterboxed(kind, seed)
+    first = letterboxed(kind, seed)
     copy = T.CopyPaste(p=0.9, mode=mode)
     if mode == "flip":
-        mixed = copy.compose(first, (0, 0, 0), (), images)
+        mixed = copy.compose(first, (0, 0, 0), ())
     else:
-        second, _ = letterboxed(kind, int(expected["indices"][-1]))
-        mixed = copy.mixed(first, second, np.random.default_rng(0), images)
-    assert np.array_equal(mixed.pixels(images), expected["image"])
+        second = letterboxed(kind, int(expected["indices"][-1]))
+        mixed = copy.mixed(first, second, np.random.default_rng(0))
+    assert np.array_equal(mixed.pixels(), expected["image"])
     assert_same_objects(mixed.objects, expected)
 
 
@@ -239,8 +238,7 @@ def test_colours_are_theirs(theirs, seed):
     expected = of(theirs, f"hsv/{seed}")
     gains = tuple(expected["gains"].tolist())
     image = samples.image(seed)
-    shift_hsv(image, gains)
-    assert np.array_equal(image, expected["image"])
+    assert np.array_equal(HsvChange.of(gains)(image), expected["image"])
 
 
 @pytest.mark.parametrize("number", range(len(LETTERBOXES)))

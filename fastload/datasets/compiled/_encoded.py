@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import PIL.Image
 
-from fastload.datasets.batch import Regions
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.errors import DecodeError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import Pixels, Size
+from fastload.images.deferred import DeferredImage, ImageSource
 from fastload.images.header import parsed_header
 from fastload.images.region import Box, decode_region
 
@@ -37,7 +39,8 @@ def lazily_decoded(file: bytes | str, load: Callable[[], Any]) -> Any:
     if header.format == "png" and not _is_true_colour(data):
         return load()
     size = header.height, header.width
-    return LazyImage(_EncodedImage(data, size, load), 0, size)
+    image = DeferredImage.of(ImageSource(_EncodedImage(data, size, load), 0, size))
+    return LazyImage(image, functools.partial(info_of, data))
 
 
 def _is_true_colour(data: bytes) -> bool:
@@ -45,23 +48,20 @@ def _is_true_colour(data: bytes) -> bool:
     return data[_COLOUR_TYPE] == _TRUE_COLOUR and b"tRNS" not in data[: data.find(b"IDAT")]
 
 
-class _EncodedImage(Regions):
-    """One encoded image."""
+@dataclass(frozen=True, slots=True)
+class _EncodedImage:
+    """One encoded image; see `Regions`."""
 
-    def __init__(self, data: bytes, size: tuple[int, int], load: Callable[[], Any]) -> None:
-        self._data = data
-        self._size = size
-        self._load = load
+    data: bytes
+    size: Size
+    load: Callable[[], Any]
 
-    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+    def region(self, position: int, box: Box, size: Size) -> Pixels:
         try:
-            return decode_region(self._data, self._size, None, box)
+            return decode_region(self.data, self.size, None, box)
         except DecodeError:
-            pixels: Pixels = np.asarray(self._load().convert("RGB"))
+            pixels: Pixels = np.asarray(self.load().convert("RGB"))
         return box.of(pixels)
-
-    def info(self, position: int) -> dict[Any, Any]:
-        return info_of(self._data)
 
 
 def info_of(data: bytes) -> dict[Any, Any]:

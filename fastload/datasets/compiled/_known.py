@@ -48,11 +48,11 @@ class KnownSteps:
     def prepare(self, image: PIL.Image.Image) -> Any:
         """Draw all random numbers of one image, RGB or grey; return an image for `finish`."""
         # The `info` of an image that becomes a tensor is never read.
-        result: Any = LazyImage.from_pil(image).without_info() if self.makes_tensors else image
+        result: Any = LazyImage.of(image).without_info() if self.makes_tensors else image
         for step in self._recorded:
             result = step.call(result)
         if self.makes_tensors:
-            result = self._broadcast(LazyImage.from_pil(result))
+            result = self._broadcast(LazyImage.of(result))
         for step in self._erasings:
             result = step.call(result)
         return result
@@ -62,7 +62,7 @@ class KnownSteps:
         count = self.grey_channels
         if image.shape[2] > 1 or count == 1:
             return image
-        return image.adjusted(lambda pixels: np.repeat(pixels, count, axis=2), count)
+        return image.changed(lambda pixels: np.repeat(pixels, count, axis=2), count)
 
     def finish(self, prepared: Any) -> Any:
         """Return the finished image, given the result of `prepare`."""

@@ -20,6 +20,7 @@ from fastload.datasets.compiled._known import KnownSteps, known_first, tail_of
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._steps import CompiledStep, StepKind, steps_of
 from fastload.datasets.compiled._vector import vectorized
+from fastload.images.deferred import DeferredImage
 
 # Parameters of a transform that are nested more deeply, or in larger containers, are not compared.
 _MOST_DEPTH, _MOST_PARTS = 6, 32
@@ -94,10 +95,12 @@ class CompiledTransform:
         """Transform a PIL image or a NumPy array; pass any other input to the original transform."""
         image = inputs[0] if len(inputs) == 1 and not options else None
         if isinstance(image, PIL.Image.Image) and image.mode in ("RGB", "L"):
-            return self.end.finish(self.prepare(LazyImage.from_pil(image)))
+            return self.end.finish(self.prepare(LazyImage.of(image)))
         if self._of_arrays is not None and _is_image_array(image):
             of_arrays = self._of_arrays
-            return of_arrays.end.finish(of_arrays.prepare(LazyImage.of(np.ascontiguousarray(image))))
+            return of_arrays.end.finish(
+                of_arrays.prepare(LazyImage(DeferredImage.of_pixels(np.ascontiguousarray(image))))
+            )
         return self.theirs(*inputs, **options)
 
     def __getattr__(self, name: str) -> Any:

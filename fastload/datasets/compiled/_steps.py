@@ -203,9 +203,9 @@ def _adjusting(
 
     def adjust(image: Any) -> LazyImage:
         row = draw()
-        lazy = LazyImage.from_pil(image)
+        lazy = LazyImage.of(image)
         channels = ours.channels_after(lazy.shape[2])
-        return lazy.adjusted(lambda pixels: ours.apply(pixels, row), channels, keeps_info)
+        return lazy.changed(lambda pixels: ours.apply(pixels, row), channels, keeps_info)
 
     return adjust
 
@@ -216,8 +216,8 @@ def _by_chance(theirs: Any, ours: Transform, keeps_info: bool = True) -> Callabl
     def adjust(image: Any) -> Any:
         if torch.rand(1) >= theirs.p:
             return image
-        lazy = LazyImage.from_pil(image)
-        return lazy.adjusted(lambda pixels: ours.apply(pixels, (1.0,)), keeps_info=keeps_info)
+        lazy = LazyImage.of(image)
+        return lazy.changed(lambda pixels: ours.apply(pixels, (1.0,)), lazy.shape[2], keeps_info)
 
     return adjust
 

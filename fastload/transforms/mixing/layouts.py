@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fastload.images.arrays import Size
+from fastload.images.canvas import Matrix, Placement
 from fastload.images.opencv import cv2
-from fastload.transforms.canvas import Matrix, Placement
 
 
 def loaded_size(size: Size, imgsz: int) -> Size:

@@ -14,13 +14,15 @@ import numpy as np
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
+from fastload.images.canvas import GREY, UNLABELLED, Canvas, Placement
+from fastload.images.deferred import DeferredImage
+from fastload.images.hsv import HsvChange
 from fastload.transforms import options
-from fastload.transforms.canvas import GREY, UNLABELLED, Canvas, Placement
 from fastload.transforms.draws import Draws, integers
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.mixing.layouts import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
 from fastload.transforms.mixing.moved_objects import mask_placer, on_canvas, through_matrix
-from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneTransform
+from fastload.transforms.scenes import Indices, Scene, SceneTransform
 from fastload.transforms.transform import Parameters, Row
 
 
@@ -70,16 +72,17 @@ class Mosaic(SceneTransform):
             found = integers(parameters[:, 3:], count)
         return np.where(parameters[:, :1] < self.p, found, positions[:, None])
 
-    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[Scene]) -> Scene:
         if not scene.is_original:
             raise OptionError("Mosaic must be the first transform of a Compose: move it there")
-        size, (own,) = self.imgsz, scene.sources
+        size = self.imgsz
         if parameters[0] >= self.p:
             loaded = loaded_size(scene.size, size)
             alone = (Placement(0, scene.size, loaded),)
             canvas = Canvas(loaded, alone, None, loaded, is_exact=self.exact)
-            return scene.drawn_as(canvas, on_canvas(canvas, [scene.objects]))
-        stored = [scene.size, *map(images.size, others)]
+            return self._placed(canvas, [scene])
+        scenes = [scene, *others]
+        stored = [each.size for each in scenes]
         if self.n == 4:
             border = -(-size // 2)
             x, y = (int(border + (2 * size - 2 * border) * each) for each in parameters[1:3])
@@ -87,9 +90,11 @@ class Mosaic(SceneTransform):
         else:
             placements = mosaic_of_9(stored, size)
         shape = (2 * size, 2 * size)
-        canvas = Canvas(shape, placements, None, shape, is_exact=self.exact)
-        objects = on_canvas(canvas, [scene.objects, *map(images.annotations, others)])
-        return Scene(canvas, (own, *others), objects)
+        return self._placed(Canvas(shape, placements, None, shape, is_exact=self.exact), scenes)
+
+    def _placed(self, canvas: Canvas, scenes: Sequence[Scene]) -> Scene:
+        image = DeferredImage.on(canvas, [each.image for each in scenes])
+        return Scene(image, on_canvas(canvas, [each.objects for each in scenes]), self.exact)
 
 
 class ObjectPerspective(SceneTransform):
@@ -135,15 +140,14 @@ class ObjectPerspective(SceneTransform):
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         return sizes if self.size is None else np.tile(np.array(self.size[::-1]), (len(sizes), 1))
 
-    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
-        scene = scene.flattened(images)
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[Scene]) -> Scene:
         output = scene.size if self.size is None else (self.size[1], self.size[0])
         tilt0, tilt1, angle, scale, shear0, shear1, x, y = parameters
         matrix = perspective_matrix(
             scene.size, output, angle, scale, (shear0, shear1), (x, y), (tilt0, tilt1)
         )
-        canvas = replace(scene.canvas, matrix=matrix, output=output)
-        return scene.drawn_as(canvas, through_matrix(scene.objects, matrix, output, scale))
+        image = scene.image.warped(matrix, output, scene.is_exact)
+        return Scene(image, through_matrix(scene.objects, matrix, output, scale), scene.is_exact)
 
 
 class LetterBox(SceneTransform):
@@ -180,10 +184,8 @@ class LetterBox(SceneTransform):
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         return np.array([self._canvas((height, width)).output for height, width in sizes.tolist()])
 
-    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
-        if not scene.is_original:
-            scene = Scene.of_pixels(scene.pixels(images), scene.objects, scene.canvas.is_exact)
-        canvas = replace(self._canvas(scene.size), is_exact=scene.canvas.is_exact)
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[Scene]) -> Scene:
+        canvas = replace(self._canvas(scene.size), is_exact=scene.is_exact)
         (height, width), place = scene.size, canvas.placements[0]
         ratio = min(self.new_shape[0] / height, self.new_shape[1] / width)
         # As in Ultralytics, the factors are those before the sides are rounded to whole pixels.
@@ -193,7 +195,7 @@ class LetterBox(SceneTransform):
         move_mask = mask_placer(place, canvas.size)
         shifts = place.left, place.top
         objects = scene.objects.rescaled(factors, shifts, canvas.size, move_mask, UNLABELLED)
-        return scene.drawn_as(canvas, objects)
+        return Scene(DeferredImage.on(canvas, [scene.image]), objects, scene.is_exact)
 
     def _canvas(self, size: Size) -> Canvas:
         height, width = self.new_shape
@@ -225,12 +227,12 @@ class RandomHSV(SceneTransform):
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         return (2 * draws.uniform(3) - 1) * (self.hgain, self.sgain, self.vgain)
 
-    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[Scene]) -> Scene:
         if not any(parameters):
             return scene
-        scene = scene if scene.gains is None else scene.flattened(images)
         hue, saturation, value = parameters
-        return replace(scene, gains=(hue, saturation, value), is_original=False)
+        change = HsvChange.of((hue, saturation, value))
+        return replace(scene, image=scene.image.changed(change), is_original=False)
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         return super().apply(image, parameters) if image.shape[2] == 3 else image

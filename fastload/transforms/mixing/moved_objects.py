@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.images.arrays import Size
+from fastload.images.canvas import UNLABELLED, Canvas, Matrix, Placement, warped
 from fastload.images.opencv import cv2
 from fastload.images.polygons import Ring
 from fastload.transforms.annotations import Annotations, Floats, Mask, MoveMask, joined
-from fastload.transforms.canvas import UNLABELLED, Canvas, Matrix, Placement, warped
 
 # The points of a polygon that is cut off at an edge: as many as Ultralytics gives to every polygon.
 _POINTS = 1000

@@ -19,7 +19,7 @@ from fastload.transforms.compose import flattened
 from fastload.transforms.draws import Draws, integers, seeds
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.mixing.moved_objects import cut_to_image, resampled, shares_covered
-from fastload.transforms.scenes import Indices, ObjectImages, Scene, SceneSteps, SceneTransform
+from fastload.transforms.scenes import Indices, Scene, SceneSteps, SceneTransform
 from fastload.transforms.transform import Parameters, Row
 
 # The parameters of MixUp's beta distribution, in Ultralytics.
@@ -65,18 +65,18 @@ class _SecondImage(SceneTransform):
         indices = np.column_stack((second, self._steps.others(parameters[:, 3:], second, count)))
         return np.where(parameters[:, :1] < self.p, indices, positions[:, None])
 
-    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[Scene]) -> Scene:
         if parameters[0] >= self.p:
             return scene
-        second = self._steps.compose(Scene.of(others[0], images), parameters[3:], others[1:], images)
+        second = self._steps.compose(others[0], parameters[3:], others[1:])
         if second.size != scene.size:
             raise OptionError(
                 f"{type(self).__name__} must mix images of one size, got {scene.size} and {second.size}: "
                 "give it the transforms before it as pre_transform"
             )
-        return self.mixed(scene, second, np.random.default_rng(int(parameters[2])), images)
+        return self.mixed(scene, second, np.random.default_rng(int(parameters[2])))
 
-    def mixed(self, scene: Scene, second: Scene, rng: np.random.Generator, images: ObjectImages) -> Scene:
+    def mixed(self, scene: Scene, second: Scene, rng: np.random.Generator) -> Scene:
         """Return the scene with the second mixed in."""
         raise NotImplementedError
 
@@ -89,8 +89,8 @@ class ObjectMixUp(_SecondImage):
         p: The probability.
     """
 
-    def mixed(self, scene: Scene, second: Scene, rng: np.random.Generator, images: ObjectImages) -> Scene:
-        return blended(scene, second, float(rng.beta(_ALPHA, _ALPHA)), images)
+    def mixed(self, scene: Scene, second: Scene, rng: np.random.Generator) -> Scene:
+        return blended(scene, second, float(rng.beta(_ALPHA, _ALPHA)))
 
 
 class ObjectCutMix(_SecondImage):
@@ -110,7 +110,7 @@ class ObjectCutMix(_SecondImage):
         self.beta = options.to_number(beta, "beta", options.ABOVE_0)
         self.num_areas = options.to_whole(num_areas, "num_areas", 1)
 
-    def mixed(self, scene: Scene, second: Scene, rng: np.random.Generator, images: ObjectImages) -> Scene:
+    def mixed(self, scene: Scene, second: Scene, rng: np.random.Generator) -> Scene:
         height, width = scene.size
         sides = np.array((width, height))
         areas = np.empty((self.num_areas, 4), np.float32)
@@ -119,7 +119,7 @@ class ObjectCutMix(_SecondImage):
             centre = rng.integers(0, sides)
             area[:2], area[2:] = np.clip(centre - half, 0, sides), np.clip(centre + half, 0, sides)
         free = areas[~shares_covered(areas, scene.objects.boxes).any(axis=1)]
-        return pasted(scene, second, free[rng.integers(len(free))], images) if len(free) else scene
+        return pasted(scene, second, free[rng.integers(len(free))]) if len(free) else scene
 
 
 class CopyPaste(_SecondImage):
@@ -143,21 +143,21 @@ class CopyPaste(_SecondImage):
         found = super().others(parameters, positions, count)
         return found if self.needed else found[:, :0]
 
-    def compose(self, scene: Scene, parameters: Row, others: Sequence[int], images: ObjectImages) -> Scene:
+    def compose(self, scene: Scene, parameters: Row, others: Sequence[Scene]) -> Scene:
         if not scene.objects.polygons or not self.p:
             return scene
         if self.mode == "mixup":
-            return super().compose(scene, parameters, others, images)
-        pixels = scene.pixels(images)
+            return super().compose(scene, parameters, others)
+        pixels = scene.pixels()
         mirrored = scene.objects.flipped(1)
         chosen = self._chosen(mirrored, scene.objects)
         return _with_copies(scene, pixels, mirrored, cv2.flip(pixels, 1), chosen) if len(chosen) else scene
 
-    def mixed(self, scene: Scene, second: Scene, rng: np.random.Generator, images: ObjectImages) -> Scene:
+    def mixed(self, scene: Scene, second: Scene, rng: np.random.Generator) -> Scene:
         chosen = self._chosen(second.objects, scene.objects)
         if not len(chosen):
             return scene
-        return _with_copies(scene, scene.pixels(images), second.objects, second.pixels(images), chosen)
+        return _with_copies(scene, scene.pixels(), second.objects, second.pixels(), chosen)
 
     def _chosen(self, candidates: Annotations, objects: Annotations) -> NDArray[np.int64]:
         """Return the objects to copy: those that hide least first."""
@@ -167,18 +167,18 @@ class CopyPaste(_SecondImage):
         return fitting[: round(self.p * len(fitting))]
 
 
-def blended(scene: Scene, second: Scene, share: float, images: ObjectImages) -> Scene:
+def blended(scene: Scene, second: Scene, share: float) -> Scene:
     """Return both scenes blended, the first with a given share."""
-    pixels = scene.pixels(images)
+    pixels = scene.pixels()
     # Rounded down, as Ultralytics does.
-    cv2.addWeighted(pixels, share, second.pixels(images), 1 - share, -0.4999, dst=pixels)
+    cv2.addWeighted(pixels, share, second.pixels(), 1 - share, -0.4999, dst=pixels)
     # Classes cannot be blended: those of the image that is seen more.
     mask = scene.objects.mask if share >= 0.5 or second.objects.mask is None else second.objects.mask
     objects = joined((scene.objects, second.objects), scene.size, mask)
-    return Scene.of_pixels(pixels, objects, scene.canvas.is_exact)
+    return scene.with_pixels(pixels, objects)
 
 
-def pasted(scene: Scene, second: Scene, area: NDArray[np.float32], images: ObjectImages) -> Scene:
+def pasted(scene: Scene, second: Scene, area: NDArray[np.float32]) -> Scene:
     """Return the scene with a rectangle, x1 y1 x2 y2, of the second; unchanged if that shows no object."""
     objects = second.objects
     least = _LEAST_OF_BOX if scene.objects.polygons is None else _LEAST_OF_OUTLINE
@@ -192,10 +192,10 @@ def pasted(scene: Scene, second: Scene, area: NDArray[np.float32], images: Objec
         mask[y1:y2, x1:x2] = other[y1:y2, x1:x2]
     objects = cut_to_image(objects.cropped(y1, x1, y2 - y1, x2 - x1))
     objects = objects.cropped(-y1, -x1, *scene.size)
-    pixels = scene.pixels(images)
-    pixels[y1:y2, x1:x2] = second.pixels(images)[y1:y2, x1:x2]
+    pixels = scene.pixels()
+    pixels[y1:y2, x1:x2] = second.pixels()[y1:y2, x1:x2]
     objects = joined((scene.objects, objects), scene.size, mask)
-    return Scene.of_pixels(pixels, objects, scene.canvas.is_exact)
+    return scene.with_pixels(pixels, objects)
 
 
 def _with_copies(
@@ -213,4 +213,4 @@ def _with_copies(
     if mask is not None and others.mask is not None:
         mask = np.where(covered, others.mask, mask)
     objects = joined((scene.objects, others.chosen(chosen)), scene.size, mask)
-    return Scene.of_pixels(pixels, objects, scene.canvas.is_exact)
+    return scene.with_pixels(pixels, objects)

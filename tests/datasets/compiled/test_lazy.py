@@ -12,13 +12,18 @@ from torchvision import transforms
 
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform
+from fastload.images.deferred import DeferredImage
 from tests.images.samples import photo
 
 PIXELS = photo(37, 53, seed=1)
 
 
+def lazy_of(pixels):
+    return LazyImage(DeferredImage.of_pixels(pixels))
+
+
 def _both(pixels=PIXELS):
-    return Image.fromarray(pixels), LazyImage.of(pixels)
+    return Image.fromarray(pixels), lazy_of(pixels)
 
 
 @st.composite
@@ -94,7 +99,7 @@ def test_any_other_operation_is_pils(operation):
 def test_metadata_stay_with_crops_resizes_and_flips():
     image, _ = _both()
     image.info["dpi"] = (300, 300)
-    changed = LazyImage.from_pil(image).crop((1, 1, 30, 30)).resize((20, 20), Image.Resampling.BILINEAR)
+    changed = LazyImage.of(image).crop((1, 1, 30, 30)).resize((20, 20), Image.Resampling.BILINEAR)
     changed = changed.transpose(Image.Transpose.FLIP_LEFT_RIGHT).resize((9, 9), Image.Resampling.BILINEAR)
     assert isinstance(changed, LazyImage)
     assert changed.info == image.info
@@ -145,7 +150,7 @@ def test_blurs_that_do_not_fit_raise_torchvisions_error(blur):
 
 
 def test_grey_images_have_one_channel():
-    expected, lazy = Image.fromarray(PIXELS[:, :, 0].copy()), LazyImage.of(PIXELS[:, :, :1])
+    expected, lazy = Image.fromarray(PIXELS[:, :, 0].copy()), lazy_of(PIXELS[:, :, :1])
     assert (lazy.mode, lazy.getbands(), lazy.shape) == ("L", ("L",), (37, 53, 1))
     assert np.array_equal(np.asarray(lazy), np.asarray(expected))
     assert lazy.convert("RGB") == expected.convert("RGB")
@@ -161,9 +166,7 @@ def test_a_decoded_image_is_a_plain_one():
 
 def test_copies_and_pickles_have_the_same_pixels():
     expected, lazy = _both()
-    assert (
-        copy.copy(lazy) == copy.deepcopy(LazyImage.of(PIXELS)) == pickle.loads(pickle.dumps(lazy)) == expected
-    )
+    assert copy.copy(lazy) == copy.deepcopy(lazy_of(PIXELS)) == pickle.loads(pickle.dumps(lazy)) == expected
 
 
 def test_arrays_of_it_are_read_only():

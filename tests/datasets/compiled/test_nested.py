@@ -10,6 +10,7 @@ from PIL import Image
 
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform
+from fastload.images.deferred import DeferredImage
 from tests.images.samples import photo
 
 # A step makes of a difference of d levels one of at most factor * d + own; none is promised where a level
@@ -131,7 +132,7 @@ def test_random_pipelines_are_torchvisions(home, seed):
         found = ours(Image.fromarray(pixels))
         assert (torch.rand(1).item(), random.random()) == after
         _seed(index)
-        lazily = ours.end.finish(ours.prepare(LazyImage.of(pixels)))
+        lazily = ours.end.finish(ours.prepare(LazyImage(DeferredImage.of_pixels(pixels))))
         for each in (found, lazily):
             assert type(each) is type(expected), theirs
             assert _array(each).shape == _array(expected).shape

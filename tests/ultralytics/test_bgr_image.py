@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastload.transforms._axis_resize import axis_resize
-from fastload.transforms.canvas import GREY, Canvas, Placement
-from fastload.transforms.hsv import HsvChange
-from fastload.ultralytics._deferred_images import DeferredImage, Image
+from fastload.images._axis_resize import axis_resize
+from fastload.images.canvas import GREY, Canvas, Placement
+from fastload.images.deferred import DeferredImage
+from fastload.images.hsv import HsvChange
+from fastload.ultralytics._bgr_image import BgrImage
 
 SIDE = 120
 
@@ -26,9 +25,7 @@ def smooth(height: int, width: int, colour: float = 1.0) -> np.ndarray:
 
 
 def warped(image: np.ndarray, matrix: np.ndarray, height: int, is_exact: bool = False) -> np.ndarray:
-    size = image.shape[:2]
-    canvas = Canvas(size, (Placement(0, size, size),), matrix, (height, SIDE), is_exact)
-    return np.asarray(DeferredImage(canvas, [Image(image)]))
+    return np.asarray(BgrImage(BgrImage.of(image).deferred.warped(matrix, (height, SIDE), is_exact)))
 
 
 def matrix_of(scale: float, left: float, top: float) -> np.ndarray:
@@ -76,7 +73,7 @@ def test_rotation_is_opencvs(is_perspective):
     assert np.array_equal(warped(image, matrix, 80, is_exact=True), expected)
 
 
-def mosaic() -> tuple[DeferredImage, np.ndarray]:
+def mosaic() -> tuple[BgrImage, np.ndarray]:
     """Four images that overlap and end outside, in both orders of colours, and what they show."""
     shape, placements, sources = (150, 170), [], []
     expected = np.full((*shape, 3), GREY, np.uint8)
@@ -86,69 +83,54 @@ def mosaic() -> tuple[DeferredImage, np.ndarray]:
         shown = image[y1 - top : shape[0] - top, x1 - left : shape[1] - left]
         expected[y1 : y1 + shown.shape[0], x1 : x1 + shown.shape[1]] = shown
         is_rgb = number == 2
-        sources.append(Image(image[..., ::-1].copy() if is_rgb else image, is_rgb))
+        sources.append(DeferredImage.of_pixels(image[..., ::-1].copy() if is_rgb else image, not is_rgb))
         placements.append(Placement(number, (70, 100), (70, 100), left, top))
-    return DeferredImage(Canvas(shape, tuple(placements), None, shape), sources), expected
+    return BgrImage(DeferredImage.on(Canvas(shape, tuple(placements), None, shape), sources)), expected
 
 
 @pytest.mark.parametrize("flip", [None, 0, 1], ids=["as it is", "upside down", "mirrored"])
 @pytest.mark.parametrize("is_coloured", [False, True], ids=["plain", "coloured"])
 @pytest.mark.parametrize("is_rgb", [False, True], ids=["BGR", "RGB"])
 def test_deferred_image_writes_what_the_steps_make(flip, is_coloured, is_rgb):
-    deferred, expected = mosaic()
+    image, expected = mosaic()
+    deferred = image.deferred
     if is_coloured:
         rng = np.random.default_rng(0)
         tables = [rng.integers(0, end, 256).astype(np.uint8) for end in (180, 256, 256)]
-        deferred = deferred.coloured(HsvChange(np.stack(tables), None, (None, None)))
+        deferred = deferred.changed(HsvChange(np.stack(tables), None, (None, None), is_bgr=True))
         hsv = cv2.cvtColor(expected, cv2.COLOR_BGR2HSV)
         changed = cv2.merge([cv2.LUT(hsv[..., at], tables[at]) for at in range(3)])
         expected = cv2.cvtColor(changed, cv2.COLOR_HSV2BGR)
     if flip is not None:
-        deferred = deferred.flipped(is_vertical=flip == 0)
+        deferred = deferred.flipped(flip == 0, flip == 1)
         expected = cv2.flip(expected, flip)
-    assert np.array_equal(np.asarray(deferred), expected)
+    image = BgrImage(deferred)
+    assert np.array_equal(np.asarray(image), expected)
     wanted = (expected[..., ::-1] if is_rgb else expected).transpose(2, 0, 1)
-    assert np.array_equal(deferred.tensor(is_rgb).numpy(), wanted)
+    assert np.array_equal(image.tensor(is_rgb).numpy(), wanted)
 
 
-@given(
-    scale=st.sampled_from([0.5, 0.7, 1.0, 1.3]),
-    left=st.integers(-40, 40),
-    top=st.integers(-200, 200),
-    flip=st.sampled_from([None, 0, 1]),
-)
-def test_grey_around_the_images_of_a_warp_is_not_made_pixel_by_pixel(scale, left, top, flip):
-    canvas = dataclasses.replace(mosaic()[0].canvas, matrix=matrix_of(scale, left, top), output=(SIDE, SIDE))
-    tables = [np.arange(256, dtype=np.uint8), np.arange(256, dtype=np.uint8), np.full(256, 9, np.uint8)]
-    change = HsvChange(np.stack(tables), 0, (None, None))
-    deferred = DeferredImage(canvas, mosaic()[0].sources, change, flip)
-    expected = np.asarray(deferred).transpose(2, 0, 1).astype(int)
-    # Parts begin elsewhere, so they are sampled up to 1/32 of a pixel beside the whole.
-    assert np.abs(deferred.tensor(False).numpy() - expected).max() <= 2
-
-
-def test_large_image_is_changed_in_bands():
+def test_large_image_is_written_upside_down():
     image = smooth(700, 300)
-    deferred = DeferredImage.of(Image(image)).flipped(is_vertical=True)
-    assert np.array_equal(deferred.tensor(False).numpy(), image[::-1].transpose(2, 0, 1))
+    flipped = BgrImage(BgrImage.of(image).deferred.flipped(upside_down=True))
+    assert np.array_equal(flipped.tensor(False).numpy(), image[::-1].transpose(2, 0, 1))
 
 
 def test_image_flipped_twice_is_itself():
     image = smooth(40, 50)
-    twice = DeferredImage.of(Image(image)).flipped(is_vertical=True).flipped(is_vertical=False)
-    assert np.array_equal(np.asarray(twice), image[::-1, ::-1])
+    twice = BgrImage.of(image).deferred.flipped(upside_down=True).flipped(mirrored=True)
+    assert np.array_equal(np.asarray(BgrImage(twice)), image[::-1, ::-1])
 
 
 def test_canvas_has_its_own_colour_beside_an_image():
     canvas = Canvas((40, 40), (Placement(0, (20, 30), (20, 30), 5, 7),), None, (40, 40), fill=3)
     expected = np.full((40, 40, 3), 3, np.uint8)
     expected[7:27, 5:35] = smooth(20, 30)
-    assert np.array_equal(
-        DeferredImage(canvas, [Image(smooth(20, 30))]).tensor(False).numpy(), expected.transpose(2, 0, 1)
-    )
+    deferred = DeferredImage.on(canvas, [DeferredImage.of_pixels(smooth(20, 30))])
+    assert np.array_equal(deferred.pixels(), expected)
 
 
 def test_pixels_of_a_deferred_image_are_an_array_of_their_own():
     image = smooth(20, 30)
-    np.asarray(DeferredImage.of(Image(image)))[:] = 0
+    np.asarray(BgrImage.of(image))[:] = 0
     assert image.any()

@@ -13,23 +13,25 @@ Coordinates of pixels are OpenCV's: (0, 0) is the centre of the first pixel.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.images.arrays import Pixels, Size
+from fastload.images._axis_resize import AxisResize, axis_resize, is_mostly_empty, resize_axes
+from fastload.images.arrays import DType, Pixels, Size, with_last_axis
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.system.buffers import reusable_array
-from fastload.transforms._axis_resize import AxisResize, axis_resize, is_mostly_empty, resize_axes
 
 Matrix = NDArray[np.floating]  # (3, 3)
 Rectangle = tuple[int, int, int, int]  # x1, y1, x2, y2
-Region = Callable[[int, Box, Size], Pixels]  # of an image, by number: a box, which will be resized to a size
+Region = Callable[[int, Box, Size], Pixels]  # `Regions.region`
+_Form = tuple[int, DType]  # channels and dtype
 
 #: Ultralytics' grey, and its class of unlabelled pixels in masks.
 GREY, UNLABELLED = 114, 255
@@ -38,6 +40,8 @@ GREY, UNLABELLED = 114, 255
 # changes a level by at most a tenth of the step to its neighbour.
 _REACH = 24
 _MOST_SHIFT = 0.1
+
+_LEVELS = np.dtype(np.uint8)
 
 
 class Placement(NamedTuple):
@@ -87,7 +91,12 @@ class Canvas:
     @classmethod
     def of(cls, size: Size) -> Canvas:
         """Return the canvas of one image as it is."""
-        return cls(size, (Placement(0, size, size),), None, size)
+        return _canvas_of(size)
+
+    @property
+    def is_plain(self) -> bool:
+        """True for one image as it is."""
+        return self.matrix is None and self.placements == Canvas.of(self.output).placements
 
     @property
     def bounds(self) -> Rectangle:
@@ -108,55 +117,45 @@ class Canvas:
             return None
         return across, down
 
-    @property
-    def shown_rows(self) -> tuple[int, int]:
-        """The (first, end) of the output's rows; a resize makes those before and after it grey."""
-        height = self.output[0]
-        covers = list(filter(_has_area, (each.within(self.bounds) for each in self.placements)))
-        if self.axis_resizes is None or self.matrix is None or not covers:
-            return 0, height
-        scale, offset = self.matrix[1, 1:].tolist()
-        # Each row is made of two neighbours on the canvas, at most 1/32 of a row off.
-        first = math.floor(scale * (min(top for _, top, _, _ in covers) - 2) + offset)
-        end = math.ceil(scale * (max(bottom for _, _, _, bottom in covers) + 1) + offset)
-        return (max(first, 0), min(end, height)) if first < height and end > 0 else (0, height)
 
-    def of_rows(self, first: int, end: int) -> Canvas:
-        """Return the canvas that renders only some rows of the output."""
-        assert self.matrix is not None
-        moved = self.matrix - np.array(((0, 0, 0), (0, 0, first), (0, 0, 0)))
-        return replace(self, matrix=moved, output=(end - first, self.output[1]))
+def render(canvas: Canvas, region: Region, channels: int = 3, dtype: DType = _LEVELS) -> Pixels:
+    """Return the output's pixels, (height, width, channels), in new memory, perhaps as a view.
 
-
-def render(canvas: Canvas, region: Region) -> Pixels:
-    """Return the output's pixels, (height, width, 3), uint8, in new memory, perhaps as a view.
-
-    `region` is called once for each visible image.
+    `region` is called once for each visible image; it returns pixels of these channels and this dtype.
     """
+    return with_last_axis(_rendered(canvas, region, (channels, dtype)))
+
+
+def _rendered(canvas: Canvas, region: Region, form: _Form) -> Pixels:
     matrix, resizes = canvas.matrix, canvas.axis_resizes
     if matrix is None:
-        return _placed(canvas, region, canvas.bounds)
+        return _placed(canvas, region, canvas.bounds, form)
     if resizes is not None:
         across, down = resizes
         box = across.start, down.start, across.start + across.length, down.start + down.length
         scales = float(matrix[0, 0]), float(matrix[1, 1])
-        return resize_axes(_placed(canvas, region, box), scales, resizes, canvas.output)
+        return resize_axes(_placed(canvas, region, box, form), scales, resizes, canvas.output)
     box = canvas.bounds if canvas.is_exact else _visible_part(matrix, canvas.output, canvas.size)
     if box[:2] != (0, 0):
         matrix = matrix @ np.array(((1, 0, box[0]), (0, 1, box[1]), (0, 0, 1.0)))
-    return warped(_placed(canvas, region, box), matrix, canvas.output, cv2.INTER_LINEAR, GREY)
+    return warped(_placed(canvas, region, box, form), matrix, canvas.output, cv2.INTER_LINEAR, GREY)
 
 
 def warped(pixels: Pixels, matrix: Matrix, size: Size, interpolation: int, level: int) -> Pixels:
     """Warp pixels by a matrix to `size` (height, width); fill with `level`."""
     options: dict[str, Any] = {
-        "dst": reusable_array((*size, *pixels.shape[2:])),
+        "dst": reusable_array((*size, *pixels.shape[2:]), pixels.dtype),
         "flags": interpolation,
         "borderValue": (level,) * 4,
     }
     if matrix[2, 0] or matrix[2, 1]:
         return np.asarray(cv2.warpPerspective(pixels, matrix, size[::-1], **options))
     return np.asarray(cv2.warpAffine(pixels, matrix[:2], size[::-1], **options))
+
+
+@functools.lru_cache(256)
+def _canvas_of(size: Size) -> Canvas:
+    return Canvas(size, (Placement(0, size, size),), None, size)
 
 
 def _intersection(first: Rectangle, second: Rectangle) -> Rectangle:
@@ -197,9 +196,10 @@ def _visible_part(matrix: Matrix, output: Size, canvas: Size) -> Rectangle:
     return left, top, right, bottom
 
 
-def _placed(canvas: Canvas, region: Region, box: Rectangle) -> Pixels:
+def _placed(canvas: Canvas, region: Region, box: Rectangle, form: _Form) -> Pixels:
     """Return the pixels of a box, which may extend beyond the canvas."""
-    out = reusable_array((box[3] - box[1], box[2] - box[0], 3))
+    channels, dtype = form
+    out = reusable_array((box[3] - box[1], box[2] - box[0], channels), dtype)
     bare = [box]
     for each in canvas.placements:
         x1, y1, x2, y2 = cover = each.within(_intersection(box, canvas.bounds))
@@ -220,8 +220,10 @@ def _placed(canvas: Canvas, region: Region, box: Rectangle) -> Pixels:
         if resized == cell.shape[:2]:
             cv2.resize(pixels, resized[::-1], dst=cell)
             continue
-        pixels = cv2.resize(pixels, resized[::-1], dst=reusable_array((*resized, 3)))
-        np.copyto(cell, pixels[y1 - rows[2] : y2 - rows[2], x1 - columns[2] : x2 - columns[2]])
+        pixels = cv2.resize(pixels, resized[::-1], dst=reusable_array((*resized, channels), dtype))
+        np.copyto(
+            cell, with_last_axis(pixels)[y1 - rows[2] : y2 - rows[2], x1 - columns[2] : x2 - columns[2]]
+        )
     for x1, y1, x2, y2 in bare:
         out[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]] = canvas.fill
     return out

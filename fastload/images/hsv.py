@@ -23,7 +23,7 @@ _DOWN = -0.49998
 # Pixels that are changed at a time: both buffers stay in a cache of 1 MiB, and calls take little. At 640x640
 # that takes 1.18 ms with the split into planes; half as many 1.23, an eighth 1.54. All at once is as fast
 # while nothing else needs the memory.
-BAND_PIXELS = 1 << 17
+_BAND_PIXELS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +38,16 @@ class HsvChange:
         tables: The new levels, (3, 256), uint8.
         shift: The number added to hues, modulo 180, from -76 to 76; None if a lookup is needed.
         factors: Those of saturation and value; None if a lookup is needed.
+        is_bgr: True if the channels of images are BGR, False if RGB.
     """
 
     tables: NDArray[np.uint8]
     shift: int | None
     factors: tuple[float | None, float | None]
+    is_bgr: bool = False
 
     @classmethod
-    def of(cls, gains: tuple[float, float, float]) -> HsvChange:
+    def of(cls, gains: tuple[float, float, float], *, is_bgr: bool = False) -> HsvChange:
         """Return the change for the gains that Ultralytics draws, each from minus to plus its parameter.
 
         The hue is shifted by the first, times 180; the others are multiplied by one plus theirs.
@@ -59,17 +61,24 @@ class HsvChange:
             (_HUE_LEVELS + shift) % _HUES, tables[0, :_HUES]
         )
         factors = (_factor(tables[1], gains[1] + 1), _factor(tables[2], gains[2] + 1))
-        return cls(tables, shift if can_add else None, factors)
+        return cls(tables, shift if can_add else None, factors, is_bgr)
 
-    def apply(self, pixels: Pixels, *, is_bgr: bool, out: Pixels) -> None:
-        """Write the changed pixels of an image (height, width, 3), which may be `out`."""
+    def __call__(self, pixels: Pixels) -> Pixels:
+        """Return the changed pixels of an image (height, width, 3), uint8."""
+        out = reusable_array(pixels.shape)
+        rows = max(1, _BAND_PIXELS // pixels.shape[1])
+        for top in range(0, len(pixels), rows):
+            self._change(pixels[top : top + rows], out[top : top + rows])
+        return out
+
+    def _change(self, pixels: Pixels, out: Pixels) -> None:
         there, back = cv2.COLOR_RGB2HSV, cv2.COLOR_HSV2RGB
-        if is_bgr:
+        if self.is_bgr:
             there, back = cv2.COLOR_BGR2HSV, cv2.COLOR_HSV2BGR
         height, width, _ = pixels.shape
         cv2.cvtColor(pixels, there, dst=out)
         # Memory of one size for all bands: blocks of other sizes would displace larger, reusable ones.
-        rows = max(height, BAND_PIXELS // width)
+        rows = max(height, _BAND_PIXELS // width)
         planes = list(reusable_array((3, rows, width))[:, :height])
         cv2.split(out, planes)
         self._change_hues(planes[0])
@@ -102,12 +111,3 @@ def _factor(table: NDArray[np.uint8], factor: float) -> float | None:
     """Return the factor if multiplying with it makes what the table says."""
     made = cv2.convertScaleAbs(_LEVELS, alpha=factor, beta=_DOWN)
     return factor if np.array_equal(made[0], table) else None
-
-
-def shift_hsv(pixels: Pixels, gains: tuple[float, float, float]) -> None:
-    """Change an RGB image (height, width, 3), uint8, in place; see `HsvChange.of`."""
-    change = HsvChange.of(gains)
-    rows = max(1, BAND_PIXELS // pixels.shape[1])
-    for top in range(0, len(pixels), rows):
-        band = pixels[top : top + rows]
-        change.apply(band, is_bgr=False, out=band)
