@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fastload.sources.malformed import malformed
 
 FilesByStem = dict[str, list[str]]
 """Files by their stems: their paths below a folder without the suffix."""
+
+_LAST_WORD = re.compile("[_ .-][^_ .-]+$")
 
 
 def by_stem(paths: Iterable[str], folder: str = "") -> FilesByStem:
@@ -36,3 +39,15 @@ def one_of_each(
             must = f"be the one {kind} named {stem!r}"
             raise malformed(shown(others[0]), must, f"{shown(first)} too", "rename or remove one of them")
     return {stem: path for stem, (path,) in files.items()}
+
+
+def common_ending(stems: Iterable[str]) -> str:
+    """Return the last word of all stems, with the mark before it; "" if they differ, or there is only one.
+
+    >>> common_ending(["0_sat", "1_sat"]), common_ending(["0_sat", "1"])
+    ('_sat', '')
+    """
+    first, *others = [*stems] or [""]
+    match = _LAST_WORD.search(first)
+    ending = match[0] if match and others else ""
+    return ending if all(stem.endswith(ending) for stem in others) else ""

@@ -14,15 +14,8 @@ from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, pair
 from fastload.sources.masks.source import read_masks
 from fastload.sources.protocol import Claim
 from fastload.sources.splits import SPLITS, split_names
+from fastload.sources.words import IMAGE_WORDS, MASK_WORDS
 
-_IMAGE_WORDS = {
-    "image", "images", "img", "imgs", "photo", "photos", "picture", "pictures", "rgb", "jpegimages", "x",
-}  # fmt: skip
-_MASK_WORDS = {
-    "mask", "masks", "label", "labels", "annotation", "annotations", "annot", "annots", "ann", "anns",
-    "gt", "gts", "groundtruth", "groundtruths", "segmentation", "segmentations", "seg", "segs",
-    "trimap", "trimaps", "y",
-}  # fmt: skip
 _SIGNS = ("mask", "label", "ann", "gt", "truth", "seg", "trimap", "y_", "_y", "\ny\n")
 
 
@@ -78,11 +71,11 @@ def _parted(name: str) -> tuple[str, bool]:
     glued = words[-1].removesuffix("annot")
     if glued and glued != words[-1]:
         words[-1:] = [glued, "annot"]
-    rest = [word for word in words if word not in _IMAGE_WORDS and word not in _MASK_WORDS]
+    rest = [word for word in words if word not in IMAGE_WORDS and word not in MASK_WORDS]
     is_letter = words != rest and {*words} - {*rest} <= {"x", "y"}
     if is_letter and (not rest or rest[0] not in SPLITS):  # classes may be called x and y
         return name.lower(), False
-    return "_".join(rest), not _MASK_WORDS.isdisjoint(words)
+    return "_".join(rest), not MASK_WORDS.isdisjoint(words)
 
 
 def _fitting(listing: Listing, images: str, masks: str) -> list[PairedFolders]:
