@@ -95,3 +95,8 @@ def is_split_alone(name: str) -> bool:
     return match is not None and (
         match.start() == 0 or name[match.end() :].isdigit() or match.end() == len(name)
     )
+
+
+def is_result(name: str) -> bool:
+    """Return True if a word in a name is that of masks, depth or another result of an image."""
+    return not {*map(str.lower, _WORD.findall(name))}.isdisjoint(RESULTS | ANNOTATION_PARTS)
