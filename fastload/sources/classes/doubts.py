@@ -79,7 +79,7 @@ def _beside_splits(top: Top, splits: Sequence[str]) -> Iterator[Doubt]:
 
 
 def _leads_to(listing: Listing, path: str, claims: Claims) -> Doubt:
-    """Return what packing a folder of a listing makes of it, or its first doubt."""
+    """Return the first doubt about a folder of a listing, or the outcome of packing it as a step."""
     inside = listing.view(path)
     command = pack_command(inside.name)
     for claim in claims(inside):
