@@ -53,10 +53,24 @@ def common_ending(stems: Iterable[str]) -> str:
     >>> common_ending(["0_sat", "1_sat"]), common_ending(["0_sat", "1"])
     ('_sat', '')
     """
-    first, *others = [*stems] or [""]
-    match = _LAST_WORD.search(first)
-    ending = match[0] if match and others else ""
-    return ending if all(stem.endswith(ending) for stem in others) else ""
+    return _common(_LAST_WORD, stems)
+
+
+def common_start(stems: Iterable[str]) -> str:
+    """Return the first word of all stems, with the mark behind it, likewise."""
+    return _common(_FIRST_WORD, stems)
+
+
+def _common(pattern: re.Pattern[str], stems: Iterable[str]) -> str:
+    words: set[str] = set()
+    count = 0
+    for stem in stems:
+        match = pattern.search(stem)
+        words.add(match[0] if match else "")
+        count += 1
+        if len(words) > 1:
+            return ""
+    return words.pop() if count > 1 else ""
 
 
 def has_stem(names: Sequence[str], stem: str) -> bool:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^A-Za-z_ .-]+")
+"""A word in a name, as both in `JPEGImages` or `train_masks`; digits are one."""
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -16,7 +19,7 @@ IMAGE_PARTS = _words(
 """The images of a dataset, whatever lies beside them."""
 
 _MASK_PARTS = _words(
-    "masks labels annot annots anns annotation annotations segmentation segmentations "
+    "masks labels anno annos annot annots anns annotation annotations segmentation segmentations "
     "gt gts groundtruth groundtruths trimaps"
 )
 
@@ -40,13 +43,13 @@ RESULTS = _words(
 
 VIEWS = _words(
     "rgb color colors thermal ir nir infrared visible left right input inputs output outputs noisy clean "
-    "blur blurred sharp hazy foggy clear rainy norain hr lr high low before after top ortho raw stills "
+    "blur blurred sharp hazy foggy clear rain rainy norain hr lr high low before after top ortho raw stills "
     "original source target targets albedo shading reference"
 )
 """Images of one scene, with the same restriction as for `RESULTS`."""
 
 MASK_ENDING = re.compile(
-    r"(.+?)[_ .-](masks?|seg(mentation)?s?|labels?|label_?ids|annot(ation)?s?|gt|ground[_-]?truth|matte"
+    r"(.+?)[_ .-](masks?|seg(mentation)?s?|labels?|label_?ids|anno(t(ation)?)?s?|gt|ground[_-]?truth|matte"
     r"|trimap)([_ .-]?[0-9]+)?",
     re.IGNORECASE,
 )

@@ -93,6 +93,8 @@ LAYOUTS = {
     "beside, of the same names": (("{}.jpg", "{}.png"), WHOLE),
     "beside, of two endings": (("{}_sat.jpg", "{}_mask.png"), WHOLE),
     "of two endings": (("images/{}_train.png", "masks/{}_manual.png"), WHOLE),
+    "words without a mark": (("ShadowImages/{}.jpg", "ShadowMasks/{}.png"), WHOLE),
+    "pedestrians": (("PNGImages/Ped{}.jpg", "PedMasks/Ped{}_mask.png"), WHOLE),
     "an original": (("Original/{}.jpg", "Ground Truth/{}.png"), WHOLE),
     "a folder beside loose images": (("{}.jpg", "masks/{}.png"), WHOLE),
     "splits by name": (("train/{}.jpg", "trainannot/{}.png", "val/{}.jpg", "valannot/{}.png"), SPLIT),

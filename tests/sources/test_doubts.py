@@ -74,6 +74,11 @@ IN_DOUBT = {
     "a flat split": ("in 'val' .*are in 'train'", "pack .*train DEST", ("train/a/{}.jpg", "val/{}.jpg")),
     "one clear image of many hazy ones": ("pairs of images in 'clear' and 'hazy'", "table", (
         "clear/{}.png", "hazy/{}_1_0.8.png", "hazy/{}_2_1.png")),
+    "rain": ("pairs of images in 'norain' and 'rain'", "table", ("rain/rain-{}.png", "norain/norain-{}.png")),
+    "resolutions in one folder": ("in .*set, whose names differ in '_HR', '_LR'", "table", (
+        "set/img_{}_HR.png", "set/img_{}_LR.png")),
+    "lungs": ("by the names 'lung_masks'", "pack .*CXR DEST' packs .*without 'lung_masks'; .*rename", (
+        "CXR/{}.png", "lung_masks/{}.png")),
     "colours and depth of scenes": ("whose names differ in '_colors', '_depth'", "table", (
         "s1/{}_colors.png", "s1/{}_depth.png", "s2/{}_colors.png", "s2/{}_depth.png")),
     "splits in a wrapper": ("'data' holds 'train', 'val'", "data DEST' packs its splits, 'train', 'val'", (

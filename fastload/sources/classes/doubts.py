@@ -26,12 +26,12 @@ from fastload.sources.classes.part_names import (
 )
 from fastload.sources.classes.source import split_folders
 from fastload.sources.classes.tables import tables
-from fastload.sources.classes.top import MOST_FOLDERS, SAMPLED, TABLE_STEP, Doubt, Top
+from fastload.sources.classes.top import MOST_FOLDERS, SAMPLED, TABLE_STEP, Doubt, Top, keeping_step
 from fastload.sources.left_out import clutter_reason
 from fastload.sources.listing import Listing, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
 from fastload.sources.masks.pairing import has_masks_beside
-from fastload.sources.pairing import common_ending, has_stem, versions_of
+from fastload.sources.pairing import common_ending, common_start, has_stem, versions_of
 from fastload.sources.protocol import Claim, evenly_spaced
 from fastload.sources.sniffing import YOLO
 from fastload.sources.splits import SPLITS
@@ -125,7 +125,7 @@ def _versions(top: Top) -> Iterator[Doubt]:
         words = versions_of(folder.images)
         # Other words may stand for classes at the start of a name, and in class folders for anything.
         is_ending = any(word and not word[0].isalnum() for word in words)
-        if any(map(is_result, words)) or (is_ending and not top.bearing):
+        if any(map(is_result, words)) or (is_ending and len(top.bearing) < 2):
             place = top.listing.shown(folder.path)
             reading = f"several images of each thing in {place}, whose names differ in {in_quotes(words)}"
             yield Doubt(reading, TABLE_STEP)
@@ -141,7 +141,11 @@ def _parts_of_a_dataset(top: Top, claims: Claims) -> Iterator[Doubt]:
         inside = _leads_to(top.listing, top.unwrapped(images), claims)
         lost = [name for name in top.folder.visible if name != images]
         lost += [name for name in top.folder.others if not clutter_reason(name)]
-        step = f"{inside.step}, without {in_quotes(lost)}; to keep all, {TABLE_STEP}" if lost else inside.step
+        step = (
+            f"{inside.step}, without {in_quotes(lost)}; to keep all, {keeping_step(top.bearing)}"
+            if lost
+            else inside.step
+        )
         yield Doubt(f"parts of one dataset, by the names {in_quotes(named)}", step)
     elif named := named_splits(bearing):
         first = min(named, key=lambda name: "train" not in name.lower())
@@ -188,14 +192,19 @@ def _same_stems(top: Top) -> Iterator[Doubt]:
     for other in others:
         few, many = sorted((top.inner(first).images, top.inner(other).images), key=len)
         stems, others_stems = _some_stems(few), _some_stems(many)
+        # Only between views, the first word is no part of what is compared: cat-1 and dog-1 are no pair.
+        start, other_start = (common_start(stems), common_start(others_stems)) if are_named else ("", "")
         ending, other_ending = common_ending(stems), common_ending(others_stems)
-        shared = [stem for stem in stems if has_stem(many, stem.removesuffix(ending) + other_ending)]
-        begun = [stem for stem in stems if _begins_one(many, stem)]
-        shared = max(shared, begun, key=len) if are_named else shared
+        of_other = {stem: other_start + stem.removeprefix(start).removesuffix(ending) for stem in stems}
+        shared = [stem for stem in stems if has_stem(many, of_other[stem] + other_ending)]
+        if are_named:
+            begun = [stem for stem in stems if _begins_one(many, of_other[stem])]
+            shared = max(shared, begun, key=len)
         are_shared = len(shared) >= 2 and 2 * len(shared) >= len(stems)
         are_distinct = len(shared) >= _LEAST_SHARED and not _are_counted(shared)
         if (are_shared and (are_named or are_distinct)) or (are_named and 1 < len(few) == len(many)):
-            yield Doubt(f"pairs of images in {first!r} and {other!r}, such as {stems[0]!r}", TABLE_STEP)
+            reading = f"pairs of images in {first!r} and {other!r}, such as {stems[0]!r}"
+            yield Doubt(reading, keeping_step(top.bearing))
             return
 
 

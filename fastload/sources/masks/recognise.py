@@ -14,8 +14,9 @@ from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, pair
 from fastload.sources.masks.source import read_masks
 from fastload.sources.protocol import Claim
 from fastload.sources.splits import SPLITS, split_names
-from fastload.sources.words import IMAGE_WORDS, MASK_WORDS
+from fastload.sources.words import IMAGE_WORDS, MASK_ENDING, MASK_WORDS, WORD
 
+_MOST_FOLDERS = 16
 _SIGNS = ("mask", "label", "ann", "gt", "truth", "seg", "trimap", "y_", "_y", "\ny\n")
 
 
@@ -58,7 +59,20 @@ def _places(listing: Listing, top: Folder) -> dict[str, list[PairedFolders]]:
             fitting = _fitting(listing, place, folder)
             if fitting and not _has_label_files(listing, top, place):
                 found.setdefault(rest, []).extend(fitting)
+    if not found and len(masks) == 1 and len(visible) <= _MOST_FOLDERS:
+        others = (place for places in images.values() for place in places)
+        fitting = [each for other in others for each in _by_endings(listing, other, masks[0][1])]
+        return {"": fitting} if len(fitting) == 1 else {}
     return found
+
+
+def _by_endings(listing: Listing, images: str, masks: str) -> list[PairedFolders]:
+    """Return the places whose files, too, are named as masks: the folders may have words of their own."""
+    names = listing.images_below(masks)
+    words = {*map(str.lower, WORD.findall(images.rpartition("/")[2]))}
+    if not names or words.isdisjoint(IMAGE_WORDS) or not all(map(MASK_ENDING.fullmatch, map(stem_of, names))):
+        return []
+    return _fitting(listing, images, masks)
 
 
 def _parted(name: str) -> tuple[str, bool]:
@@ -67,7 +81,8 @@ def _parted(name: str) -> tuple[str, bool]:
     >>> _parted("train_masks"), _parted("trainannot"), _parted("Images")
     (('train', True), ('train', True), ('', False))
     """
-    words = re.split("[_ .-]+", re.sub("ground[_ .-]truth", "groundtruth", name.lower()))
+    joined = re.sub("ground[_ .-]?truth", "groundtruth", name, flags=re.IGNORECASE)
+    words = [word.lower() for word in WORD.findall(joined)]
     glued = words[-1].removesuffix("annot")
     if glued and glued != words[-1]:
         words[-1:] = [glued, "annot"]
