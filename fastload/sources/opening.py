@@ -121,8 +121,12 @@ def open_class_folders(path: str, layout: str | None = None) -> dict[str, FileSo
 
 
 def _claims(listing: Listing, layout: str | None) -> Iterator[Claim]:
+    claimed: set[str] = set()
     for name, recognise in _RECOGNISERS.items():
+        if name == "masks" and "yolo" in claimed:
+            continue  # YOLO's reader takes the masks beside its labels
         if layout in (None, name) and (claim := recognise(listing)) is not None:
+            claimed.add(name)
             yield claim
 
 

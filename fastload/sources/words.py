@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import re
 
-WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^A-Za-z_ .-]+")
-"""A word in a name, as both in `JPEGImages` or `train_masks`; digits are one."""
+_WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^A-Za-z_ .-]+")
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words in a name, in lower case.
+
+    >>> words_of("JPEGImages"), words_of("train_masks2")
+    (['jpeg', 'images'], ['train', 'masks', '2'])
+    """
+    return [word.lower() for word in _WORD.findall(name)]
 
 
 def _words(text: str) -> frozenset[str]:

@@ -189,12 +189,6 @@ UNREAD = {
         "export",
     ),
     "KITTI": ("label_2/{}.txt", "Car 0.0 0 -1.5 5 6 9 19 2 2 1 0.4 1.4 69 -1\n", "KITTI", "table"),
-    "a list of the images": (
-        "list_attr.txt",
-        "0.jpg -1 1\n1.jpg 1 1\n2.jpg 1 1\n",
-        "which names them",
-        "table",
-    ),
 }
 
 
@@ -226,7 +220,7 @@ def test_the_command_names_the_table_of_all_labels(tmp_path, name):
     root = written(tmp_path / "data", many("all/{}.jpg", photo) | dict.fromkeys(names, rows))
     with pytest.raises(SourceError, match=rf"fastload pack .*/data/{best} DEST") as caught:
         open_source(root)
-    assert all(repr(other) in str(caught.value) for other in names if other != best)
+    assert all(other in str(caught.value) for other in names if other != best)
 
 
 def test_a_table_beside_class_folders_that_names_their_images_is_offered(tmp_path):

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from fastload.sources.classes.part_names import is_image_part, is_part
 from fastload.sources.classes.top import MOST_FOLDERS, SAMPLED, Doubt, Top
-from fastload.sources.left_out import clutter_reason
-from fastload.sources.listing import Folder, stem_of
+from fastload.sources.listing import stem_of
 from fastload.sources.sniffing import ANNOTATION_SUFFIXES, YOLO, AnnotationKind, annotation_kind
 
 _TABLES_AND_ARRAYS = (".csv", ".tsv", ".npy", ".npz", ".mat")
-_TEXTS = (".txt", ".json", ".xml")
-
 _TABLE = "write a table (.csv) with a row for each image and columns of its annotations"
-_IMAGE_NAME = re.compile(rb"[^\s\"',;|#<>:/\\]+\.(?:jpe?g|png|bmp|tiff?|webp|p[gp]m)\b", re.IGNORECASE)
-_LEAST_NAMED = 2
 
 
 def unread_annotations(top: Top) -> Iterator[Doubt]:
@@ -35,7 +29,6 @@ def unread_annotations(top: Top) -> Iterator[Doubt]:
                 _step(top, kind.step),
             )
     yield from _of_all(top)
-    yield from _naming_images(top)
 
 
 def _of_all(top: Top) -> Iterator[Doubt]:
@@ -64,28 +57,6 @@ def _step(top: Top, first: str) -> str:
     return f"{first}, and pack that{''.join(alone)}"
 
 
-def _naming_images(top: Top) -> Iterator[Doubt]:
-    """Yield a doubt for a text that names images which no class folders sort."""
-    if len(top.bearing) > 1:
-        return
-    texts = [top.folder.join(name) for name in top.folder.others_with(*_TEXTS) if not clutter_reason(name)]
-    for _, below in top.beside():
-        texts += [each.join(name) for each in below for name in each.others_with(*_TEXTS)]
-    images: set[bytes] = set()
-    for path in texts[:SAMPLED]:
-        named = {*_IMAGE_NAME.findall(top.listing.head(path))}
-        if len(named) >= _LEAST_NAMED:
-            below_top = top.listing.below(top.folder.path)
-            images = images or {
-                name.encode("utf-8", "surrogateescape") for each in below_top for name in each.images
-            }
-            if 2 * len(named & images) >= len(named):
-                yield Doubt(
-                    f"images with annotations in {top.listing.shown(path)}, which names them",
-                    _step(top, _TABLE),
-                )
-
-
 def unread_folders(top: Top) -> Iterator[Doubt]:
     """Yield a doubt for a folder of texts or arrays that is named after annotations."""
     if top.folder.images or len(top.folder.visible) > MOST_FOLDERS:
@@ -97,11 +68,6 @@ def unread_folders(top: Top) -> Iterator[Doubt]:
             yield Doubt(
                 f"images with annotations in {top.shown(name)}, which are not read", _step(top, _TABLE)
             )
-
-
-def has_rows_of_yolo(top: Top, folders: Iterable[Folder]) -> bool:
-    """Return True if some texts in folders are labels of YOLO."""
-    return _kind_in(top, (each.join(name) for each in folders for name in each.others_with(".txt"))) is YOLO
 
 
 def _kind_in(top: Top, paths: Iterable[str]) -> AnnotationKind | None:

@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from fastload.sources.classes.annotations import has_rows_of_yolo, unread_annotations, unread_folders
+from fastload.sources.classes.annotations import unread_annotations, unread_folders
 from fastload.sources.classes.part_names import (
     are_views,
     is_image_part,
@@ -26,15 +26,15 @@ from fastload.sources.classes.part_names import (
 )
 from fastload.sources.classes.source import split_folders
 from fastload.sources.classes.tables import tables
-from fastload.sources.classes.top import MOST_FOLDERS, SAMPLED, TABLE_STEP, Doubt, Top, keeping_step
+from fastload.sources.classes.top import MOST_FOLDERS, SAMPLED, TABLE_STEP, Doubt, Top
 from fastload.sources.left_out import clutter_reason
 from fastload.sources.listing import Listing, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
-from fastload.sources.masks.pairing import has_masks_beside
+from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, paired
 from fastload.sources.pairing import common_ending, common_start, has_stem, versions_of
 from fastload.sources.protocol import Claim, evenly_spaced
-from fastload.sources.sniffing import YOLO
 from fastload.sources.splits import SPLITS
+from fastload.sources.words import MASK_WORDS, words_of
 
 _MOST_ROWS = 50
 _LEAST_SHARED = 3
@@ -55,7 +55,6 @@ def doubts(listing: Listing, claims: Claims = _no_claims) -> Iterator[Doubt]:
     tops = [Top.of(listing, folder) for folder in splits or [listing.top]]
     if splits:
         yield from _split_without_classes(tops, claims)
-        yield from _split_of_one_folder(tops, claims)
     for sign in (unread_annotations, _versions):
         for top in tops:
             yield from sign(top)
@@ -70,9 +69,6 @@ def doubts(listing: Listing, claims: Claims = _no_claims) -> Iterator[Doubt]:
 
 def _beside_splits(top: Top, splits: Sequence[str]) -> Iterator[Doubt]:
     beside = [name for name in top.folder.visible if name not in splits]
-    for name in filter(is_part, beside):
-        if has_rows_of_yolo(top, top.listing.below(name)):
-            yield Doubt(f"a detection dataset of YOLO with its labels in {top.shown(name)}", YOLO.step)
     yield from unread_annotations(top)
     if named := [*filter(is_part, beside)]:
         yield Doubt(f"annotations of the splits in {in_quotes(named)}", TABLE_STEP)
@@ -94,23 +90,16 @@ def _leads_to(listing: Listing, path: str, claims: Claims) -> Doubt:
 
 
 def _split_without_classes(splits: Sequence[Top], claims: Claims) -> Iterator[Doubt]:
-    """Yield a doubt if one split has class folders and another has images without any."""
-    classed = [top.folder.path for top in splits if top.bearing and not top.folder.images]
-    flat = [top.folder.path for top in splits if top.folder.images and not top.bearing]
-    if classed and flat:
-        where = f"in {in_quotes(flat)} (class folders are in {in_quotes(classed)})"
-        step = f"{_leads_to(splits[0].listing, classed[0], claims).step}; or sort them into class folders"
-        yield Doubt(f"images whose labels are elsewhere, {where}", step)
-
-
-def _split_of_one_folder(splits: Sequence[Top], claims: Claims) -> Iterator[Doubt]:
-    """Yield a doubt for a split with a single folder, which is no class of the other splits."""
+    """Yield a doubt if one split has class folders, and another images alone or in a folder of no class."""
     for top in splits:
         others = [other for other in splits if other is not top and other.bearing]
-        if len(top.bearing) == 1 and others and not any(top.bearing[0] in other.bearing for other in others):
-            fullest = max(others, key=lambda other: len(other.bearing))
-            step = _leads_to(top.listing, fullest.folder.path, claims).step
-            yield Doubt(f"images whose labels are elsewhere, in {top.shown(top.bearing[0])}", step)
+        place, one = top.folder.path, top.bearing[0] if len(top.bearing) == 1 else ""
+        is_flat = top.folder.images and not top.bearing
+        if others and (is_flat or (one and not any(one in other.bearing for other in others))):
+            fullest = max(others, key=lambda other: len(other.bearing)).folder.path
+            where = f"in {(place if is_flat else top.folder.join(one))!r} (class folders are in {fullest!r})"
+            reading = f"images whose labels are elsewhere, {where}"
+            yield Doubt(reading, _leads_to(top.listing, fullest, claims).step)
 
 
 def _versions(top: Top) -> Iterator[Doubt]:
@@ -142,7 +131,7 @@ def _parts_of_a_dataset(top: Top, claims: Claims) -> Iterator[Doubt]:
         lost = [name for name in top.folder.visible if name != images]
         lost += [name for name in top.folder.others if not clutter_reason(name)]
         step = (
-            f"{inside.step}, without {in_quotes(lost)}; to keep all, {keeping_step(top.bearing)}"
+            f"{inside.step}, without {in_quotes(lost)}; to keep all, {_keeping_step(top)}"
             if lost
             else inside.step
         )
@@ -154,6 +143,16 @@ def _parts_of_a_dataset(top: Top, claims: Claims) -> Iterator[Doubt]:
     elif len(bearing) == 1 and top.inner(bearing[0]).images and is_split_alone(bearing[0]):
         step = f"{top.command(bearing[0])} packs them without classes"
         yield Doubt(f"the images of one split, by the name {bearing[0]!r}", step)
+
+
+def _keeping_step(top: Top) -> str:
+    """Return the step that keeps the images of all folders: a table, or names by which masks are known."""
+    first, *others = sorted(top.bearing, key=lambda name: not MASK_WORDS.isdisjoint(words_of(name)))
+    if len(others) == 1 and not MASK_WORDS.isdisjoint(words_of(others[0])):
+        pairs = paired(top.listing, PairedFolders(top.inner(first).path, top.inner(others[0]).path))
+        if pairs.are_half and pairs.conflict is None:
+            return f"rename them 'images' and 'masks' if {others[0]!r} holds masks, or {TABLE_STEP}"
+    return TABLE_STEP
 
 
 def _nested(top: Top, claims: Claims) -> Iterator[Doubt]:
@@ -204,7 +203,7 @@ def _same_stems(top: Top) -> Iterator[Doubt]:
         are_distinct = len(shared) >= _LEAST_SHARED and not _are_counted(shared)
         if (are_shared and (are_named or are_distinct)) or (are_named and 1 < len(few) == len(many)):
             reading = f"pairs of images in {first!r} and {other!r}, such as {stems[0]!r}"
-            yield Doubt(reading, keeping_step(top.bearing))
+            yield Doubt(reading, _keeping_step(top))
             return
 
 
@@ -215,9 +214,7 @@ def _some_stems(names: Sequence[str]) -> list[str]:
 def _begins_one(names: Sequence[str], stem: str) -> bool:
     """Return True if one of some sorted names is a stem and further words, as `1_0.8.png` is of `1`."""
     at = bisect.bisect_left(names, stem)
-    return any(
-        re.match("[_ .-]", name.removeprefix(stem)) for name in names[at : at + 1] if name.startswith(stem)
-    )
+    return at < len(names) and re.match(re.escape(stem) + "[_ .-]", names[at]) is not None
 
 
 def _are_counted(stems: Iterable[str]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from fastload.sources.splits import SPLIT_WORD, SPLITS
-from fastload.sources.words import ANNOTATION_PARTS, IMAGE_PARTS, NUMBERED_PARTS, RESULTS, VIEWS, WORD
+from fastload.sources.words import ANNOTATION_PARTS, IMAGE_PARTS, NUMBERED_PARTS, RESULTS, VIEWS, words_of
 
 _NUMBER = re.compile(r"[_ -]?[0-9]+$")
 
@@ -61,7 +61,7 @@ def are_views(names: Sequence[str]) -> bool:
     >>> are_views(["hazy", "clear"]), are_views(["mask", "no_mask"]), are_views(["A", "B", "label"])
     (True, False, True)
     """
-    words = [{*map(str.lower, WORD.findall(name))} for name in names]
+    words = [{*words_of(name)} for name in names]
     has_result = any(found & (RESULTS | ANNOTATION_PARTS) for found in words)
     letters = {"a", "b"} if has_result else {"x", "y"} if {*map(str.lower, names)} == {"x", "y"} else set()
     known = VIEWS | RESULTS | ANNOTATION_PARTS | IMAGE_PARTS | letters
@@ -98,4 +98,4 @@ def is_split_alone(name: str) -> bool:
 
 def is_result(name: str) -> bool:
     """Return True if a word in a name is that of masks, depth or another result of an image."""
-    return not {*map(str.lower, WORD.findall(name))}.isdisjoint(RESULTS | ANNOTATION_PARTS)
+    return not {*words_of(name)}.isdisjoint(RESULTS | ANNOTATION_PARTS)

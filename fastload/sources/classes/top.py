@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from fastload.sources.left_out import clutter_reason
 from fastload.sources.listing import Folder, Listing
 from fastload.sources.malformed import pack_command
-from fastload.sources.words import MASK_WORDS, WORD
 
 MOST_FOLDERS = 16
 """More folders beside each other are classes."""
@@ -16,15 +15,6 @@ MOST_FOLDERS = 16
 SAMPLED = 16
 
 TABLE_STEP = "write a table (.csv) with a row for each record and a column for each of its images"
-
-_RENAMING_STEP = "rename the folders of images and masks 'images' and 'masks'"
-
-
-def keeping_step(names: Sequence[str]) -> str:
-    """Return the step that keeps the images of several folders together: a table, or the names of masks."""
-    words = {word.lower() for name in names for word in WORD.findall(name)}
-    has_masks = len(names) == 2 and not words.isdisjoint(MASK_WORDS - {"y"})
-    return f"{_RENAMING_STEP}, or {TABLE_STEP}" if has_masks else TABLE_STEP
 
 
 class Doubt(NamedTuple):

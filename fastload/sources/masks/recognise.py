@@ -14,7 +14,7 @@ from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, pair
 from fastload.sources.masks.source import read_masks
 from fastload.sources.protocol import Claim
 from fastload.sources.splits import SPLITS, split_names
-from fastload.sources.words import IMAGE_WORDS, MASK_ENDING, MASK_WORDS, WORD
+from fastload.sources.words import IMAGE_WORDS, MASK_ENDING, MASK_WORDS, words_of
 
 _MOST_FOLDERS = 16
 _SIGNS = ("mask", "label", "ann", "gt", "truth", "seg", "trimap", "y_", "_y", "\ny\n")
@@ -56,8 +56,7 @@ def _places(listing: Listing, top: Folder) -> dict[str, list[PairedFolders]]:
     found: dict[str, list[PairedFolders]] = {}
     for rest, folder in masks:
         for place in images.get(rest, ()):
-            fitting = _fitting(listing, place, folder)
-            if fitting and not _has_label_files(listing, top, place):
+            if fitting := _fitting(listing, place, folder):
                 found.setdefault(rest, []).extend(fitting)
     if not found and len(masks) == 1 and len(visible) <= _MOST_FOLDERS:
         others = (place for places in images.values() for place in places)
@@ -69,8 +68,8 @@ def _places(listing: Listing, top: Folder) -> dict[str, list[PairedFolders]]:
 def _by_endings(listing: Listing, images: str, masks: str) -> list[PairedFolders]:
     """Return the places whose files, too, are named as masks: the folders may have words of their own."""
     names = listing.images_below(masks)
-    words = {*map(str.lower, WORD.findall(images.rpartition("/")[2]))}
-    if not names or words.isdisjoint(IMAGE_WORDS) or not all(map(MASK_ENDING.fullmatch, map(stem_of, names))):
+    words = words_of(images.rpartition("/")[2])
+    if not names or IMAGE_WORDS.isdisjoint(words) or not all(map(MASK_ENDING.fullmatch, map(stem_of, names))):
         return []
     return _fitting(listing, images, masks)
 
@@ -82,7 +81,7 @@ def _parted(name: str) -> tuple[str, bool]:
     (('train', True), ('train', True), ('', False))
     """
     joined = re.sub("ground[_ .-]?truth", "groundtruth", name, flags=re.IGNORECASE)
-    words = [word.lower() for word in WORD.findall(joined)]
+    words = words_of(joined) or [name]
     glued = words[-1].removesuffix("annot")
     if glued and glued != words[-1]:
         words[-1:] = [glued, "annot"]
@@ -101,17 +100,6 @@ def _fitting(listing: Listing, images: str, masks: str) -> list[PairedFolders]:
         if fitting := [place for place in places if paired(listing, place).are_half]:
             return fitting
     return []
-
-
-def _has_label_files(listing: Listing, top: Folder, images: str) -> bool:
-    """Return True if images have YOLO's labels in a text each: that layout reads the masks, too."""
-    for name in top.visible:
-        if name.lower() == "labels":
-            texts = [text for each in listing.below(top.join(name)) for text in each.others_with(".txt")]
-            return not {stem_of(image) for image in listing.images_below(images)}.isdisjoint(
-                map(stem_of, texts)
-            )
-    return False
 
 
 def _beside(folder: Folder) -> dict[str, list[PairedFolders]]:
