@@ -128,21 +128,23 @@ def _parts_of_a_dataset(top: Top, claims: Claims) -> Iterator[Doubt]:
             (name for name in (*named, *bearing) if is_image_part(name) or not is_part(name)), named[0]
         )
         inside = _leads_to(top.listing, top.unwrapped(images), claims)
-        lost = [name for name in top.folder.visible if name != images]
-        lost += [name for name in top.folder.others if not clutter_reason(name)]
-        step = (
-            f"{inside.step}, without {in_quotes(lost)}; to keep all, {_keeping_step(top)}"
-            if lost
-            else inside.step
-        )
+        lost = _without(top, images)
+        step = f"{inside.step}{lost}; to keep all, {_keeping_step(top)}" if lost else inside.step
         yield Doubt(f"parts of one dataset, by the names {in_quotes(named)}", step)
     elif named := named_splits(bearing):
         first = min(named, key=lambda name: "train" not in name.lower())
-        step = f"rename them train, val and test, or pack each ({top.command(first)})"
+        step = f"rename them train, val and test, or pack each ({top.command(first)}){_without(top, *named)}"
         yield Doubt(f"splits, by the names {in_quotes(named)}", step)
     elif len(bearing) == 1 and top.inner(bearing[0]).images and is_split_alone(bearing[0]):
         step = f"{top.command(bearing[0])} packs them without classes"
         yield Doubt(f"the images of one split, by the name {bearing[0]!r}", step)
+
+
+def _without(top: Top, *packed: str) -> str:
+    """Return what is lost of a folder if some folders in it are packed alone, as the end of a step."""
+    lost = [name for name in top.folder.visible if name not in packed]
+    lost += [name for name in top.folder.others if not clutter_reason(name)]
+    return f", without {in_quotes(lost)}" if lost else ""
 
 
 def _keeping_step(top: Top) -> str:
@@ -177,8 +179,8 @@ def _nested(top: Top, claims: Claims) -> Iterator[Doubt]:
     step = f"{_LABEL_STEP}, if these are the classes" if others and is_deeper else inside.step
     if others and inside.reading:
         step += f"; or pack each ({top.command(first)})"
-    elif others:
-        step += f", without {in_quotes(others)}" + (f"; to keep all, {_LABEL_STEP}" if len(names) > 1 else "")
+    else:
+        step += _without(top, first) + (f"; to keep all, {_LABEL_STEP}" if len(names) > 1 else "")
     yield Doubt(f"{_DEEPER}: {first!r} holds {in_quotes(inner[first])}{below}", step)
 
 
