@@ -31,9 +31,9 @@ from fastload.sources.left_out import clutter_reason
 from fastload.sources.listing import Listing, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
 from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, paired
-from fastload.sources.pairing import common_ending, common_start, has_stem, versions_of
 from fastload.sources.protocol import Claim, evenly_spaced
 from fastload.sources.splits import SPLITS
+from fastload.sources.versions import common_ending, common_start, has_stem, versions_of
 from fastload.sources.words import MASK_WORDS, words_of
 
 _MOST_ROWS = 50

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fastload.sources.listing import Folder, Listing, stem_of
-from fastload.sources.pairing import FilesByStem, by_stem, common_ending
+from fastload.sources.pairing import FilesByStem, by_stem
 from fastload.sources.splits import SPLITS
+from fastload.sources.versions import common_ending
 from fastload.sources.words import MASK_ENDING
 
 _FURTHER_SUFFIXES = (".gif",)  # of masks, besides those of images
