@@ -11,7 +11,6 @@ import posixpath
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -90,12 +89,6 @@ class FileList:
 
     def __len__(self) -> int:
         return len(self.names)
-
-    def __getstate__(self) -> tuple[str, NameTable, Status | None]:
-        return self.folder, self.names, self._status
-
-    def __setstate__(self, state: tuple[str, NameTable, Status | None]) -> None:
-        self.folder, self.names, self._status = state
 
     @property
     def sizes_bytes(self) -> npt.NDArray[np.int64]:
@@ -262,8 +255,7 @@ class FileSource(ImageFileSource):
 
     def size_bytes(self) -> int:
         """Return the total size of all files; a file listed twice counts twice."""
-        lists = [self.files, *(column for column in self.values.values() if isinstance(column, FileList))]
-        return sum(int(files.sizes_bytes.clip(min=0).sum()) for files in lists)
+        return sum(int(files.sizes_bytes.clip(min=0).sum()) for files in self.record_files())
 
 
 def safe_key(path: str) -> str:
@@ -302,14 +294,13 @@ def digest_of(head: object, columns: Iterable[Values]) -> str:
     return digest.hexdigest()
 
 
-def _arrays_of(column: Values) -> Iterator[Any]:
+def _arrays_of(column: Values) -> list[memoryview]:
     if isinstance(column, FileList):
-        yield from (*_arrays_of(column.names), column.sizes_bytes, column.times_ns)
-    elif isinstance(column, NameTable):
+        return [*_arrays_of(column.names), *_arrays_of(column.sizes_bytes), *_arrays_of(column.times_ns)]
+    if isinstance(column, NameTable):
         # Offsets go first: they determine how many bytes of data belong to the same column.
-        yield from (column.offsets, column.data)
-    else:
-        yield column
+        return [memoryview(column.offsets), memoryview(column.data)]
+    return [column.data]
 
 
 def _read_file(path: str, size_bytes: int | None) -> bytes:

@@ -41,27 +41,25 @@ class LeftOutFiles:
     """List of left-out files; too many with one reason are counted by suffix instead, as `**/*.txt`."""
 
     def __init__(self) -> None:
-        self._names: dict[tuple[str, bool], list[str]] = {}
-        self._suffixes: dict[tuple[str, bool], Counter[str]] = {}
+        self._found: dict[tuple[str, bool], tuple[list[str], Counter[str]]] = {}
 
     def add(self, key: str, reason: str, *, is_clutter: bool = False) -> None:
         """Add a file by its path relative to the source; `is_clutter` if no user would want it packed."""
-        suffixes = self._suffixes.setdefault((reason, is_clutter), Counter())
+        names, suffixes = self._found.setdefault((reason, is_clutter), ([], Counter()))
         suffix = _suffix_of(key)
         suffixes[suffix if suffix in suffixes or len(suffixes) < _MOST_SUFFIXES else ""] += 1
-        names = self._names.setdefault((reason, is_clutter), [])
         if len(names) <= MOST_LISTED:
             names.append(key)
 
     def finish(self) -> tuple[LeftOut, ...]:
         """Return all files added so far, sorted by reason and name."""
         listed: list[LeftOut] = []
-        for (reason, is_clutter), names in self._names.items():
+        for (reason, is_clutter), (names, suffixes) in self._found.items():
             if len(names) <= MOST_LISTED:
                 listed += [LeftOut(name, reason, 1, is_clutter) for name in sorted(names)]
             else:
-                suffixes = sorted(self._suffixes[reason, is_clutter].items())
-                listed += [LeftOut(f"**/*{suffix}", reason, count, is_clutter) for suffix, count in suffixes]
+                counts = sorted(suffixes.items())
+                listed += [LeftOut(f"**/*{suffix}", reason, count, is_clutter) for suffix, count in counts]
         return tuple(sorted(listed, key=lambda entry: (entry.is_clutter, entry.reason)))
 
 

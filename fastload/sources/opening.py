@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from fastload.errors import OptionError, SourceError
 from fastload.sources.account import settled
-from fastload.sources.classes.doubts import Doubt, doubts
+from fastload.sources.classes.doubts import doubts
 from fastload.sources.classes.source import list_classes
+from fastload.sources.classes.top import Doubt
 from fastload.sources.coco import recognise as coco
 from fastload.sources.databases import recognise as databases
 from fastload.sources.files import FileSource
@@ -120,8 +121,12 @@ def open_class_folders(path: str, layout: str | None = None) -> dict[str, FileSo
 
 
 def _claims(listing: Listing, layout: str | None) -> Iterator[Claim]:
+    claimed: set[str] = set()
     for name, recognise in _RECOGNISERS.items():
+        if name == "masks" and "yolo" in claimed:
+            continue  # YOLO's reader takes the masks beside its labels
         if layout in (None, name) and (claim := recognise(listing)) is not None:
+            claimed.add(name)
             yield claim
 
 
@@ -130,7 +135,7 @@ def _require_no_doubt(listing: Listing) -> None:
         if part is not listing:
             for claim in _claims(part, None):
                 raise _other_layout(listing, claim, part.name)
-    for doubt in doubts(listing):
+    for doubt in doubts(listing, lambda part: _claims(part, None)):
         raise _in_doubt(listing, doubt)
 
 
@@ -153,7 +158,11 @@ def _other_layout(listing: Listing, claim: Claim, place: str) -> SourceError:
 
 
 def _in_doubt(listing: Listing, doubt: Doubt) -> SourceError:
-    must = "be class folders and nothing else"
+    if listing.top.visible:
+        must, first, choice = "be class folders and nothing else", "classes", _TO_CHOOSE
+    else:
+        must, first = "be images and nothing else", "images without labels"
+        choice = "to pack the images alone, say --layout classes (in Python, layout='classes')"
     return malformed(
-        listing.name, must, f"two readings: classes, or {doubt.reading}", f"{doubt.step}; {_TO_CHOOSE}"
+        listing.name, must, f"two readings: {first}, or {doubt.reading}", f"{doubt.step}; {choice}"
     )

@@ -91,6 +91,11 @@ LAYOUTS = {
     "trimaps": (("images/{}.jpg", "annotations/trimaps/{}.png"), WHOLE),
     "beside": (("{}.jpg", "{}-seg.png"), WHOLE),
     "beside, of the same names": (("{}.jpg", "{}.png"), WHOLE),
+    "beside, of two endings": (("{}_sat.jpg", "{}_mask.png"), WHOLE),
+    "of two endings": (("images/{}_train.png", "masks/{}_manual.png"), WHOLE),
+    "words without a mark": (("ShadowImages/{}.jpg", "ShadowMasks/{}.png"), WHOLE),
+    "pedestrians": (("PNGImages/Ped{}.jpg", "PedMasks/Ped{}_mask.png"), WHOLE),
+    "an original": (("Original/{}.jpg", "Ground Truth/{}.png"), WHOLE),
     "a folder beside loose images": (("{}.jpg", "masks/{}.png"), WHOLE),
     "splits by name": (("train/{}.jpg", "trainannot/{}.png", "val/{}.jpg", "valannot/{}.png"), SPLIT),
     "splits by name, labels": (
@@ -191,6 +196,10 @@ REFUSED = {
         "'a' with 'a_masks' and 'b' with 'b_masks'",
     ),
     "two masks of one image": (("images/{}.jpg", "masks/{}_mask.png", "masks/{}_gt.png"), "0_gt.png too"),
+    "the field of view of a retina": (
+        ("images/{}_training.png", "1st_manual/{}_manual1.gif", "mask/{}_training_mask.gif"),
+        "'mask' or '1st_manual'",
+    ),
     "two images of one mask": (("images/{}.jpg", "images/{}.bmp", "masks/{}.png"), "0.bmp too"),
     "splits under other names": (
         ("images/train_1/{}.jpg", "masks/train_1/{}.png", "images/val_1/{}.jpg", "masks/val_1/{}.png"),

@@ -20,6 +20,16 @@ ORDINARY = {
     | {"config.yaml": "train:\n  names: x\n", "metadata.csv": "class,n\na,4\n"},
     "json of other things": many("a/{}.jpg", photo)
     | {"info.json": '{"images": 4}', "class_to_idx.json": "{}"},
+    "augmented images": many("a/{}.jpg", photo)
+    | many("a/{}_flip.jpg", photo)
+    | many("b/{}.jpg", photo)
+    | many("b/{}_flip.jpg", photo),
+    "the two eyes of each patient": many("a/p{}_left.jpg", photo)
+    | many("a/p{}_right.jpg", photo)
+    | many("b/q{}_left.jpg", photo)
+    | many("b/q{}_right.jpg", photo),
+    "classes of other sharpness": many("blurred/a{}x.jpg", photo)
+    | {"sharp/q.jpg": photo(1), "sharp/w.jpg": photo(2)},
     "a table of other things": many("a/{}.jpg", photo) | {"counts.csv": "class,images\na,3\nb,2\n"},
 }
 
@@ -62,6 +72,29 @@ IN_DOUBT = {
     "resolutions": ("pairs of images in 'HR' and 'LR_x'", "table", ("HR/{}.png", "LR_x/{}x2.png")),
     "masks beside": ("masks beside them", "pack .*a DEST", ("a/{}.jpg", "a/{}_mask.jpg", "b/{}.jpg")),
     "a flat split": ("in 'val' .*are in 'train'", "pack .*train DEST", ("train/a/{}.jpg", "val/{}.jpg")),
+    "one clear image of many hazy ones": ("pairs of images in 'clear' and 'hazy'", "table", (
+        "clear/{}.png", "hazy/{}_1_0.8.png", "hazy/{}_2_1.png")),
+    "rain": ("pairs of images in 'norain' and 'rain'", "table", ("rain/rain-{}.png", "norain/norain-{}.png")),
+    "resolutions in one folder": ("in .*set, whose names differ in '_HR', '_LR'", "table", (
+        "set/img_{}_HR.png", "set/img_{}_LR.png")),
+    "lungs": ("by the names 'lung_masks'", "pack .*CXR DEST' packs .*without 'lung_masks'; .*rename", (
+        "CXR/{}.png", "lung_masks/{}.png")),
+    "colours and depth of scenes": ("whose names differ in '_colors', '_depth'", "table", (
+        "s1/{}_colors.png", "s1/{}_depth.png", "s2/{}_colors.png", "s2/{}_depth.png")),
+    "splits in a wrapper": ("'data' holds 'train', 'val'", "data DEST' packs its splits, 'train', 'val'", (
+        "data/train/a/{}.jpg", "data/train/b/{}.jpg", "data/val/a/{}.jpg", "data/val/b/{}.jpg")),
+    "SUN397": ("'s' holds 'a', 'b'", "columns path and label, if these are the classes", (
+        "s/a/abbey/{}.jpg", "s/a/apse/outdoor/{}.jpg", "s/b/barn/{}.jpg")),
+    "domains": ("'photo' holds 'dog', 'owl'", "pack .*photo DEST' makes .*'dog', 'owl', without 'sketch'", (
+        "photo/dog/{}.jpg", "photo/owl/{}.jpg", "sketch/dog/{}.jpg", "sketch/owl/{}.jpg")),
+    "masks by class": ("'a' holds 'images', 'masks'", "a DEST' packs a segmentation .*without 'b'", (
+        "a/images/{}.png", "a/masks/{}.png", "b/images/{}.png", "b/masks/{}.png")),
+    "Cityscapes": ("parts of one dataset", "train DEST' makes .*'jena', 'ulm', without 'gtFine'", (
+        "leftImg8bit/train/ulm/{}_leftImg8bit.png", "leftImg8bit/train/jena/{}_leftImg8bit.png",
+        "leftImg8bit/val/bonn/{}_leftImg8bit.png",
+        "gtFine/train/ulm/{}_gtFine_labelIds.png", "gtFine/val/bonn/{}_gtFine_labelIds.png")),
+    "a part of the training images": ("splits, by the names", "pack .*train_mini DEST", (
+        "train_mini/a/{}.jpg", "val/a/{}.jpg")),
     "MVTec": ("annotations of the splits in 'ground_truth'", "table", (
         "train/good/{}.png", "test/good/{}.png", "test/bent/{}.png", "ground_truth/bent/{}x_mask.png")),
 }  # fmt: skip
@@ -111,6 +144,83 @@ def test_class_folders_in_doubt_are_refused_until_the_layout_is_named(tmp_path, 
         assert "layout='classes'" in str(caught.value)
     if len(open_source(root, layout="classes")) == 1:
         assert_class_folders(root, image_folder, "classes")
+
+
+# Images alone that belong together by their names, and the words in which these differ.
+VERSIONS = {
+    "retina": ("'', '_1stHO', '_2ndHO'", ("Image_0{}L.jpg", "Image_0{}L_1stHO.png", "Image_0{}L_2ndHO.png")),
+    "street": ("'', '_L'", ("0001TP_{}.png", "0001TP_{}_L.png")),
+    "rooms": ("'_colors', '_depth'", ("{}_colors.png", "{}_depth.png")),
+    "hands": ("'depth_', 'rgb_'", ("rgb_1_{}.png", "depth_1_{}.png")),
+}
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+def test_several_images_of_each_thing_in_one_folder_are_refused(tmp_path, name):
+    words, patterns = VERSIONS[name]
+    tree = {path: data for each in patterns for path, data in many(each, photo).items()}
+    root = written(tmp_path / "data", tree)
+    with pytest.raises(SourceError, match=rf"images without labels, or several images .* {words}: .*table"):
+        open_source(root)
+    assert len(open_source(root, layout="classes")[""]) == len(tree)
+
+
+def test_names_that_begin_with_classes_are_not_versions(tmp_path):
+    root = written(tmp_path / "data", many("cat.{}.jpg", photo) | many("dog.{}.jpg", photo))
+    assert len(open_source(root)[""]) == 8
+
+
+# Annotations in no layout that is read: a file, its text, and the program and the step of the message.
+UNREAD = {
+    "DOTA": (
+        "labelTxt/{}.txt",
+        "imagesource:x\ngsd:0.1\n1 2 30 2 30 20 1 20 plane 0\n",
+        "DOTA",
+        "convert_dota",
+    ),
+    "VisDrone": ("annotations/{}.txt", "6,8,20,11,0,0,0,0\n4,11,26,7,1,4,0,0\n", "VisDrone", "VisDrone.yaml"),
+    "BDD100K": ("labels/det.json", '[{"name": "0.jpg", "labels": [{"box2d": {}}]}]', "BDD100K", "to_coco"),
+    "xView": ("train.geojson", '{"type": "FeatureCollection"}', "GeoJSON", "table .path, xmin"),
+    "CVAT": ("annotations.xml", "<annotations>\n<version>1.1</version></annotations>", "CVAT", "export"),
+    "Label Studio": (
+        "p.json",
+        '[{"id": 1, "annotations": [{"id": 2, "result": []}]}]',
+        "Label Studio",
+        "export",
+    ),
+    "KITTI": ("label_2/{}.txt", "Car 0.0 0 -1.5 5 6 9 19 2 2 1 0.4 1.4 69 -1\n", "KITTI", "table"),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+@pytest.mark.parametrize("folder", ["images", "pictures_of_mine"])
+def test_annotations_that_are_not_read_are_named_with_a_next_step(tmp_path, name, folder):
+    pattern, text, program, step = UNREAD[name]
+    root = written(tmp_path / "data", many(f"{folder}/{{}}.jpg", photo) | many(pattern, text))
+    alone = rf"pack .*{folder} DEST' packs the images without them"
+    place = pattern.split("/")[0]
+    with pytest.raises(SourceError, match=rf"images with .* in .*{place}.*{program}.*{step}.*{alone}"):
+        open_source(root)
+
+
+# Tables of one folder, and the one that the command names.
+TABLES = {
+    "EuroSAT": (("test.csv", "train.csv", "validation.csv"), "train.csv"),
+    "chest": (("BBox_List.csv", "Data_Entry.csv"), "Data_Entry.csv"),
+    "signs": (("Meta.csv", "Test.csv", "Train.csv"), "Train.csv"),
+    "blindness": (("sample_submission.csv", "test.csv", "train.csv"), "train.csv"),
+    "faces": (("list_bbox.csv", "list_attr.csv"), "list_attr.csv"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_command_names_the_table_of_all_labels(tmp_path, name):
+    names, best = TABLES[name]
+    rows = "image,label\n" + "".join(f"{at}.jpg,pug\n" for at in NUMBERS)
+    root = written(tmp_path / "data", many("all/{}.jpg", photo) | dict.fromkeys(names, rows))
+    with pytest.raises(SourceError, match=rf"fastload pack .*/data/{best} DEST") as caught:
+        open_source(root)
+    assert all(other in str(caught.value) for other in names if other != best)
 
 
 def test_a_table_beside_class_folders_that_names_their_images_is_offered(tmp_path):

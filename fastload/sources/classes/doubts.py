@@ -3,261 +3,209 @@
 Class folders are what remains when no layout claims the files. They are refused where a second reading is
 possible, because nothing in the files would show a wrong choice: `--layout classes` decides.
 
-A sign is a name or the first lines of a small file; no image is decoded.
+A sign is a name or the first lines of a small file; no image is decoded. The step of a doubt names the folder
+that can be packed, and what comes of it: `_leads_to` reads it as packing would.
 """
 
 from __future__ import annotations
 
 import bisect
-import csv
-import io
-import itertools
-import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
+from fastload.sources.classes.annotations import unread_annotations, unread_folders
 from fastload.sources.classes.part_names import (
     are_views,
     is_image_part,
     is_part,
+    is_result,
     is_split_alone,
     named_parts,
     named_splits,
 )
 from fastload.sources.classes.source import split_folders
-from fastload.sources.listing import Folder, Listing, read_part, stem_of
+from fastload.sources.classes.tables import tables
+from fastload.sources.classes.top import MOST_FOLDERS, SAMPLED, TABLE_STEP, Doubt, Top
+from fastload.sources.left_out import clutter_reason
+from fastload.sources.listing import Listing, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
-from fastload.sources.masks.pairing import has_masks_beside
-from fastload.sources.protocol import evenly_spaced
-from fastload.sources.sniffing import holds_boxes
+from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, paired
+from fastload.sources.protocol import Claim, evenly_spaced
 from fastload.sources.splits import SPLITS
+from fastload.sources.versions import common_ending, common_start, has_stem, versions_of
+from fastload.sources.words import MASK_WORDS, words_of
 
-_MOST_FOLDERS = 16  # more folders beside each other are classes
 _MOST_ROWS = 50
-_SAMPLED = 16
 _LEAST_SHARED = 3
+_DEEPER = "folders of them"
+_LABEL_STEP = "write a table (.csv) with the columns path and label"
 
-_TEXTS = (".txt", ".xml", ".json")
-_OTHERS = (".csv", ".tsv", ".npy", ".npz", ".mat")
-
-_TABLE_STEP = "a table with a column for each image of a record keeps them together"
-_BOXES_STEP = "write a table (path, xmin, ymin, xmax, ymax, label), or take a layout that fastload reads"
+Claims = Callable[[Listing], Iterable[Claim]]
 
 
-class Doubt(NamedTuple):
-    """A second reading of a folder, continuing "or", and the step that reads it so."""
-
-    reading: str
-    step: str
+def _no_claims(listing: Listing) -> Iterable[Claim]:
+    return ()
 
 
-def doubts(listing: Listing) -> Iterator[Doubt]:
-    """Yield the readings of a folder other than class folders."""
+def doubts(listing: Listing, claims: Claims = _no_claims) -> Iterator[Doubt]:
+    """Yield the readings of a folder other than class folders; `claims` are those of the layouts."""
     splits = [listing[name] for name in split_folders(listing.name, listing.top.visible).values()]
-    yield from _tables(listing, [listing.top, *splits])
-    tops = [_Top(listing, top, _bearing(listing, top)) for top in splits or [listing.top]]
+    yield from tables(listing, [listing.top, *splits])
+    tops = [Top.of(listing, folder) for folder in splits or [listing.top]]
     if splits:
-        yield from _split_without_classes(tops)
-        yield from _split_of_one_folder(tops)
-    for sign in _SIGNS:
+        yield from _split_without_classes(tops, claims)
+    for sign in (unread_annotations, _versions):
         for top in tops:
             yield from sign(top)
+    for top in tops:
+        yield from _parts_of_a_dataset(top, claims)
+        yield from _nested(top, claims)
+        yield from _same_stems(top)
+        yield from unread_folders(top)
     if splits:
-        beside = [listing[name] for name in listing.top.visible if listing[name] not in splits]
-        named = [folder.path for folder in beside if is_part(folder.path)]
-        rows = [path for path in named if _has_rows_of_yolo(listing.below(path), listing)]
-        if rows:
-            yield _yolo_elsewhere(listing.shown(rows[0]))
-        elif named:
-            yield Doubt(f"annotations of the splits in {in_quotes(named)}", _TABLE_STEP)
+        yield from _beside_splits(Top.of(listing, listing.top), [folder.path for folder in splits])
 
 
-class _Top(NamedTuple):
-    """A folder of class folders, and the names of those that hold images, directly or below."""
-
-    listing: Listing
-    folder: Folder
-    bearing: list[str]
-
-    def inner(self, name: str) -> Folder:
-        return self.listing[self.folder.join(name)]
-
-    def shown(self, name: str) -> str:
-        return self.listing.shown(self.folder.join(name))
-
-    def command(self, name: str) -> str:
-        return pack_command(self.shown(name))
+def _beside_splits(top: Top, splits: Sequence[str]) -> Iterator[Doubt]:
+    beside = [name for name in top.folder.visible if name not in splits]
+    yield from unread_annotations(top)
+    if named := [*filter(is_part, beside)]:
+        yield Doubt(f"annotations of the splits in {in_quotes(named)}", TABLE_STEP)
 
 
-def _tables(listing: Listing, folders: Iterable[Folder]) -> Iterator[Doubt]:
-    """Yield a doubt for a table, beside the images, whose cells name at least half of its rows' images."""
-    for folder in folders:
-        found = folder.others_with(".csv", ".tsv", ".jsonl")
-        for name in sorted(found, key=lambda each: "submission" in each.lower()):
-            path = folder.join(name)
-            if _names_images(listing, folder, _rows(name, listing.head(path))):
-                shown = listing.shown(path)
-                step = f"{pack_command(shown)} packs it"
-                if name.lower().endswith(".jsonl"):
-                    step = "pack a table of it instead (.csv, with the column file_name)"
-                yield Doubt(f"the table {shown}, which names the images", step)
-        for name in folder.others_with(".parquet"):
-            # The names of columns are in the clear at the end of the file.
-            if name.lower() == "metadata.parquet" or b"file_name" in read_part(
-                listing.absolute(folder.join(name)), 1
-            ):
-                shown = listing.shown(folder.join(name))
-                step = "pack a table of it instead (.csv, with the column file_name)"
-                yield Doubt(f"the table {shown}, whose labels would be lost", step)
+def _leads_to(listing: Listing, path: str, claims: Claims) -> Doubt:
+    """Return the first doubt about a folder of a listing, or the outcome of packing it as a step."""
+    inside = listing.view(path)
+    command = pack_command(inside.name)
+    for claim in claims(inside):
+        return Doubt("", f"{command} packs {claim.title}")
+    for doubt in doubts(inside, claims):
+        return doubt
+    if splits := split_folders(inside.name, inside.top.visible):
+        return Doubt("", f"{command} packs its splits, {in_quotes([*splits.values()])}")
+    if bearing := Top.of(inside, inside.top).bearing:
+        return Doubt("", f"{command} makes classes of the folders in it, {in_quotes(bearing)}")
+    return Doubt("", f"{command} packs its images alone")
 
 
-def _rows(name: str, head: bytes) -> list[list[str]]:
-    """Return the first rows of a table, without its header; none if it is malformed."""
-    text = head.decode("utf-8", "replace")
-    lines = text.splitlines()[: _MOST_ROWS + 1]
-    delimiter = max((",", ";", "\t"), key=text[:1000].count)
-    try:
-        if name.lower().endswith(".jsonl"):
-            return [
-                [value for value in json.loads(line).values() if isinstance(value, str)] for line in lines
-            ]
-        return list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter))[1:]
-    except (csv.Error, ValueError, AttributeError, RecursionError):
-        return []
-
-
-def _names_images(listing: Listing, folder: Folder, rows: list[list[str]]) -> bool:
-    """Return True if at least half of the cells of a column are the names of images, with suffixes or not."""
-    columns = [{cell.strip() for cell in column} - {""} for column in zip(*rows, strict=False)]
-    names = [name for each in listing.below(folder.path) for name in each.images] if any(columns) else []
-    stems = {*map(stem_of, names)}
-    for at, cells in enumerate(columns):
-        # Numbers name images in a first column, if there are as many; elsewhere, they count something.
-        if all(map(str.isdigit, cells)) and (at or 2 * len(cells) <= min(len(names), _MOST_ROWS)):
-            continue
-        if cells and 2 * len({*map(stem_of, cells)} & stems) >= len(cells):
-            return True
-    return False
-
-
-def _split_without_classes(splits: Sequence[_Top]) -> Iterator[Doubt]:
-    """Yield a doubt if one split has class folders and another has images without any."""
-    classed = [top.folder.path for top in splits if top.bearing and not top.folder.images]
-    flat = [top.folder.path for top in splits if top.folder.images and not top.bearing]
-    if classed and flat:
-        where = f"in {in_quotes(flat)} (class folders are in {in_quotes(classed)})"
-        place = splits[0].listing.shown(classed[0])
-        step = f"{pack_command(place)} packs {classed[0]!r} alone; or sort them into class folders"
-        yield Doubt(f"images whose labels are elsewhere, {where}", step)
-
-
-def _split_of_one_folder(splits: Sequence[_Top]) -> Iterator[Doubt]:
-    """Yield a doubt for a split with a single folder, which is no class of the other splits."""
+def _split_without_classes(splits: Sequence[Top], claims: Claims) -> Iterator[Doubt]:
+    """Yield a doubt if one split has class folders, and another images alone or in a folder of no class."""
     for top in splits:
         others = [other for other in splits if other is not top and other.bearing]
-        if len(top.bearing) == 1 and others and not any(top.bearing[0] in other.bearing for other in others):
-            other = others[0].folder.path
-            step = f"{pack_command(top.listing.shown(other))} packs {other!r} alone"
-            yield Doubt(f"images whose labels are elsewhere, in {top.shown(top.bearing[0])}", step)
+        one = top.bearing[0] if len(top.bearing) == 1 else ""
+        is_flat = top.folder.images and not top.bearing
+        if others and (is_flat or (one and not any(one in other.bearing for other in others))):
+            fullest = max(others, key=lambda other: len(other.bearing)).folder.path
+            where = f"{top.folder.path!r} (class folders are in {fullest!r})" if is_flat else top.shown(one)
+            reading = f"images whose labels are elsewhere, in {where}"
+            yield Doubt(reading, _leads_to(top.listing, fullest, claims).step)
 
 
-def _boxes(top: _Top) -> Iterator[Doubt]:
-    """Yield a doubt for boxes in files beside the images, or in a folder beside them."""
-    listing, visible = top.listing, top.folder.visible
-    if len(visible) > _MOST_FOLDERS:
-        return
-    for folder in (top.folder, *map(top.inner, visible)):
-        found = folder.others_with(*_TEXTS)
-        stems = {stem_of(name) for name in folder.images} if found else set()
-        paired = [name for name in found if stem_of(name) in stems]
-        if paired and 2 * len(paired) >= len(stems) and _some_boxes(listing, map(folder.join, paired)):
-            shown = listing.shown(folder.join(paired[0]))
-            yield Doubt(f"images with boxes beside them, such as {shown}", _BOXES_STEP)
-    for name, below in _beside(top):
-        if not top.folder.images and _has_rows_of_yolo(below, listing):
-            yield _yolo_elsewhere(top.shown(name))
-        elif _some_boxes(listing, (each.join(file) for each in below for file in each.others_with(*_TEXTS))):
-            yield Doubt(f"images with boxes in {top.shown(name)}, in no layout that is read", _BOXES_STEP)
-
-
-def _masks_beside(top: _Top) -> Iterator[Doubt]:
-    """Yield a doubt for masks beside the images of class folders: a second kind of labels."""
-    for at in evenly_spaced(len(top.bearing), _SAMPLED):
-        if has_masks_beside(top.inner(top.bearing[at])):
-            place = top.shown(top.bearing[at])
-            step = f"{pack_command(place)} keeps those of one folder; {_TABLE_STEP}"
+def _versions(top: Top) -> Iterator[Doubt]:
+    """Yield a doubt for folders with several images of each thing: with a mask or depth beside it."""
+    folders = [top.inner(top.bearing[at]) for at in evenly_spaced(len(top.bearing), SAMPLED)]
+    for folder in folders:
+        if has_masks_beside(folder):
+            place = top.listing.shown(folder.path)
+            step = f"{pack_command(place)} keeps those of one folder; to keep them all, {TABLE_STEP}"
             yield Doubt(f"images with masks beside them in {place}", step)
-            return
+    for folder in folders or [top.folder]:
+        words = versions_of(folder.images)
+        # Other words may stand for classes at the start of a name, and in class folders for anything.
+        is_ending = any(word and not word[0].isalnum() for word in words)
+        if any(map(is_result, words)) or (is_ending and len(top.bearing) < 2):
+            place = top.listing.shown(folder.path)
+            reading = f"several images of each thing in {place}, whose names differ in {in_quotes(words)}"
+            yield Doubt(reading, TABLE_STEP)
 
 
-def _unread_annotations(top: _Top) -> Iterator[Doubt]:
-    """Yield a doubt for a folder of texts or arrays that is named after annotations."""
-    if top.folder.images or len(top.folder.visible) > _MOST_FOLDERS:
-        return
-    for name, below in _beside(top):
-        if is_part(name) and any(each.others_with(*_TEXTS, *_OTHERS) for each in below):
-            yield Doubt(f"images with annotations in {top.shown(name)}, which are not read", _BOXES_STEP)
-
-
-def _beside(top: _Top) -> Iterator[tuple[str, list[Folder]]]:
-    """Yield the visible folders without images, beside images or folders of images."""
-    if top.bearing or top.folder.images:
-        for name in top.folder.visible:
-            if name not in top.bearing:
-                yield name, top.listing.below(top.folder.join(name))
-
-
-def _parts_of_a_dataset(top: _Top) -> Iterator[Doubt]:
+def _parts_of_a_dataset(top: Top, claims: Claims) -> Iterator[Doubt]:
     """Yield a doubt for folders that are named after parts or splits of a dataset, not after classes."""
-    bearing = top.bearing if len(top.bearing) <= _MOST_FOLDERS else []
+    bearing = top.bearing if len(top.bearing) <= MOST_FOLDERS else []
     if named := named_parts(bearing):
         images = next(
             (name for name in (*named, *bearing) if is_image_part(name) or not is_part(name)), named[0]
         )
-        step = f"{top.command(images)} packs its images alone; {_TABLE_STEP}"
+        inside = _leads_to(top.listing, top.unwrapped(images), claims)
+        lost = _without(top, images)
+        step = f"{inside.step}{lost}; to keep all, {_keeping_step(top)}" if lost else inside.step
         yield Doubt(f"parts of one dataset, by the names {in_quotes(named)}", step)
     elif named := named_splits(bearing):
-        step = f"rename them train, val and test, or pack each ({top.command(named[0])})"
+        first = min(named, key=lambda name: "train" not in name.lower())
+        step = f"rename them train, val and test, or pack each ({top.command(first)}){_without(top, *named)}"
         yield Doubt(f"splits, by the names {in_quotes(named)}", step)
     elif len(bearing) == 1 and top.inner(bearing[0]).images and is_split_alone(bearing[0]):
         step = f"{top.command(bearing[0])} packs them without classes"
         yield Doubt(f"the images of one split, by the name {bearing[0]!r}", step)
 
 
-def _nested(top: _Top) -> Iterator[Doubt]:
+def _without(top: Top, *packed: str) -> str:
+    """Return what is lost of a folder if some folders in it are packed alone, as the end of a step."""
+    lost = [name for name in top.folder.visible if name not in packed]
+    lost += [name for name in top.folder.others if not clutter_reason(name)]
+    return f", without {in_quotes(lost)}" if lost else ""
+
+
+def _keeping_step(top: Top) -> str:
+    """Return the step that keeps the images of all folders: a table, or names by which masks are known."""
+    first, *others = sorted(top.bearing, key=lambda name: not MASK_WORDS.isdisjoint(words_of(name)))
+    if len(others) == 1 and not MASK_WORDS.isdisjoint(words_of(others[0])):
+        pairs = paired(top.listing, PairedFolders(top.inner(first).path, top.inner(others[0]).path))
+        if pairs.are_half and pairs.conflict is None:
+            return f"rename them 'images' and 'masks' if {others[0]!r} holds masks, or {TABLE_STEP}"
+    return TABLE_STEP
+
+
+def _nested(top: Top, claims: Claims) -> Iterator[Doubt]:
     """Yield a doubt for folders whose images lie in folders below them: these may be the classes."""
     deep = [name for name in top.bearing if not top.inner(name).images]
     if not deep:
         return
-    inner = {name: _bearing(top.listing, top.inner(name)) for name in deep}
+    inner = {name: Top.of(top.listing, top.inner(name)).bearing for name in deep}
+    first = deep[0]
     names = {tuple(found) for found in inner.values()}
-    if 1 < len(deep) == len(top.bearing) and len(names) == 1 and len(inner[deep[0]]) == 1:
-        [name] = inner[deep[0]]
+    if 1 < len(deep) == len(top.bearing) and len(names) == 1 and len(inner[first]) == 1:
+        [name] = inner[first]
         insides = [top.inner(each) for each in deep]
         if name.lower() not in SPLITS and all(
             inside.visible == [name] and top.listing[inside.join(name)].images for inside in insides
         ):
             return  # train/CLASS/images/x.jpg: one folder of one name in each class
-    reading = f"folders of them: {deep[0]!r} holds {in_quotes(inner[deep[0]])}"
-    yield Doubt(reading, f"{top.command(deep[0])} makes classes of the folders in it")
+    inside = _leads_to(top.listing, top.unwrapped(first), claims)
+    others = [name for name in top.bearing if name != first]
+    is_deeper = inside.reading.startswith(_DEEPER)
+    below = f" ({inside.reading})" if inside.reading and not (others and is_deeper) else ""
+    step = f"{_LABEL_STEP}, if these are the classes" if others and is_deeper else inside.step
+    if others and inside.reading:
+        step += f"; or pack each ({top.command(first)})"
+    else:
+        step += _without(top, first) + (f"; to keep all, {_LABEL_STEP}" if len(names) > 1 else "")
+    yield Doubt(f"{_DEEPER}: {first!r} holds {in_quotes(inner[first])}{below}", step)
 
 
-def _same_stems(top: _Top) -> Iterator[Doubt]:
+def _same_stems(top: Top) -> Iterator[Doubt]:
     """Yield a doubt for two folders of images with the same names: pairs of one dataset."""
-    if not 2 <= len(top.bearing) <= _MOST_FOLDERS:
+    if not 2 <= len(top.bearing) <= MOST_FOLDERS:
         return
     are_named = are_views(top.bearing)
     first, *others = top.bearing
     for other in others:
         few, many = sorted((top.inner(first).images, top.inner(other).images), key=len)
         stems, others_stems = _some_stems(few), _some_stems(many)
-        ending, other_ending = _common_ending(stems), _common_ending(others_stems)
-        shared = [stem for stem in stems if _has_stem(many, stem.removesuffix(ending) + other_ending)]
+        # Only between views, the first word is no part of what is compared: cat-1 and dog-1 are no pair.
+        start, other_start = (common_start(stems), common_start(others_stems)) if are_named else ("", "")
+        ending, other_ending = common_ending(stems), common_ending(others_stems)
+        of_other = {stem: other_start + stem.removeprefix(start).removesuffix(ending) for stem in stems}
+        shared = [stem for stem in stems if has_stem(many, of_other[stem] + other_ending)]
+        if are_named:
+            begun = [stem for stem in stems if _begins_one(many, of_other[stem])]
+            shared = max(shared, begun, key=len)
         are_shared = len(shared) >= 2 and 2 * len(shared) >= len(stems)
         are_distinct = len(shared) >= _LEAST_SHARED and not _are_counted(shared)
         if (are_shared and (are_named or are_distinct)) or (are_named and 1 < len(few) == len(many)):
-            yield Doubt(f"pairs of images in {first!r} and {other!r}, such as {stems[0]!r}", _TABLE_STEP)
+            reading = f"pairs of images in {first!r} and {other!r}, such as {stems[0]!r}"
+            yield Doubt(reading, _keeping_step(top))
             return
 
 
@@ -265,53 +213,13 @@ def _some_stems(names: Sequence[str]) -> list[str]:
     return [stem_of(names[at]) for at in evenly_spaced(len(names), _MOST_ROWS)]
 
 
-def _common_ending(stems: Sequence[str]) -> str:
-    """Return the ending that all of some stems have, such as `_L`; "" if they have none or are one."""
-    endings = {next(iter(re.findall(r"[_ .-][^_ .-]+$", stem)), "") for stem in stems}
-    return endings.pop() if len(endings) == 1 and len(stems) > 1 else ""
-
-
-def _has_stem(names: Sequence[str], stem: str) -> bool:
-    """Return True if one of some sorted names is the stem and a suffix."""
-    at = bisect.bisect_left(names, f"{stem}.")
-    return at < len(names) and names[at].startswith(f"{stem}.")
+def _begins_one(names: Sequence[str], stem: str) -> bool:
+    """Return True if one of some sorted names is a stem and further words, as `1_0.8.png` is of `1`."""
+    at = bisect.bisect_left(names, stem)
+    return at < len(names) and re.match(re.escape(stem) + "[_ .-]", names[at]) is not None
 
 
 def _are_counted(stems: Iterable[str]) -> bool:
     """Return True if names differ in numbers alone: class folders are often numbered each from 1."""
-    return len({re.sub("[0-9]+", "", stem) for stem in stems}) == 1
-
-
-_SIGNS: tuple[Callable[[_Top], Iterator[Doubt]], ...] = (
-    _boxes,
-    _masks_beside,
-    _parts_of_a_dataset,
-    _nested,
-    _same_stems,
-    _unread_annotations,
-)
-
-
-def _bearing(listing: Listing, top: Folder) -> list[str]:
-    """Return the visible folders in a folder that hold images, directly or below."""
-    found = []
-    for name in top.folders:
-        path = top.join(name)
-        if name[0] != "." and any(each.images for each in listing.below(path)):
-            found.append(name)
-    return found
-
-
-def _some_boxes(listing: Listing, paths: Iterable[str]) -> bool:
-    return any(holds_boxes(path, listing.head(path)) for path in itertools.islice(paths, _SAMPLED))
-
-
-def _has_rows_of_yolo(folders: Sequence[Folder], listing: Listing) -> bool:
-    return _some_boxes(listing, (each.join(name) for each in folders for name in each.others_with(".txt")))
-
-
-def _yolo_elsewhere(place: str) -> Doubt:
-    step = (
-        "move the images to 'images' and the labels to 'labels' beside it, each with its splits inside, first"
-    )
-    return Doubt(f"a detection dataset of YOLO with its labels in {place}", step)
+    forms = Counter(re.sub("[0-9]+", "0", stem) for stem in stems)
+    return min(forms.values()) > 1

@@ -7,119 +7,8 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from fastload.sources.splits import SPLIT_WORD, SPLITS
+from fastload.sources.words import ANNOTATION_PARTS, IMAGE_PARTS, NUMBERED_PARTS, RESULTS, VIEWS, words_of
 
-_IMAGES = frozenset(
-    [
-        "image",
-        "images",
-        "img",
-        "imgs",
-        "jpegimages",
-        "photos",
-        "pictures",
-        "jpg",
-        "jpgs",
-        "jpeg",
-        "jpegs",
-        "png",
-        "pngs",
-        "tif",
-        "tiff",
-        "frames",
-        "leftimg8bit",
-    ]
-)
-_ANNOTATIONS = frozenset(
-    [
-        "masks",
-        "labels",
-        "labeltxt",
-        "annot",
-        "annots",
-        "anns",
-        "annotation",
-        "annotations",
-        "segmentation",
-        "segmentations",
-        "gt",
-        "gts",
-        "gtfine",
-        "gtcoarse",
-        "groundtruth",
-        "groundtruths",
-        "trimaps",
-        "bbox",
-        "bboxes",
-        "calib",
-    ]
-)
-# Words that are a part only before a number, as KITTI's `label_2`.
-_NUMBERED = frozenset({"label", "mask"})
-
-# Words for the images of one scene, and for results of an image. A class may have such a name too: only
-# folders that all have one are pairs.
-_VIEWS = frozenset(
-    [
-        "rgb",
-        "thermal",
-        "ir",
-        "nir",
-        "infrared",
-        "visible",
-        "left",
-        "right",
-        "input",
-        "inputs",
-        "output",
-        "outputs",
-        "noisy",
-        "clean",
-        "blur",
-        "blurred",
-        "sharp",
-        "hazy",
-        "clear",
-        "rainy",
-        "norain",
-        "hr",
-        "lr",
-        "high",
-        "low",
-        "before",
-        "after",
-        "top",
-        "ortho",
-        "raw",
-        "stills",
-        "original",
-        "source",
-        "target",
-        "targets",
-    ]
-)
-_RESULTS = frozenset(
-    [
-        "mask",
-        "label",
-        "labeled",
-        "annotated",
-        "seg",
-        "segm",
-        "segim",
-        "depth",
-        "disp",
-        "disparity",
-        "normals",
-        "flow",
-        "edges",
-        "matte",
-        "alpha",
-        "map",
-        "semantic",
-        "instance",
-    ]
-)
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _NUMBER = re.compile(r"[_ -]?[0-9]+$")
 
 
@@ -134,7 +23,7 @@ def named_parts(names: Sequence[str]) -> list[str]:
     prefixes = {prefix for prefix, _ in found.values()}
     if are_alike and 1 < len(found) == len(names) == len(prefixes - {""}):
         return []  # classes that end in one word
-    return sorted(found, key=lambda name: found[name][1] not in _IMAGES)
+    return sorted(found, key=lambda name: found[name][1] not in IMAGE_PARTS)
 
 
 def is_part(name: str) -> bool:
@@ -145,7 +34,7 @@ def is_part(name: str) -> bool:
 def is_image_part(name: str) -> bool:
     """Return True if a folder's name is that of the images of a dataset."""
     part = _part_of(name)
-    return part is not None and part[1] in _IMAGES
+    return part is not None and part[1] in IMAGE_PARTS
 
 
 def _part_of(name: str) -> tuple[str, str] | None:
@@ -154,7 +43,11 @@ def _part_of(name: str) -> tuple[str, str] | None:
     prefix, _, last = base.rpartition("_") if "_" in base else base.rpartition("-")
     whole = re.sub("[_ -]", "", base)
     for before, word in ((prefix, last), ("", whole)):
-        is_known = word in _IMAGES or word in _ANNOTATIONS or (word in _NUMBERED and base != name.lower())
+        is_known = (
+            word in IMAGE_PARTS
+            or word in ANNOTATION_PARTS
+            or (word in NUMBERED_PARTS and base != name.lower())
+        )
         if is_known and " " not in before:
             return before, word
     if re.fullmatch("[a-z]{3,}annot", whole):  # trainannot
@@ -168,10 +61,10 @@ def are_views(names: Sequence[str]) -> bool:
     >>> are_views(["hazy", "clear"]), are_views(["mask", "no_mask"]), are_views(["A", "B", "label"])
     (True, False, True)
     """
-    words = [{*map(str.lower, _WORD.findall(name))} for name in names]
-    has_result = any(found & (_RESULTS | _ANNOTATIONS) for found in words)
+    words = [{*words_of(name)} for name in names]
+    has_result = any(found & (RESULTS | ANNOTATION_PARTS) for found in words)
     letters = {"a", "b"} if has_result else {"x", "y"} if {*map(str.lower, names)} == {"x", "y"} else set()
-    known = _VIEWS | _RESULTS | _ANNOTATIONS | _IMAGES | letters
+    known = VIEWS | RESULTS | ANNOTATION_PARTS | IMAGE_PARTS | letters
     told = [found & known for found in words]
     return all(told) and all(first != second for first, second in combinations(told, 2))
 
@@ -201,3 +94,8 @@ def is_split_alone(name: str) -> bool:
     return match is not None and (
         match.start() == 0 or name[match.end() :].isdigit() or match.end() == len(name)
     )
+
+
+def is_result(name: str) -> bool:
+    """Return True if a word in a name is that of masks, depth or another result of an image."""
+    return not {*words_of(name)}.isdisjoint(RESULTS | ANNOTATION_PARTS)

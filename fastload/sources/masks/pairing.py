@@ -1,29 +1,27 @@
 """The rule that pairs images and masks by their names, used to recognise a dataset and to read it.
 
 The mask of `images/a/0.jpg` is `masks/a/0.png`, or has a name with an ending: `masks/a/0_mask.gif`. Beside
-the image, it is `a/0_mask.png` or similar, or `a/0.png` beside `a/0.jpg`.
+the image, it is `a/0_mask.png` or similar, or `a/0.png` beside `a/0.jpg`. An ending that all images have,
+such as that of `0_sat.jpg`, is no part of the names that are compared.
 """
 
 from __future__ import annotations
 
-import os
 import random
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from fastload.sources.listing import Folder, Listing
+from fastload.sources.listing import Folder, Listing, stem_of
+from fastload.sources.pairing import FilesByStem, by_stem
 from fastload.sources.splits import SPLITS
+from fastload.sources.versions import common_ending
+from fastload.sources.words import MASK_ENDING
 
 _FURTHER_SUFFIXES = (".gif",)  # of masks, besides those of images
 _PHOTO_SUFFIXES = (".jpg", ".jpeg")
 
-_ENDING = re.compile(
-    r"(.+?)[_ .-](masks?|seg(mentation)?s?|labels?|label_?ids|annot(ation)?s?|gt|ground[_-]?truth|matte"
-    r"|trimap)([_ .-]?[0-9]+)?",
-    re.IGNORECASE,
-)
 # In a folder of masks, any last word is an ending, such as `_L` or `_lesion`; numbers are not.
 _LAST_WORD = re.compile(r"(.*[^_ .-])[_ .-]+[a-z][a-z0-9]*", re.IGNORECASE)
 
@@ -54,14 +52,16 @@ class Pairs(NamedTuple):
 def paired(listing: Listing, place: PairedFolders) -> Pairs:
     """Pair the images and the masks of a place."""
     images, masks = place
-    files = _mask_files(listing, masks)
+    files = [
+        folder.join(name) for folder in listing.below(masks) for name in (*folder.images, *_further(folder))
+    ]
     if images == masks:
-        return _paired_beside(files, images)
+        return _paired_beside(by_stem(files, images))
     # Masks in a folder inside that of the images leave it the images that lie directly in it.
     is_inside = masks.startswith(f"{images}/") or not images
     folder = listing[images]
     names = list(map(folder.join, folder.images)) if is_inside else listing.images_below(images)
-    return _united(_stems(names, images), _stems(files, masks), is_beside=False)
+    return _united(_by_split(names, images), _by_split(files, masks), is_beside=False)
 
 
 def has_masks_beside(folder: Folder) -> bool:
@@ -71,88 +71,83 @@ def has_masks_beside(folder: Folder) -> bool:
     """
     if not _sample_has_masks(folder):
         return False
-    files = [folder.join(name) for name in (*folder.images, *folder.others_with(*_FURTHER_SUFFIXES))]
-    found = _paired_beside(files, folder.path).mask_of
+    found = _paired_beside(by_stem([*folder.images, *_further(folder)])).mask_of
     return 0 < len(found) <= 2 * sum(map(bool, found.values()))
 
 
-def _paired_beside(files: Sequence[str], place: str) -> Pairs:
-    every = _stems(files, place)
-    photos = {stem for path, stem in every.items() if path.lower().endswith(_PHOTO_SUFFIXES)}
-    stems = {*every.values()}
-    masks = {}
-    for path, stem in every.items():
-        ending = _ENDING.fullmatch(stem)
-        is_twin = stem in photos and path.lower().endswith(".png")
-        if is_twin or (ending is not None and ending[1] in stems):
-            masks[path] = stem
-    images = {
-        path: stem
-        for path, stem in every.items()
-        if path not in masks and not path.lower().endswith(_FURTHER_SUFFIXES)
-    }
+def _further(folder: Folder) -> list[str]:
+    return folder.others_with(*_FURTHER_SUFFIXES)
+
+
+def _paired_beside(files: FilesByStem) -> Pairs:
+    bases = {stem: match[1] for stem in files if (match := MASK_ENDING.fullmatch(stem))}
+    ending = common_ending([stem for stem in files if stem not in bases])
+    images: FilesByStem = {}
+    masks: FilesByStem = {}
+    for stem, paths in files.items():
+        is_mask = stem in bases and (bases[stem] in files or bases[stem] + ending in files)
+        has_photo = any(path.lower().endswith(_PHOTO_SUFFIXES) for path in paths)
+        for path in paths:
+            if is_mask or (has_photo and path.lower().endswith(".png")):
+                masks.setdefault(stem, []).append(path)
+            elif not path.lower().endswith(_FURTHER_SUFFIXES):
+                images.setdefault(stem, []).append(path)
     return _united(images, masks, is_beside=True)
 
 
-def _united(images: Mapping[str, str], masks: Mapping[str, str], *, is_beside: bool) -> Pairs:
-    stems: dict[str, str] = {}
-    by_stem: dict[str, str] = {}
-    twins: dict[str, tuple[str, str]] = {}
-    for path, stem in images.items():
-        if stems.setdefault(stem, path) != path:
-            twins[stem] = stems[stem], path
-    unpaired, conflict = [], None
-    for path, stem in masks.items():
-        image = _image_stem(stem, stems, is_beside)
+def _united(images: FilesByStem, masks: FilesByStem, *, is_beside: bool) -> Pairs:
+    ending = common_ending(images)
+    of_image: dict[str, list[str]] = {}
+    unpaired: list[str] = []
+    for stem, paths in masks.items():
+        image = _image_stem(stem, images, ending, is_beside=is_beside)
         if image is None:
-            unpaired.append(path)
-        elif by_stem.setdefault(image, path) != path:
-            conflict = conflict or (by_stem[image], path)
-    conflict = conflict or next((twins[stem] for stem in twins if stem in by_stem), None)
-    return Pairs({path: by_stem.get(stem, "") for path, stem in images.items()}, unpaired, conflict)
+            unpaired += paths
+        else:
+            of_image.setdefault(image, []).extend(paths)
+    twins = [(paths[0], paths[1]) for paths in of_image.values() if len(paths) > 1]
+    twins += [(paths[0], paths[1]) for stem, paths in images.items() if stem in of_image and len(paths) > 1]
+    mask_of = {
+        path: of_image[stem][0] if stem in of_image else ""
+        for stem, paths in images.items()
+        for path in paths
+    }
+    return Pairs(mask_of, unpaired, next(iter(twins), None))
 
 
-def _image_stem(stem: str, images: Mapping[str, str], is_beside: bool) -> str | None:
+def _image_stem(stem: str, images: Mapping[str, object], ending: str, *, is_beside: bool) -> str | None:
     """Return the stem of the image to which a mask belongs, or None."""
-    ending = _ENDING.fullmatch(stem)
+    known = MASK_ENDING.fullmatch(stem)
     last = None if is_beside else _LAST_WORD.fullmatch(stem)
-    choices = [stem, *(match[1] for match in (ending, last) if match)]
+    bases = [stem, *(match[1] for match in (known, last) if match)]
+    choices = [*bases, *(base + ending for base in bases)] if ending else bases
     return next((choice for choice in choices if choice in images), None)
 
 
-def _stems(paths: Iterable[str], place: str) -> dict[str, str]:
-    """Return paths with what images and masks share: the path below the place without its suffix.
-
-    A split's folder has the same name for both, of the names that stand for one split.
-    """
-    skipped = len(place) + 1 if place else 0
-    stems = {}
-    for path in paths:
-        first, slash, rest = path[skipped:].partition("/")
-        inner = f"{SPLITS.get(first.lower(), first)}/{rest}" if slash else first
-        stems[path] = os.path.splitext(inner)[0]
-    return stems
-
-
-def _mask_files(listing: Listing, place: str) -> list[str]:
-    return [
-        folder.join(name)
-        for folder in listing.below(place)
-        for name in (*folder.images, *folder.others_with(*_FURTHER_SUFFIXES))
-    ]
+def _by_split(paths: Iterable[str], place: str) -> FilesByStem:
+    """Return files by their stems, in which a split's folder has one of the names that stand for it."""
+    found: FilesByStem = {}
+    for stem, files in by_stem(paths, place).items():
+        first, slash, rest = stem.partition("/")
+        found.setdefault(f"{SPLITS.get(first.lower(), first)}/{rest}" if slash else stem, []).extend(files)
+    return found
 
 
 def _sample_has_masks(folder: Folder) -> bool:
-    names = folder.images
-    for some in (names, folder.others):
-        for at in random.Random(0).sample(range(len(some)), min(len(some), _SAMPLED)):
-            stem, suffix = os.path.splitext(some[at])
-            ending = _ENDING.fullmatch(stem)
-            sought = ending[1] if ending else stem if suffix.lower() == ".png" else None
-            if sought is not None:
-                first = bisect_left(names, f"{sought}.")
-                if any(
-                    name.startswith(f"{sought}.") and name != some[at] for name in names[first : first + 1]
-                ):
-                    return True
-    return False
+    return any(
+        _may_be_mask(name, folder.images) for some in (folder.images, folder.others) for name in _some(some)
+    )
+
+
+def _some(names: Sequence[str]) -> list[str]:
+    return [names[at] for at in random.Random(0).sample(range(len(names)), min(len(names), _SAMPLED))]
+
+
+def _may_be_mask(name: str, images: Sequence[str]) -> bool:
+    """Return True if one of some sorted images begins with the name of which this one could be the mask."""
+    ending = MASK_ENDING.fullmatch(stem_of(name))
+    if ending is None and not name.lower().endswith(".png"):
+        return False
+    sought = ending[1] if ending else f"{stem_of(name)}."
+    first = bisect_left(images, sought)
+    return any(image.startswith(sought) and image != name for image in images[first : first + 3])

@@ -14,15 +14,9 @@ from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, pair
 from fastload.sources.masks.source import read_masks
 from fastload.sources.protocol import Claim
 from fastload.sources.splits import SPLITS, split_names
+from fastload.sources.words import IMAGE_WORDS, MASK_ENDING, MASK_WORDS, words_of
 
-_IMAGE_WORDS = {
-    "image", "images", "img", "imgs", "photo", "photos", "picture", "pictures", "rgb", "jpegimages", "x",
-}  # fmt: skip
-_MASK_WORDS = {
-    "mask", "masks", "label", "labels", "annotation", "annotations", "annot", "annots", "ann", "anns",
-    "gt", "gts", "groundtruth", "groundtruths", "segmentation", "segmentations", "seg", "segs",
-    "trimap", "trimaps", "y",
-}  # fmt: skip
+_MOST_FOLDERS = 16
 _SIGNS = ("mask", "label", "ann", "gt", "truth", "seg", "trimap", "y_", "_y", "\ny\n")
 
 
@@ -62,10 +56,22 @@ def _places(listing: Listing, top: Folder) -> dict[str, list[PairedFolders]]:
     found: dict[str, list[PairedFolders]] = {}
     for rest, folder in masks:
         for place in images.get(rest, ()):
-            fitting = _fitting(listing, place, folder)
-            if fitting and not _has_label_files(listing, top, place):
+            if fitting := _fitting(listing, place, folder):
                 found.setdefault(rest, []).extend(fitting)
+    if not found and len(masks) == 1 and len(visible) <= _MOST_FOLDERS:
+        others = (place for places in images.values() for place in places)
+        fitting = [each for other in others for each in _by_endings(listing, other, masks[0][1])]
+        return {"": fitting} if len(fitting) == 1 else {}
     return found
+
+
+def _by_endings(listing: Listing, images: str, masks: str) -> list[PairedFolders]:
+    """Return the places whose files, too, are named as masks: the folders may have words of their own."""
+    names = listing.images_below(masks)
+    words = words_of(images.rpartition("/")[2])
+    if not names or IMAGE_WORDS.isdisjoint(words) or not all(map(MASK_ENDING.fullmatch, map(stem_of, names))):
+        return []
+    return _fitting(listing, images, masks)
 
 
 def _parted(name: str) -> tuple[str, bool]:
@@ -74,15 +80,16 @@ def _parted(name: str) -> tuple[str, bool]:
     >>> _parted("train_masks"), _parted("trainannot"), _parted("Images")
     (('train', True), ('train', True), ('', False))
     """
-    words = re.split("[_ .-]+", re.sub("ground[_ .-]truth", "groundtruth", name.lower()))
+    joined = re.sub("ground[_ .-]?truth", "groundtruth", name, flags=re.IGNORECASE)
+    words = words_of(joined) or [name]
     glued = words[-1].removesuffix("annot")
     if glued and glued != words[-1]:
         words[-1:] = [glued, "annot"]
-    rest = [word for word in words if word not in _IMAGE_WORDS and word not in _MASK_WORDS]
+    rest = [word for word in words if word not in IMAGE_WORDS and word not in MASK_WORDS]
     is_letter = words != rest and {*words} - {*rest} <= {"x", "y"}
     if is_letter and (not rest or rest[0] not in SPLITS):  # classes may be called x and y
         return name.lower(), False
-    return "_".join(rest), not _MASK_WORDS.isdisjoint(words)
+    return "_".join(rest), not MASK_WORDS.isdisjoint(words)
 
 
 def _fitting(listing: Listing, images: str, masks: str) -> list[PairedFolders]:
@@ -93,17 +100,6 @@ def _fitting(listing: Listing, images: str, masks: str) -> list[PairedFolders]:
         if fitting := [place for place in places if paired(listing, place).are_half]:
             return fitting
     return []
-
-
-def _has_label_files(listing: Listing, top: Folder, images: str) -> bool:
-    """Return True if images have YOLO's labels in a text each: that layout reads the masks, too."""
-    for name in top.visible:
-        if name.lower() == "labels":
-            texts = [text for each in listing.below(top.join(name)) for text in each.others_with(".txt")]
-            return not {stem_of(image) for image in listing.images_below(images)}.isdisjoint(
-                map(stem_of, texts)
-            )
-    return False
 
 
 def _beside(folder: Folder) -> dict[str, list[PairedFolders]]:

@@ -1,0 +1,75 @@
+"""Annotations that lie beside images and are not read: for each image, for all, or in folders named so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from fastload.sources.classes.part_names import is_image_part, is_part
+from fastload.sources.classes.top import MOST_FOLDERS, SAMPLED, Doubt, Top
+from fastload.sources.listing import stem_of
+from fastload.sources.sniffing import ANNOTATION_SUFFIXES, YOLO, AnnotationKind, annotation_kind
+
+_TABLES_AND_ARRAYS = (".csv", ".tsv", ".npy", ".npz", ".mat")
+_TABLE = "write a table (.csv) with a row for each image and columns of its annotations"
+
+
+def unread_annotations(top: Top) -> Iterator[Doubt]:
+    """Yield a doubt for annotations of a known kind: beside images of their names, or in a file for all."""
+    if len(top.folder.visible) > MOST_FOLDERS:
+        return
+    for folder in (top.folder, *map(top.inner, top.folder.visible)):
+        found = folder.others_with(*ANNOTATION_SUFFIXES)
+        stems = {stem_of(name) for name in folder.images} if found else set()
+        names = [name for name in found if stem_of(name) in stems]
+        if 2 * len(names) >= len(stems) and (kind := _kind_in(top, map(folder.join, names))):
+            shown = top.listing.shown(folder.join(names[0]))
+            yield Doubt(
+                f"images with {kind.what} beside them, such as {shown} ({kind.title})",
+                _step(top, kind.step),
+            )
+    yield from _of_all(top)
+
+
+def _of_all(top: Top) -> Iterator[Doubt]:
+    """Yield a doubt for files with the annotations of all images, and for folders of annotations."""
+    alone = top.folder.others_with(*ANNOTATION_SUFFIXES) if top.bearing or top.folder.images else []
+    stems = {*map(stem_of, top.folder.images)} if alone else set()
+    alone = [name for name in alone if stem_of(name) not in stems]
+    places = [(name, [top.folder.join(name)]) for name in alone]
+    for name, below in top.beside():
+        inside = [each.join(file) for each in below for file in each.others_with(*ANNOTATION_SUFFIXES)]
+        places.append((name, inside))
+    for name, paths in islice(places, MOST_FOLDERS):
+        kind = _kind_in(top, paths)
+        if kind is YOLO and name not in alone:
+            yield Doubt(f"a detection dataset of YOLO with its labels in {top.shown(name)}", YOLO.step)
+        elif kind is not None and kind is not YOLO:
+            reading = (
+                f"images with {kind.what} in {top.shown(name)} ({kind.title}), in no layout that is read"
+            )
+            yield Doubt(reading, _step(top, kind.step))
+
+
+def _step(top: Top, first: str) -> str:
+    images = top.bearing if len(top.bearing) == 1 else [*filter(is_image_part, top.bearing)]
+    alone = [f"; {top.command(name)} packs the images without them" for name in images[:1]]
+    return f"{first}, and pack that{''.join(alone)}"
+
+
+def unread_folders(top: Top) -> Iterator[Doubt]:
+    """Yield a doubt for a folder of texts or arrays that is named after annotations."""
+    if top.folder.images or len(top.folder.visible) > MOST_FOLDERS:
+        return
+    for name, below in top.beside():
+        if is_part(name) and any(
+            each.others_with(*ANNOTATION_SUFFIXES, *_TABLES_AND_ARRAYS) for each in below
+        ):
+            yield Doubt(
+                f"images with annotations in {top.shown(name)}, which are not read", _step(top, _TABLE)
+            )
+
+
+def _kind_in(top: Top, paths: Iterable[str]) -> AnnotationKind | None:
+    kinds = (annotation_kind(path, top.listing.head(path)) for path in islice(paths, SAMPLED))
+    return next(filter(None, kinds), None)
