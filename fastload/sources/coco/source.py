@@ -30,7 +30,6 @@ from fastload.system.units import format_count
 OBJECTS = "instances_"  # COCO's own files of boxes; others hold keypoints and captions
 _OF_OBJECTS = frozenset(("bbox", "segmentation", "keypoints", "area", "caption"))
 _SAMPLED = 16
-_MOST_LEVELS = 20  # a manifest, which stores the JSON, may nest 30
 
 UNLISTED = "an image that no json lists"
 FURTHER = "a further COCO json, which is packed if it is named"
@@ -46,7 +45,6 @@ class _Content:
     images: list[Entry]
     annotations: dict[int, list[Entry]]
     categories: list[Entry]
-    others: Entry
 
 
 def read_coco(listing: Listing, files: Sequence[str]) -> Reading:
@@ -131,8 +129,7 @@ def _source(name: str, root: str, content: _Content, folder: str, reader: CocoRe
         details={
             "file": os.path.relpath(content.path, root),
             "images": prefix,
-            "categories": content.categories,
-            "others": content.others,
+            "categories": [_described(category) for category in content.categories],
         },
         files=list_files(root, names),
         texts=NameTable(texts),
@@ -151,12 +148,12 @@ def _parsed(path: str) -> _Content:
     """Parse a JSON file; raise SourceError, naming the image, category or annotation, if it is malformed."""
     errors = (OSError, ValueError, RecursionError)
     with explaining(errors, path, "be a json file", "correct it"), open(path, encoding="utf-8-sig") as file:
-        others = json.load(file, object_pairs_hook=_members)
-    if not isinstance(others, dict):
-        raise malformed(path, "hold images and annotations", type(others).__name__)
-    _require_objects(path, others.get("annotations"))
-    images, annotations = (_entries(path, name, others.pop(name, None)) for name in ("images", "annotations"))
-    categories = _entries(path, "categories", others.pop("categories", []))
+        content = json.load(file, object_pairs_hook=_members)
+    if not isinstance(content, dict):
+        raise malformed(path, "hold images and annotations", type(content).__name__)
+    _require_objects(path, content.get("annotations"))
+    images, annotations = (_entries(path, name, content.get(name)) for name in ("images", "annotations"))
+    categories = _entries(path, "categories", content.get("categories", []))
     for image in images:
         name = image.get("file_name")
         parts = name.replace("\\", "/").split("/") if is_text(name) and "\0" not in name else [""]
@@ -173,13 +170,10 @@ def _parsed(path: str) -> _Content:
             where = f"{path}, annotation {annotation['id']}"
             raise malformed(where, "have an image's image_id", repr(image_id))
         by_image[image_id].append(annotation)
-    if not _is_shallow([others, categories]):
-        must = f"nest at most {_MOST_LEVELS} levels beside its images"
-        raise malformed(path, must, "more", "correct it first")
     must, step = "have a bbox of x, y, width, height in pixels", "convert its boxes first"
     boxes = [_well_formed(by_image[image["id"]]) for image in images]
     require_pixels(path, must, step, boxes, lambda index: _stated_sides(images[index]))
-    return _Content(path, images, by_image, categories, others)
+    return _Content(path, images, by_image, categories)
 
 
 def _require_objects(path: str, annotations: Any) -> None:
@@ -218,11 +212,6 @@ def _entries(path: str, name: str, entries: Any) -> list[Entry]:
     return entries if name == "annotations" else sorted(entries, key=lambda entry: entry["id"])
 
 
-def _is_shallow(value: Any, levels: int = _MOST_LEVELS) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return all(levels and _is_shallow(each, levels - 1) for each in inner)
-
-
 def _well_formed(annotations: Sequence[Entry]) -> Coordinates:
     """Return the well-formed boxes of some annotations; reading their records reports the others."""
     boxes = (each.get("bbox") for each in annotations)
@@ -241,7 +230,13 @@ def _points(annotation: Mapping[str, Any]) -> int:
     return len(keypoints) // 3 if isinstance(keypoints, list) else 0
 
 
-def _names(category: Entry) -> list[Any]:
+def _names(category: Entry) -> list[str]:
     """Return the names of a category's keypoints; none if it has no list of them."""
     names = category.get("keypoints")
-    return names if isinstance(names, list) else []
+    return [*map(str, names)] if isinstance(names, list) else []
+
+
+def _described(category: Entry) -> Entry:
+    """Return what a JSON file needs of a category that is written anew."""
+    names = _names(category)
+    return {"id": category["id"], "name": category["name"]} | ({"keypoints": names} if names else {})

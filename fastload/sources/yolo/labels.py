@@ -25,7 +25,6 @@ class LabelFiles:
     """The path of each image's label file, which may be missing."""
 
     paths: tuple[str, ...]
-    place: str  # of the first image's label, as `unpack` needs it: `parallel`, `inside` or `beside`
     copies: tuple[str, ...]  # files in a second place that are equal to those in the first one
 
 
@@ -33,10 +32,8 @@ def find_labels(reach: Reach, images: Sequence[str]) -> LabelFiles:
     """Find the label files of images; raise SourceError if two places hold different ones for one image."""
     chosen: dict[str, str] = {}
     copies: list[str] = []
-    first_place = "parallel"
     for folder, by_name in _by_folder(images).items():
-        place, labels, later = _places_of(reach, folder, by_name)
-        first_place = first_place if chosen else place
+        _, labels, later = _places_of(reach, folder, by_name)
         paths = {name: os.path.join(labels, name) for name in by_name}
         known = {*reach.folder(labels).others}
         for other in later:
@@ -51,7 +48,7 @@ def find_labels(reach: Reach, images: Sequence[str]) -> LabelFiles:
                     must = "be the only label file of its image"
                     raise malformed(paths[name], must, f"other labels in {second}", "remove the wrong file")
         chosen.update((image, paths[name]) for name, group in by_name.items() for image in group)
-    return LabelFiles(tuple(chosen[image] for image in images), first_place, tuple(copies))
+    return LabelFiles(tuple(chosen[image] for image in images), tuple(copies))
 
 
 def likely_labels(reach: Reach, images: Sequence[str]) -> list[str]:

@@ -38,10 +38,6 @@ _SAME_NAMES: LeftOutReason = ("names of classes, as in the yaml file", True)
 _OTHER_NAMES: LeftOutReason = ("names of classes other than in the yaml file", False)
 
 _SCANNED = 5000
-_LEAST_ROW = 9  # the fewest bytes of a file with an object: `0 0 0 0 0`
-
-# True for an image with a label file; stored if some of these files are empty.
-_HAS_FILE = Field("has_file", "scalar", "bool", internal=True)
 
 
 def described_folder(description: YoloDescription) -> str:
@@ -170,21 +166,18 @@ def _read_splits(
         expected = next((files.path(0) for files in texts.values() if len(files)), name)
         raise malformed(name, f"have label files, such as {expected}", "none", "check the folders")
     warnings = [*warnings, *(f"{name}: the split {split} has no label files" for split in unlabelled)]
-    has_empty = any(0 <= size < _LEAST_ROW for files in texts.values() for size in files.sizes_bytes)
     sources: dict[str, AnnotatedFiles] = {}
     for split, paths in images.items():
         values: dict[str, Values] = {}
-        if has_empty:
-            values[_HAS_FILE.name] = texts[split].sizes_bytes != NOT_FOUND
         if has_masks:
             values["mask"] = _listed(root, masks[split])
         sources[split] = AnnotatedFiles(
             kind="yolo",
             name=name,
             classes=classes,
-            fields=(*reader.fields(), *[_HAS_FILE] * has_empty, *[Field.mask()] * has_masks),
+            fields=(*reader.fields(), *[Field.mask()] * has_masks),
             warnings=tuple(warnings) if not sources else (),
-            details={"labels": labels[split].place, "yaml": description.further},
+            details={"yaml": description.further},
             is_upright=True,
             files=_listed(root, paths),
             values=values,
