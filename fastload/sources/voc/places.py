@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastload.shards.schema import Field
 from fastload.sources.listing import Folder, Listing
+from fastload.sources.pairing import FilesByStem, by_stem
 
 IMAGES, BOXES, SETS = "JPEGImages", "Annotations", "ImageSets"
 MASKS = {"SegmentationClass": Field.mask()} | {
     "SegmentationObject": Field("instances", "image", encoding="keep", internal=True)
 }
-
-FilesByStem = dict[str, list[str]]
-"""Files by their paths in a folder without the suffix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +28,8 @@ def files_by_stem(
     listing: Listing, path: str, names_of: Callable[[Folder], list[str]], *, is_deep: bool
 ) -> FilesByStem:
     """Return the files of a kind in a folder, and with `is_deep` in those below it."""
-    skipped = len(path) + 1 if path else 0
-    found: FilesByStem = {}
-    for folder in listing.below(path) if is_deep else [listing[path]]:
-        for name in map(folder.join, names_of(folder)):
-            found.setdefault(os.path.splitext(name[skipped:])[0], []).append(name)
-    return found
+    folders = listing.below(path) if is_deep else [listing[path]]
+    return by_stem((folder.join(name) for folder in folders for name in names_of(folder)), path)
 
 
 def image_names(folder: Folder) -> list[str]:

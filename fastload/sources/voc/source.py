@@ -15,7 +15,7 @@ from fastload.errors import SourceError
 from fastload.sources.annotated import AnnotatedFiles
 from fastload.sources.files import FileList, Values, list_files
 from fastload.sources.listing import Listing
-from fastload.sources.malformed import in_quotes, malformed
+from fastload.sources.pairing import FilesByStem, one_of_each
 from fastload.sources.protocol import LeftOutReason, Reading
 from fastload.sources.splits import by_split, require_plain_names, split_names
 from fastload.sources.voc.lists import Lists, read_lists
@@ -24,7 +24,6 @@ from fastload.sources.voc.places import (
     IMAGES,
     MASKS,
     SETS,
-    FilesByStem,
     Places,
     files_by_stem,
     image_names,
@@ -171,13 +170,7 @@ def _masks_in(kit: Listing, folder: str) -> dict[str, str]:
 
 def _single(listing: Listing, files: FilesByStem) -> dict[str, str]:
     """Return the file of each stem; raise SourceError if it has two."""
-    for stem, paths in files.items():
-        if len(paths) > 1:
-            got = in_quotes([*map(listing.shown, paths)])
-            raise malformed(
-                listing.name, f"have one file named {stem!r}", got, "remove or rename one of them"
-            )
-    return {stem: paths[0] for stem, paths in files.items()}
+    return one_of_each(files, "file", listing.shown)
 
 
 def _reasons(

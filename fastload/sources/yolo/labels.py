@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fastload.sources.files import read_text
 from fastload.sources.listing import read_part, stem_of
 from fastload.sources.malformed import malformed
+from fastload.sources.pairing import by_stem, one_of_each
 from fastload.sources.sniffing import holds_boxes
 from fastload.sources.yolo.reach import Reach
 
@@ -70,12 +71,8 @@ def find_masks(reach: Reach, images: Sequence[str]) -> list[str]:
     def masks_beside(folder: str) -> dict[str, str]:
         masks = parallel_to(folder, "masks")
         names = reach.folder(masks).images if masks else []
-        found: dict[str, str] = {}
-        for name in names:
-            path = os.path.join(masks, name)
-            if (other := found.setdefault(stem_of(name), path)) != path:
-                raise malformed(path, "be the only mask of its image", f"{other} too", "remove the wrong one")
-        return found
+        files = by_stem((os.path.join(masks, name) for name in names), masks)
+        return one_of_each(files, "mask")
 
     return [masks_beside(os.path.dirname(image)).get(stem_of(image), "") for image in images]
 
