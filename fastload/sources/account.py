@@ -16,8 +16,10 @@ UNUSED_IMAGE = "an image of no record"
 UNUSED = "not part of the dataset"
 
 
-def settled(listing: Listing, reading: Reading) -> dict[str, Source]:
+def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source]:
     """Return the sources of a reading; the first one has the account and the files that are left out."""
+    listing = reading.listing or walked
+    assert listing is not None
     sources = dict(reading.sources)
     lists = [(each.record_files(), each.annotation_files()) for each in sources.values()]
     records = set(_listed(listing, (files for of_records, _ in lists for files in of_records)))
@@ -31,7 +33,7 @@ def settled(listing: Listing, reading: Reading) -> dict[str, Source]:
             left_out.add(path, reason, is_clutter=is_clutter)
     account = balanced(listing, len(records), len(annotations), left_out.finish())
     first = next(iter(sources.values()))
-    attach(first, map(listing.absolute, annotations))
+    attach(first, filter(None, (reading.outside, *map(listing.absolute, annotations))))
     # Members of containers may be left out too, but are no files of the folder.
     first.left_out = (*first.left_out, *left_out.finish())
     first.account = account

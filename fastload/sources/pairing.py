@@ -29,10 +29,10 @@ def one_of_each(
 ) -> dict[str, str]:
     """Return the only file of each stem; raise SourceError if a stem has two.
 
-    `kind` names the files, as in "mask", and `shown` returns a path as the user knows it.
+    `kind` names the files, as in "mask of its image", and `shown` returns a path as the user knows it.
     """
     for stem, (first, *others) in files.items():
         if others:
-            must = f"be the one {kind} named {stem!r}"
-            raise malformed(shown(others[0]), must, f"{shown(first)} too", "rename or remove one of them")
+            step = f"keep one file named {stem!r}"
+            raise malformed(shown(others[0]), f"be the only {kind}", f"{shown(first)} too", step)
     return {stem: path for stem, (path,) in files.items()}
