@@ -38,6 +38,7 @@ class Lists:
     read: tuple[str, ...] = ()
     reasons: Mapping[str, LeftOutReason] = field(default_factory=dict)  # of the other lists
     elsewhere: frozenset[str] = frozenset()  # the names in lists of other tasks
+    derived: str = ""  # the sentence on the split train, if it was made of other lists
 
 
 def read_lists(listing: Listing, images: FilesByStem, *, has_boxes: bool) -> Lists:
@@ -55,14 +56,16 @@ def read_lists(listing: Listing, images: FilesByStem, *, has_boxes: bool) -> Lis
         return _whole(listing, images, folders)
     by_line = _by_line(images)
     found = {path: _images_of(lines, by_line, listing.shown(path)) for path, lines in known[chosen].items()}
+    derived = _add_train(found)
     splits = _by_split(listing.shown(chosen), found)
     return Lists(
         chosen,
         {split: found[path] for split, path in splits.items()},
         {split: stem_of(path) for split, path in splits.items()},
-        tuple(found),
+        tuple(filter(listing.has_file, found)),
         _reasons(listing, chosen),
         frozenset(_names_elsewhere(listing, chosen)),
+        derived,
     )
 
 
@@ -101,6 +104,22 @@ def _images_of(lines: Iterable[str], by_line: Mapping[str, set[str]], where: str
             raise malformed(where, must, f"{line!r}, which may be {in_quotes(sorted(named))}", step)
         found |= dict.fromkeys(named)
     return [*found]
+
+
+def _add_train(found: dict[str, list[str]]) -> str:
+    """Add a missing list train of the images in trainval that are not in val; return the sentence on it."""
+    named = {stem_of(path).lower(): path for path, listed in found.items() if listed}
+    both = next(filter(None, map(named.get, _BOTH)), None)
+    splits = {SPLITS[name]: path for name, path in named.items() if name in SPLITS}
+    if both is None or "val" not in splits or "train" in splits:
+        return ""
+    val = {*found[splits["val"]]}
+    rest = [image for image in found[both] if image not in val]
+    if not rest or not val <= {*found[both]}:
+        return ""
+    found[f"{os.path.dirname(both)}/train.txt"] = rest
+    names = " without the images of ".join(map(os.path.basename, (both, splits["val"])))
+    return f"its split train is {names}, as it has no list train.txt"
 
 
 def _by_split(where: str, found: Mapping[str, list[str]]) -> dict[str, str]:

@@ -8,10 +8,11 @@ from xml.etree import ElementTree
 
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.record import Record
-from fastload.sources.voc.places import MASKS
+from fastload.sources.voc.places import MASKS, OBJECT_MASKS
 from fastload.sources.voc.rows import FLAGS, SIDES
 from fastload.sources.writing import LayoutWriter, WrittenFiles, number_text
 
+_FOLDERS = {"mask": MASKS, "instances": OBJECT_MASKS}  # earlier releases stored the masks of objects, too
 _SUFFIXES = {"GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif", "WebP": ".webp", "PNM": ".pgm", "JPEG": ".jpg"}
 
 
@@ -44,8 +45,8 @@ class VocWriter(LayoutWriter):
 
     def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         inner = self._inner(image)
-        for folder, field in MASKS.items():
-            if field.name in self.names and len(mask := record.stored(field.name)):
+        for name, folder in _FOLDERS.items():
+            if name in self.names and len(mask := record.stored(name)):
                 data = bytes(mask)
                 suffix = _SUFFIXES.get(format_of(data[:HEAD_BYTES]) or "", ".png")
                 yield f"{folder}/{inner.with_suffix(suffix)}", data
