@@ -33,7 +33,7 @@ def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source
             left_out.add(path, reason, is_clutter=is_clutter)
     account = balanced(listing, len(records), len(annotations), left_out.finish())
     first = next(iter(sources.values()))
-    attach(first, filter(None, (reading.outside, *map(listing.absolute, annotations))))
+    attach(first, (*reading.outside, *map(listing.absolute, annotations)))
     # Members of containers may be left out too, but are no files of the folder.
     first.left_out = (*first.left_out, *left_out.finish())
     first.account = account

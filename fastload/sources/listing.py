@@ -108,7 +108,7 @@ class Listing:
         for place in sorted({*folders}):
             inside = _relative(place, root)
             if inside not in listing.folders or not inside:
-                for folder in cls.walk(place, skips_unlistable=True).folders.values():
+                for folder in cls.walk(place).folders.values():
                     path = "/".join(filter(None, (inside, folder.path)))
                     listing.folders[path] = replace(folder, path=path)
         for place, name in map(os.path.split, filter(None, map(listing.place_of, files))):
@@ -188,8 +188,10 @@ class Listing:
         return os.path.join(self.name, path) if path else self.name
 
     def head(self, path: str) -> bytes:
-        """Return a file's first 64 KB; b"" if it cannot be read."""
-        return read_part(self.absolute(path))
+        """Return a file's first 64 KB, and the last ones of JSON; b"" if it cannot be read."""
+        # In LabelMe's JSON with sorted keys, the image itself lies before its objects.
+        shares = (0.0, 1.0) if path.lower().endswith(".json") else (0.0,)
+        return b"".join(read_part(self.absolute(path), share) for share in shares)
 
 
 def list_folder(path: str) -> Folder:

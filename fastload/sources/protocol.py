@@ -117,7 +117,7 @@ class Reading:
     annotations: Collection[str] = ()
     reasons: Mapping[str, LeftOutReason] = field(default_factory=dict)
     listing: Listing | None = None
-    outside: str = ""  # the absolute path of a description that lies outside of the listing
+    outside: Collection[str] = ()  # absolute paths of descriptions that lie elsewhere
     doubts: tuple[str, ...] = ()
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from fastload.sources.listing import Listing
+from fastload.sources.listing import Folder, Listing
 from fastload.sources.malformed import in_quotes, malformed, pack_command
 from fastload.sources.protocol import Claim, Reading
 from fastload.sources.sniffing import holds_boxes
@@ -27,7 +27,7 @@ def recognise(listing: Listing) -> Claim | None:
     if kits := _kits(listing):
         evidence = f"{listing[kits[0]].join(IMAGES)} and its annotations"
         return Claim("voc", _TITLE, evidence, lambda: _read_one_kit(listing, kits))
-    if not any(folder.others and folder.others_with(".xml") for folder in listing.folders.values()):
+    if not any(map(_has_xml, listing.folders.values())):
         return None
     names = split_names(listing.top.visible)
     found = {"": [*_folders_in(listing, "")]}
@@ -66,26 +66,37 @@ def _folders_in(listing: Listing, path: str) -> Iterator[XmlFolders]:
     """Yield the folders in which images and XML files of VOC form pairs: here, or in folders here."""
     here = listing[path]
     inner = [here.join(name) for name in here.visible if name.lower() not in SPLITS][:_MOST_FOLDERS]
-    bearing = [each for each in inner if any(folder.images for folder in listing.below(each))]
-    images = [each for each in bearing if _IMAGE_FOLDER.fullmatch(each.rpartition("/")[2])] or bearing
-    boxes = [_bearing_xml(listing, each) for each in inner if XmlFolders("", each).xml_in(listing)]
-    beside = images[0] if len(images) == 1 and not here.images else path
+    images = {each: found for each in inner if (found := _bearing(listing, each, _has_images))}
+    named = [found for each, found in images.items() if _IMAGE_FOLDER.fullmatch(each.rpartition("/")[2])]
+    chosen = named or [*images.values()]
+    of_xml = filter(None, (_bearing(listing, each, _has_xml) for each in inner))
+    # XML files beside images are theirs alone.
+    boxes = [each for each in of_xml if not any(_has_xml(at) and at.images for at in listing.below(each))]
+    beside = chosen[0] if len(chosen) == 1 and not here.images else path
     places = [XmlFolders(path, each) for each in boxes]
     if here.images or not split_names(here.visible):
-        places.insert(0, XmlFolders(beside, beside))
-    places += [XmlFolders(*pair) for pair in itertools.product(images, boxes) if pair[0] != pair[1]]
-    yield from (each for each in dict.fromkeys(places) if _are_pairs(listing, each))
+        places.append(XmlFolders(beside, beside))
+    places += itertools.starmap(XmlFolders, itertools.product(chosen, boxes))
+    yield from (each for each in places if _are_pairs(listing, each))
 
 
-def _bearing_xml(listing: Listing, path: str) -> str:
-    """Return the folder below a path that bears all of its XML files, unless it is one of splits."""
-    while not listing[path].others_with(".xml"):
-        inner = map(listing[path].join, listing[path].visible)
-        bearing = [each for each in inner if XmlFolders("", each).xml_in(listing)]
-        if len(bearing) != 1 or split_names(listing[path].visible):
-            break
-        [path] = bearing
-    return path
+def _has_images(folder: Folder) -> bool:
+    return bool(folder.images)
+
+
+def _has_xml(folder: Folder) -> bool:
+    return bool(folder.others and folder.others_with(".xml"))
+
+
+def _bearing(listing: Listing, path: str, bears: Callable[[Folder], bool]) -> str | None:
+    """Return the folder at or below a path that bears all of its files of a kind, at least by splits."""
+    folder = listing[path]
+    while not bears(folder):
+        bearing = [each for each in folder.visible if any(map(bears, listing.below(folder.join(each))))]
+        if len(bearing) != 1 or split_names(bearing):
+            return folder.path if bearing else None
+        folder = listing[folder.join(bearing[0])]
+    return folder.path
 
 
 def _are_pairs(listing: Listing, place: XmlFolders) -> bool:

@@ -30,12 +30,16 @@ _DARKNET_ENTRY = re.compile(r"^\s*(train|valid|names)\s*=\s*(.*?)\s*$", re.MULTI
 
 @dataclass(frozen=True, slots=True)
 class YoloDescription:
-    """A description of a dataset; `splits` holds absolute paths, `further` the other entries as YAML."""
+    """A description of a dataset.
+
+    `splits` holds absolute paths, `names_file` that of the classes, `further` other entries as YAML.
+    """
 
     file: str = ""
     root: str = ""
     splits: Mapping[str, Sequence[str]] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
+    names_file: str = ""
     keypoints: tuple[int, int] | None = None
     further: str = ""
 
@@ -82,7 +86,10 @@ def read_description(path: str) -> YoloDescription:
     others = {name: value for name, value in content.items() if name not in written}
     further = yaml.safe_dump(others, sort_keys=False, allow_unicode=True) if others else ""
     keypoints = _keypoints(path, content.get("kpt_shape"))
-    return YoloDescription(path, root, splits, _classes(path, root, content), keypoints, further)
+    names = content.get("names")
+    names_file = _resolved(root, names) if is_text(names) else ""
+    classes = _classes(path, content, names_file)
+    return YoloDescription(path, root, splits, classes, names_file, keypoints, further)
 
 
 def _read_darknet(path: str) -> YoloDescription:
@@ -90,7 +97,7 @@ def _read_darknet(path: str) -> YoloDescription:
     names = entries.pop("names", "")
     splits = {SPLITS[name]: [entry] for name, entry in entries.items()}
     classes = _lines(names) if names else ()
-    return YoloDescription(path, os.path.dirname(os.path.abspath(path)), splits, classes)
+    return YoloDescription(path, os.path.dirname(os.path.abspath(path)), splits, classes, names)
 
 
 def _darknet_entries(path: str) -> dict[str, str]:
@@ -158,17 +165,24 @@ def _root(path: str, given: Any, entries: Sequence[str]) -> str:
 
 
 def _resolved(root: str, entry: str) -> str:
+    """Return an entry as an absolute path; where it does not exist, without the parts that lead elsewhere.
+
+    Some exports have one `../` too many, and absolute paths may be those of another machine.
+    """
     resolved = os.path.normpath(os.path.join(root, entry))
-    if not os.path.exists(resolved) and entry.startswith("../"):  # some exports have one too many
-        return os.path.normpath(os.path.join(root, entry[3:]))
+    parts = os.path.normpath(entry).split("/")
+    if not os.path.exists(resolved) and parts[0] in ("", ".."):
+        rests = (os.path.join(root, *parts[skipped:]) for skipped in range(1, len(parts)))
+        return next(filter(os.path.exists, rests), resolved)
     return resolved
 
 
-def _classes(path: str, root: str, content: Mapping[str, Any]) -> tuple[str, ...]:
+def _classes(path: str, content: Mapping[str, Any], names_file: str) -> tuple[str, ...]:
     names, count = content.get("names"), content.get("nc")
-    if is_text(names):
-        with explaining((OSError, ValueError), f"{path}, names", "be a list of names, or a file of them"):
-            names = [*_lines(_resolved(root, names))]
+    if names_file:
+        if not os.path.isfile(names_file):
+            raise malformed(f"{path}, names", "be a list of names, or a file of them", names)
+        names = [*_lines(names_file)]
     if count is not None and (type(count) is not int or not 1 <= count <= MOST_CLASSES):
         raise malformed(f"{path}, nc", f"be a number of classes from 1 to {MOST_CLASSES:,}", [count])
     if names is None:

@@ -69,10 +69,10 @@ def read_described(name: str, description: YoloDescription, inner: Listing | Non
     if images.get("test") == []:
         del images["test"]
         warnings = [f"{name}: its split test has no images, and is left out"]
-    file = os.path.abspath(description.file)
-    read = [place for path in (file, *lists) if (place := inner.place_of(path))]
-    reading = _read_splits(inner, name, images, description, warnings, read)
-    return replace(reading, listing=inner, outside=file if inner.place_of(file) is None else "")
+    read = {path: inner.place_of(path) for path in (*_files_of(description), *lists)}
+    reading = _read_splits(inner, name, images, description, warnings, filter(None, read.values()))
+    outside = tuple(path for path in _files_of(description) if read[path] is None)
+    return replace(reading, listing=inner, outside=outside)
 
 
 def read_folders(listing: Listing, folders: Mapping[str, str]) -> Reading:
@@ -127,7 +127,11 @@ def _listed_around(description: YoloDescription, folders: Iterable[str], lists: 
     datasets = {each for folder in folders for each in _dataset_of(folder, description.root)}
     is_root = all(f"{each}/".startswith(os.path.join(description.root, "")) for each in datasets)
     root = description.root if is_root else os.path.commonpath(datasets)
-    return Listing.covering(root, datasets, (os.path.abspath(description.file), *lists))
+    return Listing.covering(root, datasets, (*_files_of(description), *lists))
+
+
+def _files_of(description: YoloDescription) -> list[str]:
+    return [os.path.abspath(path) for path in (description.file, description.names_file) if path]
 
 
 def _dataset_of(folder: str, root: str) -> list[str]:
