@@ -14,6 +14,7 @@ from fastload.sources.protocol import Account, Reading, Source
 
 UNUSED_IMAGE = "an image of no record"
 UNUSED = "not part of the dataset"
+OF_NO_RECORD = "annotations of no record"
 
 
 def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source]:
@@ -26,10 +27,13 @@ def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source
     annotations = set(_listed(listing, (files for _, others in lists for files in others)))
     annotations.update(reading.annotations)
     annotations -= records
+    kinds = set(map(_kind, annotations))
     left_out = LeftOutFiles()
     for path in walk_files(listing.folders.values()):
         if path not in records and path not in annotations:
             reason, is_clutter = reading.reasons.get(path) or _default_reason(path)
+            if reason == UNUSED and _kind(path) in kinds:
+                reason = OF_NO_RECORD
             left_out.add(path, reason, is_clutter=is_clutter)
     account = balanced(listing, len(records), len(annotations), left_out.finish())
     first = next(iter(sources.values()))
@@ -72,6 +76,10 @@ def _listed(listing: Listing, lists: Iterable[FileList]) -> Iterator[str]:
                 path = os.path.normpath(path)
             if name and listing.has_file(path):
                 yield path
+
+
+def _kind(path: str) -> tuple[str, str]:
+    return os.path.dirname(path), os.path.splitext(path)[1]
 
 
 def _default_reason(path: str) -> tuple[str, bool]:

@@ -64,6 +64,9 @@ DOWNLOADS = {
     "lists of another machine": (
         ROBOFLOW | {"d.yaml": "train: t.txt\nval: valid/images\nnames: [cat, dog]\n",
                     "t.txt": "/home/x/train/images/0.jpg\n/home/x/train/images/1.jpg\n"}, TWO),
+    "paths of Windows": (
+        ROBOFLOW | {"d.yaml": "train: t.txt\nval: valid\\images\nnames: [cat, dog]\n",
+                    "t.txt": "C:\\x\\train\\images\\0.jpg\nC:\\x\\train\\images\\1.jpg\n"}, TWO),
     "COCO in folders of splits": (
         images("images/{}/{}.jpg")
         | both("annotations/{}/instances.json", coco_json("0.jpg", "1.jpg")), TWO),

@@ -31,6 +31,14 @@ class XmlFolders(NamedTuple):
         folders = [listing[self.boxes]] if is_direct else listing.below(self.boxes)
         return by_stem((each.join(name) for each in folders for name in each.others_with(".xml")), self.boxes)
 
+    def images_of(self, listing: Listing) -> dict[str, str]:
+        """Return the image of each stem; raise SourceError if a stem has two."""
+        return one_of_each(self.images_in(listing), "image of its name", listing.shown)
+
+    def xml_of(self, listing: Listing) -> dict[str, str]:
+        """Return the XML file of each stem; raise SourceError if a stem has two."""
+        return one_of_each(self.xml_in(listing), "annotation of its image", listing.shown)
+
     def _is_of_files(self, listing: Listing) -> bool:
         return bool(listing[self.images].images)
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.record import Record
-from fastload.sources.voc.places import MASKS, OBJECT_MASKS
+from fastload.sources.voc.places import IMAGES, MASKS, OBJECT_MASKS, SETS
 from fastload.sources.voc.rows import FLAGS, SIDES
 from fastload.sources.writing import LayoutWriter, WrittenFiles, number_text
 
@@ -52,9 +52,9 @@ class VocWriter(LayoutWriter):
                 yield f"{folder}/{inner.with_suffix(suffix)}", data
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
-        if self.details.get("list"):
+        if self.split and self.details["images"] == IMAGES:
             content = "".join(f"{self._inner(image).with_suffix('')}\n" for image in self.images)
-            yield f"{self.details['lists']}/{self.details['list']}.txt", content.encode()
+            yield f"{SETS}/Main/{self.split}.txt", content.encode()
 
     def _inner(self, image: PurePosixPath) -> PurePosixPath:
         return image.relative_to(self.details["images"])

@@ -170,9 +170,9 @@ def _resolved(root: str, entry: str) -> str:
     Some exports have one `../` too many, and absolute paths may be those of another machine.
     """
     resolved = os.path.normpath(os.path.join(root, entry))
-    parts = os.path.normpath(entry).split("/")
-    if not os.path.exists(resolved) and parts[0] in ("", ".."):
-        rests = (os.path.join(root, *parts[skipped:]) for skipped in range(1, len(parts)))
+    parts = os.path.normpath(entry.replace("\\", "/")).split("/")
+    if not os.path.exists(resolved) and (parts[0] in ("", "..") or "\\" in entry):
+        rests = (os.path.join(root, *parts[skipped:]) for skipped in range(len(parts)))
         return next(filter(os.path.exists, rests), resolved)
     return resolved
 

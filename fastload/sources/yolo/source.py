@@ -19,7 +19,7 @@ from fastload.sources.files import NOT_FOUND, FileList, list_files, read_text
 from fastload.sources.listing import Listing, is_image, stem_of
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import LeftOutReason, Reading, evenly_spaced
-from fastload.sources.splits import SPLITS, by_split, require_plain_names
+from fastload.sources.splits import SPLITS, by_split, require_plain_splits
 from fastload.sources.yolo.description import (
     OTHER_DESCRIPTIONS,
     YoloDescription,
@@ -30,7 +30,6 @@ from fastload.sources.yolo.labels import find_labels, find_masks, parallel_to
 from fastload.sources.yolo.rows import YoloReader, guess_task, scan_rows
 from fastload.system.units import format_count
 
-NO_IMAGE_OF_NAME = "labels without an image of their name"
 _COPY: LeftOutReason = ("equal to the label file that was read", True)
 _CACHE: LeftOutReason = ("a cache of Ultralytics", True)
 _REPEATED: LeftOutReason = ("a description of what was read", True)
@@ -78,7 +77,7 @@ def read_described(name: str, description: YoloDescription, inner: Listing | Non
 def read_folders(listing: Listing, folders: Mapping[str, str]) -> Reading:
     """List the images below the folder of each split, named as in the dataset, of one without a data.yaml."""
     for folder in folders.values():
-        _require_known_splits(listing, folder)
+        require_plain_splits(listing, listing[folder])
     found = {name: sorted(listing.images_below(folder)) for name, folder in folders.items()}
     images = by_split(listing.name, {name: paths for name, paths in found.items() if paths})
     lists = _read_lists(listing, images)
@@ -99,7 +98,7 @@ def _images_in(entry: str) -> list[str]:
         if line and not is_image(line):
             must = "be the path of an image, such as images/a.jpg"
             raise malformed(f"{entry}, line {number}", must, repr(line))
-    lines = [os.path.normpath(line) for line in lines if line]
+    lines = [os.path.normpath(line.replace("\\", "/")) for line in lines if line]
     folder, skipped = _base_of(os.path.dirname(entry), lines[0]) if lines else ("", 0)
     if skipped:
         lines = ["/".join(line.split("/")[skipped:]) for line in lines]
@@ -145,14 +144,6 @@ def _dataset_of(folder: str, root: str) -> list[str]:
         return [dataset]
     beside = [f"/{parallel_to(folder, name)}" for name in ("labels", "masks") if images]
     return [folder, *filter(os.path.isdir, beside)]
-
-
-def _require_known_splits(listing: Listing, folder: str) -> None:
-    """Raise SourceError if splits under other names lie in a folder of images."""
-    top = listing[folder]
-    if not top.images:
-        bearing = [name for name in top.visible if any(each.images for each in listing.below(top.join(name)))]
-        require_plain_names(listing.shown(folder), bearing)
 
 
 def _read_lists(listing: Listing, images: Mapping[str, Sequence[str]]) -> list[str]:
@@ -227,7 +218,9 @@ def _read_splits(
     doubtful = [split for split in unlabelled if not any(masks[split])]
     told = (f"{name}: the split {split} has no label files" for split in doubtful if split == "test")
     next(iter(sources.values())).warnings = (*warnings, *told)
-    reasons |= _reasons(listing, images, found)
+    reasons |= dict.fromkeys((copy for _, copies in found.values() for copy in copies), _COPY)
+    for folder in listing.folders.values():
+        reasons |= dict.fromkeys(map(folder.join, folder.others_with(".cache")), _CACHE)
     doubts = tuple(_doubt(name, split, texts[split]) for split in doubtful if split != "test")
     return Reading(sources, [*read], reasons, doubts=doubts)
 
@@ -239,27 +232,6 @@ def _doubt(name: str, split: str, labels: FileList) -> str:
         f"such as {labels.path(0)}: add them; or if no image has objects, say --layout yolo (in Python, "
         "layout='yolo')"
     )
-
-
-def _reasons(
-    listing: Listing, images: Mapping[str, Sequence[str]], found: Mapping[str, tuple[list[str], list[str]]]
-) -> dict[str, LeftOutReason]:
-    """Return the reasons to leave out caches, copies of labels, and labels without an image."""
-    caches = (
-        folder.join(name) for folder in listing.folders.values() for name in folder.others_with(".cache")
-    )
-    reasons = dict.fromkeys(caches, _CACHE)
-    pairs: dict[tuple[str, str], None] = {}
-    for split, paths in images.items():
-        labels, copies = found[split]
-        reasons |= dict.fromkeys(copies, _COPY)
-        pairs |= dict.fromkeys(zip(map(os.path.dirname, paths), map(os.path.dirname, labels), strict=True))
-    for images_folder, labels_folder in pairs:
-        own = {*map(stem_of, listing[images_folder].images)}
-        for path in map(listing[labels_folder].join, listing[labels_folder].others_with(".txt")):
-            if stem_of(path) not in own:
-                reasons.setdefault(path, (NO_IMAGE_OF_NAME, False))
-    return reasons
 
 
 def _reader_of(
