@@ -16,15 +16,20 @@ _SHOWN_FAILURES = 10
 
 
 def exit_code(result: PackResult, *, accepts_left_out: bool) -> int:
-    """Return 1 if files were skipped, kept though unreadable or, unless that is accepted, left out."""
+    """Return 1 if files were skipped, kept though unreadable or, unless that is accepted, left out.
+
+    So do doubts about the source.
+    """
     failures = sum(len(split.skipped) + len(split.kept) for split in result.splits)
-    return int(bool(failures or (not accepts_left_out and _missed(result))))
+    return int(bool(failures or (not accepts_left_out and (_missed(result) or result.doubts))))
 
 
 def print_packed(result: PackResult, accepts_left_out: bool, verb: str) -> None:
     """Print what was packed and what was not, a line for each dataset after the verb."""
     from fastload.sources.left_out import describe_left_out
 
+    for doubt in result.doubts:
+        note(f"attention: {doubt}")
     for warning in result.warnings[:_SHOWN_FAILURES]:
         note(f"note: {warning}")
     if len(result.warnings) > _SHOWN_FAILURES:

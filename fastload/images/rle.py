@@ -38,30 +38,9 @@ def decode_counts(text: str) -> list[int]:
     return counts
 
 
-def encode_counts(counts: Sequence[int]) -> str:
-    """Return run lengths as a compressed text."""
-    characters = []
-    for place, count in enumerate(counts):
-        number = count - (counts[place - 2] if place > 2 else 0)
-        has_more = True
-        while has_more:
-            bits, number = number & (_MORE - 1), number >> 5
-            has_more = number != (-1 if bits & _SIGN else 0)
-            characters.append(chr(bits + (_MORE if has_more else 0) + _FIRST_CHARACTER))
-    return "".join(characters)
-
-
 def mask_of_counts(counts: Sequence[int], height: int, width: int) -> NDArray[np.uint8]:
     """Return a mask of 0 and 1, (height, width); raise ValueError unless the runs fill it."""
     if any(count < 0 for count in counts) or sum(counts) != height * width:
         raise ValueError(f"the runs must fill {height}x{width} pixels, got {sum(counts)}")
     values = np.arange(len(counts), dtype=np.uint8) & 1
     return np.ascontiguousarray(np.repeat(values, counts).reshape(width, height).T)
-
-
-def counts_of_mask(mask: NDArray[np.uint8]) -> list[int]:
-    """Return the run lengths of a mask of 0 and 1."""
-    pixels = mask.T.reshape(-1)
-    changes = np.flatnonzero(np.diff(pixels)) + 1
-    first = [0] if len(pixels) and pixels[0] else []
-    return [*first, *np.diff([0, *changes.tolist(), len(pixels)]).tolist()]

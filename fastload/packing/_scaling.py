@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ from numpy.typing import NDArray
 from fastload.images.arrays import Size
 from fastload.images.masks import resize_mask
 from fastload.images.resize import Resampling, resize
-from fastload.images.rle import counts_of_mask, decode_counts, encode_counts, mask_of_counts
 from fastload.shards.schema import Field
 
 
@@ -29,8 +27,6 @@ def _scaled(field: Field, value: Any, factors: Any, before: Size, after: Size) -
         return resize_mask(value, *after) if field.format == "mask" and value else value
     if field.name == "area" and field.per_object:
         return value * factors.prod()
-    if field.name == "rle" and field.internal:
-        return [_scaled_rle(text, after) for text in value]
     if field.relative or field.kind not in ("boxes", "polygons", "keypoints", "corners"):
         return value
     if field.kind == "polygons":
@@ -38,17 +34,6 @@ def _scaled(field: Field, value: Any, factors: Any, before: Size, after: Size) -
     if field.kind == "boxes":
         return value * np.tile(factors, 2)
     return np.concatenate([value[..., :2] * factors, value[..., 2:]], axis=-1)
-
-
-def _scaled_rle(text: str, after: Size) -> str:
-    """Return COCO's run lengths of a mask resized to `after`; an empty text is returned unchanged."""
-    if not text:
-        return text
-    segmentation = json.loads(text)
-    counts, is_text = segmentation["counts"], isinstance(segmentation["counts"], str)
-    mask = mask_of_counts(decode_counts(counts) if is_text else counts, *segmentation["size"])
-    new = counts_of_mask(_nearest(mask, after))
-    return json.dumps({"size": list(after), "counts": encode_counts(new) if is_text else new})
 
 
 def _nearest(mask: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:

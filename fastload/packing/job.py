@@ -208,6 +208,7 @@ class _PackJob:
             resumed=resumed,
             seconds=time.perf_counter() - self.began,
             warnings=(*(warning for source in sources for warning in source.warnings), *notes),
+            doubts=tuple(doubt for source in sources for doubt in source.doubts),
             columns={name: meaning for source in sources for name, meaning in source.columns.items()},
             account=next(iter(sources)).account,
         )
@@ -307,7 +308,7 @@ class _PackJob:
             return None
         with journal.drafts() as folder:
             draft = folder / ATTACHMENT_NAME
-            named = ((safe_key(name), files.read(index)) for index, name in enumerate(files.names))
+            named = ((_attached_name(name), files.read(index)) for index, name in enumerate(files.names))
             attachment = write_attachment(draft, named, tuple(self.sources))
             journal.place.store(f"{folder_of(split)}/{ATTACHMENT_NAME}", draft)
         return attachment
@@ -323,3 +324,8 @@ class _PackJob:
         )
         if self.progress is not None:
             self.progress(self.state)
+
+
+def _attached_name(name: str) -> str:
+    """Return the name of an annotation file; a description outside of the dataset comes to its top."""
+    return os.path.basename(name) if name.startswith("../") else safe_key(name)

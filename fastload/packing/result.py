@@ -62,6 +62,7 @@ class PackResult:
         seconds: The time that this run took.
         warnings: Peculiarities of the source.
         columns: The decision for each field of a table; empty for other sources.
+        doubts: Sentences on what may be missing, such as the labels of a split.
         account: The numbers of the folder's files: in records, read with them, left out; None if the source
             is no folder.
     """
@@ -75,6 +76,7 @@ class PackResult:
     seconds: float
     warnings: tuple[str, ...]
     columns: Mapping[str, str] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
     account: Account | None = None
 
     @property

@@ -14,24 +14,30 @@ from fastload.sources.protocol import Account, Reading, Source
 
 UNUSED_IMAGE = "an image of no record"
 UNUSED = "not part of the dataset"
+OF_NO_RECORD = "annotations of no record"
 
 
-def settled(listing: Listing, reading: Reading) -> dict[str, Source]:
+def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source]:
     """Return the sources of a reading; the first one has the account and the files that are left out."""
+    listing = reading.listing or walked
+    assert listing is not None
     sources = dict(reading.sources)
     lists = [(each.record_files(), each.annotation_files()) for each in sources.values()]
     records = set(_listed(listing, (files for of_records, _ in lists for files in of_records)))
     annotations = set(_listed(listing, (files for _, others in lists for files in others)))
     annotations.update(reading.annotations)
     annotations -= records
+    kinds = set(map(_kind, annotations))
     left_out = LeftOutFiles()
     for path in walk_files(listing.folders.values()):
         if path not in records and path not in annotations:
             reason, is_clutter = reading.reasons.get(path) or _default_reason(path)
+            if reason == UNUSED and _kind(path) in kinds:
+                reason = OF_NO_RECORD
             left_out.add(path, reason, is_clutter=is_clutter)
     account = balanced(listing, len(records), len(annotations), left_out.finish())
     first = next(iter(sources.values()))
-    attach(first, map(listing.absolute, annotations))
+    attach(first, (*reading.outside, *map(listing.absolute, annotations)))
     # Members of containers may be left out too, but are no files of the folder.
     first.left_out = (*first.left_out, *left_out.finish())
     first.account = account
@@ -70,6 +76,10 @@ def _listed(listing: Listing, lists: Iterable[FileList]) -> Iterator[str]:
                 path = os.path.normpath(path)
             if name and listing.has_file(path):
                 yield path
+
+
+def _kind(path: str) -> tuple[str, str]:
+    return os.path.dirname(path), os.path.splitext(path)[1]
 
 
 def _default_reason(path: str) -> tuple[str, bool]:

@@ -10,7 +10,7 @@ import bisect
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fastload.errors import SourceError
 from fastload.sources.files import OPEN_FILES_STEP, OUT_OF_DESCRIPTORS, READ_FLAGS
@@ -98,6 +98,35 @@ class Listing:
                 listing.folders[path] = _listed(listing.root, path)[0]
         return listing
 
+    @classmethod
+    def covering(cls, root: str, folders: Iterable[str], files: Iterable[str] = ()) -> Listing:
+        """List some folders, with those in them, and single files; nothing else below the root.
+
+        All paths are absolute. Files that lie elsewhere than below the root are not listed.
+        """
+        listing = cls(root, root, {"": Folder("")})
+        for place in sorted({*folders}):
+            inside = _relative(place, root)
+            if inside not in listing.folders or not inside:
+                for folder in cls.walk(place).folders.values():
+                    path = "/".join(filter(None, (inside, folder.path)))
+                    listing.folders[path] = replace(folder, path=path)
+        for place, name in map(os.path.split, filter(None, map(listing.place_of, files))):
+            folder = listing.folders.setdefault(place, Folder(place))
+            if name not in folder.others:
+                folder.others = sorted([*folder.others, name])
+        return listing
+
+    def place_of(self, path: str) -> str | None:
+        """Return an absolute path relative to the root, to which links may lead; None if it is elsewhere."""
+        if path == self.root:
+            return ""
+        prefix = os.path.join(self.root, "")
+        if path.startswith(prefix):
+            return path.removeprefix(prefix)
+        inside = _relative(os.path.realpath(path), os.path.realpath(self.root))
+        return None if f"{inside}/".startswith("../") else inside
+
     def __getitem__(self, path: str) -> Folder:
         """Return a folder; one without entries if there is none of this path."""
         found = self.folders.get(path)
@@ -159,8 +188,10 @@ class Listing:
         return os.path.join(self.name, path) if path else self.name
 
     def head(self, path: str) -> bytes:
-        """Return a file's first 64 KB; b"" if it cannot be read."""
-        return read_part(self.absolute(path))
+        """Return a file's first 64 KB, and the last ones of JSON; b"" if it cannot be read."""
+        # In LabelMe's JSON with sorted keys, the image itself lies before its objects.
+        shares = (0.0, 1.0) if path.lower().endswith(".json") else (0.0,)
+        return b"".join(read_part(self.absolute(path), share) for share in shares)
 
 
 def list_folder(path: str) -> Folder:
@@ -232,6 +263,11 @@ def _listed(root: str, path: str) -> tuple[Folder, list[str]]:
         others = [name for name in files if name not in chosen]
     links = [entry.name for entry in inner if entry.is_symlink()]
     return Folder(path, folders, images, others), links
+
+
+def _relative(path: str, root: str) -> str:
+    inside = os.path.relpath(path, root).replace(os.sep, "/")
+    return "" if inside == "." else inside
 
 
 def _is_apple_double(path: str) -> bool:

@@ -29,7 +29,7 @@ from fastload.sources.yolo import recognise as yolo
 Recogniser = Callable[[Listing], Claim | None]
 
 CLASSES, TABLE = "classes", "table"
-"""The layouts of class folders and of tables; the others are named in `_RECOGNISERS` and `_FILES`."""
+"""The layouts of class folders and of tables; the others are named in the tables below."""
 
 
 _RECOGNISERS: dict[str, Recogniser] = {
@@ -46,10 +46,12 @@ _TO_CHOOSE = "to take it for class folders, say --layout classes (in Python, lay
 _DEEPEST = 3
 
 
-# The layouts whose datasets a file describes or holds.
+# The layouts whose datasets a file describes, and those whose records it holds.
+_DESCRIBED: dict[str, Callable[[str], Claim | None]] = {
+    "yolo": yolo.recognise_file,
+    "coco": coco.recognise_file,
+}
 _FILES: dict[str, Callable[[str], Mapping[str, Source] | None]] = {
-    "yolo": yolo.open_file,
-    "coco": coco.open_file,
     "webdataset": webdataset.open_file,
     "huggingface": huggingface.open_file,
     "lmdb": databases.open_lmdb_file,
@@ -59,7 +61,7 @@ _FILES: dict[str, Callable[[str], Mapping[str, Source] | None]] = {
 
 def check_layout(layout: str | None) -> None:
     """Raise OptionError unless a layout is one of those that can be asked for."""
-    names = dict.fromkeys((CLASSES, TABLE, *_RECOGNISERS, *_FILES))
+    names = dict.fromkeys((CLASSES, TABLE, *_RECOGNISERS, *_DESCRIBED, *_FILES))
     if layout is not None and layout not in names:
         raise OptionError(f"layout must be one of {', '.join(names)}, got {layout!r}: choose one")
 
@@ -72,6 +74,9 @@ def open_file(
     SourceError is raised for a file of no layout, or of another one than the one that is named.
     """
     if not columns:
+        for name, recognise in _DESCRIBED.items():
+            if layout in (None, name) and (claim := recognise(path)) is not None:
+                return _settled(claim, layout)
         for name, opens in _FILES.items():
             if layout in (None, name) and (found := opens(path)) is not None:
                 return dict(found)
@@ -97,12 +102,20 @@ def open_folder(path: str, layout: str | None = None) -> dict[str, Source]:
         names = " or ".join(f"--layout {claim.layout}" for claim in claims)
         raise malformed(listing.name, "be a dataset in one layout", got, f"choose with {names}")
     if claims:
-        return settled(listing, claims[0].read())
+        return _settled(claims[0], layout, listing)
     if layout is not None:
         must = f"be a dataset in the layout {layout!r}"
         raise malformed(listing.name, must, "none of its files in their places", "name another layout")
     _require_no_doubt(listing)
     return dict(list_classes(listing, by_content=True))
+
+
+def _settled(claim: Claim, layout: str | None, listing: Listing | None = None) -> dict[str, Source]:
+    reading = claim.read()
+    sources = settled(reading, listing)
+    if layout is None:
+        next(iter(sources.values())).doubts = reading.doubts
+    return sources
 
 
 def open_class_folders(path: str, layout: str | None = None) -> dict[str, FileSource]:

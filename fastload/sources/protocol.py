@@ -20,6 +20,7 @@ from fastload.shards.schema import Field
 
 if TYPE_CHECKING:
     from fastload.sources.files import FileList
+    from fastload.sources.listing import Listing
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class Source(ABC):
     classes: tuple[str, ...]  # names, by label
     fields: tuple[Field, ...]  # of each record, except its image
     warnings: tuple[str, ...] = ()  # peculiarities that did not stop the listing, one sentence each
+    doubts: tuple[str, ...] = ()  # what else needs attention, such as a split without labels
     columns: Mapping[str, str] = field(default_factory=dict)  # for a table, the decision about each field
     left_out: tuple[LeftOut, ...] = ()  # files that are not records
     details: Mapping[str, Any] = field(default_factory=dict)  # JSON from which `unpack` writes the layout
@@ -106,16 +108,22 @@ class Reading:
 
     `annotations` are files that were read to list the records, such as a data.yaml, and `reasons` are those
     of files that are left out, where the layout knows them; both by their paths below the listing's root.
+    `listing` holds the files that are accounted for, if they are others than those of the claimed folder:
+    those that a description names. `doubts` are sentences on data that may be missing: they become those of
+    the first source unless the user names the layout.
     """
 
     sources: Mapping[str, Source]
     annotations: Collection[str] = ()
     reasons: Mapping[str, LeftOutReason] = field(default_factory=dict)
+    listing: Listing | None = None
+    outside: Collection[str] = ()  # absolute paths of descriptions that lie elsewhere
+    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A layout's claim on a folder: its evidence, and the function that lists its records.
+    """A layout's claim on a folder or a file: its evidence, and the function that lists its records.
 
     `evidence` continues "it has", as in "images/ beside labels/". `read` raises SourceError if the dataset is
     malformed or cannot be packed without loss.

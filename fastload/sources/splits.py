@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from fastload.sources.listing import Folder, Listing
 from fastload.sources.malformed import in_quotes, malformed
 
 T = TypeVar("T")
@@ -43,6 +44,14 @@ def by_split(where: str, named: Mapping[str, T]) -> dict[str, T]:
             got = f"{other!r} and {name!r}"
             raise malformed(where, "have one name for each split", got, "rename or remove the wrong one")
     return in_order({split: value for split, (_, value) in found.items()})
+
+
+def require_plain_splits(listing: Listing, folder: Folder) -> None:
+    """Raise SourceError if all images below a folder lie in splits under other names."""
+    if folder.images:
+        return
+    inner = [name for name in folder.visible if listing.images_below(folder.join(name))]
+    require_plain_names(listing.shown(folder.path), inner)
 
 
 def require_plain_names(where: str, names: Sequence[str]) -> None:

@@ -69,13 +69,17 @@ def yolo(root: Path, task: str = "boxes", *, has_masks: bool = False) -> Path:
     return written(root, tree)
 
 
+def run_lengths(mask: np.ndarray) -> dict:
+    """Return COCO's run lengths of a mask."""
+    flat = mask.T.reshape(-1)
+    changes = [0, *(np.flatnonzero(np.diff(flat)) + 1).tolist(), flat.size]
+    return {"size": list(mask.shape), "counts": [0] * int(flat[0]) + np.diff(changes).tolist()}
+
+
 def coco_content() -> dict:
     """Return a COCO json of three images: polygons, both forms of run lengths, keypoints."""
     inside = np.zeros(SIZE, np.uint8)
     inside[10:20, 5:25] = 1
-    flat = inside.T.reshape(-1)
-    changes = [0, *(np.flatnonzero(np.diff(flat)) + 1).tolist(), flat.size]
-    runs = np.diff(changes).tolist()
     polygon = {"segmentation": [[1.5, 2.25, 20.5, 3, 10, 30.125], [1, 1, 5, 1, 5, 5, 1, 5]]}
     point = {"keypoints": [5, 6, 2, 0, 0, 0], "num_keypoints": 1}
     return {
@@ -98,7 +102,7 @@ def coco_content() -> dict:
             | polygon
             | point,
             {"id": 7, "image_id": 4, "category_id": 3, "bbox": [5, 10, 20, 10], "area": 200, "iscrowd": 1}
-            | {"segmentation": {"size": [40, 50], "counts": runs}, "keypoints": [0] * 6, "num_keypoints": 0},
+            | {"segmentation": run_lengths(inside), "keypoints": [0] * 6, "num_keypoints": 0},
             {"id": 5, "image_id": 9, "category_id": 3, "bbox": [0, 0, 50, 40], "area": 2000, "iscrowd": 0}
             | {"segmentation": [[0, 0, 50, 0, 50, 40, 0, 40]], "attributes": {"x": 1}}
             | point,

@@ -1,7 +1,6 @@
 """Annotations of one COCO image: boxes, polygons or RLE, keypoints and captions, checked and converted.
 
-Members that no field holds, such as ids, are stored as JSON in the internal fields `extra` (one text per
-annotation) and `image_extra`. Run lengths are stored unchanged in `rle`, and their outlines as polygons.
+Run lengths become the outlines of their masks. Members that no field holds are in the attached file alone.
 """
 
 from __future__ import annotations
@@ -44,18 +43,14 @@ class CocoReader(AnnotationReader):
     has_captions: bool = False
 
     def fields(self) -> tuple[Field, ...]:
-        ids = (Field("image_id", "scalar", "int64"), Field("image_extra", "text", internal=True))
-        extra = Field("extra", "texts", per_object=not self.has_captions, internal=True)
         if self.has_captions:
-            return *ids, Field("captions", "texts"), extra
-        rle = Field("rle", "texts", per_object=True, internal=True)
+            return Field("image_id", "scalar", "int64"), Field("captions", "texts")
         return (
-            *(Field.boxes("xywh"), Field.labels(), *ids),
+            *(Field.boxes("xywh"), Field.labels(), Field("image_id", "scalar", "int64")),
             Field("area", "ragged", "float64", per_object=True),
             Field("iscrowd", "ragged", "int64", per_object=True),
-            *((Field.polygons(), rle) if self.has_polygons else ()),
+            *((Field.polygons(),) if self.has_polygons else ()),
             *((Field.keypoints((self.points, 3)),) if self.points else ()),
-            extra,
         )
 
     def read(self, text: bytes, size: Size, where: str) -> tuple[ImageValues, tuple[str, ...]]:
@@ -63,9 +58,7 @@ class CocoReader(AnnotationReader):
         image = content["image"]
         require_size((image.get("height"), image.get("width")), size, where)
         placed = [(each, f"{self.origin}, annotation {each['id']}") for each in content["annotations"]]
-        rest = {name: value for name, value in image.items() if name != "file_name"}
-        values: ImageValues = {"image_id": image["id"], "image_extra": json.dumps(rest)}
-        values["extra"] = [self._rest_of(annotation) for annotation, _ in placed]
+        values: ImageValues = {"image_id": image["id"]}
         if self.has_captions:
             values["captions"] = list(starmap(_caption, placed))
             return values, ()
@@ -74,29 +67,11 @@ class CocoReader(AnnotationReader):
         values["area"] = np.array(list(starmap(_area, placed)), np.float64)
         values["iscrowd"] = np.array(list(starmap(_crowd, placed)), np.int64)
         if self.has_polygons:
-            segments = [_segments(*each, size) for each in placed]
-            values["polygons"] = [polygons for polygons, _ in segments]
-            values["rle"] = [rle for _, rle in segments]
+            values["polygons"] = [_polygons(*each, size) for each in placed]
         if self.points:
             points = np.array(list(starmap(self._keypoints, placed)), np.float64)
             values["keypoints"] = points.reshape(-1, self.points, 3)
         return values, ()
-
-    def _rest_of(self, annotation: Annotation) -> str:
-        """Return, as JSON, the members that no field holds, and the names of stored ones that are absent."""
-        stored = ["image_id", *(["caption"] if self.has_captions else ["bbox", "category_id"])]
-        if not self.has_captions:
-            stored += ["area", "iscrowd"] + ["segmentation"] * self.has_polygons
-            stored += ["keypoints"] * bool(self.points)
-        rest = {name: value for name, value in annotation.items() if name not in stored or value is None}
-        found: dict[str, Any] = {
-            "members": rest,
-            "absent": [name for name in stored if name not in annotation],
-        }
-        keypoints = annotation.get("keypoints")
-        if self.points and isinstance(keypoints, list) and len(keypoints) != 3 * self.points:
-            found["points"] = len(keypoints) // 3
-        return json.dumps(found)
 
     def _label(self, annotation: Annotation, where: str) -> int:
         category = annotation.get("category_id")
@@ -151,15 +126,15 @@ def _caption(annotation: Annotation, where: str) -> str:
     return caption
 
 
-def _segments(annotation: Annotation, where: str, size: Size) -> tuple[list[NDArray[np.float64]], str]:
-    """Return the polygons of a segmentation, and its JSON if it is RLE."""
+def _polygons(annotation: Annotation, where: str, size: Size) -> list[NDArray[np.float64]]:
+    """Return the polygons of a segmentation, or the outlines of its RLE."""
     segmentation = annotation.get("segmentation")
     if isinstance(segmentation, dict):
         with explaining((TypeError, ValueError), where, "have valid RLE"):
             mask = mask_of_counts(_counts(segmentation), *_size(segmentation, size))
-        return outlines(mask), json.dumps(segmentation)
+        return outlines(mask)
     if segmentation is None:
-        return [], ""
+        return []
     if not isinstance(segmentation, list):
         raise malformed(where, "have a segmentation of polygons or RLE", quoted(segmentation))
     polygons = []
@@ -171,7 +146,7 @@ def _segments(annotation: Annotation, where: str, size: Size) -> tuple[list[NDAr
     points = np.concatenate(polygons) if polygons else np.zeros((1, 2))
     if (points.max(0) < 0).any() or (points.min(0) > size[::-1]).any():
         raise malformed(where, f"have a segmentation within its image of {size[0]}x{size[1]}", segmentation)
-    return polygons, ""
+    return polygons
 
 
 def _counts(segmentation: Mapping[str, Any]) -> list[int]:

@@ -17,10 +17,10 @@ import numpy as np
 
 from fastload.sources.annotated import AnnotatedFiles
 from fastload.sources.boxes import Coordinates, Sides, require_pixels
-from fastload.sources.coco.places import folder_in, folder_near, split_of
+from fastload.sources.coco.places import ImagePlace, place_in, place_near, split_of
 from fastload.sources.coco.rows import CocoReader
 from fastload.sources.files import list_files
-from fastload.sources.listing import Listing
+from fastload.sources.listing import Listing, list_folder, read_part
 from fastload.sources.malformed import FROM_PYTHON, INT64, explaining, is_finite, is_text, malformed
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import LeftOutReason, Reading, evenly_spaced
@@ -30,10 +30,10 @@ from fastload.system.units import format_count
 OBJECTS = "instances_"  # COCO's own files of boxes; others hold keypoints and captions
 _OF_OBJECTS = frozenset(("bbox", "segmentation", "keypoints", "area", "caption"))
 _SAMPLED = 16
-_MOST_LEVELS = 20  # a manifest, which stores the JSON, may nest 30
 
 UNLISTED = "an image that no json lists"
 FURTHER = "a further COCO json, which is packed if it is named"
+_OTHER_JSON: LeftOutReason = ("a json beside the one that was named", True)
 
 Entry = dict[str, Any]
 
@@ -46,30 +46,71 @@ class _Content:
     images: list[Entry]
     annotations: dict[int, list[Entry]]
     categories: list[Entry]
-    others: Entry
 
 
 def read_coco(listing: Listing, files: Sequence[str]) -> Reading:
     """List the records of a folder's JSON files by split, of objects if there are such among others."""
     chosen = [file for file in files if os.path.basename(file).startswith(OBJECTS)] or files
     contents = _by_split(listing, chosen)
-    places = {}
+    places: dict[str, ImagePlace] = {}
     for file, (split, content) in zip(chosen, contents.items(), strict=True):
-        inside = folder_in(listing, file, _sampled(content))
-        near = folder_near(content.path, _sampled(content)) if inside is None else listing.absolute(inside)
-        places[split] = near
-    sources = _sources(listing.name, listing.root, contents, places)
-    reasons: dict[str, LeftOutReason] = {file: (FURTHER, False) for file in files if file not in chosen}
-    warnings = [f"{listing.name}: {file} is not packed; name it to pack it" for file in reasons]
-    listed = {name for source in sources.values() for name in source.files.names}
+        found = place_in(listing, file, _sampled(content))
+        inside = found and found._replace(folder=listing.absolute(found.folder))
+        places[split] = inside or place_near(content.path, _sampled(content))
+    further = [file for file in files if file not in chosen]
+    warnings = [f"{listing.name}: {file} is not packed; name it to pack it" for file in further]
+    reasons: dict[str, LeftOutReason] = {listing.absolute(file): (FURTHER, False) for file in further}
+    name, folders = listing.name, [listing.root, *(place.folder for place in places.values())]
+    if any(listing.place_of(folder) is None for folder in folders):
+        listing = Listing.covering(os.path.commonpath(folders), folders)
+    return _reading(name, listing, contents, places, warnings, reasons, is_whole=True)
+
+
+def read_one(path: str) -> Reading:
+    """List the images of a JSON file, which lie in a folder near it."""
+    content = _parsed(os.path.abspath(path))
+    place = place_near(content.path, _sampled(content))
+    folder = os.path.dirname(content.path)
+    listing = Listing.covering(os.path.commonpath([folder, place.folder]), [place.folder], [content.path])
+    beside = (os.path.join(folder, name) for name in list_folder(folder).others_with(".json"))
+    others = [each for each in beside if each != content.path and is_coco(each)]
+    reasons = dict.fromkeys(others, _OTHER_JSON)
+    return _reading(path, listing, {"": content}, {"": place}, [], reasons, is_whole=not others)
+
+
+def is_coco(path: str) -> bool:
+    """Return True if the start, middle and end of a JSON file contain COCO's member names."""
+    # COCO's own files are too large to read in full.
+    text = b"".join(read_part(path, share) for share in (0.0, 0.5, 1.0))
+    has_parts = b'"images"' in text or b'"annotations"' in text
+    return has_parts and (b'"image_id"' in text or b'"categories"' in text)
+
+
+def _reading(
+    name: str,
+    listing: Listing,
+    contents: Mapping[str, _Content],
+    places: Mapping[str, ImagePlace],
+    warnings: list[str],
+    reasons: Mapping[str, LeftOutReason],
+    *,
+    is_whole: bool,
+) -> Reading:
+    """List the records, with absolute paths; unless `is_whole`, other JSON files may list other images."""
+    inside = {
+        split: place._replace(folder=listing.place_of(place.folder) or "") for split, place in places.items()
+    }
+    sources = _sources(name, listing, contents, inside)
+    listed = {image for source in sources.values() for image in source.files.names}
     images = (path for folder in listing.folders.values() for path in map(folder.join, folder.images))
     unlisted = [path for path in images if path not in listed and "/." not in f"/{path}"]
     if unlisted:
         count = format_count(len(unlisted), "image")
-        warnings.append(f"{listing.name}: its json does not list {count}, such as {unlisted[0]}")
-    reasons |= dict.fromkeys(unlisted, (UNLISTED, False))
+        warnings.append(f"{name}: its json does not list {count}, such as {unlisted[0]}")
     next(iter(sources.values())).warnings = tuple(warnings)
-    return Reading(sources, annotations=chosen, reasons=reasons)
+    known = {place: reason for path, reason in reasons.items() if (place := listing.place_of(path))}
+    read = [place for content in contents.values() if (place := listing.place_of(content.path))]
+    return Reading(sources, read, known | dict.fromkeys(unlisted, (UNLISTED, not is_whole)), listing)
 
 
 def _by_split(listing: Listing, files: Sequence[str]) -> dict[str, _Content]:
@@ -89,16 +130,8 @@ def _by_split(listing: Listing, files: Sequence[str]) -> dict[str, _Content]:
     return contents
 
 
-def open_coco(path: str) -> dict[str, AnnotatedFiles]:
-    """List the images of a JSON file, which lie in a folder near it."""
-    content = _parsed(os.path.abspath(path))
-    folder = folder_near(content.path, _sampled(content))
-    root = os.path.commonpath([os.path.dirname(content.path), folder])
-    return _sources(path, root, {"": content}, {"": folder})
-
-
 def _sources(
-    name: str, root: str, contents: Mapping[str, _Content], places: Mapping[str, str]
+    name: str, listing: Listing, contents: Mapping[str, _Content], places: Mapping[str, ImagePlace]
 ) -> dict[str, AnnotatedFiles]:
     categories = next(iter(contents.values())).categories
     every = [each for found in contents.values() for group in found.annotations.values() for each in group]
@@ -111,14 +144,16 @@ def _sources(
         any("caption" in each for each in every) and not any("bbox" in each for each in every),
     )
     return {
-        split: _source(name, root, content, places[split], replace(reader, origin=content.path))
+        split: _source(name, listing.root, content, places[split], replace(reader, origin=content.path))
         for split, content in in_order(contents).items()
     }
 
 
-def _source(name: str, root: str, content: _Content, folder: str, reader: CocoReader) -> AnnotatedFiles:
-    prefix = os.path.relpath(folder, root)
-    names = [os.path.normpath(os.path.join(prefix, image["file_name"])) for image in content.images]
+def _source(name: str, root: str, content: _Content, place: ImagePlace, reader: CocoReader) -> AnnotatedFiles:
+    names = [
+        os.path.normpath(os.path.join(place.folder, place.name_of(image["file_name"])))
+        for image in content.images
+    ]
     texts = (
         json.dumps({"image": image, "annotations": content.annotations[image["id"]]})
         for image in content.images
@@ -130,9 +165,8 @@ def _source(name: str, root: str, content: _Content, folder: str, reader: CocoRe
         fields=reader.fields(),
         details={
             "file": os.path.relpath(content.path, root),
-            "images": prefix,
-            "categories": content.categories,
-            "others": content.others,
+            "images": place.folder,
+            "categories": [_described(category) for category in content.categories],
         },
         files=list_files(root, names),
         texts=NameTable(texts),
@@ -151,14 +185,14 @@ def _parsed(path: str) -> _Content:
     """Parse a JSON file; raise SourceError, naming the image, category or annotation, if it is malformed."""
     errors = (OSError, ValueError, RecursionError)
     with explaining(errors, path, "be a json file", "correct it"), open(path, encoding="utf-8-sig") as file:
-        others = json.load(file, object_pairs_hook=_members)
-    if not isinstance(others, dict):
-        raise malformed(path, "hold images and annotations", type(others).__name__)
-    _require_objects(path, others.get("annotations"))
-    images, annotations = (_entries(path, name, others.pop(name, None)) for name in ("images", "annotations"))
-    categories = _entries(path, "categories", others.pop("categories", []))
+        content = json.load(file, object_pairs_hook=_members)
+    if not isinstance(content, dict):
+        raise malformed(path, "hold images and annotations", type(content).__name__)
+    _require_objects(path, content.get("annotations"))
+    images, annotations = (_entries(path, name, content.get(name)) for name in ("images", "annotations"))
+    categories = _entries(path, "categories", content.get("categories", []))
     for image in images:
-        name = image.get("file_name")
+        name = image.get("file_name", _name_in_url(image.get("coco_url")))
         parts = name.replace("\\", "/").split("/") if is_text(name) and "\0" not in name else [""]
         if not parts[0] or ".." in parts or parts[0].endswith(":"):
             raise malformed(f"{path}, image {image['id']}", "have a relative file_name", repr(name))
@@ -173,13 +207,15 @@ def _parsed(path: str) -> _Content:
             where = f"{path}, annotation {annotation['id']}"
             raise malformed(where, "have an image's image_id", repr(image_id))
         by_image[image_id].append(annotation)
-    if not _is_shallow([others, categories]):
-        must = f"nest at most {_MOST_LEVELS} levels beside its images"
-        raise malformed(path, must, "more", "correct it first")
     must, step = "have a bbox of x, y, width, height in pixels", "convert its boxes first"
     boxes = [_well_formed(by_image[image["id"]]) for image in images]
     require_pixels(path, must, step, boxes, lambda index: _stated_sides(images[index]))
-    return _Content(path, images, by_image, categories, others)
+    return _Content(path, images, by_image, categories)
+
+
+def _name_in_url(url: Any) -> Any:
+    """Return the name of an image of LVIS, which has only its URL: the folder of COCO, and the file."""
+    return "/".join(url.split("/")[-2:]) if is_text(url) else None
 
 
 def _require_objects(path: str, annotations: Any) -> None:
@@ -218,11 +254,6 @@ def _entries(path: str, name: str, entries: Any) -> list[Entry]:
     return entries if name == "annotations" else sorted(entries, key=lambda entry: entry["id"])
 
 
-def _is_shallow(value: Any, levels: int = _MOST_LEVELS) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return all(levels and _is_shallow(each, levels - 1) for each in inner)
-
-
 def _well_formed(annotations: Sequence[Entry]) -> Coordinates:
     """Return the well-formed boxes of some annotations; reading their records reports the others."""
     boxes = (each.get("bbox") for each in annotations)
@@ -241,7 +272,13 @@ def _points(annotation: Mapping[str, Any]) -> int:
     return len(keypoints) // 3 if isinstance(keypoints, list) else 0
 
 
-def _names(category: Entry) -> list[Any]:
+def _names(category: Entry) -> list[str]:
     """Return the names of a category's keypoints; none if it has no list of them."""
     names = category.get("keypoints")
-    return names if isinstance(names, list) else []
+    return [*map(str, names)] if isinstance(names, list) else []
+
+
+def _described(category: Entry) -> Entry:
+    """Return the members of a category that a JSON file written anew has."""
+    names = _names(category)
+    return {"id": category["id"], "name": category["name"]} | ({"keypoints": names} if names else {})

@@ -1,4 +1,4 @@
-"""Unpacking to COCO's layout: one JSON file for each split."""
+"""Unpacking to COCO's layout where the attached files do not fit: a JSON file for each split."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from fastload.shards.manifest import Manifest
 from fastload.shards.record import Record
 from fastload.sources.writing import LayoutWriter, WrittenFiles
 
+# Fields of objects that are members of annotations under the same names.
+_MEMBERS = ("area", "iscrowd")
+
 
 class CocoWriter(LayoutWriter):
-    """Writer of a split's JSON file."""
+    """Writer of a split's JSON file, with what the fields hold."""
 
     def __init__(self, manifest: Manifest, split: str) -> None:
         super().__init__(manifest, split)
@@ -24,45 +27,36 @@ class CocoWriter(LayoutWriter):
         height, width, _ = record.image_shape()
         folder = PurePosixPath(self.details["images"])
         name = image.relative_to(folder) if image.is_relative_to(folder) else image
-        entry = json.loads(record["image_extra"])
-        sides = {name: side for name, side in (("height", height), ("width", width)) if name in entry}
-        self._entries.append({"file_name": name.as_posix(), **entry, **sides})
-        self._annotations += self._annotations_of(record)
+        number = record["image_id"]
+        self._entries.append({"id": number, "file_name": name.as_posix(), "height": height, "width": width})
+        is_text = "captions" in self.names
+        objects = [{"caption": each} for each in record["captions"]] if is_text else self._objects(record)
+        for each in objects:
+            self._annotations.append({"id": len(self._annotations) + 1, "image_id": number, **each})
         yield from ()
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
         content = {
-            **self.details["others"],
             "images": self._entries,
-            "annotations": sorted(self._annotations, key=lambda each: each["id"]),
+            "annotations": self._annotations,
             "categories": self.details["categories"],
         }
         yield self.details["file"], json.dumps(content).encode()
 
-    def _annotations_of(self, record: Record) -> list[dict[str, Any]]:
-        found = []
-        for place, text in enumerate(record["extra"]):
-            extra = json.loads(text)
-            annotation = {"image_id": record["image_id"], **self._object(record, place)}
-            if "points" in extra:  # fewer than other categories have
-                annotation["keypoints"] = annotation["keypoints"][: 3 * extra["points"]]
-            added = {name: value for name, value in annotation.items() if name not in extra["absent"]}
-            found.append(added | extra["members"])
-        return found
-
-    def _object(self, record: Record, place: int) -> dict[str, Any]:
-        if "captions" in self.names:
-            return {"caption": record["captions"][place]}
-        annotation: dict[str, Any] = {
-            "category_id": self.details["categories"][int(record["labels"][place])]["id"],
-            "bbox": record["boxes"][place].tolist(),
-            "area": float(record["area"][place]),
-            "iscrowd": int(record["iscrowd"][place]),
-        }
+    def _objects(self, record: Record) -> list[dict[str, Any]]:
+        columns = {name: record[name].tolist() for name in _MEMBERS}
+        columns["bbox"] = record["boxes"].tolist()
+        columns["category_id"] = [self.details["categories"][label]["id"] for label in record["labels"]]
         if "polygons" in self.names:
-            rle = record["rle"][place]
-            polygons = [polygon.reshape(-1).tolist() for polygon in record["polygons"][place]]
-            annotation["segmentation"] = json.loads(rle) if rle else polygons
+            columns["segmentation"] = [
+                [polygon.reshape(-1).tolist() for polygon in polygons] for polygons in record["polygons"]
+            ]
         if "keypoints" in self.names:
-            annotation["keypoints"] = record["keypoints"][place].reshape(-1).tolist()
-        return annotation
+            points = [each.reshape(-1).tolist() for each in record["keypoints"]]
+            columns["keypoints"] = [*map(self._named_points, points, record["labels"])]
+        return [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)]
+
+    def _named_points(self, points: list[float], label: int) -> list[float]:
+        """Return an object's keypoints without the zeros that fill them up to those of other categories."""
+        names = self.details["categories"][label].get("keypoints")
+        return points[: 3 * len(names)] if names else points

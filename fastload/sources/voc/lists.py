@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastload.sources.files import read_text
 from fastload.sources.listing import Listing, stem_of
 from fastload.sources.malformed import in_quotes, malformed
+from fastload.sources.pairing import FilesByStem
 from fastload.sources.protocol import LeftOutReason
 from fastload.sources.splits import SPLITS, by_split
-from fastload.sources.voc.places import IMAGES, SETS, FilesByStem
+from fastload.sources.voc.places import IMAGES, SETS
 
 _BOTH = ("trainval", "train_val")
 _OF_CLASS = re.compile(r".+_(train|val|trainval|test)", re.IGNORECASE)
@@ -26,6 +27,8 @@ _NUMBERS = re.compile(r"(\s+-?[0-9]+)+$")
 
 _OTHER_LIST: LeftOutReason = ("a list of images named neither train, val, trainval nor test", False)
 
+_Lines = Mapping[str, Sequence[str]]  # of each list
+
 
 @dataclass(frozen=True, slots=True)
 class Lists:
@@ -33,10 +36,10 @@ class Lists:
 
     folder: str = ""  # of the lists that decide
     splits: Mapping[str, list[str]] = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)  # the name of each split's list
-    read: tuple[str, ...] = ()
+    read: Sequence[str] = ()
     reasons: Mapping[str, LeftOutReason] = field(default_factory=dict)  # of the other lists
     elsewhere: frozenset[str] = frozenset()  # the names in lists of other tasks
+    note: str = ""  # on the split train, if it was made of other lists
 
 
 def read_lists(listing: Listing, images: FilesByStem, *, has_boxes: bool) -> Lists:
@@ -44,37 +47,38 @@ def read_lists(listing: Listing, images: FilesByStem, *, has_boxes: bool) -> Lis
 
     SourceError is raised if they name images that do not exist, or contradict each other.
     """
+    lists = (folder.join(name) for folder in listing.below(SETS) for name in folder.others_with(".txt"))
+    lines = {path: _lines_of(listing, path) for path in lists}
     tasks = ("Main", "Segmentation") if has_boxes else ("Segmentation", "Main")
     folders = [*(f"{SETS}/{task}" for task in tasks), SETS]
-    known = {folder: _lists_in(listing, folder, named=True) for folder in folders}
-    chosen = next((folder for folder, lists in known.items() if any(lists.values())), None)
-    if chosen is None:
-        if any(known.values()):
-            raise malformed(listing.shown(SETS), "have lists that name images", "only empty ones")
-        return _whole(listing, images, folders)
+    named = [path for path in lines if os.path.dirname(path) in folders and _is_split(path)]
+    holding = {os.path.dirname(path) for path in named if lines[path]}
     by_line = _by_line(images)
-    found = {path: _images_of(lines, by_line, listing.shown(path)) for path, lines in known[chosen].items()}
+    if not holding:
+        if named:
+            raise malformed(listing.shown(SETS), "have lists that name images", "only empty ones")
+        return _whole(listing, images, by_line, lines, folders)
+    chosen = next(folder for folder in folders if folder in holding)
+    deciding = [path for path in named if os.path.dirname(path) == chosen]
+    found = {path: _images_of(lines[path], by_line, listing.shown(path)) for path in deciding}
+    note = _add_train(found)
     splits = _by_split(listing.shown(chosen), found)
     return Lists(
         chosen,
         {split: found[path] for split, path in splits.items()},
-        {split: stem_of(path) for split, path in splits.items()},
-        tuple(found),
-        _reasons(listing, chosen),
-        frozenset(_names_elsewhere(listing, chosen)),
+        deciding,
+        _reasons(lines, chosen),
+        frozenset(_names_elsewhere(lines, chosen)),
+        note,
     )
-
-
-def _lists_in(listing: Listing, folder: str, *, named: bool) -> dict[str, list[str]]:
-    """Return the lines of the lists that are named after splits, or else of those that are not."""
-    names = listing[folder].others_with(".txt")
-    is_split = {name: stem_of(name).lower() in (*SPLITS, *_BOTH) for name in names}
-    paths = [listing[folder].join(name) for name in names if is_split[name] == named]
-    return {path: _lines_of(listing, path) for path in paths}
 
 
 def _lines_of(listing: Listing, path: str) -> list[str]:
     return [line for line in map(str.strip, read_text(listing.absolute(path)).split("\n")) if line]
+
+
+def _is_split(path: str) -> bool:
+    return stem_of(path).lower() in (*SPLITS, *_BOTH)
 
 
 def _by_line(images: FilesByStem) -> dict[str, set[str]]:
@@ -95,11 +99,27 @@ def _images_of(lines: Iterable[str], by_line: Mapping[str, set[str]], where: str
             step = "add the image, or remove it from the list"
             raise malformed(where, f"list images of {IMAGES}", repr(line), step)
         if len(named) > 1:
-            must = "name one image in each line"
+            got = f"{line!r}, which may be {in_quotes(sorted(named))}"
             step = "give the suffix in the list, or remove one of the images"
-            raise malformed(where, must, f"{line!r}, which may be {in_quotes(sorted(named))}", step)
+            raise malformed(where, "name one image in each line", got, step)
         found |= dict.fromkeys(named)
     return [*found]
+
+
+def _add_train(found: dict[str, list[str]]) -> str:
+    """Add a missing list train of the images in trainval that are not in val; return the note on it."""
+    named = {stem_of(path).lower(): path for path, listed in found.items() if listed}
+    both = next(filter(None, map(named.get, _BOTH)), None)
+    splits = {SPLITS[name]: path for name, path in named.items() if name in SPLITS}
+    if both is None or "val" not in splits or "train" in splits:
+        return ""
+    val = {*found[splits["val"]]}
+    rest = [image for image in found[both] if image not in val]
+    if not rest or not val <= {*found[both]}:
+        return ""
+    found[f"{os.path.dirname(both)}/train.txt"] = rest
+    names = " without the images of ".join(map(os.path.basename, (both, splits["val"])))
+    return f"its split train is {names}, as it has no list train.txt"
 
 
 def _by_split(where: str, found: Mapping[str, list[str]]) -> dict[str, str]:
@@ -116,47 +136,46 @@ def _by_split(where: str, found: Mapping[str, list[str]]) -> dict[str, str]:
         if alone := sorted(others ^ {*found[path]}):
             names = " and ".join(os.path.basename(splits[split]) for split in parts)
             must = f"list in {os.path.basename(path)} the images of {names} together"
-            raise malformed(
-                where, must, f"{in_quotes(alone)} in one of them alone", "correct or remove a list"
-            )
+            got = f"{in_quotes(alone)} in one of them alone"
+            raise malformed(where, must, got, "correct or remove a list")
     return splits
 
 
-def _whole(listing: Listing, images: FilesByStem, folders: Iterable[str]) -> Lists:
+def _whole(
+    listing: Listing,
+    images: FilesByStem,
+    by_line: Mapping[str, set[str]],
+    lines: _Lines,
+    folders: Iterable[str],
+) -> Lists:
     """Return the list under another name, such as default.txt, that names every image, if there is one."""
-    by_line = _by_line(images)
-    for folder in folders:
-        for path, lines in _lists_in(listing, folder, named=False).items():
-            if by_line.keys() >= {*lines}:
-                listed = _images_of(lines, by_line, listing.shown(path))
-                if len(listed) == sum(map(len, images.values())):
-                    return Lists(
-                        folder, {"": listed}, {"": stem_of(path)}, (path,), _reasons(listing, folder)
-                    )
-    return Lists(reasons=_reasons(listing, None))
+    for path, own in lines.items():
+        folder = os.path.dirname(path)
+        if folder in folders and by_line.keys() >= {*own}:
+            listed = _images_of(own, by_line, listing.shown(path))
+            if len(listed) == sum(map(len, images.values())):
+                return Lists(folder, {"": listed}, [path], _reasons(lines, folder))
+    return Lists(reasons=_reasons(lines, None))
 
 
-def _reasons(listing: Listing, chosen: str | None) -> dict[str, LeftOutReason]:
+def _reasons(lines: _Lines, chosen: str | None) -> dict[str, LeftOutReason]:
     """Return the reasons for leaving out lists: those of one class, of other tasks, and under other names."""
     has_splits = chosen is not None
-    of_class: LeftOutReason = ("a list of the images of one class", has_splits)
-    other_task: LeftOutReason = ("a list of a task that does not decide the splits", has_splits)
     reasons: dict[str, LeftOutReason] = {}
-    for folder in listing.below(SETS):
-        for path in map(folder.join, folder.others_with(".txt")):
-            is_of_class = _OF_CLASS.fullmatch(stem_of(path)) is not None and all(
-                map(_ROW_OF_CLASS.fullmatch, _lines_of(listing, path))
-            )
-            is_here = folder.path == chosen or (chosen is None and folder.path.endswith((SETS, "Main")))
-            reasons[path] = of_class if is_of_class else _OTHER_LIST if is_here else other_task
+    for path, own in lines.items():
+        folder = os.path.dirname(path)
+        if _OF_CLASS.fullmatch(stem_of(path)) and all(map(_ROW_OF_CLASS.fullmatch, own)):
+            reasons[path] = "a list of the images of one class", has_splits
+        elif folder == chosen or (chosen is None and folder.endswith((SETS, "Main"))):
+            reasons[path] = _OTHER_LIST
+        else:
+            reasons[path] = "a list of a task that does not decide the splits", has_splits
     return reasons
 
 
-def _names_elsewhere(listing: Listing, chosen: str) -> Iterable[str]:
+def _names_elsewhere(lines: _Lines, chosen: str) -> Iterator[str]:
     """Yield the names of images in the lists of other tasks, where numbers may follow them."""
-    for folder in listing.below(SETS):
-        if folder.path != chosen:
-            for path in map(folder.join, folder.others_with(".txt")):
-                for line in _lines_of(listing, path):
-                    yield line
-                    yield _NUMBERS.sub("", line)
+    for path, own in lines.items():
+        if os.path.dirname(path) != chosen:
+            yield from own
+            yield from (_NUMBERS.sub("", line) for line in own)

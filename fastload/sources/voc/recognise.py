@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from fastload.sources.listing import Listing
+from fastload.sources.listing import Folder, Listing
 from fastload.sources.malformed import in_quotes, malformed, pack_command
 from fastload.sources.protocol import Claim, Reading
 from fastload.sources.sniffing import holds_boxes
-from fastload.sources.splits import split_names
-from fastload.sources.voc.places import (
-    BOXES,
-    IMAGES,
-    MASKS,
-    Places,
-    files_by_stem,
-    image_names,
-    mask_names,
-    xml_names,
-)
-from fastload.sources.voc.source import read_kit, read_places
+from fastload.sources.splits import SPLITS, split_names
+from fastload.sources.voc.places import BOXES, IMAGES, MASKS, XmlFolders, masks_in
+from fastload.sources.voc.source import read_folders, read_kit
 
 _TITLE = "a Pascal VOC dataset"
 _KIT_NAME = "VOC"  # of VOCdevkit, VOC2012, VOCtrainval_11-May-2012
 _DEEPEST_KIT = 3
 _IMAGE_FOLDER = re.compile(r"(jpeg)?images?|imgs?|photos|pictures", re.IGNORECASE)
-_XML_FOLDER = re.compile(r"annotations?|anns?|labels?|xmls?|b?box(es)?", re.IGNORECASE)
 _SAMPLED = 32
+_MOST_FOLDERS = 64  # of classes, for example, each of which would be compared with each other one
 
 
 def recognise(listing: Listing) -> Claim | None:
@@ -36,12 +27,12 @@ def recognise(listing: Listing) -> Claim | None:
     if kits := _kits(listing):
         evidence = f"{listing[kits[0]].join(IMAGES)} and its annotations"
         return Claim("voc", _TITLE, evidence, lambda: _read_one_kit(listing, kits))
-    if not any(folder.others and folder.others_with(".xml") for folder in listing.folders.values()):
+    if not any(map(_has_xml, listing.folders.values())):
         return None
     names = split_names(listing.top.visible)
-    found = {"": [*_places_in(listing, "")]}
+    found = {"": [*_folders_in(listing, "")]}
     if not found[""]:
-        found = {name: places for name in names if (places := [*_places_in(listing, name)])}
+        found = {name: places for name in names if (places := [*_folders_in(listing, name)])}
     if not found:
         return None
     first = next(iter(found.values()))[0]
@@ -58,15 +49,9 @@ def _kits(listing: Listing) -> list[str]:
         if folder.join(IMAGES) not in listing.folders:
             inner = [name for name in folder.visible if name.startswith(_KIT_NAME)]
             pending += [(folder.join(name), depth + 1) for name in inner if depth < _DEEPEST_KIT]
-        elif _has_annotations(listing, path):
+        elif XmlFolders("", folder.join(BOXES)).xml_in(listing) or masks_in(listing, folder.join(MASKS)):
             found.append(path)
     return found
-
-
-def _has_annotations(listing: Listing, kit: str) -> bool:
-    kinds = {BOXES: xml_names} | dict.fromkeys(MASKS, mask_names)
-    below = ((listing.below(listing[kit].join(name)), names_of) for name, names_of in kinds.items())
-    return any(names_of(folder) for folders, names_of in below for folder in folders)
 
 
 def _read_one_kit(listing: Listing, kits: list[str]) -> Reading:
@@ -77,33 +62,57 @@ def _read_one_kit(listing: Listing, kits: list[str]) -> Reading:
     return read_kit(listing, kits[0])
 
 
-def _places_in(listing: Listing, path: str) -> Iterator[Places]:
+def _folders_in(listing: Listing, path: str) -> Iterator[XmlFolders]:
     """Yield the folders in which images and XML files of VOC form pairs: here, or in folders here."""
     here = listing[path]
-    images = [here.join(name) for name in here.visible if _IMAGE_FOLDER.fullmatch(name)]
-    boxes = [here.join(name) for name in here.visible if _XML_FOLDER.fullmatch(name)]
-    places = [Places(each, each, is_deep=False) for each in (path, *images)]
-    places += [Places(path, each, is_deep=False) for each in boxes]
-    places += [Places(*each, is_deep=True) for each in itertools.product(images, boxes)]
+    inner = [here.join(name) for name in here.visible if name.lower() not in SPLITS][:_MOST_FOLDERS]
+    images = {each: found for each in inner if (found := _bearing(listing, each, _has_images))}
+    named = [found for each, found in images.items() if _IMAGE_FOLDER.fullmatch(each.rpartition("/")[2])]
+    chosen = named or [*images.values()]
+    of_xml = filter(None, (_bearing(listing, each, _has_xml) for each in inner))
+    # XML files beside images are theirs alone.
+    boxes = [each for each in of_xml if not any(_has_xml(at) and at.images for at in listing.below(each))]
+    beside = chosen[0] if len(chosen) == 1 and not here.images else path
+    places = [XmlFolders(path, each) for each in boxes]
+    if here.images or not split_names(here.visible):
+        places.append(XmlFolders(beside, beside))
+    places += itertools.starmap(XmlFolders, itertools.product(chosen, boxes))
     yield from (each for each in places if _are_pairs(listing, each))
 
 
-def _are_pairs(listing: Listing, places: Places) -> bool:
+def _has_images(folder: Folder) -> bool:
+    return bool(folder.images)
+
+
+def _has_xml(folder: Folder) -> bool:
+    return bool(folder.others and folder.others_with(".xml"))
+
+
+def _bearing(listing: Listing, path: str, bears: Callable[[Folder], bool]) -> str | None:
+    """Return the folder at or below a path that bears all of its files of a kind, at least by splits."""
+    folder = listing[path]
+    while not bears(folder):
+        bearing = [each for each in folder.visible if any(map(bears, listing.below(folder.join(each))))]
+        if len(bearing) != 1 or split_names(bearing):
+            return folder.path if bearing else None
+        folder = listing[folder.join(bearing[0])]
+    return folder.path
+
+
+def _are_pairs(listing: Listing, place: XmlFolders) -> bool:
     """Return True if half of the XML files, or of the images that they lie beside, form pairs."""
-    xml = files_by_stem(listing, places.boxes, xml_names, is_deep=places.is_deep)
-    if not xml:
-        return False
-    images = files_by_stem(listing, places.images, image_names, is_deep=places.is_deep)
+    xml = place.xml_in(listing)
+    images = place.images_in(listing) if xml else {}
     paired = [path for stem, paths in xml.items() if stem in images for path in paths]
-    least = len(images) if places.images == places.boxes else len(xml)
+    least = len(images) if place.images == place.boxes else len(xml)
     heads = ((path, listing.head(path)) for path in paired[:_SAMPLED])
     return 2 * len(paired) >= least and any(holds_boxes(*each) for each in heads)
 
 
-def _read_found(listing: Listing, names: list[str], found: dict[str, list[Places]]) -> Reading:
+def _read_found(listing: Listing, names: list[str], found: Mapping[str, Sequence[XmlFolders]]) -> Reading:
     for places in found.values():
         if len(places) > 1:
             got = in_quotes([listing.shown(each.boxes) for each in places])
             must = "have the XML files of its images in one folder"
             raise malformed(listing.name, must, got, "move the wrong ones elsewhere")
-    return read_places(listing, names, {name: places for name, (places,) in found.items()})
+    return read_folders(listing, names, {name: places[0] for name, places in found.items()})

@@ -1,8 +1,4 @@
-"""Pascal VOC's XML file of an image: boxes in pixels, counted from 1 and inclusive.
-
-The file itself is stored in the internal field `xml`, because it holds more than the fields: parts, actions,
-the origin of the image.
-"""
+"""Pascal VOC's XML file of an image: boxes in pixels, counted from 1 and inclusive."""
 
 from __future__ import annotations
 
@@ -18,8 +14,8 @@ from fastload.shards.schema import Field
 from fastload.sources.annotated import AnnotationReader, ImageValues, require_size
 from fastload.sources.malformed import explaining, malformed, numbers_of
 
-_FLAGS = ("difficult", "truncated")
-_SIDES = ("xmin", "ymin", "xmax", "ymax")
+FLAGS = ("difficult", "truncated")
+SIDES = ("xmin", "ymin", "xmax", "ymax")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +25,8 @@ class VocReader(AnnotationReader):
     labels: Mapping[str, int]
 
     def fields(self) -> tuple[Field, ...]:
-        flags = (Field(name, "ragged", "int64", per_object=True) for name in _FLAGS)
-        xml = Field("xml", "bytes", internal=True)
-        return Field.boxes("xyxy"), Field.labels(), *flags, Field("pose", "texts", per_object=True), xml
+        flags = (Field(name, "ragged", "int64", per_object=True) for name in FLAGS)
+        return Field.boxes("xyxy"), Field.labels(), *flags, Field("pose", "texts", per_object=True)
 
     def read(self, text: bytes, size: Size, where: str) -> tuple[ImageValues, tuple[str, ...]]:
         if not text:
@@ -46,9 +41,8 @@ class VocReader(AnnotationReader):
             "boxes": np.array([_box(each, size, place) for each, place in placed], np.float64).reshape(-1, 4),
             "labels": np.array([self._label(each, place) for each, place in placed], np.int64),
             "pose": [each.findtext("pose") or "" for each, _ in placed],
-            "xml": text,
         }
-        for name in _FLAGS:
+        for name in FLAGS:
             values[name] = np.array([_flag(each, name, place) for each, place in placed], np.int64)
         return values, ()
 
@@ -87,10 +81,10 @@ def _box(found: ElementTree.Element, size: Size, where: str) -> list[float]:
     boxes = found.findall("bndbox")
     if len(boxes) != 1:
         raise malformed(where, "have one bndbox", f"{len(boxes)} of them")
-    texts = [boxes[0].findtext(name) or "" for name in _SIDES]
+    texts = [boxes[0].findtext(name) or "" for name in SIDES]
     sides = numbers_of(texts)
     if sides is None:
-        raise malformed(where, f"have finite numbers as {', '.join(_SIDES)}", texts)
+        raise malformed(where, f"have finite numbers as {', '.join(SIDES)}", texts)
     left, top, right, bottom = sides
     shown = ", ".join(map(str.strip, texts))
     height, width = size

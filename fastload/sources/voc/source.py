@@ -9,33 +9,20 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fastload.errors import SourceError
+from fastload.shards.schema import Field
 from fastload.sources.annotated import AnnotatedFiles
-from fastload.sources.files import FileList, Values, list_files
+from fastload.sources.files import FileList, list_files
 from fastload.sources.listing import Listing
-from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import LeftOutReason, Reading
-from fastload.sources.splits import by_split, require_plain_names, split_names
+from fastload.sources.splits import by_split, require_plain_splits, split_names
 from fastload.sources.voc.lists import Lists, read_lists
-from fastload.sources.voc.places import (
-    BOXES,
-    IMAGES,
-    MASKS,
-    SETS,
-    FilesByStem,
-    Places,
-    files_by_stem,
-    image_names,
-    mask_names,
-    xml_names,
-)
+from fastload.sources.voc.places import BOXES, IMAGES, MASKS, OBJECT_MASKS, SETS, XmlFolders, masks_in
 from fastload.sources.voc.rows import VocReader, class_names
 
-IN_NO_SPLIT = "in no split"
-NO_IMAGE_OF_XML = "annotations without an image of their name"
-MASK_OF_NO_RECORD = "a mask of an image that is not packed"
+_IN_NO_SPLIT: LeftOutReason = ("of an image in no split", True)
 _ABOUT_VOC: LeftOutReason = ("part of VOC's development kit", True)
 
 _OF_VOC = re.compile(r"20\d\d_\d{6}")  # VOC 2012 has images of each task, and no list names them all
@@ -44,87 +31,69 @@ _DEVKIT = re.compile(r"(.*/)?(VOCcode/.+|[^/]+\.m|devkit_doc\.\w+)")
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """The files of a split: each image, its annotation, and its mask in each folder of masks, if any."""
+    """The files of a split: each image, its annotation, and its mask, "" for none."""
 
+    place: XmlFolders
     images: Sequence[str]
-    xml: Sequence[str] = ()  # empty without annotations of boxes
-    masks: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    details: Mapping[str, str] = field(default_factory=dict)
+    xml: Sequence[str]  # empty without annotations of boxes
+    masks: Sequence[str]  # empty without masks
+
+    @classmethod
+    def of(
+        cls, place: XmlFolders, images: Mapping[str, str], xml: Mapping[str, str], masks: Mapping[str, str]
+    ) -> _Split:
+        """Return the split of some images; files of each kind are given by stem."""
+        boxes = [xml.get(stem, f"{place.boxes}/{stem}.xml") for stem in images] if xml else []
+        return cls(
+            place, [*images.values()], boxes, [masks.get(stem, "") for stem in images] if masks else []
+        )
 
 
 def read_kit(listing: Listing, root: str) -> Reading:
     """List the splits of a folder with JPEGImages, by its lists."""
     kit = listing.view(root)
-    images = files_by_stem(kit, IMAGES, image_names, is_deep=True)
+    place = XmlFolders(IMAGES, BOXES)
+    images = place.images_in(kit)
     stems = {path: stem for stem, paths in images.items() for path in paths}
-    xml = _single(kit, files_by_stem(kit, BOXES, xml_names, is_deep=True))
-    masks = {name: _masks_in(kit, name) for name in MASKS}
+    xml, masks, object_masks = place.xml_of(kit), masks_in(kit, MASKS), masks_in(kit, OBJECT_MASKS)
     lists = read_lists(kit, images, has_boxes=bool(xml))
-    splits = lists.splits or {"": [*_single(kit, images).values()]}
-    found = {}
-    for split, listed in splits.items():
-        own = [stems[path] for path in listed]
-        details = {
-            "images": IMAGES,
-            "boxes": BOXES,
-            "lists": lists.folder,
-            "list": lists.names.get(split, ""),
-        }
-        found[split] = _Split(
-            listed,
-            [xml.get(stem, f"{BOXES}/{stem}.xml") for stem in own] if xml else (),
-            {name: [by_stem.get(stem, "") for stem in own] for name, by_stem in masks.items() if by_stem},
-            details,
-        )
-    reasons = dict(lists.reasons)
-    packed = {path for listed in splits.values() for path in listed}
-    reasons |= _reasons(stems, xml, masks, lists, packed)
-    prefix = f"{root}/" if root else ""
+    splits = lists.splits or {"": [*place.images_of(kit).values()]}
+    by_stem = {split: {stems[path]: path for path in listed} for split, listed in splits.items()}
+    found = {split: _Split.of(place, own, xml, masks) for split, own in by_stem.items()}
+    # Masks of objects are no field of records: they are kept with the annotation files.
+    kept = [object_masks[stem] for own in by_stem.values() for stem in own if stem in object_masks]
+    clutter = {stem for stem in images if stem in lists.elsewhere or _OF_VOC.fullmatch(stem)}
+    unlisted = [path for stem in clutter for path in (*images[stem], xml.get(stem, ""))]
+    reasons = {**lists.reasons, **dict.fromkeys(unlisted, _IN_NO_SPLIT)}
     outside = (folder.join(name) for folder in listing.folders.values() for name in folder.others)
     every = {path: _ABOUT_VOC for path in outside if _DEVKIT.fullmatch(path)}
-    every |= {prefix + path: reason for path, reason in reasons.items()}
-    read = [prefix + path for path in lists.read]
-    return Reading(_sources(listing.name, kit, found, [*_warnings(kit, lists)]), read, every)
+    every |= {listing[root].join(path): reason for path, reason in reasons.items()}
+    read = map(listing[root].join, (*lists.read, *kept))
+    return Reading(_sources(listing.name, kit, found, [*_warnings(kit, lists)]), [*read], every)
 
 
-def read_places(listing: Listing, names: Sequence[str], found: Mapping[str, Places]) -> Reading:
-    """List the images in the places of each split, "" without splits, of which `names` are all."""
-    places = dict(found)
-    if "" in places and places[""].is_deep:
-        places = _inner_splits(listing, places[""])
-    splits = {name: _split_of(listing, each) for name, each in places.items()}
+def read_folders(listing: Listing, names: Sequence[str], found: Mapping[str, XmlFolders]) -> Reading:
+    """List the images in the folders of each split, "" without splits, of which `names` are all."""
+    places = _inner_splits(listing, found[""]) if "" in found else dict(found)
+    splits = {
+        name: _Split.of(each, each.images_of(listing), each.xml_of(listing), {})
+        for name, each in places.items()
+    }
     warnings = [
         f"{listing.name}: {name!r} has no annotations, and is left out"
         for name in names
         if name not in places and "" not in places
     ]
-    reasons: dict[str, LeftOutReason] = {}
-    for place in places.values():
-        for folder in listing.below(place.boxes):
-            for name in folder.others_with(".xml"):
-                reasons[folder.join(name)] = (NO_IMAGE_OF_XML, False)
-    return Reading(_sources(listing.name, listing, by_split(listing.name, splits), warnings), (), reasons)
+    return Reading(_sources(listing.name, listing, by_split(listing.name, splits), warnings))
 
 
-def _inner_splits(listing: Listing, places: Places) -> dict[str, Places]:
-    """Return the places of the splits within the folders of images and annotations, or these places."""
-    top = listing[places.images]
-    names = split_names(top.visible)
+def _inner_splits(listing: Listing, place: XmlFolders) -> dict[str, XmlFolders]:
+    """Return the folders of the splits within those of images and annotations, or these folders."""
+    top, boxes = listing[place.images], listing[place.boxes]
+    names = [] if top.images else split_names(top.visible)
     if not names:
-        bearing = [name for name in top.visible if any(each.images for each in listing.below(top.join(name)))]
-        if not top.images:
-            require_plain_names(listing.shown(places.images), bearing)
-        return {"": places}
-    boxes = listing[places.boxes]
-    return {name: Places(top.join(name), boxes.join(name), is_deep=True) for name in names}
-
-
-def _split_of(listing: Listing, places: Places) -> _Split:
-    images = _single(listing, files_by_stem(listing, places.images, image_names, is_deep=places.is_deep))
-    xml = _single(listing, files_by_stem(listing, places.boxes, xml_names, is_deep=places.is_deep))
-    expected = listing[places.boxes].join("{}.xml").format
-    details = {"images": places.images, "boxes": places.boxes}
-    return _Split([*images.values()], [xml.get(stem, expected(stem)) for stem in images], {}, details)
+        require_plain_splits(listing, top)
+    return {name: XmlFolders(top.join(name), boxes.join(name)) for name in names} or {"": place}
 
 
 def _sources(
@@ -133,26 +102,23 @@ def _sources(
     root = listing.root
     texts = {split: list_files(root, found.xml) for split, found in splits.items()}
     classes = sorted({each for files in texts.values() for each in _class_names(files)})
-    sources: dict[str, AnnotatedFiles] = {}
-    for split, found in splits.items():
-        reader = VocReader({each: label for label, each in enumerate(classes)}) if found.xml else None
-        values: dict[str, Values] = {
-            MASKS[folder].name: list_files(root, paths) for folder, paths in found.masks.items()
-        }
-        masks = [MASKS[folder] for folder in found.masks]
-        sources[split] = AnnotatedFiles(
+    reader = VocReader({each: label for label, each in enumerate(classes)})
+    sources = {
+        split: AnnotatedFiles(
             kind="voc",
             name=name,
             classes=tuple(classes),
-            fields=(*(reader.fields() if reader else ()), *masks),
-            warnings=() if sources else tuple(warnings),
-            details=found.details,
+            fields=(*(reader.fields() if found.xml else ()), *[Field.mask()] * bool(found.masks)),
+            details=found.place._asdict(),
             files=list_files(root, found.images),
-            values=values,
+            values={"mask": list_files(root, found.masks)} if found.masks else {},
             texts=texts[split],
-            reader=reader,
-            needs_masks=reader is None,
+            reader=reader if found.xml else None,
+            needs_masks=not found.xml,
         )
+        for split, found in splits.items()
+    }
+    next(iter(sources.values())).warnings = tuple(warnings)
     return sources
 
 
@@ -165,44 +131,6 @@ def _class_names(files: FileList) -> set[str]:
     return names
 
 
-def _masks_in(kit: Listing, folder: str) -> dict[str, str]:
-    return _single(kit, files_by_stem(kit, folder, mask_names, is_deep=True))
-
-
-def _single(listing: Listing, files: FilesByStem) -> dict[str, str]:
-    """Return the file of each stem; raise SourceError if it has two."""
-    for stem, paths in files.items():
-        if len(paths) > 1:
-            got = in_quotes([*map(listing.shown, paths)])
-            raise malformed(
-                listing.name, f"have one file named {stem!r}", got, "remove or rename one of them"
-            )
-    return {stem: paths[0] for stem, paths in files.items()}
-
-
-def _reasons(
-    stems: Mapping[str, str],
-    xml: Mapping[str, str],
-    masks: Mapping[str, Mapping[str, str]],
-    lists: Lists,
-    packed: set[str],
-) -> Iterator[tuple[str, LeftOutReason]]:
-    """Yield the reasons for leaving out images in no split, and files of images that are not packed."""
-    is_clutter: dict[str, bool] = {}
-    for path, stem in stems.items():
-        if path not in packed:
-            is_clutter[stem] = stem in lists.elsewhere or _OF_VOC.fullmatch(stem) is not None
-            yield path, (f"an image {IN_NO_SPLIT}", is_clutter[stem])
-    every = {*stems.values()}
-    for stem, path in xml.items():
-        if stem not in every:
-            yield path, (NO_IMAGE_OF_XML, False)
-        elif stem in is_clutter:
-            yield path, (f"annotations of an image {IN_NO_SPLIT}", is_clutter[stem])
-    for by_stem in masks.values():
-        yield from ((path, (MASK_OF_NO_RECORD, False)) for path in by_stem.values())
-
-
 def _warnings(kit: Listing, lists: Lists) -> Iterator[str]:
     """Yield which lists decide, if there are lists of several tasks."""
     others = [
@@ -210,6 +138,8 @@ def _warnings(kit: Listing, lists: Lists) -> Iterator[str]:
         for folder in kit.below(SETS)
         if folder.path != lists.folder and folder.others_with(".txt")
     ]
+    if lists.note:
+        yield f"{kit.name}: {lists.note}"
     if lists.folder and others:
         yield (
             f"{kit.name}: the lists in {lists.folder} decide the splits; "

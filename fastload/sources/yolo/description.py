@@ -1,8 +1,9 @@
-"""YOLO's data.yaml (splits, classes, keypoints), by the rules of Ultralytics 8.4, and its classes.txt."""
+"""Descriptions of YOLO datasets: data.yaml by the rules of Ultralytics 8.4, Darknet's, and class names."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,24 +11,35 @@ from typing import Any
 import yaml
 
 from fastload.sources.files import read_text
+from fastload.sources.listing import Listing, read_part
 from fastload.sources.malformed import explaining, is_text, malformed
-from fastload.sources.splits import by_split, split_names
-from fastload.sources.yolo.reach import Reach
+from fastload.sources.splits import SPLITS, by_split, split_names
 
 _MOST_POINTS = 10_000
 MOST_CLASSES = 100_000  # larger numbers are not classes: a name would be made for each
-CLASSES_FILES = ("classes.txt", "obj.names")  # labelImg's and Label Studio's; Darknet's and CVAT's
-DESCRIPTIONS = ("notes.json", "obj.data")  # theirs, which name the same classes and the lists
+# labelImg's and Label Studio's, Darknet's and CVAT's, Roboflow's
+_CLASSES_FILES = ("classes.txt", "obj.names", "_darknet.labels")
+OTHER_DESCRIPTIONS = ("notes.json", "obj.data")  # theirs, which name the same classes and the lists
+YAML_SUFFIXES = (".yaml", ".yml")
+DARKNET_SUFFIX = ".data"
+
+_YAML_SPLITS = re.compile(rb"^(%s)\s*:" % "|".join(SPLITS).encode(), re.MULTILINE | re.IGNORECASE)
+_YAML_NAMES = re.compile(rb"^(names|nc)\s*:", re.MULTILINE)
+_DARKNET_ENTRY = re.compile(r"^\s*(train|valid|names)\s*=\s*(.*?)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class YoloDescription:
-    """A description of a dataset; `splits` holds absolute paths, `further` the other entries as YAML."""
+    """A description of a dataset.
+
+    `splits` holds absolute paths, `names_file` that of the classes, `further` other entries as YAML.
+    """
 
     file: str = ""
     root: str = ""
     splits: Mapping[str, Sequence[str]] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
+    names_file: str = ""
     keypoints: tuple[int, int] | None = None
     further: str = ""
 
@@ -44,8 +56,19 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
         return found
 
 
+def describes_splits(path: str) -> bool:
+    """Return True for a data.yaml, or a Darknet file beside which its list of images lies."""
+    if path.lower().endswith(DARKNET_SUFFIX):
+        return "train" in _darknet_entries(path)
+    is_data_yaml = os.path.basename(path).lower() in ("data.yaml", "data.yml")  # must have names
+    head = read_part(path) if path.lower().endswith(YAML_SUFFIXES) else b""
+    return bool(_YAML_SPLITS.search(head) and (is_data_yaml or _YAML_NAMES.search(head)))
+
+
 def read_description(path: str) -> YoloDescription:
-    """Read a data.yaml; raise SourceError, naming the entry, if it is malformed."""
+    """Read a description; raise SourceError, naming the entry, if it is malformed."""
+    if path.lower().endswith(DARKNET_SUFFIX):
+        return _read_darknet(path)
     errors = (OSError, ValueError, RecursionError, yaml.YAMLError)
     with explaining(errors, path, "be a yaml file", "correct it"), open(path, encoding="utf-8-sig") as file:
         content = yaml.load(file, _Loader)
@@ -63,21 +86,40 @@ def read_description(path: str) -> YoloDescription:
     others = {name: value for name, value in content.items() if name not in written}
     further = yaml.safe_dump(others, sort_keys=False, allow_unicode=True) if others else ""
     keypoints = _keypoints(path, content.get("kpt_shape"))
-    return YoloDescription(path, root, splits, _classes(path, content), keypoints, further)
+    names = content.get("names")
+    names_file = _resolved(root, names) if is_text(names) else ""
+    classes = _classes(path, content, names_file)
+    return YoloDescription(path, root, splits, classes, names_file, keypoints, further)
 
 
-def find_class_files(reach: Reach, folders: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def _read_darknet(path: str) -> YoloDescription:
+    entries = _darknet_entries(path)
+    names = entries.pop("names", "")
+    splits = {SPLITS[name]: [entry] for name, entry in entries.items()}
+    classes = _lines(names) if names else ()
+    return YoloDescription(path, os.path.dirname(os.path.abspath(path)), splits, classes, names)
+
+
+def _darknet_entries(path: str) -> dict[str, str]:
+    """Return the files that Darknet's file names and that lie beside it: it is run in another folder."""
+    folder = os.path.dirname(os.path.abspath(path))
+    named = _DARKNET_ENTRY.findall(read_part(path).decode("utf-8", "replace"))
+    beside = {name: os.path.join(folder, os.path.basename(entry)) for name, entry in named}
+    return {name: entry for name, entry in beside.items() if os.path.isfile(entry)}
+
+
+def find_class_files(listing: Listing, folders: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return the files such as classes.txt in some folders, each with its names, one per line."""
     paths = (
-        os.path.join(folder, name)
+        listing[folder].join(name)
         for folder in dict.fromkeys(folders)
-        for name in CLASSES_FILES
-        if name in reach.folder(folder).others
+        for name in _CLASSES_FILES
+        if name in listing[folder].others
     )
-    return {path: tuple(map(str.strip, read_text(path).rstrip().splitlines())) for path in paths}
+    return {path: _lines(listing.absolute(path)) for path in paths}
 
 
-def read_class_names(found: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+def read_class_names(listing: Listing, found: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Return the names in the files of a dataset without data.yaml, or () if there are none.
 
     SourceError is raised if two files differ.
@@ -85,8 +127,13 @@ def read_class_names(found: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     first = next(iter(found), "")
     for path, names in found.items():
         if names != found[first]:
-            raise malformed(path, f"have the names of {first}", ", ".join(names))
+            must = f"have the names of {listing.shown(first)}"
+            raise malformed(listing.shown(path), must, ", ".join(names))
     return found.get(first, ())
+
+
+def _lines(path: str) -> tuple[str, ...]:
+    return tuple(map(str.strip, read_text(path).rstrip().splitlines()))
 
 
 def _split_names(content: Mapping[Any, Any]) -> list[str]:
@@ -118,14 +165,24 @@ def _root(path: str, given: Any, entries: Sequence[str]) -> str:
 
 
 def _resolved(root: str, entry: str) -> str:
+    """Return an entry as an absolute path; where it does not exist, without the parts that lead elsewhere.
+
+    Some exports have one `../` too many, and absolute paths may be those of another machine.
+    """
     resolved = os.path.normpath(os.path.join(root, entry))
-    if not os.path.exists(resolved) and entry.startswith("../"):  # some exports have one too many
-        return os.path.normpath(os.path.join(root, entry[3:]))
+    parts = os.path.normpath(entry.replace("\\", "/")).split("/")
+    if not os.path.exists(resolved) and (parts[0] in ("", "..") or "\\" in entry):
+        rests = (os.path.join(root, *parts[skipped:]) for skipped in range(len(parts)))
+        return next(filter(os.path.exists, rests), resolved)
     return resolved
 
 
-def _classes(path: str, content: Mapping[str, Any]) -> tuple[str, ...]:
+def _classes(path: str, content: Mapping[str, Any], names_file: str) -> tuple[str, ...]:
     names, count = content.get("names"), content.get("nc")
+    if names_file:
+        if not os.path.isfile(names_file):
+            raise malformed(f"{path}, names", "be a list of names, or a file of them", names)
+        names = [*_lines(names_file)]
     if count is not None and (type(count) is not int or not 1 <= count <= MOST_CLASSES):
         raise malformed(f"{path}, nc", f"be a number of classes from 1 to {MOST_CLASSES:,}", [count])
     if names is None:

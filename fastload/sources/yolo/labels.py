@@ -11,82 +11,76 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from fastload.sources.files import read_text
-from fastload.sources.listing import read_part, stem_of
+from fastload.sources.listing import Listing, stem_of
 from fastload.sources.malformed import malformed
+from fastload.sources.pairing import by_stem, one_of_each
 from fastload.sources.sniffing import holds_boxes
-from fastload.sources.yolo.reach import Reach
 
 
-@dataclass(frozen=True, slots=True)
-class LabelFiles:
-    """The path of each image's label file, which may be missing."""
+def find_labels(listing: Listing, images: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the path of each image's label file, which may be missing, and the copies of these files.
 
-    paths: tuple[str, ...]
-    place: str  # of the first image's label, as `unpack` needs it: `parallel`, `inside` or `beside`
-    copies: tuple[str, ...]  # files in a second place that are equal to those in the first one
-
-
-def find_labels(reach: Reach, images: Sequence[str]) -> LabelFiles:
-    """Find the label files of images; raise SourceError if two places hold different ones for one image."""
+    SourceError is raised if two places hold different ones for one image.
+    """
     chosen: dict[str, str] = {}
     copies: list[str] = []
-    first_place = "parallel"
     for folder, by_name in _by_folder(images).items():
-        place, labels, later = _places_of(reach, folder, by_name)
-        first_place = first_place if chosen else place
-        paths = {name: os.path.join(labels, name) for name in by_name}
-        known = {*reach.folder(labels).others}
+        labels, *later = _places_of(folder, by_name, listing)
+        paths = {name: listing[labels].join(name) for name in by_name}
+        known = {*listing[labels].others}
         for other in later:
-            for name in _labels_in(reach, other, by_name):
-                second = os.path.join(other, name)
+            for name in _labels_in(listing, other, by_name):
+                second = listing[other].join(name)
                 if name not in known:
                     paths[name] = second
                     known.add(name)
-                elif read_text(paths[name]) == read_text(second):
+                elif read_text(listing.absolute(paths[name])) == read_text(listing.absolute(second)):
                     copies.append(second)
                 else:
-                    must = "be the only label file of its image"
-                    raise malformed(paths[name], must, f"other labels in {second}", "remove the wrong file")
+                    must, got = "be the only label file of its image", f"other labels in {second}"
+                    raise malformed(listing.shown(paths[name]), must, got, "remove the wrong file")
         chosen.update((image, paths[name]) for name, group in by_name.items() for image in group)
-    return LabelFiles(tuple(chosen[image] for image in images), first_place, tuple(copies))
+    return [chosen[image] for image in images], copies
 
 
-def likely_labels(reach: Reach, images: Sequence[str]) -> list[str]:
+def likely_labels(listing: Listing, images: Sequence[str]) -> list[str]:
     """Return the label files of some images; none if they lie beside less than half of the images."""
     found = []
-    places = set()
+    are_beside = True
     for folder, by_name in _by_folder(images).items():
-        place, labels, _ = _places_of(reach, folder, by_name)
-        names = {*reach.folder(labels).others}
-        places.add(place)
-        found += [os.path.join(labels, name) for name in by_name if name in names]
-    return [] if places == {"beside"} and 2 * len(found) < len(images) else found
+        labels, *_ = _places_of(folder, by_name, listing)
+        names = {*listing[labels].others}
+        are_beside = are_beside and labels == folder
+        found += [listing[labels].join(name) for name in by_name if name in names]
+    return [] if are_beside and 2 * len(found) < len(images) else found
 
 
-def find_masks(reach: Reach, images: Sequence[str]) -> list[str]:
+def find_masks(listing: Listing, images: Sequence[str]) -> list[str]:
     """Return each image's mask in a folder `masks` that is parallel to `images`, or "" without one."""
 
     @functools.cache
     def masks_beside(folder: str) -> dict[str, str]:
-        masks = parallel_to(folder, "masks")
-        names = reach.folder(masks).images if masks else []
-        found: dict[str, str] = {}
-        for name in names:
-            path = os.path.join(masks, name)
-            if (other := found.setdefault(stem_of(name), path)) != path:
-                raise malformed(path, "be the only mask of its image", f"{other} too", "remove the wrong one")
-        return found
+        masks = listing[parallel_to(folder, "masks") or "\0"]
+        return one_of_each(
+            by_stem(map(masks.join, masks.images), masks.path), "mask of its image", listing.shown
+        )
 
     return [masks_beside(os.path.dirname(image)).get(stem_of(image), "") for image in images]
 
 
+def label_folders(folder: str) -> list[str]:
+    """Return the folders in which the labels of a folder's images may lie."""
+    parallel = parallel_to(folder, "labels")
+    inside = f"{folder}/labels" if folder else "labels"
+    return [*([parallel] if parallel else []), inside, folder]
+
+
 def parallel_to(folder: str, name: str) -> str:
     """Return the folder with the last `images` in its path replaced by `name`; "" if it has none."""
-    before, images, after = (folder + os.sep).rpartition(f"{os.sep}images{os.sep}")
-    return f"{before}{os.sep}{name}{os.sep}{after}".rstrip(os.sep) if images else ""
+    before, images, after = f"/{folder}/".rpartition("/images/")
+    return f"{before}/{name}/{after}".strip("/") if images else ""
 
 
 def _by_folder(images: Sequence[str]) -> dict[str, dict[str, list[str]]]:
@@ -99,21 +93,15 @@ def _by_folder(images: Sequence[str]) -> dict[str, dict[str, list[str]]]:
     return by_folder
 
 
-def _places_of(reach: Reach, folder: str, names: Collection[str]) -> tuple[str, str, list[str]]:
-    """Return the place and the folder of the labels of a folder's images, and the folders of later places."""
-    parallel = parallel_to(folder, "labels")
-    places = {"parallel": parallel} if parallel else {}
-    places |= {"inside": os.path.join(folder, "labels"), "beside": folder}
-    default = "parallel" if parallel else "beside"
-    holding = (
-        place for place, path in places.items() if any(name in names for name in reach.folder(path).others)
-    )
-    used = next(holding, default)
-    order = [*places]
-    return used, places[used], [places[place] for place in order[order.index(used) + 1 :]]
+def _places_of(folder: str, names: Collection[str], listing: Listing) -> list[str]:
+    """Return the folder of the labels of a folder's images, and the later places."""
+    places = label_folders(folder)
+    default = 0 if len(places) == 3 else -1  # parallel to `images`, or else beside
+    holding = (at for at, path in enumerate(places) if any(name in names for name in listing[path].others))
+    return places[next(holding, default) :]
 
 
-def _labels_in(reach: Reach, folder: str, names: Collection[str]) -> list[str]:
+def _labels_in(listing: Listing, folder: str, names: Collection[str]) -> list[str]:
     """Return those of the names that hold boxes in a folder: files of other texts may lie there, too."""
-    found = [name for name in reach.folder(folder).others if name in names]
-    return [name for name in found if holds_boxes(name, read_part(os.path.join(folder, name)))]
+    found = [name for name in listing[folder].others if name in names]
+    return [name for name in found if holds_boxes(name, listing.head(listing[folder].join(name)))]

@@ -1,4 +1,4 @@
-"""YOLO datasets: a data.yaml, or a folder with images and label files.
+"""YOLO datasets: a description such as data.yaml, or a folder with images and label files.
 
 The splits of a data.yaml are folders of images, lists of such folders, or .txt files that list images. An
 image without a label file has no objects. Images are sorted by path. Coordinates refer to the upright image,
@@ -9,80 +9,79 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
 from fastload.sources.annotated import AnnotatedFiles
-from fastload.sources.files import NOT_FOUND, FileList, Values, list_files, read_text
+from fastload.sources.files import NOT_FOUND, FileList, list_files, read_text
 from fastload.sources.listing import Listing, is_image, stem_of
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import LeftOutReason, Reading, evenly_spaced
-from fastload.sources.splits import SPLITS, by_split, require_plain_names
+from fastload.sources.splits import SPLITS, by_split, require_plain_splits
 from fastload.sources.yolo.description import (
-    DESCRIPTIONS,
+    OTHER_DESCRIPTIONS,
     YoloDescription,
     find_class_files,
     read_class_names,
 )
-from fastload.sources.yolo.labels import LabelFiles, find_labels, find_masks
-from fastload.sources.yolo.reach import Reach
+from fastload.sources.yolo.labels import find_labels, find_masks, parallel_to
 from fastload.sources.yolo.rows import YoloReader, guess_task, scan_rows
+from fastload.system.units import format_count
 
-NO_IMAGE_OF_NAME = "labels without an image of their name"
 _COPY: LeftOutReason = ("equal to the label file that was read", True)
 _CACHE: LeftOutReason = ("a cache of Ultralytics", True)
 _REPEATED: LeftOutReason = ("a description of what was read", True)
-_SAME_NAMES: LeftOutReason = ("names of classes, as in the yaml file", True)
-_OTHER_NAMES: LeftOutReason = ("names of classes other than in the yaml file", False)
+_SAME_NAMES: LeftOutReason = ("names of classes, as in the description", True)
+_OTHER_NAMES: LeftOutReason = ("names of classes other than in the description", False)
 
 _SCANNED = 5000
-_LEAST_ROW = 9  # the fewest bytes of a file with an object: `0 0 0 0 0`
-
-# True for an image with a label file; stored if some of these files are empty.
-_HAS_FILE = Field("has_file", "scalar", "bool", internal=True)
+_MOST_ABOVE = 3  # folders above a list, to which its lines may be relative
 
 
-def described_folder(description: YoloDescription) -> str:
-    """Return the folder of the dataset that a description names: the one of all of its splits."""
-    entries = [entry for entries in description.splits.values() for entry in entries]
-    _require_entries(description, entries)
-    folders = [entry if os.path.isdir(entry) else os.path.dirname(entry) for entry in entries]
-    common = os.path.commonpath(folders)
-    # Labels lie beside the folder `images`, and splits often inside.
-    before, images, _ = (common + os.sep).rpartition(f"{os.sep}images{os.sep}")
-    common = before if images else common
-    is_everything = os.path.dirname(common) == common
-    return description.root if is_everything else common
+def read_described(name: str, description: YoloDescription, inner: Listing | None) -> Reading:
+    """List the splits of a description, `name`; `inner` lists its folder, if this is the source.
 
+    Where splits lie elsewhere, the folders that are named are listed instead.
+    """
+    every = [entry for entries in description.splits.values() for entry in entries]
+    _require_entries(description, every)
+    lists = [entry for entry in every if not os.path.isdir(entry)]
+    listed = {entry: _images_in(entry) for entry in lists}
+    folders = {*every, *(os.path.dirname(image) for images in listed.values() for image in images)} - {*lists}
+    if inner is None or any(inner.place_of(folder) is None for folder in folders):
+        inner = _listed_around(description, folders, lists)
+    place_of = {folder: inner.place_of(folder) or "" for folder in folders}
 
-def read_described(listing: Listing, name: str, description: YoloDescription) -> Reading:
-    """List the splits of a data.yaml, `name`; parts of them may lie outside of the listing."""
-    reach = Reach(listing)
-    splits = {split: [*map(reach.known, entries)] for split, entries in description.splits.items()}
-    entries = [entry for entries in splits.values() for entry in entries]
-    _require_entries(description, entries)
-    images = {split: _images_of(reach, entries) for split, entries in splits.items()}
+    def images_of(entry: str) -> Iterator[str]:
+        if entry in place_of:
+            yield from inner.images_below(place_of[entry])
+        for folder, base in map(os.path.split, listed.get(entry, ())):
+            yield inner[place_of[folder]].join(base)
+
+    images = {
+        split: sorted({image for entry in entries for image in images_of(entry)})
+        for split, entries in description.splits.items()
+    }
     warnings = []
     if images.get("test") == []:
         del images["test"]
         warnings = [f"{name}: its split test has no images, and is left out"]
-    lists = [entry for entry in entries if not os.path.isdir(entry)]
-    root = reach.known(description.root)
-    read = [reach.known(os.path.abspath(description.file)), *lists]
-    return _read_splits(reach, name, root, images, description, warnings, read)
+    read = {path: inner.place_of(path) for path in (*_files_of(description), *lists)}
+    reading = _read_splits(inner, name, images, description, warnings, filter(None, read.values()))
+    outside = tuple(path for path in _files_of(description) if read[path] is None)
+    return replace(reading, listing=inner, outside=outside)
 
 
 def read_folders(listing: Listing, folders: Mapping[str, str]) -> Reading:
     """List the images below the folder of each split, named as in the dataset, of one without a data.yaml."""
-    reach = Reach(listing)
     for folder in folders.values():
-        _require_known_splits(listing, folder)
-    found = {name: sorted(reach.images_below(listing.absolute(folder))) for name, folder in folders.items()}
+        require_plain_splits(listing, listing[folder])
+    found = {name: sorted(listing.images_below(folder)) for name, folder in folders.items()}
     images = by_split(listing.name, {name: paths for name, paths in found.items() if paths})
     lists = _read_lists(listing, images)
-    return _read_splits(reach, listing.name, listing.root, images, YoloDescription(), (), lists)
+    return _read_splits(listing, listing.name, images, YoloDescription(), (), lists)
 
 
 def _require_entries(description: YoloDescription, entries: Iterable[str]) -> None:
@@ -92,12 +91,59 @@ def _require_entries(description: YoloDescription, entries: Iterable[str]) -> No
             raise malformed(description.file, must, path, "correct `path` or the split")
 
 
-def _require_known_splits(listing: Listing, folder: str) -> None:
-    """Raise SourceError if splits under other names lie in a folder of images."""
-    top = listing[folder]
-    if not top.images:
-        bearing = [name for name in top.visible if any(each.images for each in listing.below(top.join(name)))]
-        require_plain_names(listing.shown(folder), bearing)
+def _images_in(entry: str) -> list[str]:
+    """Return the absolute paths of the images that a .txt file lists."""
+    lines = [*map(str.strip, read_text(entry).split("\n"))]
+    for number, line in enumerate(lines, 1):
+        if line and not is_image(line):
+            must = "be the path of an image, such as images/a.jpg"
+            raise malformed(f"{entry}, line {number}", must, repr(line))
+    lines = [os.path.normpath(line.replace("\\", "/")) for line in lines if line]
+    folder, skipped = _base_of(os.path.dirname(entry), lines[0]) if lines else ("", 0)
+    if skipped:
+        lines = ["/".join(line.split("/")[skipped:]) for line in lines]
+    return [os.path.normpath(os.path.join(folder, line)) for line in lines]
+
+
+def _base_of(folder: str, line: str) -> tuple[str, int]:
+    """Return the folder to which the lines of a list are relative, and their parts that are not there.
+
+    Darknet is run in a folder above that of the list, and lists may come from another machine.
+    """
+    above = [folder]
+    while len(above) <= _MOST_ABOVE and os.path.dirname(above[-1]) != above[-1]:
+        above.append(os.path.dirname(above[-1]))
+    parts = line.split("/")
+    for skipped in range(len(parts)):
+        for base in above:
+            if os.path.isfile(os.path.join(base, *parts[skipped:]) if skipped else os.path.join(base, line)):
+                return base, skipped
+    return folder, 0
+
+
+def _listed_around(description: YoloDescription, folders: Iterable[str], lists: Sequence[str]) -> Listing:
+    """List the datasets that some folders of images belong to."""
+    datasets = {each for folder in folders for each in _dataset_of(folder, description.root)}
+    is_root = all(f"{each}/".startswith(os.path.join(description.root, "")) for each in datasets)
+    root = description.root if is_root else os.path.commonpath(datasets)
+    return Listing.covering(root, datasets, (*_files_of(description), *lists))
+
+
+def _files_of(description: YoloDescription) -> list[str]:
+    return [os.path.abspath(path) for path in (description.file, description.names_file) if path]
+
+
+def _dataset_of(folder: str, root: str) -> list[str]:
+    """Return the folder above `images`, or above a split of the described folder; or those of the files."""
+    before, images, _ = f"{folder}/".rpartition("/images/")
+    dataset = before if images else folder
+    is_split = os.path.basename(dataset).lower() in SPLITS
+    if is_split and f"{os.path.dirname(dataset)}/".startswith(os.path.join(root, "")):
+        dataset = os.path.dirname(dataset)
+    if dataset.strip("/"):
+        return [dataset]
+    beside = [f"/{parallel_to(folder, name)}" for name in ("labels", "masks") if images]
+    return [folder, *filter(os.path.isdir, beside)]
 
 
 def _read_lists(listing: Listing, images: Mapping[str, Sequence[str]]) -> list[str]:
@@ -113,7 +159,7 @@ def _read_lists(listing: Listing, images: Mapping[str, Sequence[str]]) -> list[s
         lines = read_text(listing.absolute(name)).split("\n")
         listed = {os.path.basename(line.strip()) for line in lines if line.strip()}
         if listed == names.get(split, names.get("")):
-            agreeing.append(listing.absolute(name))
+            agreeing.append(name)
         elif "" in names and listed and listed <= names[""]:
             others.append(name)
     if others:
@@ -124,102 +170,68 @@ def _read_lists(listing: Listing, images: Mapping[str, Sequence[str]]) -> list[s
     return agreeing
 
 
-def _images_of(reach: Reach, entries: Sequence[str]) -> list[str]:
-    """Return the images of a split: those in folders, and those that .txt files list."""
-    images: list[str] = []
-    for path in entries:
-        if os.path.isdir(path):
-            images += reach.images_below(path)
-            continue
-        for number, line in enumerate(map(str.strip, read_text(path).split("\n")), 1):
-            if line and not is_image(line):
-                must = "be the path of an image, such as images/a.jpg"
-                raise malformed(f"{path}, line {number}", must, repr(line))
-            if line:
-                images.append(reach.known(os.path.normpath(os.path.join(os.path.dirname(path), line))))
-    return sorted(images)
-
-
 def _read_splits(
-    reach: Reach,
+    listing: Listing,
     name: str,
-    root: str,
     images: Mapping[str, Sequence[str]],
     description: YoloDescription,
     warnings: Iterable[str],
     read: Iterable[str],
 ) -> Reading:
-    """List the splits; keys are relative to `root`, and `read` are further files that were read."""
-    labels = {split: find_labels(reach, paths) for split, paths in images.items()}
-    texts = {split: _listed(root, found.paths) for split, found in labels.items()}
-    label_folders = {os.path.dirname(path) for found in labels.values() for path in found.paths}
-    class_files = find_class_files(reach, [root, os.path.join(root, "labels"), *sorted(label_folders)])
+    """List the splits; `read` are further files that were read."""
+    found = {split: find_labels(listing, paths) for split, paths in images.items()}
+    texts = {split: list_files(listing.root, labels) for split, (labels, _) in found.items()}
+    folders = {*map(os.path.dirname, (label for labels, _ in found.values() for label in labels))}
+    root = listing.place_of(description.root) or ""
+    class_files = find_class_files(listing, ["", root, "labels", *sorted(folders)])
     reasons: dict[str, LeftOutReason] = {}
     if not description.file:
-        description = replace(description, classes=read_class_names(class_files))
+        description = replace(description, classes=read_class_names(listing, class_files))
         read = [*read, *class_files]
-        reasons |= {os.path.join(root, each): _REPEATED for each in DESCRIPTIONS if class_files}
+        reasons = dict.fromkeys(OTHER_DESCRIPTIONS, _REPEATED) if class_files else {}
     else:
         for path, names in class_files.items():
             reasons[path] = _SAME_NAMES if names == description.classes else _OTHER_NAMES
     reader, classes = _reader_of(texts.values(), description)
-    masks = {split: find_masks(reach, paths) for split, paths in images.items()}
+    masks = {split: find_masks(listing, paths) for split, paths in images.items()}
     has_masks = any(map(any, masks.values()))
     unlabelled = [split for split, files in texts.items() if not (files.sizes_bytes != NOT_FOUND).any()]
     if len(unlabelled) == len(texts) and not has_masks:
         expected = next((files.path(0) for files in texts.values() if len(files)), name)
         raise malformed(name, f"have label files, such as {expected}", "none", "check the folders")
-    warnings = [*warnings, *(f"{name}: the split {split} has no label files" for split in unlabelled)]
-    has_empty = any(0 <= size < _LEAST_ROW for files in texts.values() for size in files.sizes_bytes)
-    sources: dict[str, AnnotatedFiles] = {}
-    for split, paths in images.items():
-        values: dict[str, Values] = {}
-        if has_empty:
-            values[_HAS_FILE.name] = texts[split].sizes_bytes != NOT_FOUND
-        if has_masks:
-            values["mask"] = _listed(root, masks[split])
-        sources[split] = AnnotatedFiles(
+    sources = {
+        split: AnnotatedFiles(
             kind="yolo",
             name=name,
             classes=classes,
-            fields=(*reader.fields(), *[_HAS_FILE] * has_empty, *[Field.mask()] * has_masks),
-            warnings=tuple(warnings) if not sources else (),
-            details={"labels": labels[split].place, "yaml": description.further},
+            fields=(*reader.fields(), *[Field.mask()] * has_masks),
+            details={"yaml": description.further},
             is_upright=True,
-            files=_listed(root, paths),
-            values=values,
+            files=list_files(listing.root, paths),
+            values={"mask": list_files(listing.root, masks[split])} if has_masks else {},
             texts=texts[split],
             reader=reader,
         )
-    reasons |= _reasons(reach, images, labels)
-    return Reading(
-        sources,
-        [inside for path in read if (inside := reach.inside(path)) is not None],
-        {inside: reason for path, reason in reasons.items() if (inside := reach.inside(path)) is not None},
-    )
-
-
-def _reasons(
-    reach: Reach, images: Mapping[str, Sequence[str]], labels: Mapping[str, LabelFiles]
-) -> dict[str, LeftOutReason]:
-    """Return the reasons to leave out caches, copies of labels, and labels without an image."""
-    listing = reach.listing
-    reasons = {
-        listing.absolute(folder.join(name)): _CACHE
-        for folder in listing.folders.values()
-        for name in folder.others_with(".cache")
+        for split, paths in images.items()
     }
-    pairs: dict[tuple[str, str], None] = {}
-    for split, paths in images.items():
-        reasons |= dict.fromkeys(labels[split].copies, _COPY)
-        folders = zip(map(os.path.dirname, paths), map(os.path.dirname, labels[split].paths), strict=True)
-        pairs |= dict.fromkeys(folders)
-    for images_folder, labels_folder in pairs:
-        own = {*map(stem_of, reach.folder(images_folder).images)}
-        for name in reach.folder(labels_folder).others_with(".txt"):
-            if stem_of(name) not in own:
-                reasons.setdefault(os.path.join(labels_folder, name), (NO_IMAGE_OF_NAME, False))
-    return reasons
+    # A test split may have no labels: in competitions, they are kept secret.
+    doubtful = [split for split in unlabelled if not any(masks[split])]
+    told = (f"{name}: the split {split} has no label files" for split in doubtful if split == "test")
+    next(iter(sources.values())).warnings = (*warnings, *told)
+    reasons |= dict.fromkeys((copy for _, copies in found.values() for copy in copies), _COPY)
+    for folder in listing.folders.values():
+        reasons |= dict.fromkeys(map(folder.join, folder.others_with(".cache")), _CACHE)
+    doubts = tuple(_doubt(name, split, texts[split]) for split in doubtful if split != "test")
+    return Reading(sources, [*read], reasons, doubts=doubts)
+
+
+def _doubt(name: str, split: str, labels: FileList) -> str:
+    """Return the sentence about a split of background alone, as far as can be seen."""
+    return (
+        f"{name}: none of the {format_count(len(labels), 'image')} of its split {split} has a label file, "
+        f"such as {labels.path(0)}: add them; or if no image has objects, say --layout yolo (in Python, "
+        "layout='yolo')"
+    )
 
 
 def _reader_of(
@@ -240,9 +252,3 @@ def _reader_of(
     if description.keypoints is not None:
         return YoloReader("keypoints", len(classes), description.keypoints), classes
     return YoloReader(guess_task(counts), len(classes)), classes
-
-
-def _listed(root: str, paths: Sequence[str]) -> FileList:
-    """List files by absolute paths; those below the root become relative to it."""
-    prefix = os.path.join(root, "")
-    return list_files(root, (path.removeprefix(prefix) for path in paths))

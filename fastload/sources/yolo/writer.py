@@ -1,4 +1,4 @@
-"""Unpacking to YOLO's layout: label files, masks and data.yaml."""
+"""Unpacking to YOLO's layout: masks, and label files and a data.yaml where the attached ones do not fit."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fastload.sources.writing import LayoutWriter, WrittenFiles, number_text, pa
 
 
 class YoloWriter(LayoutWriter):
-    """Writer of a split's label files; an image without objects gets none unless the source has one."""
+    """Writer of a split's label files: parallel to `images`, or else beside the images."""
 
     def annotations(self, record: Record, image: PurePosixPath) -> WrittenFiles:
-        if (rows := self._rows(record)) or ("has_file" in self.names and record["has_file"]):
-            yield self._label_path(image).as_posix(), "".join(f"{row}\n" for row in rows).encode()
+        rows = "".join(f"{row}\n" for row in self._rows(record))
+        yield parallel(image, "labels", ".txt").as_posix(), rows.encode()
 
     def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         if "mask" in self.names and len(mask := record.stored("mask")):
@@ -39,12 +39,6 @@ class YoloWriter(LayoutWriter):
         content = {**entries, "names": dict(enumerate(self.manifest.classes))}
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
         yield "data.yaml", (text + self.details.get("yaml", "")).encode()
-
-    def _label_path(self, image: PurePosixPath) -> PurePosixPath:
-        if self.details.get("labels") == "parallel":
-            return parallel(image, "labels", ".txt")
-        folder = image.parent / "labels" if self.details.get("labels") == "inside" else image.parent
-        return folder / f"{image.stem}.txt"
 
     def _rows(self, record: Record) -> list[str]:
         boxes, labels = record["boxes"], record["labels"].tolist()
