@@ -178,7 +178,7 @@ UNREAD = {
         "DOTA",
         "convert_dota",
     ),
-    "VisDrone": ("annotations/{}.txt", "6,8,20,11,0,0,0,0\n4,11,26,7,1,4,0,0\n", "VisDrone", "VisDrone.yaml"),
+    "VisDrone": ("annotations/{}.txt", "6,8,20,11,0,0,0,0\n4,11,26,7,1,4,0,0\n", "VisDrone", "Ultralytics"),
     "BDD100K": ("labels/det.json", '[{"name": "0.jpg", "labels": [{"box2d": {}}]}]', "BDD100K", "to_coco"),
     "xView": ("train.geojson", '{"type": "FeatureCollection"}', "GeoJSON", "table .path, xmin"),
     "CVAT": ("annotations.xml", "<annotations>\n<version>1.1</version></annotations>", "CVAT", "export"),
