@@ -217,7 +217,8 @@ TABLES = {
 def test_the_command_names_the_table_of_all_labels(tmp_path, name):
     names, best = TABLES[name]
     rows = "image,label\n" + "".join(f"{at}.jpg,pug\n" for at in NUMBERS)
-    root = written(tmp_path / "data", many("all/{}.jpg", photo) | dict.fromkeys(names, rows))
+    tree = dict.fromkeys(names, rows) | {name: rows[:25] for name in names if "box" in name.lower()}
+    root = written(tmp_path / "data", many("all/{}.jpg", photo) | tree)
     with pytest.raises(SourceError, match=rf"fastload pack .*/data/{best} DEST") as caught:
         open_source(root)
     assert all(other in str(caught.value) for other in names if other != best)

@@ -51,26 +51,21 @@ def _no_claims(listing: Listing) -> Iterable[Claim]:
 def doubts(listing: Listing, claims: Claims = _no_claims) -> Iterator[Doubt]:
     """Yield the readings of a folder other than class folders; `claims` are those of the layouts."""
     splits = [listing[name] for name in split_folders(listing.name, listing.top.visible).values()]
+    root = Top.of(listing, listing.top)
+    tops = [Top.of(listing, folder) for folder in splits] or [root]
+    for top in (*tops, *([root] if splits else [])):
+        yield from unread_annotations(top)
     yield from tables(listing, [listing.top, *splits])
-    tops = [Top.of(listing, folder) for folder in splits or [listing.top]]
     if splits:
         yield from _split_without_classes(tops, claims)
-    for sign in (unread_annotations, _versions):
-        for top in tops:
-            yield from sign(top)
+    for top in tops:
+        yield from _versions(top)
     for top in tops:
         yield from _parts_of_a_dataset(top, claims)
         yield from _nested(top, claims)
         yield from _same_stems(top)
         yield from unread_folders(top)
-    if splits:
-        yield from _beside_splits(Top.of(listing, listing.top), [folder.path for folder in splits])
-
-
-def _beside_splits(top: Top, splits: Sequence[str]) -> Iterator[Doubt]:
-    beside = [name for name in top.folder.visible if name not in splits]
-    yield from unread_annotations(top)
-    if named := [*filter(is_part, beside)]:
+    if named := [name for name in root.folder.visible if splits and is_part(name)]:
         yield Doubt(f"annotations of the splits in {in_quotes(named)}", TABLE_STEP)
 
 
