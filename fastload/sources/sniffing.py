@@ -55,8 +55,12 @@ _KINDS = (
     AnnotationKind("ICDAR", ".txt", rb"([0-9]+, *){8}\S.*"),
     AnnotationKind("KITTI", ".txt", rb"[A-Za-z_]+(\s+%b){14,15}\s*" % _NUMBER),
     AnnotationKind("CVAT", ".xml", rb"<annotations>", _EXPORT),
-    AnnotationKind("Label Studio", ".json", rb'"result"\s*:\s*\[', _EXPORT),
-    AnnotationKind("Datumaro", ".json", rb'"items"\s*:\s*\[', f"{_EXPORT} (datum convert -f coco)"),
+    AnnotationKind(
+        "Label Studio", ".json", rb'"annotations"\s*:\s*\[\s*\{(?s:.{0,2000}?)"result"\s*:', _EXPORT
+    ),
+    AnnotationKind(
+        "Datumaro", ".json", rb'"categories"\s*:(?s:.*)"items"\s*:\s*\[', f"{_EXPORT} (datum convert -f coco)"
+    ),
     AnnotationKind("BDD100K", ".json", *_BDD),
     AnnotationKind("VGG Image Annotator", ".json", rb'"shape_attributes"', _EXPORT),
     AnnotationKind("Supervisely", ".json", rb'"classTitle"', _EXPORT),

@@ -19,6 +19,7 @@ ORDINARY = {
     "settings": many("a/{}.jpg", photo)
     | {"config.yaml": "train:\n  names: x\n", "metadata.csv": "class,n\na,4\n"},
     "json of other things": many("a/{}.jpg", photo)
+    | {"numbers.txt": "1,2,3,4,5,6,7,8\n", "shop.json": '{"items": [1], "result": []}'}
     | {"info.json": '{"images": 4}', "class_to_idx.json": "{}"},
     "augmented images": many("a/{}.jpg", photo)
     | many("a/{}_flip.jpg", photo)

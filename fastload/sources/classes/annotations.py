@@ -33,18 +33,19 @@ def unread_annotations(top: Top) -> Iterator[Doubt]:
 
 def _of_all(top: Top) -> Iterator[Doubt]:
     """Yield a doubt for files with the annotations of all images, and for folders of annotations."""
-    alone = top.folder.others_with(*ANNOTATION_SUFFIXES) if top.bearing or top.folder.images else []
+    # A text of numbers alone could be anything.
+    suffixes = [suffix for suffix in ANNOTATION_SUFFIXES if suffix != ".txt"]
+    alone = top.folder.others_with(*suffixes) if top.bearing or top.folder.images else []
     stems = {*map(stem_of, top.folder.images)} if alone else set()
-    alone = [name for name in alone if stem_of(name) not in stems]
-    places = [(name, [top.folder.join(name)]) for name in alone]
+    places = [(name, [top.folder.join(name)]) for name in alone if stem_of(name) not in stems]
     for name, below in top.beside():
         inside = [each.join(file) for each in below for file in each.others_with(*ANNOTATION_SUFFIXES)]
         places.append((name, inside))
     for name, paths in islice(places, MOST_FOLDERS):
         kind = _kind_in(top, paths)
-        if kind is YOLO and name not in alone:
+        if kind is YOLO:
             yield Doubt(f"a detection dataset of YOLO with its labels in {top.shown(name)}", YOLO.step)
-        elif kind is not None and kind is not YOLO:
+        elif kind is not None:
             reading = (
                 f"images with {kind.what} in {top.shown(name)} ({kind.title}), in no layout that is read"
             )
