@@ -136,7 +136,7 @@ def _parts_of_a_dataset(top: Top, claims: Claims) -> Iterator[Doubt]:
 
 
 def _without(top: Top, *packed: str) -> str:
-    """Return what is lost of a folder if some folders in it are packed alone, as the end of a step."""
+    """Return the end of a step that packs some folders alone: the names of all else that is not clutter."""
     lost = [name for name in top.folder.visible if name not in packed]
     lost += [name for name in top.folder.others if not clutter_reason(name)]
     return f", without {in_quotes(lost)}" if lost else ""

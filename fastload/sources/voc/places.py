@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 from fastload.shards.schema import Field
 from fastload.sources.listing import Folder, Listing
+from fastload.sources.pairing import FilesByStem as FilesByStem
 
 IMAGES, BOXES, SETS = "JPEGImages", "Annotations", "ImageSets"
 MASKS = {"SegmentationClass": Field.mask()} | {
     "SegmentationObject": Field("instances", "image", encoding="keep", internal=True)
 }
-
-FilesByStem = dict[str, list[str]]
-"""Files by their paths in a folder without the suffix."""
 
 
 @dataclass(frozen=True, slots=True)
