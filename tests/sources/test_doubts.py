@@ -62,6 +62,8 @@ IN_DOUBT = {
     "pairs": ("pairs of images in", "table", ("p/k{}.png", "q/k{}.png", "p/v.png", "q/v.png")),
     "one folder of a split": ("elsewhere, in .*val/all", "pack .*train DEST", (
         "train/a/{}.jpg", "train/b/{}.jpg", "val/all/{}.jpg")),
+    "Tiny ImageNet": ("elsewhere, in .*val/images", "pack .*train DEST' makes classes", (
+        "train/n1/images/{}.jpg", "train/n2/images/{}.jpg", "val/images/{}.jpg", "test/images/{}.jpg")),
     "Kaggle": ("splits, by the names 'test1', 'train'", "rename", ("train/{}.jpg", "test1/{}.jpg")),
     "one split": ("the images of one split", "pack .*val2017 DEST", ("val2017/{}.jpg",)),
     "re-identification": ("splits, by the names", "rename", (

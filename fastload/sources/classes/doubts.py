@@ -88,13 +88,15 @@ def _split_without_classes(splits: Sequence[Top], claims: Claims) -> Iterator[Do
     """Yield a doubt if one split has class folders, and another images alone or in a folder of no class."""
     for top in splits:
         others = [other for other in splits if other is not top and other.bearing]
-        one = top.bearing[0] if len(top.bearing) == 1 else ""
-        is_flat = top.folder.images and not top.bearing
-        if others and (is_flat or (one and not any(one in other.bearing for other in others))):
-            fullest = max(others, key=lambda other: len(other.bearing)).folder.path
-            where = f"{top.folder.path!r} (class folders are in {fullest!r})" if is_flat else top.shown(one)
-            reading = f"images whose labels are elsewhere, in {where}"
-            yield Doubt(reading, _leads_to(top.listing, fullest, claims).step)
+        fullest = max(others, key=lambda other: len(other.bearing), default=top)
+        is_flat = others and top.folder.images and not top.bearing
+        if is_flat or (len(top.bearing) == 1 and top.bearing[0] not in fullest.bearing):
+            place = fullest.folder.path
+            where = f"{top.folder.path!r} (class folders are in {place!r})"
+            reading = (
+                f"images whose labels are elsewhere, in {where if is_flat else top.shown(top.bearing[0])}"
+            )
+            yield Doubt(reading, _leads_to(top.listing, place, claims).step)
 
 
 def _versions(top: Top) -> Iterator[Doubt]:
