@@ -64,7 +64,6 @@ def doubts(listing: Listing, claims: Claims = _no_claims) -> Iterator[Doubt]:
         yield from _parts_of_a_dataset(top, claims)
         yield from _nested(top, claims)
         yield from _same_stems(top)
-        yield from unread_folders(top)
     if named := [name for name in root.folder.visible if splits and is_part(name)]:
         yield Doubt(f"annotations of the splits in {in_quotes(named)}", TABLE_STEP)
 
@@ -120,7 +119,7 @@ def _versions(top: Top) -> Iterator[Doubt]:
 def _parts_of_a_dataset(top: Top, claims: Claims) -> Iterator[Doubt]:
     """Yield a doubt for folders that are named after parts or splits of a dataset, not after classes."""
     bearing = top.bearing if len(top.bearing) <= MOST_FOLDERS else []
-    if named := named_parts(bearing):
+    if named := named_parts([*bearing, *(unread_folders(top) if bearing else ())]):
         images = next(
             (name for name in (*named, *bearing) if is_image_part(name) or not is_part(name)), named[0]
         )
