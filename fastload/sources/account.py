@@ -83,10 +83,7 @@ def _kind(path: str) -> tuple[str, str]:
 
 
 def _default_reason(path: str) -> tuple[str, bool]:
-    if path.startswith(".") or "/." in path:
-        name = os.path.basename(path)
-        return clutter_reason(name) or HIDDEN, True
-    clutter = clutter_reason(os.path.basename(path))
-    if clutter is not None:
+    is_hidden = path.startswith(".") or "/." in path
+    if clutter := clutter_reason(os.path.basename(path)) or (HIDDEN if is_hidden else None):
         return clutter, True
     return (UNUSED_IMAGE if is_image(path) else UNUSED), False

@@ -7,9 +7,10 @@ import os
 import re
 from typing import NamedTuple
 
-_FROM_ULTRALYTICS = "the script in Ultralytics' {}.yaml, which converts them to YOLO"
 _TABLE_OF_BOXES = "write a table (path, xmin, ymin, xmax, ymax, label)"
 _TABLE_OF_TEXTS = "write a table with a column for the images and one for the texts"
+_EXPORT = "export them as COCO or YOLO"
+_OF_ULTRALYTICS = f"{_TABLE_OF_BOXES}, or take the script in Ultralytics' YAML file of this dataset"
 
 
 class AnnotationKind(NamedTuple):
@@ -36,56 +37,40 @@ _VOC = AnnotationKind("Pascal VOC", ".xml", rb"<annotation\b")
 _LABELME = AnnotationKind(
     "LabelMe", ".json", rb'"shapes"', "convert them with LabelMe's labelme2coco.py or labelme2voc.py"
 )
-
+_DOTA = (
+    rb"(imagesource|gsd):.*|\s*(%b\s+){8}\S*[A-Za-z]\S*\s+[0-2]\s*" % _NUMBER,
+    "convert them to YOLO with ultralytics.data.converter.convert_dota_to_yolo_obb",
+)
+_BDD = (
+    rb'"(box2d|poly2d)"\s*:',
+    "convert them to COCO with BDD100K's toolkit (python -m bdd100k.label.to_coco)",
+)
 _KINDS = (
     YOLO,
-    AnnotationKind(
-        "DOTA",
-        ".txt",
-        rb"(imagesource|gsd):.*|\s*(%b\s+){8}\S*[A-Za-z]\S*\s+[0-2]\s*" % _NUMBER,
-        "convert them to YOLO with ultralytics.data.converter.convert_dota_to_yolo_obb",
-    ),
-    AnnotationKind(
-        "VisDrone",
-        ".txt",
-        rb"([0-9]+,){4}[01](,-?[0-9]+){3},?\s*",
-        f"write a table of them, or take {_FROM_ULTRALYTICS.format('VisDrone')}",
-    ),
+    _VOC,
+    _LABELME,
+    AnnotationKind("DOTA", ".txt", *_DOTA),
+    AnnotationKind("VisDrone", ".txt", rb"([0-9]+,){4}[01](,-?[0-9]+){3},?\s*", _OF_ULTRALYTICS),
     AnnotationKind("MOTChallenge", ".txt", rb"(%b, *){6,9}%b\s*" % (_NUMBER, _NUMBER)),
     AnnotationKind("ICDAR", ".txt", rb"([0-9]+, *){8}\S.*"),
     AnnotationKind("KITTI", ".txt", rb"[A-Za-z_]+(\s+%b){14,15}\s*" % _NUMBER),
-    _VOC,
-    AnnotationKind("CVAT", ".xml", rb"<annotations>", "export them from CVAT as COCO or YOLO"),
-    _LABELME,
+    AnnotationKind("CVAT", ".xml", rb"<annotations>", _EXPORT),
     AnnotationKind(
-        "Label Studio", ".json", rb'"result"\s*:\s*\[', "export them from Label Studio as COCO or YOLO"
+        "Label Studio", ".json", rb'"annotations"\s*:\s*\[\s*\{(?s:.{0,2000}?)"result"\s*:', _EXPORT
     ),
     AnnotationKind(
-        "Datumaro",
-        ".json",
-        rb'"items"\s*:\s*\[',
-        "convert them to COCO with Datumaro (datum convert -f coco)",
+        "Datumaro", ".json", rb'"categories"\s*:(?s:.*)"items"\s*:\s*\[', f"{_EXPORT} (datum convert -f coco)"
     ),
-    AnnotationKind(
-        "BDD100K",
-        ".json",
-        rb'"(box2d|poly2d)"\s*:',
-        "convert them to COCO with BDD100K's toolkit (python -m bdd100k.label.to_coco)",
-    ),
-    AnnotationKind("VGG Image Annotator", ".json", rb'"shape_attributes"', "export them as COCO"),
-    AnnotationKind("Supervisely", ".json", rb'"classTitle"', "export them as COCO or YOLO"),
-    AnnotationKind("CreateML", ".json", rb'"coordinates"\s*:\s*\{', "export them as COCO or YOLO"),
+    AnnotationKind("BDD100K", ".json", *_BDD),
+    AnnotationKind("VGG Image Annotator", ".json", rb'"shape_attributes"', _EXPORT),
+    AnnotationKind("Supervisely", ".json", rb'"classTitle"', _EXPORT),
+    AnnotationKind("CreateML", ".json", rb'"coordinates"\s*:\s*\{', _EXPORT),
     AnnotationKind("Cityscapes", ".json", rb'"imgHeight"', "write a table (path, mask)", "polygons"),
     AnnotationKind("VQA", ".json", rb'"questions?"\s*:', _TABLE_OF_TEXTS, "questions"),
     AnnotationKind("JSON", ".json", rb'"(captions?|caption_str|sentences)"\s*:', _TABLE_OF_TEXTS, "captions"),
+    AnnotationKind("GeoJSON, as of xView", ".geojson", rb"", _OF_ULTRALYTICS),
     AnnotationKind(
-        "GeoJSON",
-        ".geojson",
-        rb"",
-        f"{_TABLE_OF_BOXES}; for xView, take {_FROM_ULTRALYTICS.format('xView')}",
-    ),
-    AnnotationKind(
-        "300-W", ".pts", rb"n_points", "write a table with a column for each coordinate", "landmarks"
+        "300-W", ".pts", rb"n_points", "write a table with a column for each of them", "landmarks"
     ),
 )
 ANNOTATION_SUFFIXES = tuple(dict.fromkeys(kind.suffix for kind in _KINDS))

@@ -6,7 +6,7 @@ import bisect
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from fastload.sources.protocol import evenly_spaced
 
@@ -16,30 +16,22 @@ _SAMPLED = 64
 _MOST_VERSIONS = 8
 
 
-def common_ending(stems: Iterable[str]) -> str:
+def common_ending(stems: Collection[str]) -> str:
     """Return the last word of all stems, with the mark before it; "" if they differ, or there is only one.
 
     >>> common_ending(["0_sat", "1_sat"]), common_ending(["0_sat", "1"])
     ('_sat', '')
     """
-    return _common(_LAST_WORD, stems)
+    match = _LAST_WORD.search(next(iter(stems), ""))
+    ending = match[0] if match and len(stems) > 1 else ""
+    return ending if all(stem.endswith(ending) for stem in stems) else ""
 
 
-def common_start(stems: Iterable[str]) -> str:
+def common_start(stems: Collection[str]) -> str:
     """Return the first word of all stems, with the mark behind it, likewise."""
-    return _common(_FIRST_WORD, stems)
-
-
-def _common(pattern: re.Pattern[str], stems: Iterable[str]) -> str:
-    words: set[str] = set()
-    count = 0
-    for stem in stems:
-        match = pattern.search(stem)
-        words.add(match[0] if match else "")
-        count += 1
-        if len(words) > 1:
-            return ""
-    return words.pop() if count > 1 else ""
+    match = _FIRST_WORD.search(next(iter(stems), ""))
+    start = match[0] if match and len(stems) > 1 else ""
+    return start if all(stem.startswith(start) for stem in stems) else ""
 
 
 def has_stem(names: Sequence[str], stem: str) -> bool:

@@ -149,6 +149,13 @@ def test_every_image_has_the_mask_of_its_name(tmp_path, name):
             assert record.values["mask"] == (gif(number) if suffix == "gif" else mask(number))
 
 
+def test_texts_beside_folders_of_images_and_masks_are_listed(tmp_path):
+    tree = tree_of("PNGImages/Ped{}.jpg", "PedMasks/Ped{}_mask.png")
+    root = written(tmp_path / "data", tree | {f"Annotation/Ped{at}.txt": "# PASCAL 1.00" for at in range(3)})
+    [source] = open_source(root).values()
+    assert (source.kind, len(source), len(source.left_out)) == ("masks", 3, 3)
+
+
 @pytest.mark.parametrize("name", ["microscopy", "crack"])
 def test_grey_images_are_images(tmp_path, name):
     level = {"microscopy": 6, "crack": 128}[name]

@@ -19,6 +19,7 @@ ORDINARY = {
     "settings": many("a/{}.jpg", photo)
     | {"config.yaml": "train:\n  names: x\n", "metadata.csv": "class,n\na,4\n"},
     "json of other things": many("a/{}.jpg", photo)
+    | {"numbers.txt": "1,2,3,4,5,6,7,8\n", "shop.json": '{"items": [1], "result": []}'}
     | {"info.json": '{"images": 4}', "class_to_idx.json": "{}"},
     "augmented images": many("a/{}.jpg", photo)
     | many("a/{}_flip.jpg", photo)
@@ -61,6 +62,8 @@ IN_DOUBT = {
     "pairs": ("pairs of images in", "table", ("p/k{}.png", "q/k{}.png", "p/v.png", "q/v.png")),
     "one folder of a split": ("elsewhere, in .*val/all", "pack .*train DEST", (
         "train/a/{}.jpg", "train/b/{}.jpg", "val/all/{}.jpg")),
+    "Tiny ImageNet": ("elsewhere, in .*val/images", "pack .*train DEST' makes classes", (
+        "train/n1/images/{}.jpg", "train/n2/images/{}.jpg", "val/images/{}.jpg", "test/images/{}.jpg")),
     "Kaggle": ("splits, by the names 'test1', 'train'", "rename", ("train/{}.jpg", "test1/{}.jpg")),
     "one split": ("the images of one split", "pack .*val2017 DEST", ("val2017/{}.jpg",)),
     "re-identification": ("splits, by the names", "rename", (
@@ -178,7 +181,7 @@ UNREAD = {
         "DOTA",
         "convert_dota",
     ),
-    "VisDrone": ("annotations/{}.txt", "6,8,20,11,0,0,0,0\n4,11,26,7,1,4,0,0\n", "VisDrone", "VisDrone.yaml"),
+    "VisDrone": ("annotations/{}.txt", "6,8,20,11,0,0,0,0\n4,11,26,7,1,4,0,0\n", "VisDrone", "Ultralytics"),
     "BDD100K": ("labels/det.json", '[{"name": "0.jpg", "labels": [{"box2d": {}}]}]', "BDD100K", "to_coco"),
     "xView": ("train.geojson", '{"type": "FeatureCollection"}', "GeoJSON", "table .path, xmin"),
     "CVAT": ("annotations.xml", "<annotations>\n<version>1.1</version></annotations>", "CVAT", "export"),
@@ -217,7 +220,8 @@ TABLES = {
 def test_the_command_names_the_table_of_all_labels(tmp_path, name):
     names, best = TABLES[name]
     rows = "image,label\n" + "".join(f"{at}.jpg,pug\n" for at in NUMBERS)
-    root = written(tmp_path / "data", many("all/{}.jpg", photo) | dict.fromkeys(names, rows))
+    tree = dict.fromkeys(names, rows) | {name: rows[:25] for name in names if "box" in name.lower()}
+    root = written(tmp_path / "data", many("all/{}.jpg", photo) | tree)
     with pytest.raises(SourceError, match=rf"fastload pack .*/data/{best} DEST") as caught:
         open_source(root)
     assert all(other in str(caught.value) for other in names if other != best)

@@ -11,7 +11,6 @@ from fastload.sources.listing import stem_of
 from fastload.sources.sniffing import ANNOTATION_SUFFIXES, YOLO, AnnotationKind, annotation_kind
 
 _TABLES_AND_ARRAYS = (".csv", ".tsv", ".npy", ".npz", ".mat")
-_TABLE = "write a table (.csv) with a row for each image and columns of its annotations"
 
 
 def unread_annotations(top: Top) -> Iterator[Doubt]:
@@ -33,18 +32,19 @@ def unread_annotations(top: Top) -> Iterator[Doubt]:
 
 def _of_all(top: Top) -> Iterator[Doubt]:
     """Yield a doubt for files with the annotations of all images, and for folders of annotations."""
-    alone = top.folder.others_with(*ANNOTATION_SUFFIXES) if top.bearing or top.folder.images else []
+    # A text of numbers alone could be anything.
+    suffixes = [suffix for suffix in ANNOTATION_SUFFIXES if suffix != ".txt"]
+    alone = top.folder.others_with(*suffixes) if top.bearing or top.folder.images else []
     stems = {*map(stem_of, top.folder.images)} if alone else set()
-    alone = [name for name in alone if stem_of(name) not in stems]
-    places = [(name, [top.folder.join(name)]) for name in alone]
+    places = [(name, [top.folder.join(name)]) for name in alone if stem_of(name) not in stems]
     for name, below in top.beside():
         inside = [each.join(file) for each in below for file in each.others_with(*ANNOTATION_SUFFIXES)]
         places.append((name, inside))
     for name, paths in islice(places, MOST_FOLDERS):
         kind = _kind_in(top, paths)
-        if kind is YOLO and name not in alone:
+        if kind is YOLO:
             yield Doubt(f"a detection dataset of YOLO with its labels in {top.shown(name)}", YOLO.step)
-        elif kind is not None and kind is not YOLO:
+        elif kind is not None:
             reading = (
                 f"images with {kind.what} in {top.shown(name)} ({kind.title}), in no layout that is read"
             )
@@ -57,17 +57,13 @@ def _step(top: Top, first: str) -> str:
     return f"{first}, and pack that{''.join(alone)}"
 
 
-def unread_folders(top: Top) -> Iterator[Doubt]:
-    """Yield a doubt for a folder of texts or arrays that is named after annotations."""
-    if top.folder.images or len(top.folder.visible) > MOST_FOLDERS:
-        return
-    for name, below in top.beside():
-        if is_part(name) and any(
-            each.others_with(*ANNOTATION_SUFFIXES, *_TABLES_AND_ARRAYS) for each in below
-        ):
-            yield Doubt(
-                f"images with annotations in {top.shown(name)}, which are not read", _step(top, _TABLE)
-            )
+def unread_folders(top: Top) -> list[str]:
+    """Return the folders of texts or arrays beside folders of images that are named after annotations."""
+    suffixes = (*ANNOTATION_SUFFIXES, *_TABLES_AND_ARRAYS)
+    beside = top.beside() if not top.folder.images else ()
+    return [
+        name for name, below in beside if is_part(name) and any(each.others_with(*suffixes) for each in below)
+    ]
 
 
 def _kind_in(top: Top, paths: Iterable[str]) -> AnnotationKind | None:

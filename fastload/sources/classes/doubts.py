@@ -51,26 +51,20 @@ def _no_claims(listing: Listing) -> Iterable[Claim]:
 def doubts(listing: Listing, claims: Claims = _no_claims) -> Iterator[Doubt]:
     """Yield the readings of a folder other than class folders; `claims` are those of the layouts."""
     splits = [listing[name] for name in split_folders(listing.name, listing.top.visible).values()]
+    root = Top.of(listing, listing.top)
+    tops = [Top.of(listing, folder) for folder in splits] or [root]
+    for top in (*tops, *([root] if splits else [])):
+        yield from unread_annotations(top)
     yield from tables(listing, [listing.top, *splits])
-    tops = [Top.of(listing, folder) for folder in splits or [listing.top]]
     if splits:
         yield from _split_without_classes(tops, claims)
-    for sign in (unread_annotations, _versions):
-        for top in tops:
-            yield from sign(top)
+    for top in tops:
+        yield from _versions(top)
     for top in tops:
         yield from _parts_of_a_dataset(top, claims)
         yield from _nested(top, claims)
         yield from _same_stems(top)
-        yield from unread_folders(top)
-    if splits:
-        yield from _beside_splits(Top.of(listing, listing.top), [folder.path for folder in splits])
-
-
-def _beside_splits(top: Top, splits: Sequence[str]) -> Iterator[Doubt]:
-    beside = [name for name in top.folder.visible if name not in splits]
-    yield from unread_annotations(top)
-    if named := [*filter(is_part, beside)]:
+    if named := [name for name in root.folder.visible if splits and is_part(name)]:
         yield Doubt(f"annotations of the splits in {in_quotes(named)}", TABLE_STEP)
 
 
@@ -93,13 +87,15 @@ def _split_without_classes(splits: Sequence[Top], claims: Claims) -> Iterator[Do
     """Yield a doubt if one split has class folders, and another images alone or in a folder of no class."""
     for top in splits:
         others = [other for other in splits if other is not top and other.bearing]
-        one = top.bearing[0] if len(top.bearing) == 1 else ""
-        is_flat = top.folder.images and not top.bearing
-        if others and (is_flat or (one and not any(one in other.bearing for other in others))):
-            fullest = max(others, key=lambda other: len(other.bearing)).folder.path
-            where = f"{top.folder.path!r} (class folders are in {fullest!r})" if is_flat else top.shown(one)
-            reading = f"images whose labels are elsewhere, in {where}"
-            yield Doubt(reading, _leads_to(top.listing, fullest, claims).step)
+        fullest = max(others, key=lambda other: len(other.bearing), default=top)
+        is_flat = others and top.folder.images and not top.bearing
+        if is_flat or (len(top.bearing) == 1 and top.bearing[0] not in fullest.bearing):
+            place = fullest.folder.path
+            where = f"{top.folder.path!r} (class folders are in {place!r})"
+            reading = (
+                f"images whose labels are elsewhere, in {where if is_flat else top.shown(top.bearing[0])}"
+            )
+            yield Doubt(reading, _leads_to(top.listing, place, claims).step)
 
 
 def _versions(top: Top) -> Iterator[Doubt]:
@@ -123,7 +119,7 @@ def _versions(top: Top) -> Iterator[Doubt]:
 def _parts_of_a_dataset(top: Top, claims: Claims) -> Iterator[Doubt]:
     """Yield a doubt for folders that are named after parts or splits of a dataset, not after classes."""
     bearing = top.bearing if len(top.bearing) <= MOST_FOLDERS else []
-    if named := named_parts(bearing):
+    if named := named_parts([*bearing, *(unread_folders(top) if bearing else ())]):
         images = next(
             (name for name in (*named, *bearing) if is_image_part(name) or not is_part(name)), named[0]
         )
@@ -141,7 +137,7 @@ def _parts_of_a_dataset(top: Top, claims: Claims) -> Iterator[Doubt]:
 
 
 def _without(top: Top, *packed: str) -> str:
-    """Return what is lost of a folder if some folders in it are packed alone, as the end of a step."""
+    """Return the end of a step that packs some folders alone: the names of all else that is not clutter."""
     lost = [name for name in top.folder.visible if name not in packed]
     lost += [name for name in top.folder.others if not clutter_reason(name)]
     return f", without {in_quotes(lost)}" if lost else ""

@@ -134,13 +134,13 @@ def _by_split(paths: Iterable[str], place: str) -> FilesByStem:
 
 
 def _sample_has_masks(folder: Folder) -> bool:
-    return any(
-        _may_be_mask(name, folder.images) for some in (folder.images, folder.others) for name in _some(some)
-    )
-
-
-def _some(names: Sequence[str]) -> list[str]:
-    return [names[at] for at in random.Random(0).sample(range(len(names)), min(len(names), _SAMPLED))]
+    drawn = random.Random(0)  # an even step could miss each second file
+    names = [
+        some[at]
+        for some in (folder.images, folder.others)
+        for at in drawn.sample(range(len(some)), min(len(some), _SAMPLED))
+    ]
+    return any(_may_be_mask(name, folder.images) for name in names)
 
 
 def _may_be_mask(name: str, images: Sequence[str]) -> bool:

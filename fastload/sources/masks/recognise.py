@@ -58,9 +58,11 @@ def _places(listing: Listing, top: Folder) -> dict[str, list[PairedFolders]]:
         for place in images.get(rest, ()):
             if fitting := _fitting(listing, place, folder):
                 found.setdefault(rest, []).extend(fitting)
-    if not found and len(masks) == 1 and len(visible) <= _MOST_FOLDERS:
-        others = (place for places in images.values() for place in places)
-        fitting = [each for other in others for each in _by_endings(listing, other, masks[0][1])]
+    if not found and len(visible) <= _MOST_FOLDERS:
+        others = [place for places in images.values() for place in places]
+        fitting = [
+            each for _, folder in masks for other in others for each in _by_endings(listing, other, folder)
+        ]
         return {"": fitting} if len(fitting) == 1 else {}
     return found
 

@@ -106,14 +106,9 @@ def _unmasked_splits(listing: Listing, pairs: Iterable[Pairs]) -> Iterator[str]:
 def _source(listing: Listing, pairs: Pairs) -> AnnotatedFiles:
     if pairs.conflict is not None:
         first, second = map(listing.shown, pairs.conflict)
-        is_mask = pairs.conflict[0] in pairs.mask_of.values()
-        must = "be the only mask of its image" if is_mask else "be the only image of its mask"
-        step = (
-            "unite them, or pack a table with a column for each"
-            if is_mask
-            else "rename or remove one of them"
-        )
-        raise malformed(second, must, f"{first} too", step)
+        kind, of = ("mask", "image") if pairs.conflict[0] in pairs.mask_of.values() else ("image", "mask")
+        step = "unite or remove one of them, or pack a table with a column for each"
+        raise malformed(second, f"be the only {kind} of its {of}", f"{first} too", step)
     masks = [*pairs.mask_of.values()]
     return AnnotatedFiles(
         kind="masks",
