@@ -13,13 +13,14 @@ Nothing is lost: identifiers keep their leading zeros, and `1e5` and `100000` st
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
+import operator
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -97,9 +98,14 @@ class TableColumn:
         """The folder that paths in the table are relative to."""
         return os.path.dirname(os.path.abspath(self.table))
 
-    def names_image(self, cell: str) -> bool:
-        """Return True if a cell is the path of an existing file that is named like an image."""
-        return is_image(cell) and os.path.isfile(os.path.join(self.folder, cell))
+    @property
+    def has_empty(self) -> bool:
+        """True if a cell is empty."""
+        return not np.diff(self.cells.offsets).all()
+
+    def names_file(self, cell: str) -> bool:
+        """Return True if a cell is the path of an existing file."""
+        return os.path.isfile(os.path.join(self.folder, cell))
 
     def error(self, row: int, must: str, got: str, next_step: str) -> SourceError:
         """Return an error about a row; rows are counted from 1."""
@@ -120,7 +126,7 @@ class TableColumn:
             step = f"pack with {self.options(float='a field of numbers', text='a field of texts')}"
             must, got = "be an integer or a name, as the column holds labels", repr(self.cells[0])
             raise self.error(1, must, got, step)
-        if "" in self.cells:
+        if self.has_empty:
             step = f", or pack with {self.options(float='empty is NaN')}" if is_float else ""
             row = self.cells.index("") + 1
             raise self.error(row, "have a value", "an empty cell", f"fill it in{step}")
@@ -138,7 +144,7 @@ class TableColumn:
 
     def to_files(self) -> FileList:
         """Return the files that the cells name; raise SourceError for an empty cell."""
-        if "" in self.cells:
+        if self.has_empty:
             step = "fill it in, or leave the row out"
             raise self.error(self.cells.index("") + 1, "name an image", "an empty cell", step)
         return list_files(self.folder, self.cells if self.files is None else self.files)
@@ -151,15 +157,17 @@ class TableColumn:
             return TableField(Field(name, "image", encoding="keep"), self.to_files(), meaning)
         numbers = self._to_numbers()
         if numbers is not None:
-            meaning = f"{numbers.dtype.name}, {self.origin}{_empty_note(self.cells)}"
+            note = _empty_note(self.cells) if self.has_empty else ""
+            meaning = f"{numbers.dtype.name}, {self.origin}{note}"
             return TableField(Field(name, "scalar", numbers.dtype.name), numbers, meaning)
         if self.kind is None:
-            if any(self.cells) and _all_filled(self.cells, _is_integer):
+            if self.has_empty and any(self.cells) and _integers([*filter(None, self.cells)]) is not None:
                 step = f"fill it in, or pack with {self.options(**_NUMBER_OPTIONS)}"
                 row = self.cells.index("") + 1
                 raise self.error(row, "be an integer, as in other rows", "an empty cell", step)
             _refuse_images(self)
-        if row := next((row for row, cell in enumerate(self.cells, 1) if not is_text(cell)), 0):
+        cells = () if self.cells.data.isascii() else self.cells
+        if row := next((row for row, cell in enumerate(cells, 1) if not is_text(cell)), 0):
             cell = os.fsencode(self.cells[row - 1])
             raise self.error(row, "be UTF-8", repr(cell), "save the table as UTF-8")
         return TableField(Field(name, "text"), self.cells, f"text, {self.origin}")
@@ -187,15 +195,30 @@ def numbers_in(cells: Sequence[str]) -> Numbers | None:
 
     Empty cells are NaN among floats; integers with empty cells are text.
     """
-    if all(map(_is_integer, cells)):
-        return np.fromiter(map(int, cells), np.int64, len(cells))
-    if not any(cells):
+    texts = [*cells]
+    integers = _integers(texts)
+    return _floats(texts) if integers is None else integers
+
+
+def _integers(cells: Sequence[str]) -> npt.NDArray[np.int64] | None:
+    try:
+        numbers = np.fromiter(map(int, cells), np.int64, len(cells))
+    except (ValueError, OverflowError):
         return None
-    are_floats = _all_filled(cells, _is_python_float) or (
-        _all_filled(cells, lambda cell: _python_float(cell).removesuffix(".0") == cell)
-        and not _all_filled(cells, _INTEGER.fullmatch)
-    )
-    return np.fromiter(map(_as_float, cells), np.float64, len(cells)) if are_floats else None
+    return numbers if all(map(operator.eq, map(str, numbers.tolist()), cells)) else None
+
+
+def _floats(cells: Sequence[str]) -> npt.NDArray[np.float64] | None:
+    try:
+        numbers = [float(cell) if cell else math.nan for cell in cells]
+    except ValueError:
+        return None
+    written = [repr(number) if cell else "" for number, cell in zip(numbers, cells, strict=True)]
+    if not all(map(operator.eq, written, cells)):
+        written = [text.removesuffix(".0") for text in written]
+        if not all(map(operator.eq, written, cells)) or _all_filled(cells, _INTEGER.fullmatch):
+            return None
+    return np.array(numbers, np.float64) if any(cells) else None
 
 
 def labels_of(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
@@ -215,7 +238,7 @@ def classes_of(labels: Numbers) -> tuple[str, ...]:
 def _named(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
     classes = tuple(sorted({*cells}))
     position = {name: label for label, name in enumerate(classes)}
-    return np.fromiter((position[cell] for cell in cells), np.int64, len(cells)), classes
+    return np.fromiter(map(position.__getitem__, cells), np.int64, len(cells)), classes
 
 
 def value_of(described: Field, cell: str) -> int | float | str:
@@ -228,7 +251,7 @@ def value_of(described: Field, cell: str) -> int | float | str:
 def are_class_names(names: Sequence[str]) -> bool:
     """Return True if `to_labels` would take these labels for class names, regardless of which files exist."""
     are_files = _all_filled(names, is_image)
-    return numbers_in(names) is None and not _look_like_decimals(names) and not are_files
+    return numbers_in(names) is None and not _look_like_decimals(Counter(names)) and not are_files
 
 
 def _as_integer(cell: str) -> int:
@@ -260,65 +283,44 @@ def _all_filled(cells: Iterable[str], holds: Callable[[str], object]) -> bool:
     return all(not cell or holds(cell) for cell in cells)
 
 
-def _is_integer(cell: str) -> bool:
-    try:
-        return str(_as_integer(cell)) == cell
-    except ValueError:
-        return False
-
-
-def _is_python_float(cell: str) -> bool:
-    return _python_float(cell) == cell
-
-
-def _python_float(cell: str) -> str:
-    """Return the number in a cell as Python writes it, "" if it is not a number."""
-    with contextlib.suppress(ValueError):
-        return repr(float(cell))
-    return ""
-
-
-def _look_like_decimals(cells: Iterable[str]) -> bool:
+def _look_like_decimals(counts: Mapping[str, int]) -> bool:
     """Return True if most cells look like numbers, and some of these have a fraction."""
-    filled = numeric = fractions = 0
-    for cell in cells:
-        filled += bool(cell)
-        if _NUMBER.fullmatch(cell):
-            numeric += 1
-            fractions += "." in cell or "," in cell
-    return fractions > 0 and 2 * numeric >= filled
+    numeric = {cell: count for cell, count in counts.items() if _NUMBER.fullmatch(cell)}
+    has_fraction = any("." in cell or "," in cell for cell in numeric)
+    return has_fraction and 2 * sum(numeric.values()) >= sum(counts.values()) - counts.get("", 0)
 
 
 def _empty_note(cells: NameTable) -> str:
     empty = [row for row, cell in enumerate(cells, 1) if not cell]
     count = "1 empty cell is" if len(empty) == 1 else f"{len(empty):,} empty cells are"
-    return f", {count} NaN (the first in row {empty[0]})" if empty else ""
+    return f", {count} NaN (the first in row {empty[0]})"
 
 
 def _refuse_images(column: TableColumn) -> None:
     """Raise SourceError if a cell names a file, or if all cells are named like images, existing or not."""
-    cells, folder = column.cells, column.folder
-    sampled = (index + 1 for index in evenly_spaced(len(cells), _SAMPLED_CELLS) if cells[index])
-    are_images = _all_filled(cells, is_image)
-    rows = itertools.chain(
-        (row for row, cell in enumerate(cells, 1) if column.names_image(cell)),
-        (row for row in sampled if os.path.isfile(os.path.join(folder, cells[row - 1]))),
-        (row for row, cell in enumerate(cells, 1) if cell and are_images),
-    )
-    if row := next(rows, 0):
-        got = f"{cells[row - 1]!r}, which names a file"
+    cells = [*column.cells]
+    named = [row for row, cell in enumerate(cells, 1) if is_image(cell)]
+    files = [row for row in named if column.names_file(cells[row - 1])]
+    if not files:
+        sampled = (index + 1 for index in evenly_spaced(len(cells), _SAMPLED_CELLS) if cells[index])
+        files = [row for row in sampled if column.names_file(cells[row - 1])]
+    if named and not files and _all_filled(cells, is_image):
+        files = named
+    if files:
+        got = f"{cells[files[0] - 1]!r}, which names a file"
         options = column.options(path="stores the images as a field", text="stores their paths")
-        raise column.error(row, "hold labels, numbers or text", got, f"give its kind: pack with {options}")
+        must = "hold labels, numbers or text"
+        raise column.error(files[0], must, got, f"give its kind: pack with {options}")
 
 
 def _refuse_decimals(column: TableColumn) -> None:
     """Raise SourceError if most cells look like decimals, which are not class names."""
-    cells = column.cells
-    if _look_like_decimals(cells):
-        row = next(row for row, cell in enumerate(cells, 1) if cell and not _is_python_float(cell))
+    counts = Counter(column.cells)
+    if _look_like_decimals(counts):
+        cell = next(cell for cell in counts if cell and _floats([cell]) is None)
         options = column.options(float="numbers", text="names of classes")
         must = "hold numbers that can be written back unchanged, or names of classes"
-        raise column.error(row, must, repr(cells[row - 1]), f"pack with {options}")
+        raise column.error(column.cells.index(cell) + 1, must, repr(cell), f"pack with {options}")
 
 
 def free_field_name(header: str, taken: set[str]) -> str:

@@ -95,7 +95,8 @@ class ImageSearch:
             step = f"pack with {image.options(path='it names them')} or {others[0].options(path='it does')}"
             raise malformed(self.table, "have one column of the images' names without suffixes", got, step)
         for column, fit in fits.items():
-            if column.kind is None and (fit.are_images or column.names_image(column.cells[0])):
+            first = column.cells[0]
+            if column.kind is None and (fit.are_images or (is_image(first) and column.names_file(first))):
                 column.kind = "path"
             if column is image or (column.kind == "path" and fit.namings):
                 self._settle(column, fit)
