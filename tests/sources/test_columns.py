@@ -170,7 +170,7 @@ class TestLabels:
         rows = ["1.png,0001,cat", "2.png,0002,dog"]
         source = listed("path,patient,species", *rows)
         assert source.fields == (Field("patient", "text"), Field("species", "text"))
-        assert "--column patient=label (if it holds them)" in source.warnings[0]
+        assert "--column NAME=label" in source.warnings[0]
         source = listed("path,patient,species", *rows, kinds={"patient": "text"})
         assert source.fields == (Field.label(), Field("patient", "text"))
         assert source.classes == ("cat", "dog")

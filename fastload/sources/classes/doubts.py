@@ -9,10 +9,7 @@ A sign is a name or the first lines of a small file; no image is decoded.
 from __future__ import annotations
 
 import bisect
-import csv
-import io
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -26,12 +23,13 @@ from fastload.sources.classes.part_names import (
     named_splits,
 )
 from fastload.sources.classes.source import split_folders
-from fastload.sources.listing import Folder, Listing, read_part, stem_of
+from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
 from fastload.sources.masks.pairing import has_masks_beside
 from fastload.sources.protocol import evenly_spaced
 from fastload.sources.sniffing import holds_boxes
 from fastload.sources.splits import SPLITS
+from fastload.sources.table.recognise import labels_not_read, tables_beside
 
 _MOST_FOLDERS = 16  # more folders beside each other are classes
 _MOST_ROWS = 50
@@ -55,8 +53,8 @@ class Doubt(NamedTuple):
 def doubts(listing: Listing) -> Iterator[Doubt]:
     """Yield the readings of a folder other than class folders."""
     splits = [listing[name] for name in split_folders(listing.name, listing.top.visible).values()]
-    yield from _tables(listing, [listing.top, *splits])
     tops = [_Top(listing, top, _bearing(listing, top)) for top in splits or [listing.top]]
+    yield from itertools.starmap(Doubt, tables_beside(listing, [listing.top, *splits]))
     if splits:
         yield from _split_without_classes(tops)
         yield from _split_of_one_folder(tops)
@@ -71,6 +69,8 @@ def doubts(listing: Listing) -> Iterator[Doubt]:
             yield _yolo_elsewhere(listing.shown(rows[0]))
         elif named:
             yield Doubt(f"annotations of the splits in {in_quotes(named)}", _TABLE_STEP)
+    if not any(len(top.bearing) > 1 for top in tops):
+        yield from itertools.starmap(Doubt, labels_not_read(listing, [listing.top, *splits]))
 
 
 class _Top(NamedTuple):
@@ -88,57 +88,6 @@ class _Top(NamedTuple):
 
     def command(self, name: str) -> str:
         return pack_command(self.shown(name))
-
-
-def _tables(listing: Listing, folders: Iterable[Folder]) -> Iterator[Doubt]:
-    """Yield a doubt for a table, beside the images, whose cells name at least half of its rows' images."""
-    for folder in folders:
-        found = folder.others_with(".csv", ".tsv", ".jsonl")
-        for name in sorted(found, key=lambda each: "submission" in each.lower()):
-            path = folder.join(name)
-            if _names_images(listing, folder, _rows(name, listing.head(path))):
-                shown = listing.shown(path)
-                step = f"{pack_command(shown)} packs it"
-                if name.lower().endswith(".jsonl"):
-                    step = "pack a table of it instead (.csv, with the column file_name)"
-                yield Doubt(f"the table {shown}, which names the images", step)
-        for name in folder.others_with(".parquet"):
-            # The names of columns are in the clear at the end of the file.
-            if name.lower() == "metadata.parquet" or b"file_name" in read_part(
-                listing.absolute(folder.join(name)), 1
-            ):
-                shown = listing.shown(folder.join(name))
-                step = "pack a table of it instead (.csv, with the column file_name)"
-                yield Doubt(f"the table {shown}, whose labels would be lost", step)
-
-
-def _rows(name: str, head: bytes) -> list[list[str]]:
-    """Return the first rows of a table, without its header; none if it is malformed."""
-    text = head.decode("utf-8", "replace")
-    lines = text.splitlines()[: _MOST_ROWS + 1]
-    delimiter = max((",", ";", "\t"), key=text[:1000].count)
-    try:
-        if name.lower().endswith(".jsonl"):
-            return [
-                [value for value in json.loads(line).values() if isinstance(value, str)] for line in lines
-            ]
-        return list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter))[1:]
-    except (csv.Error, ValueError, AttributeError, RecursionError):
-        return []
-
-
-def _names_images(listing: Listing, folder: Folder, rows: list[list[str]]) -> bool:
-    """Return True if at least half of the cells of a column are the names of images, with suffixes or not."""
-    columns = [{cell.strip() for cell in column} - {""} for column in zip(*rows, strict=False)]
-    names = [name for each in listing.below(folder.path) for name in each.images] if any(columns) else []
-    stems = {*map(stem_of, names)}
-    for at, cells in enumerate(columns):
-        # Numbers name images in a first column, if there are as many; elsewhere, they count something.
-        if all(map(str.isdigit, cells)) and (at or 2 * len(cells) <= min(len(names), _MOST_ROWS)):
-            continue
-        if cells and 2 * len({*map(stem_of, cells)} & stems) >= len(cells):
-            return True
-    return False
 
 
 def _split_without_classes(splits: Sequence[_Top]) -> Iterator[Doubt]:

@@ -1,22 +1,40 @@
-"""Reading of a table: its delimiter, its header and its cells, column by column."""
+"""Reading of a table: its delimiter, its header and its cells, column by column.
+
+The cells of a text are delimited as in a .csv file or, without such delimiters, by spaces. As in CelebA's
+files, its first line may be the number of rows, and its header may lack a name for the first column. In JSON,
+a table is a list of objects, an object that gives each image's value, or StyleGAN's pairs under "labels".
+"""
 
 from __future__ import annotations
 
 import csv
 import itertools
+import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TextIO, get_args
 
 from fastload.errors import OptionError
-from fastload.sources.files import unreadable
-from fastload.sources.malformed import malformed
+from fastload.sources.files import read_text, unreadable
+from fastload.sources.malformed import explaining, is_finite, malformed, quoted
 from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn
 from fastload.sources.table.images import ImageSearch
 from fastload.sources.table.naming import PATH_HEADERS
 
-TABLE_SUFFIXES = (".csv", ".tsv")
+TEXT_SUFFIXES = (".txt", ".lst")
+"""The suffixes of texts that may be tables of images."""
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".tab", *TEXT_SUFFIXES, ".json", ".jsonl")
+"""The suffixes of tables."""
+
+_JSON_SUFFIXES = (".json", ".jsonl")
+
+WRITE_TABLE = (
+    "write a table of it (a .csv with the columns image,label or, for boxes, "
+    "image,xmin,ymin,xmax,ymax,label), and pack that"
+)
+"""The next step for labels in a form that is not read."""
 
 _UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, decoded as UTF-8
 _DELIMITERS = (",", ";", "\t")
@@ -83,30 +101,81 @@ def _is_header(search: ImageSearch, first: Sequence[str], rows: Sequence[Sequenc
 
 def _rows(path: str) -> Iterator[list[str]]:
     """Yield the rows that are not blank; raise SourceError unless all have the same number of cells."""
+    width = 0
+    for line, cells in _rows_of_json(path) if path.lower().endswith(_JSON_SUFFIXES) else _rows_of_text(path):
+        width = width or len(cells)
+        if len(cells) != width:
+            step = "quote cells that hold a delimiter"
+            raise malformed(
+                f"{path}, line {line}", f"have {width} cells as the first row has", len(cells), step
+            )
+        yield cells
+
+
+def _rows_of_text(path: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a text that are not blank, each after the number of its line."""
+    is_text = path.lower().endswith(TEXT_SUFFIXES)
     with _open(path) as file:
         start = file.readline()
         if start.startswith(_UTF_16):
             raise malformed(path, "be UTF-8", "UTF-16", "save it as 'CSV UTF-8'")
+        skipped = 1
         stated = _EXCEL_DELIMITER.fullmatch(start)
-        if stated is None:
+        if is_text and start.strip().isdigit():
+            start = file.readline()
+            file.seek(0)
+            file.readline()
+        elif stated is None:
+            skipped = 0
             file.seek(0)
         delimiter = max(_DELIMITERS, key=start.count) if stated is None else stated[1]
-        if path.lower().endswith(".tsv"):
+        if path.lower().endswith((".tsv", ".tab")):
             delimiter = "\t"
+        if is_text and delimiter not in start:
+            yield from enumerate(_split_at_spaces(file), skipped + 1)
+            return
         # Spaces belong to a cell, unless the first row has one after every delimiter.
         has_spaces = start.count(delimiter) == start.count(f"{delimiter} ") > 0
         reader = csv.reader(file, delimiter=delimiter, skipinitialspace=has_spaces, strict=True)
-        width = 0
         try:
             for cells in filter(None, reader):
-                width = width or len(cells)
-                if len(cells) != width:
-                    where, step = f"{path}, line {reader.line_num}", "quote cells that hold a delimiter"
-                    raise malformed(where, f"have {width} cells as the first row has", len(cells), step)
-                yield cells
+                yield skipped + reader.line_num, cells
         except csv.Error as error:
-            where = f"{path}, line {reader.line_num}"
+            where = f"{path}, line {skipped + reader.line_num}"
             raise malformed(where, "be a row of a table", error, "check its quotes") from error
+
+
+def _split_at_spaces(lines: Iterable[str]) -> Iterator[list[str]]:
+    rows = filter(None, map(str.split, lines))
+    first, second = next(rows, []), next(rows, [])
+    yield ["image", *first] if len(first) + 1 == len(second) else first
+    yield from itertools.chain([second] if second else [], rows)
+
+
+def _rows_of_json(path: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the header and the rows of a table in JSON, each after its number."""
+    must = "be a list of flat objects with equal keys, an object of images and labels, or StyleGAN's labels"
+    errors = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
+    with explaining(errors, path, must, WRITE_TABLE):
+        text = read_text(path)
+        are_lines = path.lower().endswith(".jsonl")
+        data = [*map(json.loads, text.splitlines())] if are_lines else json.loads(text)
+        if isinstance(data, dict):
+            pairs = data["labels"] if isinstance(data.get("labels"), list) else data.items()
+            data = [{"image": image, "label": label} for image, label in pairs]
+        header = [*data[0]]
+        yield 0, header
+        for number, row in enumerate(data, 1):
+            if row.keys() != data[0].keys():
+                raise ValueError(f"other keys in object {number}")
+            yield number, [_json_cell(row[name]) for name in header]
+
+
+def _json_cell(value: object) -> str:
+    """Return a value as a cell; a list of numbers, such as a box, as JSON."""
+    if isinstance(value, dict) or (isinstance(value, list) and not (value and all(map(is_finite, value)))):
+        raise ValueError(f"a value with others inside, {quoted(value)}")
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
 
 
 def _open(path: str) -> TextIO:

@@ -48,11 +48,29 @@ ColumnKind = Literal["text", "int", "float", "path", "label"]
 LABEL: Literal["label"] = "label"
 """The kind of the column that labels are taken from, and the header that makes a column of that kind."""
 
-LABEL_HEADERS = ("labels", "class", "category", "target", "y")
-"""Lower-case headers of a column of labels, if it is the only one of them."""
+LABEL_HEADERS = (
+    *("labels", "class", "category", "target", "y", "labelname", "classname", "categoryname"),
+    *("labelid", "classid", "categoryid"),
+)
+"""Headers, without case and punctuation, of a column of labels, if it is the only one of them."""
+
+TEXT_HEADERS = (
+    "text",
+    "caption",
+    "captions",
+    "description",
+    "comment",
+    "prompt",
+    "sentence",
+    "transcription",
+)
+"""Such headers of a column of texts, which are no classes."""
 
 # Labels beyond this are identifiers: a name for every number below them would take gigabytes.
 _MOST_NUMBERED_CLASSES = 1_000_000
+
+# More classes than this with two images or fewer in each, for which the user must say that they are classes.
+_MOST_UNSAID_CLASSES = 100
 
 _MOST_CHARACTERS = 50  # of a header in a field's name, which may have 64
 
@@ -87,6 +105,11 @@ class TableColumn:
     cells: NameTable = field(default_factory=NameTable)
     files: NameTable | None = None
     naming: str = ""
+
+    @property
+    def plain_name(self) -> str:
+        """The name without case and punctuation."""
+        return re.sub(r"[^a-z0-9]", "", self.name.lower())
 
     @property
     def origin(self) -> str:
@@ -139,6 +162,10 @@ class TableColumn:
         if self.kind in (None, LABEL):
             _refuse_decimals(replace(self, name=LABEL))
         labels, classes = _named(self.cells)
+        if self.kind is None and len(classes) > max(_MOST_UNSAID_CLASSES, len(labels) // 2):
+            options = self.options(label="they are the classes", text="they are texts")
+            must, got = "hold names of classes", f"{len(classes):,} different texts in {len(labels):,} rows"
+            raise malformed(f"{self.table}, {self.name}", must, got, f"pack with {options}")
         meaning = f"names of {format_count(len(classes), 'class', 'classes')}, {self.origin}"
         return TableField(Field.label(), labels, meaning, classes)
 

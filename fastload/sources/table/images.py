@@ -52,7 +52,7 @@ class ImageSearch:
 
     def may_name_images(self, column: TableColumn) -> bool:
         """Return True for a column with a header of images beside which some lie that it does not name."""
-        return column.kind is None and is_usual(column.name) and bool(self._by_stem)
+        return column.kind is None and is_usual(column) and bool(self._by_stem)
 
     def of_table(self, table: str) -> ImageSearch:
         """Return the search for another table in the same folder."""

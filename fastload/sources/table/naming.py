@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -62,16 +61,16 @@ class Fit(NamedTuple):
         return self.is_whole and all(map(is_image, self.cells))
 
 
-def is_usual(header: str) -> bool:
+def is_usual(column: TableColumn) -> bool:
     """Return True for a header that columns of images often have."""
-    return _simplified(header) in _IMAGE_HEADERS
+    return column.plain_name in _IMAGE_HEADERS
 
 
 def best_columns(fits: Mapping[TableColumn, Fit]) -> list[TableColumn]:
     """Return the column of the records' images; several if nothing decides between them."""
 
     def rank(column: TableColumn) -> tuple[bool, bool, int]:
-        header = _simplified(column.name)
+        header = column.plain_name
         at = _IMAGE_HEADERS.index(header) if header in _IMAGE_HEADERS else len(_IMAGE_HEADERS)
         return column.name.lower() not in PATH_HEADERS, _has_unsaid_ids(column, fits[column]), at
 
@@ -94,11 +93,7 @@ def _has_unsaid_ids(column: TableColumn, fit: Fit) -> bool:
 
 def _names_most(column: TableColumn, fit: Fit) -> bool:
     """Return True if a column names files in most of its cells; if it can only name images, in one."""
-    is_label = column.name.lower() in (LABEL, *LABEL_HEADERS) and column.kind is None
+    is_label = column.plain_name in (LABEL, *LABEL_HEADERS) and column.kind is None
     if not fit.hits or (is_label and fit.namings[0].is_id):
         return False
     return fit.is_known or 2 * fit.hits > len(fit.cells)
-
-
-def _simplified(header: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", header.lower())

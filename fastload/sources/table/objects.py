@@ -2,8 +2,10 @@
 
 The headers determine the format of the boxes; case, underscores and the prefix `bbox` are ignored:
 
-    xmin,ymin,xmax,ymax    corners, as in TensorFlow and Roboflow; also x1,y1,x2,y2 and left,top,right,bottom
-    x,y,w,h                the upper left corner and the sides; x,y,width,height
+    xmin,ymin,xmax,ymax    corners, as in TensorFlow and Roboflow; also x1,y1,x2,y2, x0,y0,x1,y1 and
+                           left,top,right,bottom
+    x,y,w,h                the upper left corner and the sides, also headed width,height, and x1,y1, xmin,ymin
+                           or left,top (CelebA)
     cx,cy,w,h              the center and the sides; xcenter,ycenter,width,height
     bbox                   one cell `[x, y, width, height]`, as in Kaggle's tables
 
@@ -47,9 +49,13 @@ from fastload.sources.table.columns import (
 _BOXES: Mapping[tuple[str, ...], BoxFormat] = {
     ("xmin", "ymin", "xmax", "ymax"): "xyxy",
     ("x1", "y1", "x2", "y2"): "xyxy",
+    ("x0", "y0", "x1", "y1"): "xyxy",
     ("left", "top", "right", "bottom"): "xyxy",
-    ("x", "y", "w", "h"): "xywh",
-    ("x", "y", "width", "height"): "xywh",
+    **{
+        (*corner, *sides): "xywh"
+        for corner in (("x", "y"), ("x1", "y1"), ("xmin", "ymin"), ("left", "top"))
+        for sides in (("w", "h"), ("width", "height"))
+    },
     ("cx", "cy", "w", "h"): "cxcywh",
     ("xcenter", "ycenter", "width", "height"): "cxcywh",
     ("bbox",): "xywh",

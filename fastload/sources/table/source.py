@@ -27,22 +27,26 @@ import numpy as np
 from fastload.errors import OptionError
 from fastload.shards.schema import Field
 from fastload.sources.files import NO_LABEL, FileList, FileSource, ListedSource, list_files
+from fastload.sources.malformed import malformed
 from fastload.sources.protocol import Source
 from fastload.sources.table.beside import images_beside
-from fastload.sources.table.cells import read_table
+from fastload.sources.table.cells import TEXT_SUFFIXES, WRITE_TABLE, read_table
 from fastload.sources.table.columns import (
     LABEL,
     LABEL_HEADERS,
+    TEXT_HEADERS,
     ColumnKind,
     TableColumn,
     TableField,
     free_field_name,
+    numbers_in,
 )
 from fastload.sources.table.images import ImageSearch
 from fastload.sources.table.objects import OBJECT_HEADER, find_boxes, list_objects
 from fastload.sources.table.rows import list_rows, require_no_images
 
 _BOX_NUMBERS = 4  # in a table without a header
+_VIA_HEADER = "region_shape_attributes"
 
 
 def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Source:
@@ -59,8 +63,14 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
     given = columns or {}
     search = ImageSearch(path)
     header, table = read_table(search, given)
+    if _VIA_HEADER in header:
+        got = f"regions of VIA in the column {_VIA_HEADER!r}"
+        raise malformed(path, "hold boxes in columns", got, "export them as COCO from VIA, and pack that")
     boxes = find_boxes([column.name for column in table], given) if any(header) else None
     image = search.find(table)
+    if image is None and path.lower().endswith(TEXT_SUFFIXES):
+        must = "be a table whose first column names images"
+        raise malformed(path, must, repr(" ".join(header or [])), WRITE_TABLE)
     source: ListedSource
     if image is None:
         require_no_images(search, table)
@@ -92,7 +102,9 @@ def _list_images(
     given: Mapping[str, ColumnKind],
 ) -> FileSource:
     """List the rows of a table, each an image with its label and further fields."""
-    label, notes = _label_of(path, table, given)
+    if not any(header):
+        _require_no_boxes(path, table)
+    label, notes = _label_of(path, header, table, given)
     files = image.to_files()
     fields: list[TableField] = []
     labels = None if label is None else label.to_labels()
@@ -115,9 +127,6 @@ def _list_images(
         if column.kind == "path":
             path_field = Field(free_field_name(f"{name}_path", taken), "text", internal=True)
             paths[name] = TableField(path_field, column.to_files().names, "")
-    numbers = [each for each in fields if each.field.kind == "scalar" and each.field != Field.label()]
-    if len(numbers) >= _BOX_NUMBERS and not any(header) and len({*image.cells}) < len(files):
-        warnings.append(f"{path}: its rows repeat images; {OBJECT_HEADER} as a header makes boxes of numbers")
     stored = [*fields, *paths.values()]
     return FileSource(
         kind="table",
@@ -141,16 +150,30 @@ def _list_images(
     )
 
 
+def _require_no_boxes(path: str, table: Sequence[TableColumn]) -> None:
+    """Raise SourceError if the columns of a table without a header may be boxes, by their numbers."""
+    filled = ([*filter(None, column.cells)] for column in table if column.kind is None)
+    if sum(bool(cells) and numbers_in(cells) is not None for cells in filled) >= _BOX_NUMBERS:
+        step = (
+            f"add one, for boxes {OBJECT_HEADER} or similar, or give the kinds of columns (--column col2=int)"
+        )
+        raise malformed(path, "begin with a header, as its numbers may be boxes", "none", step)
+
+
 def _label_of(
-    path: str, table: Sequence[TableColumn], given: Mapping[str, ColumnKind]
+    path: str, header: Sequence[str], table: Sequence[TableColumn], given: Mapping[str, ColumnKind]
 ) -> tuple[TableColumn | None, list[str]]:
     """Return the column of labels, and a note if several could be it; set its kind."""
     others = [column for column in table if column.kind != "path"]
-    free = [column for column in others if column.kind is None]
-    usual = [column for column in free if column.name.lower() in LABEL_HEADERS]
+    # A column without a name among others with one is pandas' index.
+    named = [column for column, name in zip(table, header, strict=True) if name.strip() or not any(header)]
+    free = [column for column in others if column.kind is None and column in named]
+    usual = [column for column in free if column.plain_name in LABEL_HEADERS]
     chosen = [column for column in others if column.kind == LABEL]
     chosen = chosen or [column for column in others if column.name.lower() == LABEL][:1]
-    chosen = chosen or (free if len(free) == 1 else usual if len(usual) == 1 else [])
+    if not chosen:
+        only = [column for column in free if column.plain_name not in TEXT_HEADERS] if len(free) == 1 else []
+        chosen = only or (usual if len(usual) == 1 else [])
     if chosen:
         [label] = chosen
         if LABEL in given and (label.kind in (None, LABEL)):
@@ -161,6 +184,6 @@ def _label_of(
         step = "name the column, as in --column breed=label"
         raise OptionError(f"{path}: must have one column left for the labels, got {got}: {step}")
     if len(free) > 1:
-        option = free[0].options(label="if it holds them")
-        return None, [f"{path}: no column is certain to hold labels, so all are fields: pack with {option}"]
+        step = "--column NAME=label (from Python columns={'NAME': 'label'}) takes one"
+        return None, [f"{path}: no column is certain to hold labels, so all are fields: {step}"]
     return None, []
