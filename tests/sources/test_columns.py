@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources import open_source
-from fastload.sources.table.columns import numbers_in
+from fastload.sources.table.numbers import numbers_in
 from tests.folders import encoded, pixels
 
 

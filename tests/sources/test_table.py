@@ -172,7 +172,7 @@ def test_repeated_rows_stay_repeated(table):
 
 @pytest.mark.parametrize("rows", ["1.jpg,1,2,3,4,a\n1.jpg,2,3,4,5,b\n", "1.jpg,1,2,3,4,a\n2.jpg,,,,,\n"])
 def test_numbers_without_a_header_may_be_boxes(table, rows):
-    with pytest.raises(SourceError, match="begin with a header.*image,xmin,ymin,xmax,ymax,label"):
+    with pytest.raises(SourceError, match=r"begin with a header.*image,xmin,ymin,xmax,ymax,label"):
         table(rows)
     assert [each.kind for each in table("image,xmin,ymin,xmax,ymax,label\n" + rows).fields][:1] == ["boxes"]
 

@@ -31,7 +31,7 @@ from fastload.shards.schema import Field
 from fastload.sources.boxes import Coordinates, Sides, require_inside, require_pixels, upright_sides
 from fastload.sources.containers import SHARD, ContainerSource
 from fastload.sources.dataset.samples import fit
-from fastload.sources.files import list_files, read_text
+from fastload.sources.files import list_files
 from fastload.sources.huggingface.arrow import ArrowFiles
 from fastload.sources.huggingface.columns import ArrowColumns, dig
 from fastload.sources.malformed import explaining, malformed
@@ -43,13 +43,8 @@ _FORMAT = "be x, y, width, height in pixels"
 _STEP = "correct it; pack corners or fractions from Python: fastload.pack(dataset, 'DEST.fl', fields=…)"
 
 
-def list_rows(
-    path: str, root: str, data: Mapping[str, Sequence[str]], sidecars: Mapping[str, Sequence[str]]
-) -> dict[str, ArrowSource]:
-    """List the rows of data files, which are given by split, relative to the folder `root`.
-
-    `sidecars` are the JSON files of each split that `save_to_disk` wrote beside them.
-    """
+def list_rows(path: str, root: str, data: Mapping[str, Sequence[str]]) -> dict[str, ArrowSource]:
+    """List the rows of data files, which are given by split, relative to the folder `root`."""
     sources: dict[str, ArrowSource] = {}
     for split, names in data.items():
         if not names:
@@ -75,7 +70,6 @@ def list_rows(
             details={
                 "files": list(rows.files.names),
                 "schema": base64.b64encode(rows.schema.serialize().to_pybytes()).decode(),
-                "sidecars": {name: read_text(os.path.join(root, name)) for name in sidecars.get(split, ())},
                 "columns": [[*parts, name] for parts, name in columns.roles.items()],
                 "paths": columns.paths,
             },

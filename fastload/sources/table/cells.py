@@ -25,10 +25,10 @@ from fastload.sources.table.naming import PATH_HEADERS
 TEXT_SUFFIXES = (".txt", ".lst")
 """The suffixes of texts that may be tables of images."""
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".tab", *TEXT_SUFFIXES, ".json", ".jsonl")
-"""The suffixes of tables."""
+JSON_SUFFIXES = (".json", ".jsonl")
 
-_JSON_SUFFIXES = (".json", ".jsonl")
+TABLE_SUFFIXES = (".csv", ".tsv", ".tab", *TEXT_SUFFIXES, *JSON_SUFFIXES)
+"""The suffixes of tables."""
 
 WRITE_TABLE = (
     "write a table of it (a .csv with the columns image,label or, for boxes, "
@@ -102,7 +102,7 @@ def _is_header(search: ImageSearch, first: Sequence[str], rows: Sequence[Sequenc
 def _rows(path: str) -> Iterator[list[str]]:
     """Yield the rows that are not blank; raise SourceError unless all have the same number of cells."""
     width = 0
-    for line, cells in _rows_of_json(path) if path.lower().endswith(_JSON_SUFFIXES) else _rows_of_text(path):
+    for line, cells in _rows_of_json(path) if path.lower().endswith(JSON_SUFFIXES) else _rows_of_text(path):
         width = width or len(cells)
         if len(cells) != width:
             step = "quote cells that hold a delimiter"

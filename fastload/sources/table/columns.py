@@ -1,28 +1,15 @@
-"""Kinds of a table's columns: labels, or fields of numbers, text or images.
-
-A column holds numbers only if every cell can be written back unchanged:
-
-    integers    every cell is an int64 as Python writes it: 7 or -1, never 007, +7 or 7.0
-    floats      every cell is a float64 as Python writes it (0.5, 3.0, 1e-05, nan), or every cell omits a
-                final ".0" (0.5, 3), as R, JavaScript and spreadsheets do; empty cells are NaN
-    text        everything else
-
-Nothing is lost: identifiers keep their leading zeros, and `1e5` and `100000` stay two names, as do `1` and
-`1.0`.
-"""
+"""Kinds of a table's columns: labels, or fields of numbers, text or images."""
 
 from __future__ import annotations
 
 import itertools
-import math
-import operator
 import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -31,16 +18,19 @@ from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources.files import FileList, Values, list_files
 from fastload.sources.listing import is_image
-from fastload.sources.malformed import INT64, is_text, malformed
+from fastload.sources.malformed import is_text, malformed
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import evenly_spaced
+from fastload.sources.table.numbers import (
+    CONVERSIONS,
+    Numbers,
+    all_filled,
+    floats_in,
+    integers_in,
+    look_like_decimals,
+    numbers_in,
+)
 from fastload.system.units import format_count
-
-Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
-
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_NUMBER = re.compile(r"\s*[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?\s*")
-_INT64_CHARACTERS = 20
 
 ColumnKind = Literal["text", "int", "float", "path", "label"]
 """The kinds that a user can give for a column."""
@@ -188,7 +178,7 @@ class TableColumn:
             meaning = f"{numbers.dtype.name}, {self.origin}{note}"
             return TableField(Field(name, "scalar", numbers.dtype.name), numbers, meaning)
         if self.kind is None:
-            if self.has_empty and any(self.cells) and _integers([*filter(None, self.cells)]) is not None:
+            if self.has_empty and any(self.cells) and integers_in([*filter(None, self.cells)]) is not None:
                 step = f"fill it in, or pack with {self.options(**_NUMBER_OPTIONS)}"
                 row = self.cells.index("") + 1
                 raise self.error(row, "be an integer, as in other rows", "an empty cell", step)
@@ -203,9 +193,9 @@ class TableColumn:
         """Return the numbers of a column, None for text; raise SourceError for a cell of another kind."""
         if self.kind in (None, LABEL):
             return numbers_in(self.cells)
-        if self.kind not in _CONVERSIONS:
+        if self.kind not in CONVERSIONS:
             return None
-        dtype, convert, must = _CONVERSIONS[self.kind]
+        dtype, convert, must = CONVERSIONS[self.kind]
         numbers: Numbers = np.empty(len(self.cells), dtype)
         for row, cell in enumerate(self.cells, 1):
             try:
@@ -215,37 +205,6 @@ class TableColumn:
                 step = f"correct it, or pack with {self.options(**others)}"
                 raise self.error(row, must, repr(cell), step) from None
         return numbers
-
-
-def numbers_in(cells: Sequence[str]) -> Numbers | None:
-    """Return the cells as int64 or float64 by the module's rules; None for text.
-
-    Empty cells are NaN among floats; integers with empty cells are text.
-    """
-    texts = [*cells]
-    integers = _integers(texts)
-    return _floats(texts) if integers is None else integers
-
-
-def _integers(cells: Sequence[str]) -> npt.NDArray[np.int64] | None:
-    try:
-        numbers = np.fromiter(map(int, cells), np.int64, len(cells))
-    except (ValueError, OverflowError):
-        return None
-    return numbers if all(map(operator.eq, map(str, numbers.tolist()), cells)) else None
-
-
-def _floats(cells: Sequence[str]) -> npt.NDArray[np.float64] | None:
-    try:
-        numbers = [float(cell) if cell else math.nan for cell in cells]
-    except ValueError:
-        return None
-    written = [repr(number) if cell else "" for number, cell in zip(numbers, cells, strict=True)]
-    if not all(map(operator.eq, written, cells)):
-        written = [text.removesuffix(".0") for text in written]
-        if not all(map(operator.eq, written, cells)) or _all_filled(cells, _INTEGER.fullmatch):
-            return None
-    return np.array(numbers, np.float64) if any(cells) else None
 
 
 def labels_of(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
@@ -268,53 +227,10 @@ def _named(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]
     return np.fromiter(map(position.__getitem__, cells), np.int64, len(cells)), classes
 
 
-def value_of(described: Field, cell: str) -> int | float | str:
-    """Return a cell as a value of the field made from its column."""
-    if described.dtype == "int64":
-        return int(cell)
-    return _as_float(cell) if described.dtype == "float64" else cell
-
-
 def are_class_names(names: Sequence[str]) -> bool:
     """Return True if `to_labels` would take these labels for class names, regardless of which files exist."""
-    are_files = _all_filled(names, is_image)
-    return numbers_in(names) is None and not _look_like_decimals(Counter(names)) and not are_files
-
-
-def _as_integer(cell: str) -> int:
-    """Return the integer in a cell, however it is written; raise ValueError if int64 cannot hold it."""
-    if _INTEGER.fullmatch(cell) and len(cell) <= _INT64_CHARACTERS and int(cell) in INT64:
-        return int(cell)
-    raise ValueError(cell)
-
-
-def _as_float(cell: str) -> float:
-    """Return the number in a cell, NaN if it is empty; raise ValueError if float64 cannot hold it."""
-    number = float(cell) if cell else math.nan
-    is_too_large = math.isinf(number) and "inf" not in cell.lower()
-    if "_" in cell or is_too_large:  # Python reads 1_0 as 10
-        raise ValueError(cell)
-    if _INTEGER.fullmatch(cell.strip()) and int(number) != int(cell):  # an identifier of 17 digits or more
-        raise ValueError(cell)
-    return number
-
-
-# Conversions to the numeric kinds: the dtype, the function and the requirement.
-_CONVERSIONS: dict[str, tuple[type, Callable[[str], Any], str]] = {
-    "int": (np.int64, _as_integer, "be an integer that int64 holds"),
-    "float": (np.float64, _as_float, "be a number that float64 holds, or empty for NaN"),
-}
-
-
-def _all_filled(cells: Iterable[str], holds: Callable[[str], object]) -> bool:
-    return all(not cell or holds(cell) for cell in cells)
-
-
-def _look_like_decimals(counts: Mapping[str, int]) -> bool:
-    """Return True if most cells look like numbers, and some of these have a fraction."""
-    numeric = {cell: count for cell, count in counts.items() if _NUMBER.fullmatch(cell)}
-    has_fraction = any("." in cell or "," in cell for cell in numeric)
-    return has_fraction and 2 * sum(numeric.values()) >= sum(counts.values()) - counts.get("", 0)
+    are_files = all_filled(names, is_image)
+    return numbers_in(names) is None and not look_like_decimals(Counter(names)) and not are_files
 
 
 def _empty_note(cells: NameTable) -> str:
@@ -331,7 +247,7 @@ def _refuse_images(column: TableColumn) -> None:
     if not files:
         sampled = (index + 1 for index in evenly_spaced(len(cells), _SAMPLED_CELLS) if cells[index])
         files = [row for row in sampled if column.names_file(cells[row - 1])]
-    if named and not files and _all_filled(cells, is_image):
+    if named and not files and all_filled(cells, is_image):
         files = named
     if files:
         got = f"{cells[files[0] - 1]!r}, which names a file"
@@ -343,8 +259,8 @@ def _refuse_images(column: TableColumn) -> None:
 def _refuse_decimals(column: TableColumn) -> None:
     """Raise SourceError if most cells look like decimals, which are not class names."""
     counts = Counter(column.cells)
-    if _look_like_decimals(counts):
-        cell = next(cell for cell in counts if cell and _floats([cell]) is None)
+    if look_like_decimals(counts):
+        cell = next(cell for cell in counts if cell and floats_in([cell]) is None)
         options = column.options(float="numbers", text="names of classes")
         must = "hold numbers that can be written back unchanged, or names of classes"
         raise column.error(column.cells.index(cell) + 1, must, repr(cell), f"pack with {options}")

@@ -76,6 +76,10 @@ class ImageSearch:
                 found.setdefault(os.path.splitext(name)[0], []).append(prefix + name)
         return found
 
+    def has_stem(self, cell: str) -> bool:
+        """Return True if a cell names an image below the table's folder, without its suffix."""
+        return any(True for _ in self._files_of(cell, is_id=True))
+
     def find(self, columns: Sequence[TableColumn]) -> TableColumn | None:
         """Return the column of the records' images, and set the files of all columns of images.
 

@@ -42,9 +42,8 @@ from fastload.sources.table.columns import (
     ColumnKind,
     TableColumn,
     free_field_name,
-    numbers_in,
-    value_of,
 )
+from fastload.sources.table.numbers import numbers_in, value_of
 
 _BOXES: Mapping[tuple[str, ...], BoxFormat] = {
     ("xmin", "ymin", "xmax", "ymax"): "xyxy",

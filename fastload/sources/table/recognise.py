@@ -54,7 +54,7 @@ class _Table(NamedTuple):
 
 
 def tables_beside(listing: Listing, folders: Sequence[Folder]) -> Iterator[tuple[str, str]]:
-    """Yield what tables mean that name the images in or below some folders, and the step that reads them."""
+    """Yield the readings of tables that name images in or below some folders, and the steps to them."""
     beside = _beside(listing)
     found = [
         each for folder in (*folders, *beside) for each in _tables(listing, folder, folder not in beside)
@@ -71,7 +71,7 @@ def tables_beside(listing: Listing, folders: Sequence[Folder]) -> Iterator[tuple
 
 
 def labels_not_read(listing: Listing, folders: Sequence[Folder]) -> Iterator[tuple[str, str]]:
-    """Yield what files may mean that are named after labels, beside images without classes."""
+    """Yield the readings of files that are named after labels, beside images without classes."""
     for folder in (*folders, *_beside(listing)):
         stems = {stem_of(name) for name in folder.images}
         for name in folder.others_with(*_NOT_READ):
@@ -89,7 +89,7 @@ def _beside(listing: Listing) -> list[Folder]:
 
 
 def _reading_of(listing: Listing, paths: Sequence[str]) -> tuple[str, str]:
-    """Return what some tables may mean, and the step that packs the first one."""
+    """Return the reading of some tables, and the step that packs the first one."""
     shown = [*map(listing.shown, paths)]
     listed = shown[0] if len(shown) == 1 else in_quotes(shown)
     inner = paths[0].partition("/")[0]
