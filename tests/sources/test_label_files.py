@@ -112,6 +112,8 @@ NOT_READ = {
     "a spreadsheet": ("labels in .*labels.xlsx, which is", {"labels.xlsx": b"PK"}),
     "arrays of MATLAB": ("labels in .*imagelabels.mat, which is", {"imagelabels.mat": b"MATLAB 5.0"}),
     "numbers in order": ("labels in .*ground_truth.txt, which is", {"val_ground_truth.txt": "1\n2\n3\n4\n"}),
+    "names without their endings": (
+        "labels in .*train.csv, which is", {"train.csv": rows("x{},3", "Id,Target")}),
     "labels in another folder": (r"move it to .*\(mv .*Anno/list.txt .*data/list.txt\)",
         {"Anno/list.txt": rows("{}.jpg 3")}),
 }  # fmt: skip

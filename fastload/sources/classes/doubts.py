@@ -58,6 +58,12 @@ def doubts(listing: Listing) -> Iterator[Doubt]:
     if splits:
         yield from _split_without_classes(tops)
         yield from _split_of_one_folder(tops)
+    for top in tops:
+        yield from _boxes(top)
+    are_flat = all(top.folder.images and not top.bearing for top in tops)
+    if are_flat or all(_is_one_folder(listing, top) for top in tops):
+        found = labels_not_read(listing, [listing.top, *splits], are_flat=are_flat)
+        yield from itertools.starmap(Doubt, found)
     for sign in _SIGNS:
         for top in tops:
             yield from sign(top)
@@ -69,8 +75,12 @@ def doubts(listing: Listing) -> Iterator[Doubt]:
             yield _yolo_elsewhere(listing.shown(rows[0]))
         elif named:
             yield Doubt(f"annotations of the splits in {in_quotes(named)}", _TABLE_STEP)
-    if not any(len(top.bearing) > 1 for top in tops):
-        yield from itertools.starmap(Doubt, labels_not_read(listing, [listing.top, *splits]))
+
+
+def _is_one_folder(listing: Listing, top: _Top) -> bool:
+    """Return True if all images lie in one folder, which shows no classes."""
+    below = listing.below(top.folder.path) if len(top.bearing) == 1 else ()
+    return sum(bool(each.images) for each in below) == 1
 
 
 class _Top(NamedTuple):
@@ -232,7 +242,6 @@ def _are_counted(stems: Iterable[str]) -> bool:
 
 
 _SIGNS: tuple[Callable[[_Top], Iterator[Doubt]], ...] = (
-    _boxes,
     _masks_beside,
     _parts_of_a_dataset,
     _nested,

@@ -34,6 +34,7 @@ from fastload.sources.dataset.samples import fit
 from fastload.sources.files import list_files
 from fastload.sources.huggingface.arrow import ArrowFiles
 from fastload.sources.huggingface.columns import ArrowColumns, dig
+from fastload.sources.listing import is_image
 from fastload.sources.malformed import explaining, malformed
 from fastload.sources.protocol import SourceRecord
 
@@ -56,6 +57,8 @@ def list_rows(path: str, root: str, data: Mapping[str, Sequence[str]]) -> dict[s
             raise malformed(path, "have a column", "none", REWRITE)
         if has_images:
             _require_pixels(rows, columns.roles)
+        else:
+            _require_no_names(rows)
         sources[split] = ArrowSource(
             kind="huggingface",
             name=path,
@@ -75,6 +78,15 @@ def list_rows(path: str, root: str, data: Mapping[str, Sequence[str]]) -> dict[s
             },
         )
     return sources
+
+
+def _require_no_names(rows: ArrowFiles) -> None:
+    """Raise SourceError if a column holds the names of image files beside the data."""
+    folder = rows.files.folder
+    for column, value in (rows.row(0) if rows.ends[-1] else {}).items():
+        if isinstance(value, str) and is_image(value) and os.path.isfile(os.path.join(folder, value)):
+            where, step = f"{rows.files.path(0)}, column {column!r}", "write a .csv of it, and pack that"
+            raise malformed(where, "hold images, or none", f"{value!r}, which names a file", step)
 
 
 def _require_pixels(rows: ArrowFiles, roles: Mapping[tuple[str, ...], str]) -> None:

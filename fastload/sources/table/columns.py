@@ -140,7 +140,9 @@ class TableColumn:
             must, got = "be an integer or a name, as the column holds labels", repr(self.cells[0])
             raise self.error(1, must, got, step)
         if self.has_empty:
-            step = f", or pack with {self.options(float='empty is NaN')}" if is_float else ""
+            effects = {"float": "empty is NaN"} if is_float else {"text": "as it is"}
+            has_choice = is_float or (self.kind is None and self.plain_name != LABEL)
+            step = f", or pack with {self.options(**effects)}" if has_choice else ""
             row = self.cells.index("") + 1
             raise self.error(row, "have a value", "an empty cell", f"fill it in{step}")
         if is_float:

@@ -27,8 +27,8 @@ _LEAST_DIGITS = 4
 
 _NUMBER = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?")
 _JSON_TEXT = re.compile(r'"([^"\\]{1,255})"')
-_NOT_READ = (".mat", ".xlsx", ".xls", ".npy", ".npz", ".pkl", *TEXT_SUFFIXES, ".json")
-_OF_LABELS = re.compile(r"label|annot|ground_?truth|target|attr|identity", re.IGNORECASE)
+_NOT_READ = (".csv", ".tsv", ".mat", ".xlsx", ".xls", ".npy", ".npz", ".pkl", *TEXT_SUFFIXES, ".json")
+_OF_LABELS = re.compile(r"label|annot|ground_?truth|target|attr(?!ibution)|identity", re.IGNORECASE)
 _HEADERS_OF_LABELS = re.compile(r"label|class|categor|target|diagnos|breed|species", re.IGNORECASE)
 _OF_TESTS = re.compile(r"(?<![a-z])(test|valid?|validation|eval)(?![a-z])", re.IGNORECASE)
 
@@ -70,12 +70,19 @@ def tables_beside(listing: Listing, folders: Sequence[Folder]) -> Iterator[tuple
                 yield f"the table {listing.shown(path)}, whose labels would be lost", WRITE_TABLE
 
 
-def labels_not_read(listing: Listing, folders: Sequence[Folder]) -> Iterator[tuple[str, str]]:
-    """Yield the readings of files that are named after labels, beside images without classes."""
+def labels_not_read(
+    listing: Listing, folders: Sequence[Folder], *, are_flat: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield the readings of files that are named after labels, beside images without classes.
+
+    Images that are in no folder may have them in any table.
+    """
     for folder in (*folders, *_beside(listing)):
-        stems = {stem_of(name) for name in folder.images}
-        for name in folder.others_with(*_NOT_READ):
-            if _OF_LABELS.search(name) and stem_of(name) not in stems:
+        names = folder.others_with(*_NOT_READ)
+        stems = {stem_of(name) for name in folder.images} if names else set()
+        for name in names:
+            is_table = name.lower().endswith((".csv", ".tsv", ".mat")) and "submission" not in name.lower()
+            if ((is_table and are_flat) or _OF_LABELS.search(name)) and stem_of(name) not in stems:
                 yield (
                     f"images with labels in {listing.shown(folder.join(name))}, which is not read",
                     WRITE_TABLE,
@@ -141,9 +148,10 @@ def _names_images(name: str, head: str, stems: set[str], images: int) -> bool:
         named = {text for text in texts if is_image(text)}
         return bool(named) and 2 * len({*map(stem_of, named)} & stems) >= len(named)
     rows = _rows(name, head)
-    if name.lower().endswith(TEXT_SUFFIXES) and max(map(len, rows), default=0) < 2:
-        return False  # a list of images
+    is_text = name.lower().endswith(TEXT_SUFFIXES)
     for at, column in enumerate(zip(*rows, strict=False)):
+        if is_text and max(map(len, rows)) < 2 + (at > 0):
+            continue  # a list of images, or of their numbers and names
         cells = {cell.strip() for cell in column} - {""}
         # Numbers name images in a first column, if they are long or as many; elsewhere, they count something.
         if all(map(_NUMBER.fullmatch, cells)):
