@@ -12,8 +12,8 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TextIO, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, TextIO, get_args
 
 from fastload.errors import OptionError
 from fastload.sources.files import read_text, unreadable
@@ -48,7 +48,7 @@ def read_table(search: ImageSearch, given: Mapping[str, ColumnKind]) -> tuple[li
     SourceError is raised for a malformed table, and OptionError for kinds that do not fit its columns.
     """
     path = search.table
-    rows = _rows(path)
+    rows = _rows_of_json(path) if path.lower().endswith(JSON_SUFFIXES) else _rows_of_text(path)
     first = next(rows, [])
     portion = list(itertools.islice(rows, _PORTION))
     header = first
@@ -99,61 +99,56 @@ def _is_header(search: ImageSearch, first: Sequence[str], rows: Sequence[Sequenc
     return not os.path.splitext(first[0])[1] or any(cell.strip().lower() in PATH_HEADERS for cell in first)
 
 
-def _rows(path: str) -> Iterator[list[str]]:
+def _rows_of_text(path: str) -> Iterator[list[str]]:
     """Yield the rows that are not blank; raise SourceError unless all have the same number of cells."""
-    width = 0
-    for line, cells in _rows_of_json(path) if path.lower().endswith(JSON_SUFFIXES) else _rows_of_text(path):
-        width = width or len(cells)
-        if len(cells) != width:
-            step = "quote cells that hold a delimiter"
-            raise malformed(
-                f"{path}, line {line}", f"have {width} cells as the first row has", len(cells), step
-            )
-        yield cells
-
-
-def _rows_of_text(path: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a text that are not blank, each after the number of its line."""
     is_text = path.lower().endswith(TEXT_SUFFIXES)
     with _open(path) as file:
         start = file.readline()
         if start.startswith(_UTF_16):
             raise malformed(path, "be UTF-8", "UTF-16", "save it as 'CSV UTF-8'")
-        skipped = 1
         stated = _EXCEL_DELIMITER.fullmatch(start)
-        if is_text and start.strip().isdigit():
+        skipped = 1 if stated is not None or (is_text and start.strip().isdigit()) else 0
+        if is_text and skipped:
             start = file.readline()
-            file.seek(0)
-            file.readline()
-        elif stated is None:
-            skipped = 0
-            file.seek(0)
         delimiter = max(_DELIMITERS, key=start.count) if stated is None else stated[1]
         if path.lower().endswith((".tsv", ".tab")):
             delimiter = "\t"
-        if is_text and delimiter not in start:
-            yield from enumerate(_split_at_spaces(file), skipped + 1)
-            return
         # Spaces belong to a cell, unless the first row has one after every delimiter.
         has_spaces = start.count(delimiter) == start.count(f"{delimiter} ") > 0
-        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=has_spaces, strict=True)
+        file.seek(0)
+        lines: Iterator[str] = itertools.islice(file, skipped, None)
+        quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
+        if is_text and delimiter not in start:
+            lines, delimiter, quoting = _with_single_spaces(lines), " ", csv.QUOTE_NONE
+        reader = csv.reader(
+            lines, delimiter=delimiter, skipinitialspace=has_spaces, strict=True, quoting=quoting
+        )
+        width = 0
         try:
             for cells in filter(None, reader):
-                yield skipped + reader.line_num, cells
+                width = width or len(cells)
+                if len(cells) != width:
+                    where, step = (
+                        f"{path}, line {skipped + reader.line_num}",
+                        "quote cells that hold a delimiter",
+                    )
+                    raise malformed(where, f"have {width} cells as the first row has", len(cells), step)
+                yield cells
         except csv.Error as error:
             where = f"{path}, line {skipped + reader.line_num}"
             raise malformed(where, "be a row of a table", error, "check its quotes") from error
 
 
-def _split_at_spaces(lines: Iterable[str]) -> Iterator[list[str]]:
-    rows = filter(None, map(str.split, lines))
-    first, second = next(rows, []), next(rows, [])
-    yield ["image", *first] if len(first) + 1 == len(second) else first
-    yield from itertools.chain([second] if second else [], rows)
+def _with_single_spaces(lines: Iterator[str]) -> Iterator[str]:
+    """Yield lines with one space between cells, and a name for a first column that the header lacks."""
+    header, first = next(lines, ""), next(lines, "")
+    if len(header.split()) + 1 == len(first.split()):
+        header = f"image {header}"
+    return map(" ".join, map(str.split, itertools.chain([header, first], lines)))
 
 
-def _rows_of_json(path: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the header and the rows of a table in JSON, each after its number."""
+def _rows_of_json(path: str) -> Iterator[list[str]]:
+    """Yield the header and the rows of a table in JSON."""
     must = "be a list of flat objects with equal keys, an object of images and labels, or StyleGAN's labels"
     errors = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
     with explaining(errors, path, must, WRITE_TABLE):
@@ -164,11 +159,11 @@ def _rows_of_json(path: str) -> Iterator[tuple[int, list[str]]]:
             pairs = data["labels"] if isinstance(data.get("labels"), list) else data.items()
             data = [{"image": image, "label": label} for image, label in pairs]
         header = [*data[0]]
-        yield 0, header
+        yield header
         for number, row in enumerate(data, 1):
             if row.keys() != data[0].keys():
                 raise ValueError(f"other keys in object {number}")
-            yield number, [_json_cell(row[name]) for name in header]
+            yield [_json_cell(row[name]) for name in header]
 
 
 def _json_cell(value: object) -> str:
