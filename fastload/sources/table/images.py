@@ -30,7 +30,7 @@ from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import evenly_spaced
 from fastload.sources.table.columns import TableColumn
-from fastload.sources.table.naming import AS_PATH, PATH_HEADERS, Fit, Naming, best_columns, is_usual
+from fastload.sources.table.naming import AS_PATH, IMAGE_HEADERS, PATH_HEADERS, Fit, Naming, best_columns
 
 _SAMPLED = 64
 _MOST_PLACES = 16  # compared completely, if they hold the same sampled names
@@ -52,7 +52,7 @@ class ImageSearch:
 
     def may_name_images(self, column: TableColumn) -> bool:
         """Return True for a column with a header of images beside which some lie that it does not name."""
-        return column.kind is None and is_usual(column) and bool(self._by_stem)
+        return column.kind is None and column.plain_name in IMAGE_HEADERS and bool(self._by_stem)
 
     def of_table(self, table: str) -> ImageSearch:
         """Return the search for another table in the same folder."""

@@ -89,13 +89,13 @@ class BoxColumns:
         return numbers_of(texts) if len(texts) == 4 else None
 
 
-def find_boxes(names: Sequence[str], given: Mapping[str, ColumnKind]) -> BoxColumns | None:
+def find_boxes(table: Sequence[TableColumn], given: Mapping[str, ColumnKind]) -> BoxColumns | None:
     """Return the box columns that a table's headers name; None if its rows are images, not objects.
 
     Columns to which the user gives a kind are not taken for boxes.
     """
-    plain = [re.sub(r"[^a-z0-9]", "", name.lower()) for name in names]
-    plain = [name.removeprefix("bbox") or name for name in plain]
+    names = [column.name for column in table]
+    plain = [column.plain_name.removeprefix("bbox") or column.plain_name for column in table]
     for box, box_format in _BOXES.items():
         if {*box} <= {*plain}:
             at = tuple(plain.index(name) for name in box)

@@ -67,7 +67,7 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
     if _VIA_HEADER in header:
         got = f"regions of VIA in the column {_VIA_HEADER!r}"
         raise malformed(path, "hold boxes in columns", got, "export them as COCO from VIA, and pack that")
-    boxes = find_boxes([column.name for column in table], given) if any(header) else None
+    boxes = find_boxes(table, given) if any(header) else None
     image = search.find(table)
     if image is None and path.lower().endswith(TEXT_SUFFIXES):
         must = "be a table whose first column names images"
