@@ -161,12 +161,16 @@ class TableColumn:
         meaning = f"names of {format_count(len(classes), 'class', 'classes')}, {self.origin}"
         return TableField(Field.label(), labels, meaning, classes)
 
-    def to_files(self) -> FileList:
-        """Return the files that the cells name; raise SourceError for an empty cell."""
+    def file_names(self) -> NameTable:
+        """Return the names of the files that the cells name; raise SourceError for an empty cell."""
         if self.has_empty:
             step = "fill it in, or leave the row out"
             raise self.error(self.cells.index("") + 1, "name an image", "an empty cell", step)
-        return list_files(self.folder, self.cells if self.files is None else self.files)
+        return self.cells if self.files is None else self.files
+
+    def to_files(self) -> FileList:
+        """Return the files that the cells name; raise SourceError for an empty cell."""
+        return list_files(self.folder, self.file_names())
 
     def to_field(self, name: str) -> TableField:
         """Return the column as a field of this name."""

@@ -13,6 +13,7 @@ Nothing is lost: identifiers keep their leading zeros, and `1e5` and `100000` st
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 import re
@@ -22,8 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastload.shards.schema import Field
-from fastload.sources.malformed import INT64
+from fastload.sources.malformed import INT64, numbers_of
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
@@ -65,11 +65,13 @@ def floats_in(cells: Sequence[str]) -> npt.NDArray[np.float64] | None:
     return np.array(numbers, np.float64) if any(cells) else None
 
 
-def value_of(described: Field, cell: str) -> int | float | str:
-    """Return a cell as a value of the field made from its column."""
-    if described.dtype == "int64":
-        return int(cell)
-    return _as_float(cell) if described.dtype == "float64" else cell
+def floats_of(cells: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Return the number in each cell, NaN if there is none."""
+    text = "".join(cells)
+    if text.isascii() and "_" not in text:  # float() accepts 1_0, and the digits of all scripts
+        with contextlib.suppress(ValueError):
+            return np.array([float(cell) if cell else math.nan for cell in cells], np.float64)
+    return np.array([(numbers_of([cell]) or [math.nan])[0] for cell in cells], np.float64)
 
 
 def all_filled(cells: Iterable[str], holds: Callable[[str], object]) -> bool:
