@@ -22,16 +22,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Unpack, and return 1 if records were left out."""
+    """Unpack, and return 1 if records or fields were left out."""
     from fastload.packing.unpack import unpack
 
     with ProgressDisplay("unpacking", "records", options.quiet) as display:
         result = unpack(options.path, options.dest, progress=display.update)
     for message in (*result.damaged, *result.refused):
         note(f"left out: {message}")
-    if result.unwritten and not options.quiet:
+    if result.unwritten:
         names = ", ".join(result.unwritten)
-        note(f"note: not written, because neither files nor a table can hold them: {names}")
+        note(f"left out: the fields {names}, which neither files nor a table can hold: read them in Python")
     if options.json:
         content = asdict(result) | {"table": None if result.table is None else str(result.table)}
         show(*lines_of(json.dumps(content, indent=1)))
@@ -40,4 +40,4 @@ def run(options: argparse.Namespace) -> int:
         show(f"wrote {options.dest}: {format_count(result.files, 'file')}, {size}")
         if result.table is not None:
             show(f"labels and further fields: {result.table}")
-    return 1 if result.damaged or result.refused else 0
+    return 1 if result.damaged or result.refused or result.unwritten else 0

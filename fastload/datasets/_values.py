@@ -57,12 +57,13 @@ class RecordValues:
         read = list(map(records.read_verified, one_by_one))
 
         # As from default_collate, texts of tuples are tuples, and those of dicts are lists.
-        is_in_tuple = isinstance(self._form, str) == self._are_targets and self._form is not None
+        form = self._form or ()
+        in_tuples = form if not isinstance(form, str) else [form] if self._are_targets else ()
 
         def collated(name: str) -> Any:
             dtype = self._columns[name]
             if dtype is None:
-                container = tuple if is_in_tuple else list
+                container = tuple if name in in_tuples else list
                 return self._collated(name, container(self.value(name, record) for record in read), read)
             rows = records.take(name, positions)
             batch = out.empty(rows.shape, dtype)

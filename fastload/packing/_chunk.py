@@ -31,6 +31,7 @@ from fastload.shards.checksum import record_crc32c
 from fastload.shards.manifest import Skipped
 from fastload.shards.schema import Field, image_of, record_columns
 from fastload.shards.values import stored_rows
+from fastload.sources.dataset.splitting import IF_NO_IMAGE
 from fastload.sources.protocol import Source
 
 # A chunk that has reached this size ends early, so that a worker's memory stays bounded.
@@ -178,9 +179,10 @@ class ChunkEncoder:
         """Return the entry of a skipped record; raise SourceError if no record may be skipped."""
         key = self._recipe.source.key(index)
         if self._recipe.on_error == "fail":
+            step = f", {IF_NO_IMAGE}" if self._recipe.source.kind == "dataset" else ""
             raise SourceError(
                 f"record {index} ({key!r}) cannot be packed: {error}; repair or remove it, or pack with "
-                "--on-error skip (leave such files out) or keep (store their bytes as they are)"
+                f"--on-error skip (leave such files out) or keep (store their bytes as they are){step}"
             ) from error
         return Skipped(key, str(error))
 

@@ -21,6 +21,7 @@ def restorable(readers: Mapping[str, RecordReader]) -> tuple[RecordReader, Attac
     are_same = all(encoding in (None, *SOURCE_ENCODINGS) for encoding in encodings) and not any(
         each.made.get("limit") or each.skipped for each in manifests
     )
+    are_same |= all(each.made.get("source_kind") == "huggingface" for each in manifests)  # of no image's size
     for reader in readers.values():
         attachment = reader.manifest.attachment
         if attachment is not None and are_same and {*attachment.splits} in ({*readers}, {""}):

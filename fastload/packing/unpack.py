@@ -230,7 +230,9 @@ class _Unpacking:
         table = None
         self._root.mkdir(parents=True, exist_ok=True)
         has_class_folders = [field.name for field in fields] == ["label"] and self._make_class_folders()
-        is_table = bool(fields) or len(self._images) > 1
+        # Images without class folders have no labels either, and their source had no table.
+        is_flat = self._manifest.made.get("source_kind") == "flat"
+        is_table = (bool(fields) and not is_flat) or len(self._images) > 1
         if self.writer is not None or has_class_folders or not is_table:
             self._write_all()
         else:

@@ -79,7 +79,7 @@ def open_file(
                 return _settled(claim, layout)
         for name, opens in _FILES.items():
             if layout in (None, name) and (found := opens(path)) is not None:
-                return dict(found)
+                return _undoubted(dict(found), layout)
     if layout in (None, TABLE) and path.lower().endswith(TABLE_SUFFIXES):
         return {"": list_table(path, columns)}
     if layout is not None:
@@ -102,7 +102,7 @@ def open_folder(path: str, layout: str | None = None) -> dict[str, Source]:
         names = " or ".join(f"--layout {claim.layout}" for claim in claims)
         raise malformed(listing.name, "be a dataset in one layout", got, f"choose with {names}")
     if claims:
-        return _settled(claims[0], layout, listing)
+        return _undoubted(_settled(claims[0], layout, listing), layout)
     if layout is not None:
         must = f"be a dataset in the layout {layout!r}"
         raise malformed(listing.name, must, "none of its files in their places", "name another layout")
@@ -131,6 +131,14 @@ def open_class_folders(path: str, layout: str | None = None) -> dict[str, FileSo
             raise _other_layout(listing, claim, path)
         _require_no_doubt(listing)
     return list_classes(listing, by_content=False)
+
+
+def _undoubted(sources: dict[str, Source], layout: str | None) -> dict[str, Source]:
+    """Return the sources; raise SourceError if one could be something else, and its layout is not named."""
+    for source in sources.values():
+        if source.doubt and layout is None:
+            raise SourceError(source.doubt)
+    return sources
 
 
 def _claims(listing: Listing, layout: str | None) -> Iterator[Claim]:

@@ -53,6 +53,7 @@ class Source(ABC):
     account: Account | None = None
     attached: FileList | None = None
     has_images: bool = True  # each record has an image
+    doubt: str = ""  # the message that refuses the source, unless its layout is named
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fastload.shards.manifest import LeftOut
 from fastload.sources.left_out import NO_IMAGE, count_suffixes
 from fastload.sources.listing import IMAGE_SUFFIXES
-from fastload.sources.malformed import FROM_PYTHON
+from fastload.sources.malformed import FROM_PYTHON, pack_command
 from fastload.system.units import format_count
 
 _PACKED = "'fastload pack' takes such a file, or a folder of them alone: pack it, and name its DEST.fl"
@@ -25,6 +25,7 @@ _FILE_KINDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ((".pkl", ".pickle", ".pt", ".pth"), "pickled objects, which fastload never loads", FROM_PYTHON),
     ((".mp4", ".avi", ".mkv", ".mov", ".webm"), "videos", "write their frames as image files first"),
     ((".tar", ".tgz", ".tbz2", ".txz"), "tar files, such as the shards of a WebDataset", _PACKED),
+    ((".xlsx", ".xls", ".ods"), "a spreadsheet", "save it as 'CSV UTF-8'"),
     ((".zip", ".gz", ".bz2", ".xz", ".7z", ".rar", ".zst"), "packed archives", "unpack them first"),
     (
         (".json", ".jsonl", ".ndjson", ".yaml", ".yml", ".xml"),
@@ -59,6 +60,10 @@ def explain_no_images(path: str, left_out: Sequence[LeftOut]) -> str:
         count = sum(counts[suffix] for suffix in suffixes)
         if count:
             return f"{wanted}got none, but {description} ({format_count(count, 'file')}): {workaround}"
+    tables = [entry.key for entry in files if entry.key.lower().endswith((".csv", ".tsv"))]
+    if tables:
+        command = pack_command(os.path.join(path, tables[0]))
+        return f"{wanted}got none, but a table, {tables[0]}: {command} packs its rows"
     unread = [entry for entry in files if entry.reason != NO_IMAGE]
     if unread:
         found = f"{unread[0].reason} ({format_count(sum(entry.files for entry in unread), 'file')})"

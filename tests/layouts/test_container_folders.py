@@ -3,6 +3,8 @@
 import contextlib
 import importlib.util
 import json
+import re
+import subprocess
 import tempfile
 from pathlib import Path, PurePath
 
@@ -230,3 +232,23 @@ def test_every_file_of_a_folder_is_accounted_for_or_the_folder_refused(base, jun
         for name in {*junk} & {*left_out}:
             is_hidden = any(part.startswith(".") for part in name.split("/"))
             assert left_out[name] == (is_hidden or PurePath(name).name in ABOUT)
+
+
+def test_a_tar_for_each_class_is_refused_with_the_loop_that_unpacks_them(tmp_path):
+    names = ["n01440764", "n02102040"]
+    for name in names:
+        write_tar(tmp_path / f"{name}.tar", {f"{name}_{at}.JPEG": image(at) for at in range(2)})
+    with pytest.raises(SourceError, match="each of which may be a class") as caught:
+        open_source(tmp_path)
+    assert open_source(tmp_path, layout="webdataset")[""].read(0).values["label"] == -1
+    loop = re.search(r"\((for .* done)\)", str(caught.value))
+    subprocess.run(["sh", "-c", loop[1]], check=True)
+    [source] = open_source(tmp_path).values()
+    assert (source.kind, source.classes, len(source)) == ("folder", tuple(names), 4)
+
+
+def test_a_tar_of_tars_is_to_be_unpacked(tmp_path):
+    inner = write_tar(tmp_path / "inner.tar", {"0.jpg": image(0)}).read_bytes()
+    write_tar(tmp_path / "train.tar", {"n01440764.tar": inner, "n02102040.tar": inner})
+    with pytest.raises(SourceError, match=r"got \.tar: unpack it into a folder"):
+        open_source(tmp_path / "train.tar")

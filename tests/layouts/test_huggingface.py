@@ -319,3 +319,19 @@ def test_corners_and_fractions_are_not_read_as_boxes_of_coco(tmp_path, box):
     datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / "data")
     with pytest.raises(SourceError, match=r"bbox: must be x, y, width, height in pixels"):
         open_source(tmp_path / "data")[""].read(0)
+
+
+def test_images_are_found_in_binary_columns_of_any_name_and_names_of_files_refused(tmp_path):
+    from pyarrow import parquet
+
+    files = {f"{at}.jpg": file(at) for at in range(3)}
+    table = pyarrow.table({"image_bytes": [*files.values()], "label": [0, 1, 0]})
+    parquet.write_table(table, tmp_path / "bytes.parquet")
+    [source] = open_source(tmp_path / "bytes.parquet").values()
+    assert source.read(1).image == files["1.jpg"]
+    parquet.write_table(pyarrow.table({"file": [*files], "label": [0, 1, 0]}), tmp_path / "names.parquet")
+    assert not open_source(tmp_path / "names.parquet")[""].has_images
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    with pytest.raises(SourceError, match=r"column 'file': must hold images, or none, got '0\.jpg'"):
+        open_source(tmp_path / "names.parquet")

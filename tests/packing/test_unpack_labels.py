@@ -9,6 +9,7 @@ import pytest
 import fastload
 from fastload.packing.unpack import _Unpacking, unpack
 from fastload.shards.records import RecordReader
+from fastload.sources import open_source
 from tests.folders import class_folders, encoded, pixels, tree
 from tests.packing.labelled import LabelledImages, rows_of
 
@@ -89,7 +90,9 @@ def test_table_holds_file_names_of_every_kind(tmp_path):
     (tmp_path / "photos").mkdir()
     for number, name in enumerate(names):
         (tmp_path / "photos" / name).write_bytes(encoded(pixels(number)))
-    fastload.pack(tmp_path / "photos", tmp_path / "p.fl", encode="keep", workers=1)
+    [source] = open_source(tmp_path / "photos").values()
+    source.kind = "files"  # images alone would need no table
+    fastload.pack(source, tmp_path / "p.fl", encode="keep", workers=1)
     table = unpack(tmp_path / "p.fl", tmp_path / "out").table
     assert fastload.pack(table, tmp_path / "again.fl", encode="keep", workers=1).records == len(names)
     unpack(tmp_path / "again.fl", tmp_path / "out2")

@@ -208,6 +208,18 @@ def test_tuples_and_bare_values_come_back_as_such(tmp_path, samples):
     assert_same(batch, default_collate(wanted))
 
 
+def test_texts_of_a_batch_are_a_list_in_a_dict_and_a_tuple_in_a_tuple(tmp_path):
+    pack([(f"text {at}", {"word": "a", "number": at}) for at in range(4)], tmp_path / "x.fl", workers=1)
+    dataset = PackedDataset(tmp_path / "x.fl")
+    [batch] = fastload.DataLoader(dataset, 4, num_workers=0)
+    wanted = default_collate([dataset[at] for at in range(4)])
+    assert (
+        (type(batch[0]), type(batch[1]["word"]))
+        == (type(wanted[0]), type(wanted[1]["word"]))
+        == (tuple, list)
+    )
+
+
 def test_target_transform_gets_the_sample(tmp_path):
     pack(Pairs(), tmp_path / "x.fl", workers=1)
     dataset = PackedDataset(tmp_path / "x.fl", target_transform=lambda pair: pair[1])

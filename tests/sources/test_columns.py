@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources import open_source
-from fastload.sources.table.columns import numbers_in
+from fastload.sources.table.numbers import numbers_in
 from tests.folders import encoded, pixels
 
 
@@ -170,7 +170,7 @@ class TestLabels:
         rows = ["1.png,0001,cat", "2.png,0002,dog"]
         source = listed("path,patient,species", *rows)
         assert source.fields == (Field("patient", "text"), Field("species", "text"))
-        assert "--column patient=label (if it holds them)" in source.warnings[0]
+        assert "--column NAME=label" in source.warnings[0]
         source = listed("path,patient,species", *rows, kinds={"patient": "text"})
         assert source.fields == (Field.label(), Field("patient", "text"))
         assert source.classes == ("cat", "dog")

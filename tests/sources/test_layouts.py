@@ -131,7 +131,7 @@ LAYOUTS = {
         many("{}.jpg", photo) | {"metadata.csv": "file_name,text\n0.jpg,a dog\n"},
     ),
     "hugging face, jsonl": (
-        "the table .*a table of it",
+        "labels in .*a table of it",
         many("train/{}.jpg", photo) | {"train/metadata.jsonl": '{"file_name": "0.jpg", "objects": []}\n'},
     ),
     "hdf5": ("HDF5", {"train.h5": "x"}),

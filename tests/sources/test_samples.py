@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from PIL import Image
 
+from fastload import pack
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
+from fastload.sources import DatasetSource
 from fastload.sources.dataset.samples import infer_fields, to_image, to_values
 
 RGB = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
@@ -275,3 +277,14 @@ def test_no_number_changes_unless_a_float_is_rounded(array, dtype):
 def test_numbers_that_fit_are_taken(array):
     taken = stored(Field("x", "vector", "float64", (3,)), array)
     np.testing.assert_array_equal(taken, array)
+
+
+@pytest.mark.parametrize("first", [b"", b"abc"])
+def test_bytes_of_no_image_are_to_be_named(tmp_path, first):
+    with pytest.raises(SourceError, match=r"if it is not an image, make each sample a dict"):
+        pack([(first, 1), (b"abc", 2)], tmp_path / "x.fl", workers=1)
+
+
+def test_a_dtype_that_numpy_lacks_is_named():
+    with pytest.raises(SourceError, match=r"v must be of a dtype among .*torch\.bfloat16"):
+        DatasetSource([{"v": torch.ones(3, dtype=torch.bfloat16)}])

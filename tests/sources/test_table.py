@@ -170,9 +170,11 @@ def test_repeated_rows_stay_repeated(table):
     assert source.size_bytes() == 3
 
 
-def test_rows_of_one_image_with_numbers_name_the_header_of_boxes(table):
-    source = table("1.jpg,1,2,3,4,a\n1.jpg,2,3,4,5,b\n")
-    assert "image,xmin,ymin,xmax,ymax,label as a header" in source.warnings[-1]
+@pytest.mark.parametrize("rows", ["1.jpg,1,2,3,4,a\n1.jpg,2,3,4,5,b\n", "1.jpg,1,2,3,4,a\n2.jpg,,,,,\n"])
+def test_numbers_without_a_header_may_be_boxes(table, rows):
+    with pytest.raises(SourceError, match=r"begin with a header.*image,xmin,ymin,xmax,ymax,label"):
+        table(rows)
+    assert [each.kind for each in table("image,xmin,ymin,xmax,ymax,label\n" + rows).fields][:1] == ["boxes"]
 
 
 def test_missing_file_is_an_error_of_its_row_when_it_is_read(table):

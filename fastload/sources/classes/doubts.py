@@ -13,6 +13,7 @@ import bisect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import starmap
 
 from fastload.sources.classes.annotations import unread_annotations, unread_folders
 from fastload.sources.classes.part_names import (
@@ -25,7 +26,6 @@ from fastload.sources.classes.part_names import (
     named_splits,
 )
 from fastload.sources.classes.source import split_folders
-from fastload.sources.classes.tables import tables
 from fastload.sources.classes.top import MOST_FOLDERS, SAMPLED, TABLE_STEP, Doubt, Top
 from fastload.sources.left_out import clutter_reason
 from fastload.sources.listing import Listing, stem_of
@@ -33,6 +33,7 @@ from fastload.sources.malformed import in_quotes, pack_command
 from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, paired
 from fastload.sources.protocol import Claim, evenly_spaced
 from fastload.sources.splits import SPLITS
+from fastload.sources.table.recognise import labels_not_read, tables_beside
 from fastload.sources.versions import common_ending, common_start, has_stem, versions_of
 from fastload.sources.words import MASK_WORDS, words_of
 
@@ -55,7 +56,7 @@ def doubts(listing: Listing, claims: Claims = _no_claims) -> Iterator[Doubt]:
     tops = [Top.of(listing, folder) for folder in splits] or [root]
     for top in (*tops, *([root] if splits else [])):
         yield from unread_annotations(top)
-    yield from tables(listing, [listing.top, *splits])
+    yield from starmap(Doubt, tables_beside(listing, [listing.top, *splits]))
     if splits:
         yield from _split_without_classes(tops, claims)
     for top in tops:
@@ -66,6 +67,9 @@ def doubts(listing: Listing, claims: Claims = _no_claims) -> Iterator[Doubt]:
         yield from _same_stems(top)
     if named := [name for name in root.folder.visible if splits and is_part(name)]:
         yield Doubt(f"annotations of the splits in {in_quotes(named)}", TABLE_STEP)
+    are_flat = all(top.folder.images and not top.bearing for top in tops)
+    if are_flat or all(top.has_one_folder() for top in tops):
+        yield from starmap(Doubt, labels_not_read(listing, [listing.top, *splits], are_flat=are_flat))
 
 
 def _leads_to(listing: Listing, path: str, claims: Claims) -> Doubt:

@@ -52,7 +52,8 @@ class Selection:
         """Record images as left out."""
         if self.by_content:
             for path in paths:
-                self.left_out.add(path, reason, is_clutter=is_clutter)
+                is_hidden = os.path.basename(path).startswith(".")
+                self.left_out.add(path, HIDDEN if is_hidden else reason, is_clutter=is_clutter or is_hidden)
 
     def _is_image(self, folder: Folder, name: str) -> bool:
         key = folder.join(name)

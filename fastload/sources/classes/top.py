@@ -38,6 +38,11 @@ class Top(NamedTuple):
         bearing = [name for name in names if any(each.images for each in listing.below(folder.join(name)))]
         return cls(listing, folder, bearing)
 
+    def has_one_folder(self) -> bool:
+        """Return True if all images lie in one folder, which shows no classes."""
+        below = self.listing.below(self.folder.path) if len(self.bearing) == 1 else ()
+        return sum(bool(each.images) for each in below) == 1
+
     def inner(self, name: str) -> Folder:
         """Return a folder in this one."""
         return self.listing[self.folder.join(name)]

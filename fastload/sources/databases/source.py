@@ -9,7 +9,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,20 +40,17 @@ _MOST_DIGITS = 12
 _SAMPLED = 8
 _REWRITE = "write the database again"
 
-Patterns = dict[str, str]
-"""The patterns of the keys of fields, by field."""
-
 
 @dataclass(eq=False, kw_only=True)
 class DatabaseSource(ContainerSource):
     """A `Source` of the records of databases of one program.
 
-    `keys` are those of the images in LMDB, and `further` those of other fields. A database is opened for each
-    record: in LMDB this takes 0.1 ms, and in HDF5 less than reading a chunk.
+    `keys` are those of the images in LMDB, and `patterns` give those of other fields. A database is opened
+    for each record: in LMDB this takes 0.1 ms, and in HDF5 less than reading a chunk.
     """
 
     keys: NameTable
-    further: Mapping[str, NameTable] = field(default_factory=dict)
+    patterns: Mapping[str, str] = field(default_factory=dict)
 
     def key(self, index: int) -> str:
         return self.keys[index] if len(self.keys) else super().key(index)
@@ -69,8 +66,8 @@ class DatabaseSource(ContainerSource):
         values: dict[str, object] = {}
         with reading_lmdb(path) as transaction:
             image = bytes(entry(transaction, path, key))
-            for name, keys in self.further.items():
-                data = bytes(entry(transaction, path, keys[index]))
+            for name, pattern in self.patterns.items():
+                data = bytes(entry(transaction, path, pattern.format(number=program.first + index)))
                 values[name] = data.decode("utf-8", "surrogateescape") if name == "text" else data
         if program.keys == "listed":
             image, values["label"] = _unpickled(image, f"{path}, key {key!r}")
@@ -83,19 +80,14 @@ def list_lmdb(path: str, labels: Mapping[str, int], classes: Sequence[str] = ())
     `""` is the database at the path itself. SourceError is raised if no program that is known has its keys.
     """
     root, tables, warnings = os.path.abspath(path), list[NameTable](), tuple[str, ...]()
-    program, further, values = LSUN, dict[str, NameTable](), dict[str, Values]()
+    program, patterns, values = LSUN, dict[str, str](), dict[str, Values]()
     for name in labels:
         place = os.path.join(root, name) if name else root
         with reading_lmdb(place) as transaction:
-            program = LSUN if name else _program_of(place, transaction)
-            keys, patterns = _KEYS[program.keys](program, place, transaction)
-            numbers = range(program.first, program.first + len(keys))
-            further = {
-                each: NameTable(pattern.format(number=at) for at in numbers)
-                for each, pattern in patterns.items()
-            }
+            program, patterns = (LSUN, {}) if name else _program_of(place, transaction)
+            keys = NameTable(_KEYS[program.keys](program, place, transaction))
             own = {"lines": 0, "all": 0, "counted": 1, "listed": 2}[program.keys]
-            unknown = transaction.stat()["entries"] - own - len(keys) * (1 + len(further))
+            unknown = transaction.stat()["entries"] - own - len(keys) * (1 + len(patterns))
         if unknown > 0:
             warnings = (f"{path} has {unknown:,} entries of no record, which are left out",)
         if program.keys == "lines":
@@ -105,7 +97,7 @@ def list_lmdb(path: str, labels: Mapping[str, int], classes: Sequence[str] = ())
     if not len(every):
         raise malformed(path, "hold at least one image", "none", "check the database")
     shard_of = np.repeat(np.arange(len(tables)), [*map(len, tables)])
-    sizes = [Field(each, "image", encoding="keep") for each in further if each.startswith("image_")]
+    sizes = [Field(each, "image", encoding="keep") for each in patterns if each.startswith("image_")]
     fields = sizes or [program.field]
     if fields == [Field.label()] and program.keys != "listed":
         values["label"] = np.array([*labels.values()], np.int64)[shard_of]
@@ -122,7 +114,7 @@ def list_lmdb(path: str, labels: Mapping[str, int], classes: Sequence[str] = ())
         shard_of=shard_of,
         details={"files": files, "is_folder": is_folder},
         keys=every,
-        further=further,
+        patterns=patterns,
     )
 
 
@@ -149,25 +141,25 @@ def list_hdf5(path: str) -> DatabaseSource:
     )
 
 
-def _program_of(path: str, transaction: Any) -> DatabaseLayout:
+def _program_of(path: str, transaction: Any) -> tuple[DatabaseLayout, dict[str, str]]:
+    """Return the layout of a database, and the patterns of the keys of its records' further fields."""
     if os.path.isfile(os.path.join(path, BASICSR.sign)):
-        return BASICSR
+        return BASICSR, {}
     signed = (CRNN, STYLEGAN2, PICKLED)
-    return next((each for each in signed if transaction.get(each.sign.encode()) is not None), LSUN)
+    program = next((each for each in signed if transaction.get(each.sign.encode()) is not None), LSUN)
+    if program is not STYLEGAN2:
+        return program, {program.field.name: program.value} if program.value else {}
+    largest, *others = sorted(_sizes(path, transaction), reverse=True)
+    patterns = {size: program.image.replace("{size}", str(size)) for size in (largest, *others)}
+    return replace(program, image=patterns[largest]), {f"image_{size}": patterns[size] for size in others}
 
 
-def _counted_keys(program: DatabaseLayout, path: str, transaction: Any) -> tuple[NameTable, Patterns]:
+def _counted_keys(program: DatabaseLayout, path: str, transaction: Any) -> Iterator[str]:
     text = bytes(entry(transaction, path, program.sign))
     if not text.isdigit() or len(text) > _MOST_DIGITS or int(text) > transaction.stat()["entries"]:
         raise malformed(f"{path}, key {program.sign!r}", "be the number of images", text[:40])
-    patterns = {program.field.name: program.value} if program.value else {}
-    image = program.image
-    if "{size}" in image:
-        sizes = sorted(_sizes(path, transaction), reverse=True)
-        image, *others = (image.replace("{size}", str(size)) for size in sizes)
-        patterns |= {f"image_{size}": pattern for size, pattern in zip(sizes[1:], others, strict=True)}
     numbers = range(program.first, program.first + int(text))
-    return _existing(transaction, path, (image.format(number=at) for at in numbers)), patterns
+    return _existing(transaction, path, (program.image.format(number=at) for at in numbers))
 
 
 def _sizes(path: str, transaction: Any) -> list[int]:
@@ -185,7 +177,7 @@ def _sizes(path: str, transaction: Any) -> list[int]:
     return sizes
 
 
-def _listed_keys(program: DatabaseLayout, path: str, transaction: Any) -> tuple[NameTable, Patterns]:
+def _listed_keys(program: DatabaseLayout, path: str, transaction: Any) -> Iterable[str]:
     keys, length = (
         read_plain(bytes(entry(transaction, path, name)), f"{path}, key {name!r}")
         for name in (program.list, program.sign)
@@ -194,45 +186,41 @@ def _listed_keys(program: DatabaseLayout, path: str, transaction: Any) -> tuple[
     if type(length) is not int or not are_keys or len(keys) != length:
         must = f"list its {length if type(length) is int else 'number of'} keys in {program.list!r}"
         raise malformed(path, must, "another list", _REWRITE)
-    return _existing(transaction, path, map(os.fsdecode, keys)), {}
+    return _existing(transaction, path, map(os.fsdecode, keys))
 
 
-def _keys_in_lines(program: DatabaseLayout, path: str, transaction: Any) -> tuple[NameTable, Patterns]:
+def _keys_in_lines(program: DatabaseLayout, path: str, transaction: Any) -> Iterable[str]:
     """List the lines `name.png (height,width,channels) level`; keys are the names without suffixes."""
     lines = _lines(path)
     matches = [_META_LINE.fullmatch(line) for line in lines]
     if None in matches:
         must, where = "have lines like 'name.png (120,125,3) 1'", os.path.join(path, program.sign)
         raise malformed(where, must, repr(lines[matches.index(None)]), _REWRITE)
-    return _existing(transaction, path, (match[1] for match in matches if match)), {}
+    return _existing(transaction, path, (match[1] for match in matches if match))
 
 
 def _lines(path: str) -> list[str]:
     return read_text(os.path.join(path, BASICSR.sign)).splitlines()
 
 
-def _every_key(program: DatabaseLayout, path: str, transaction: Any) -> tuple[NameTable, Patterns]:
+def _every_key(program: DatabaseLayout, path: str, transaction: Any) -> Iterable[str]:
     keys = NameTable(os.fsdecode(bytes(key)) for key in transaction.cursor().iternext(values=False))
     for at in range(min(_SAMPLED, len(keys))):
         if format_of(bytes(entry(transaction, path, keys[at])[:HEAD_BYTES])) is None:
             known = "CRNN, Efficient-PyTorch, stylegan2-pytorch, BasicSR or LSUN"
             must = f"be an image file, or the database one of {known}"
             raise malformed(f"{path}, key {keys[at]!r}", must, "other bytes", FROM_PYTHON)
-    return keys, {}
+    return keys
 
 
 _KEYS = {"counted": _counted_keys, "listed": _listed_keys, "lines": _keys_in_lines, "all": _every_key}
 
 
-def _existing(transaction: Any, path: str, keys: Iterable[str]) -> NameTable:
-    """List keys that must exist, up to the first that does not: a header may state any number of them."""
-
-    def checked() -> Iterator[str]:
-        for key in keys:
-            entry(transaction, path, key)
-            yield key
-
-    return NameTable(checked())
+def _existing(transaction: Any, path: str, keys: Iterable[str]) -> Iterator[str]:
+    """Yield keys that must exist, up to the first that does not: a header may state any number of them."""
+    for key in keys:
+        entry(transaction, path, key)
+        yield key
 
 
 def _unpickled(data: bytes, where: str) -> tuple[bytes, int]:

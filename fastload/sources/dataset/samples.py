@@ -210,7 +210,10 @@ def fit(field: Field, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
 
 def _to_array(name: str, value: object) -> npt.NDArray[Any]:
     if is_instance(value, "torch", "Tensor"):
-        return np.asarray(value.detach().cpu().numpy())  # type: ignore[attr-defined]
+        try:
+            return np.asarray(value.detach().cpu().numpy())  # type: ignore[attr-defined]
+        except TypeError as error:  # bfloat16 and others that NumPy lacks
+            raise _unfit(name, f"be of a dtype among {', '.join(DTYPES)}", value) from error
     if not isinstance(value, (bool, int, float, list, tuple, np.generic, np.ndarray)):
         must = "be a number, text, bytes, an array, tensor or list of numbers, or a PIL image"
         raise _unfit(name, must, value)

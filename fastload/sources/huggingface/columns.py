@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.schema import DTYPES, Field
 from fastload.sources.huggingface.arrow import ArrowFiles
 from fastload.sources.malformed import explaining, malformed
@@ -63,8 +64,14 @@ class ArrowColumns:
     def _is_image(self, column: Any) -> bool:
         feature = self._features.get(column.name)
         kind = feature.get("_type") if isinstance(feature, dict) else None
-        is_named = kind == "Image" or (kind is None and column.name in _IMAGE_NAMES)
-        return is_named and str(column.type) in _IMAGE_TYPES
+        if str(column.type) not in _IMAGE_TYPES or kind not in ("Image", "Value", None):
+            return False
+        return kind == "Image" or (not kind and column.name in _IMAGE_NAMES) or self._holds_images(column)
+
+    def _holds_images(self, column: Any) -> bool:
+        """Return True if the first value of a binary column is an image file."""
+        first = next((value.as_py() for values in self._rows.columns(column.name) for value in values), None)
+        return isinstance(first, bytes) and format_of(first[:HEAD_BYTES]) is not None
 
     def _add_image(self, name: str) -> None:
         target = free_field_name(name, self._taken) if self.roles else "image"

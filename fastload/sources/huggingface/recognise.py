@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from collections.abc import Mapping
@@ -33,7 +32,7 @@ def recognise(listing: Listing) -> Claim | None:
 
     def read() -> Reading:
         data = data_files_by_split(listing.name, found)
-        return Reading(list_rows(listing.name, listing.root, data, {}))
+        return Reading(list_rows(listing.name, listing.root, data))
 
     return Claim("huggingface", _TITLE, f"files such as {next(iter(found.values()))[0]}", read)
 
@@ -43,7 +42,7 @@ def open_file(path: str) -> Mapping[str, ArrowSource] | None:
     if not path.lower().endswith(SUFFIXES):
         return None
     folder, name = os.path.split(os.path.abspath(path))
-    return list_rows(path, folder, {"": [name]}, {})
+    return list_rows(path, folder, {"": [name]})
 
 
 def _saved(listing: Listing) -> Reading:
@@ -56,16 +55,16 @@ def _saved(listing: Listing) -> Reading:
             raise malformed(where, "list the folders of the splits", repr(names), REWRITE)
         folders = by_split(where, {name: listing[name] for name in names})
     data = {split: _state_files(listing, folder) for split, folder in folders.items()}
-    shared = [] if "" in folders else [_DICT]
-    sidecars = {split: [*shared, *map(folder.join, (_STATE, _INFO))] for split, folder in folders.items()}
-    sources = list_rows(listing.name, listing.root, data, sidecars)
+    sidecars = [folder.join(name) for folder in folders.values() for name in (_STATE, _INFO)]
+    sidecars += [] if "" in folders else [_DICT]
     caches = (
         folder.join(name)
         for folder in folders.values()
         for name in folder.others
         if name.startswith("cache-") and name.endswith(".arrow")
     )
-    return Reading(sources, {*itertools.chain(*sidecars.values())}, dict.fromkeys(caches, _CACHE))
+    rows = list_rows(listing.name, listing.root, data)
+    return Reading(rows, sidecars, dict.fromkeys(caches, _CACHE))
 
 
 def _state_files(listing: Listing, folder: Folder) -> list[str]:

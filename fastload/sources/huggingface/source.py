@@ -31,9 +31,10 @@ from fastload.shards.schema import Field
 from fastload.sources.boxes import Coordinates, Sides, require_inside, require_pixels, upright_sides
 from fastload.sources.containers import SHARD, ContainerSource
 from fastload.sources.dataset.samples import fit
-from fastload.sources.files import list_files, read_text
+from fastload.sources.files import list_files
 from fastload.sources.huggingface.arrow import ArrowFiles
 from fastload.sources.huggingface.columns import ArrowColumns, dig
+from fastload.sources.listing import is_image
 from fastload.sources.malformed import explaining, malformed
 from fastload.sources.protocol import SourceRecord
 
@@ -43,13 +44,8 @@ _FORMAT = "be x, y, width, height in pixels"
 _STEP = "correct it; pack corners or fractions from Python: fastload.pack(dataset, 'DEST.fl', fields=…)"
 
 
-def list_rows(
-    path: str, root: str, data: Mapping[str, Sequence[str]], sidecars: Mapping[str, Sequence[str]]
-) -> dict[str, ArrowSource]:
-    """List the rows of data files, which are given by split, relative to the folder `root`.
-
-    `sidecars` are the JSON files of each split that `save_to_disk` wrote beside them.
-    """
+def list_rows(path: str, root: str, data: Mapping[str, Sequence[str]]) -> dict[str, ArrowSource]:
+    """List the rows of data files, which are given by split, relative to the folder `root`."""
     sources: dict[str, ArrowSource] = {}
     for split, names in data.items():
         if not names:
@@ -61,6 +57,8 @@ def list_rows(
             raise malformed(path, "have a column", "none", REWRITE)
         if has_images:
             _require_pixels(rows, columns.roles)
+        else:
+            _require_no_names(rows)
         sources[split] = ArrowSource(
             kind="huggingface",
             name=path,
@@ -75,12 +73,20 @@ def list_rows(
             details={
                 "files": list(rows.files.names),
                 "schema": base64.b64encode(rows.schema.serialize().to_pybytes()).decode(),
-                "sidecars": {name: read_text(os.path.join(root, name)) for name in sidecars.get(split, ())},
                 "columns": [[*parts, name] for parts, name in columns.roles.items()],
                 "paths": columns.paths,
             },
         )
     return sources
+
+
+def _require_no_names(rows: ArrowFiles) -> None:
+    """Raise SourceError if a column holds the names of image files beside the data."""
+    folder = rows.files.folder
+    for column, value in (rows.row(0) if rows.ends[-1] else {}).items():
+        if isinstance(value, str) and is_image(value) and os.path.isfile(os.path.join(folder, value)):
+            where, step = f"{rows.files.path(0)}, column {column!r}", "write a .csv of it, and pack that"
+            raise malformed(where, "hold images, or none", f"{value!r}, which names a file", step)
 
 
 def _require_pixels(rows: ArrowFiles, roles: Mapping[tuple[str, ...], str]) -> None:

@@ -32,12 +32,7 @@ def write_arrow(records: StoredRecords, root: Path) -> list[Path]:
                 arrays = [_column(arrow, column, [row[column.name] for row in rows]) for column in schema]
                 writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
         written.append(path)
-    for name, text in details["sidecars"].items():
-        path = safe_path(root, name)
-        with drafted(path) as draft:
-            draft.write_bytes(text.encode("utf-8", "surrogateescape"))
-        written.append(path)
-    return list(dict.fromkeys(written))
+    return written
 
 
 def _writer(arrow: Any, path: Path, suffix: str, schema: Any) -> Any:

@@ -21,7 +21,7 @@ def images_beside(search: ImageSearch, lists: Iterable[FileList]) -> tuple[LeftO
 
     Those that another table in its folder names, such as test.csv, need no attention.
     """
-    named = {plain_path(name) for files in lists for name in files.names}
+    named = set(map(plain_path, {name for files in lists for name in files.names}))
     inside = {name.rpartition("/")[0] for name in named if name[:1] != "/" and name[:3] != "../"}
     listing = Listing.of(search.folder, sorted({"", *inside}))
     unnamed = [

@@ -1,22 +1,40 @@
-"""Reading of a table: its delimiter, its header and its cells, column by column."""
+"""Reading of a table: its delimiter, its header and its cells, column by column.
+
+The cells of a text are delimited as in a .csv file or, without such delimiters, by spaces. As in CelebA's
+files, its first line may be the number of rows, and its header may lack a name for the first column. In JSON,
+a table is a list of objects, an object that gives each image's value, or StyleGAN's pairs under "labels".
+"""
 
 from __future__ import annotations
 
 import csv
 import itertools
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TextIO, get_args
+from typing import Literal, TextIO, get_args
 
 from fastload.errors import OptionError
-from fastload.sources.files import unreadable
-from fastload.sources.malformed import malformed
+from fastload.sources.files import read_text, unreadable
+from fastload.sources.malformed import explaining, is_finite, malformed, quoted
 from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn
 from fastload.sources.table.images import ImageSearch
 from fastload.sources.table.naming import PATH_HEADERS
 
-TABLE_SUFFIXES = (".csv", ".tsv")
+TEXT_SUFFIXES = (".txt", ".lst")
+"""The suffixes of texts that may be tables of images."""
+
+JSON_SUFFIXES = (".json", ".jsonl")
+
+TABLE_SUFFIXES = (".csv", ".tsv", ".tab", *TEXT_SUFFIXES, *JSON_SUFFIXES)
+"""The suffixes of tables."""
+
+WRITE_TABLE = (
+    "write a table of it (a .csv with the columns image,label or, for boxes, "
+    "image,xmin,ymin,xmax,ymax,label), and pack that"
+)
+"""The next step for labels in a form that is not read."""
 
 _UTF_16 = ("\udcff\udcfe", "\udcfe\udcff")  # its byte order marks, decoded as UTF-8
 _DELIMITERS = (",", ";", "\t")
@@ -30,7 +48,7 @@ def read_table(search: ImageSearch, given: Mapping[str, ColumnKind]) -> tuple[li
     SourceError is raised for a malformed table, and OptionError for kinds that do not fit its columns.
     """
     path = search.table
-    rows = _rows(path)
+    rows = _rows_of_json(path) if path.lower().endswith(JSON_SUFFIXES) else _rows_of_text(path)
     first = next(rows, [])
     portion = list(itertools.islice(rows, _PORTION))
     header = first
@@ -81,32 +99,78 @@ def _is_header(search: ImageSearch, first: Sequence[str], rows: Sequence[Sequenc
     return not os.path.splitext(first[0])[1] or any(cell.strip().lower() in PATH_HEADERS for cell in first)
 
 
-def _rows(path: str) -> Iterator[list[str]]:
+def _rows_of_text(path: str) -> Iterator[list[str]]:
     """Yield the rows that are not blank; raise SourceError unless all have the same number of cells."""
+    is_text = path.lower().endswith(TEXT_SUFFIXES)
     with _open(path) as file:
         start = file.readline()
         if start.startswith(_UTF_16):
             raise malformed(path, "be UTF-8", "UTF-16", "save it as 'CSV UTF-8'")
         stated = _EXCEL_DELIMITER.fullmatch(start)
-        if stated is None:
-            file.seek(0)
+        skipped = 1 if stated is not None or (is_text and start.strip().isdigit()) else 0
+        if is_text and skipped:
+            start = file.readline()
         delimiter = max(_DELIMITERS, key=start.count) if stated is None else stated[1]
-        if path.lower().endswith(".tsv"):
+        if path.lower().endswith((".tsv", ".tab")):
             delimiter = "\t"
         # Spaces belong to a cell, unless the first row has one after every delimiter.
         has_spaces = start.count(delimiter) == start.count(f"{delimiter} ") > 0
-        reader = csv.reader(file, delimiter=delimiter, skipinitialspace=has_spaces, strict=True)
+        file.seek(0)
+        lines: Iterator[str] = itertools.islice(file, skipped, None)
+        quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
+        if is_text and delimiter not in start:
+            lines, delimiter, quoting = _with_single_spaces(lines), " ", csv.QUOTE_NONE
+        reader = csv.reader(
+            lines, delimiter=delimiter, skipinitialspace=has_spaces, strict=True, quoting=quoting
+        )
         width = 0
         try:
             for cells in filter(None, reader):
                 width = width or len(cells)
                 if len(cells) != width:
-                    where, step = f"{path}, line {reader.line_num}", "quote cells that hold a delimiter"
+                    where, step = (
+                        f"{path}, line {skipped + reader.line_num}",
+                        "quote cells that hold a delimiter",
+                    )
                     raise malformed(where, f"have {width} cells as the first row has", len(cells), step)
                 yield cells
         except csv.Error as error:
-            where = f"{path}, line {reader.line_num}"
+            where = f"{path}, line {skipped + reader.line_num}"
             raise malformed(where, "be a row of a table", error, "check its quotes") from error
+
+
+def _with_single_spaces(lines: Iterator[str]) -> Iterator[str]:
+    """Yield lines with one space between cells, and a name for a first column that the header lacks."""
+    header, first = next(lines, ""), next(lines, "")
+    if len(header.split()) + 1 == len(first.split()):
+        header = f"image {header}"
+    return map(" ".join, map(str.split, itertools.chain([header, first], lines)))
+
+
+def _rows_of_json(path: str) -> Iterator[list[str]]:
+    """Yield the header and the rows of a table in JSON."""
+    must = "be a list of flat objects with equal keys, an object of images and labels, or StyleGAN's labels"
+    errors = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
+    with explaining(errors, path, must, WRITE_TABLE):
+        text = read_text(path)
+        are_lines = path.lower().endswith(".jsonl")
+        data = [*map(json.loads, text.splitlines())] if are_lines else json.loads(text)
+        if isinstance(data, dict):
+            pairs = data["labels"] if isinstance(data.get("labels"), list) else data.items()
+            data = [{"image": image, "label": label} for image, label in pairs]
+        header = [*data[0]]
+        yield header
+        for number, row in enumerate(data, 1):
+            if row.keys() != data[0].keys():
+                raise ValueError(f"other keys in object {number}")
+            yield [_json_cell(row[name]) for name in header]
+
+
+def _json_cell(value: object) -> str:
+    """Return a value as a cell; a list of numbers, such as a box, as JSON."""
+    if isinstance(value, dict) or (isinstance(value, list) and not (value and all(map(is_finite, value)))):
+        raise ValueError(f"a value with others inside, {quoted(value)}")
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
 
 
 def _open(path: str) -> TextIO:

@@ -1,27 +1,15 @@
-"""Kinds of a table's columns: labels, or fields of numbers, text or images.
-
-A column holds numbers only if every cell can be written back unchanged:
-
-    integers    every cell is an int64 as Python writes it: 7 or -1, never 007, +7 or 7.0
-    floats      every cell is a float64 as Python writes it (0.5, 3.0, 1e-05, nan), or every cell omits a
-                final ".0" (0.5, 3), as R, JavaScript and spreadsheets do; empty cells are NaN
-    text        everything else
-
-Nothing is lost: identifiers keep their leading zeros, and `1e5` and `100000` stay two names, as do `1` and
-`1.0`.
-"""
+"""Kinds of a table's columns: labels, or fields of numbers, text or images."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,16 +18,19 @@ from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources.files import FileList, Values, list_files
 from fastload.sources.listing import is_image
-from fastload.sources.malformed import INT64, is_text, malformed
+from fastload.sources.malformed import is_text, malformed
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import evenly_spaced
+from fastload.sources.table.numbers import (
+    CONVERSIONS,
+    Numbers,
+    all_filled,
+    floats_in,
+    integers_in,
+    look_like_decimals,
+    numbers_in,
+)
 from fastload.system.units import format_count
-
-Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
-
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_NUMBER = re.compile(r"\s*[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?\s*")
-_INT64_CHARACTERS = 20
 
 ColumnKind = Literal["text", "int", "float", "path", "label"]
 """The kinds that a user can give for a column."""
@@ -47,11 +38,29 @@ ColumnKind = Literal["text", "int", "float", "path", "label"]
 LABEL: Literal["label"] = "label"
 """The kind of the column that labels are taken from, and the header that makes a column of that kind."""
 
-LABEL_HEADERS = ("labels", "class", "category", "target", "y")
-"""Lower-case headers of a column of labels, if it is the only one of them."""
+LABEL_HEADERS = (
+    *("labels", "class", "category", "target", "y", "labelname", "classname", "categoryname"),
+    *("labelid", "classid", "categoryid"),
+)
+"""Headers, without case and punctuation, of a column of labels, if it is the only one of them."""
+
+TEXT_HEADERS = (
+    "text",
+    "caption",
+    "captions",
+    "description",
+    "comment",
+    "prompt",
+    "sentence",
+    "transcription",
+)
+"""Such headers of a column of texts, which are no classes."""
 
 # Labels beyond this are identifiers: a name for every number below them would take gigabytes.
 _MOST_NUMBERED_CLASSES = 1_000_000
+
+# More classes than this with two images or fewer in each, for which the user must say that they are classes.
+_MOST_UNSAID_CLASSES = 100
 
 _MOST_CHARACTERS = 50  # of a header in a field's name, which may have 64
 
@@ -88,6 +97,11 @@ class TableColumn:
     naming: str = ""
 
     @property
+    def plain_name(self) -> str:
+        """The name without case and punctuation."""
+        return re.sub(r"[^a-z0-9]", "", self.name.lower())
+
+    @property
     def origin(self) -> str:
         """The words that name the column in a decision."""
         return f"of the column {self.name!r}"
@@ -97,9 +111,14 @@ class TableColumn:
         """The folder that paths in the table are relative to."""
         return os.path.dirname(os.path.abspath(self.table))
 
-    def names_image(self, cell: str) -> bool:
-        """Return True if a cell is the path of an existing file that is named like an image."""
-        return is_image(cell) and os.path.isfile(os.path.join(self.folder, cell))
+    @property
+    def has_empty(self) -> bool:
+        """True if a cell is empty."""
+        return not np.diff(self.cells.offsets).all()
+
+    def names_file(self, cell: str) -> bool:
+        """Return True if a cell is the path of an existing file."""
+        return os.path.isfile(os.path.join(self.folder, cell))
 
     def error(self, row: int, must: str, got: str, next_step: str) -> SourceError:
         """Return an error about a row; rows are counted from 1."""
@@ -120,8 +139,10 @@ class TableColumn:
             step = f"pack with {self.options(float='a field of numbers', text='a field of texts')}"
             must, got = "be an integer or a name, as the column holds labels", repr(self.cells[0])
             raise self.error(1, must, got, step)
-        if "" in self.cells:
-            step = f", or pack with {self.options(float='empty is NaN')}" if is_float else ""
+        if self.has_empty:
+            effects = {"float": "empty is NaN"} if is_float else {"text": "as it is"}
+            has_choice = is_float or (self.kind is None and self.plain_name != LABEL)
+            step = f", or pack with {self.options(**effects)}" if has_choice else ""
             row = self.cells.index("") + 1
             raise self.error(row, "have a value", "an empty cell", f"fill it in{step}")
         if is_float:
@@ -133,15 +154,23 @@ class TableColumn:
         if self.kind in (None, LABEL):
             _refuse_decimals(replace(self, name=LABEL))
         labels, classes = _named(self.cells)
+        if self.kind is None and len(classes) > max(_MOST_UNSAID_CLASSES, len(labels) // 2):
+            options = self.options(label="they are the classes", text="they are texts")
+            must, got = "hold names of classes", f"{len(classes):,} different texts in {len(labels):,} rows"
+            raise malformed(f"{self.table}, {self.name}", must, got, f"pack with {options}")
         meaning = f"names of {format_count(len(classes), 'class', 'classes')}, {self.origin}"
         return TableField(Field.label(), labels, meaning, classes)
 
-    def to_files(self) -> FileList:
-        """Return the files that the cells name; raise SourceError for an empty cell."""
-        if "" in self.cells:
+    def file_names(self) -> NameTable:
+        """Return the names of the files that the cells name; raise SourceError for an empty cell."""
+        if self.has_empty:
             step = "fill it in, or leave the row out"
             raise self.error(self.cells.index("") + 1, "name an image", "an empty cell", step)
-        return list_files(self.folder, self.cells if self.files is None else self.files)
+        return self.cells if self.files is None else self.files
+
+    def to_files(self) -> FileList:
+        """Return the files that the cells name; raise SourceError for an empty cell."""
+        return list_files(self.folder, self.file_names())
 
     def to_field(self, name: str) -> TableField:
         """Return the column as a field of this name."""
@@ -151,15 +180,17 @@ class TableColumn:
             return TableField(Field(name, "image", encoding="keep"), self.to_files(), meaning)
         numbers = self._to_numbers()
         if numbers is not None:
-            meaning = f"{numbers.dtype.name}, {self.origin}{_empty_note(self.cells)}"
+            note = _empty_note(self.cells) if self.has_empty else ""
+            meaning = f"{numbers.dtype.name}, {self.origin}{note}"
             return TableField(Field(name, "scalar", numbers.dtype.name), numbers, meaning)
         if self.kind is None:
-            if any(self.cells) and _all_filled(self.cells, _is_integer):
+            if self.has_empty and any(self.cells) and integers_in([*filter(None, self.cells)]) is not None:
                 step = f"fill it in, or pack with {self.options(**_NUMBER_OPTIONS)}"
                 row = self.cells.index("") + 1
                 raise self.error(row, "be an integer, as in other rows", "an empty cell", step)
             _refuse_images(self)
-        if row := next((row for row, cell in enumerate(self.cells, 1) if not is_text(cell)), 0):
+        cells = () if self.cells.data.isascii() else self.cells
+        if row := next((row for row, cell in enumerate(cells, 1) if not is_text(cell)), 0):
             cell = os.fsencode(self.cells[row - 1])
             raise self.error(row, "be UTF-8", repr(cell), "save the table as UTF-8")
         return TableField(Field(name, "text"), self.cells, f"text, {self.origin}")
@@ -168,9 +199,9 @@ class TableColumn:
         """Return the numbers of a column, None for text; raise SourceError for a cell of another kind."""
         if self.kind in (None, LABEL):
             return numbers_in(self.cells)
-        if self.kind not in _CONVERSIONS:
+        if self.kind not in CONVERSIONS:
             return None
-        dtype, convert, must = _CONVERSIONS[self.kind]
+        dtype, convert, must = CONVERSIONS[self.kind]
         numbers: Numbers = np.empty(len(self.cells), dtype)
         for row, cell in enumerate(self.cells, 1):
             try:
@@ -180,22 +211,6 @@ class TableColumn:
                 step = f"correct it, or pack with {self.options(**others)}"
                 raise self.error(row, must, repr(cell), step) from None
         return numbers
-
-
-def numbers_in(cells: Sequence[str]) -> Numbers | None:
-    """Return the cells as int64 or float64 by the module's rules; None for text.
-
-    Empty cells are NaN among floats; integers with empty cells are text.
-    """
-    if all(map(_is_integer, cells)):
-        return np.fromiter(map(int, cells), np.int64, len(cells))
-    if not any(cells):
-        return None
-    are_floats = _all_filled(cells, _is_python_float) or (
-        _all_filled(cells, lambda cell: _python_float(cell).removesuffix(".0") == cell)
-        and not _all_filled(cells, _INTEGER.fullmatch)
-    )
-    return np.fromiter(map(_as_float, cells), np.float64, len(cells)) if are_floats else None
 
 
 def labels_of(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
@@ -215,110 +230,46 @@ def classes_of(labels: Numbers) -> tuple[str, ...]:
 def _named(cells: Sequence[str]) -> tuple[npt.NDArray[np.int64], tuple[str, ...]]:
     classes = tuple(sorted({*cells}))
     position = {name: label for label, name in enumerate(classes)}
-    return np.fromiter((position[cell] for cell in cells), np.int64, len(cells)), classes
-
-
-def value_of(described: Field, cell: str) -> int | float | str:
-    """Return a cell as a value of the field made from its column."""
-    if described.dtype == "int64":
-        return int(cell)
-    return _as_float(cell) if described.dtype == "float64" else cell
+    return np.fromiter(map(position.__getitem__, cells), np.int64, len(cells)), classes
 
 
 def are_class_names(names: Sequence[str]) -> bool:
     """Return True if `to_labels` would take these labels for class names, regardless of which files exist."""
-    are_files = _all_filled(names, is_image)
-    return numbers_in(names) is None and not _look_like_decimals(names) and not are_files
-
-
-def _as_integer(cell: str) -> int:
-    """Return the integer in a cell, however it is written; raise ValueError if int64 cannot hold it."""
-    if _INTEGER.fullmatch(cell) and len(cell) <= _INT64_CHARACTERS and int(cell) in INT64:
-        return int(cell)
-    raise ValueError(cell)
-
-
-def _as_float(cell: str) -> float:
-    """Return the number in a cell, NaN if it is empty; raise ValueError if float64 cannot hold it."""
-    number = float(cell) if cell else math.nan
-    is_too_large = math.isinf(number) and "inf" not in cell.lower()
-    if "_" in cell or is_too_large:  # Python reads 1_0 as 10
-        raise ValueError(cell)
-    if _INTEGER.fullmatch(cell.strip()) and int(number) != int(cell):  # an identifier of 17 digits or more
-        raise ValueError(cell)
-    return number
-
-
-# Conversions to the numeric kinds: the dtype, the function and the requirement.
-_CONVERSIONS: dict[str, tuple[type, Callable[[str], Any], str]] = {
-    "int": (np.int64, _as_integer, "be an integer that int64 holds"),
-    "float": (np.float64, _as_float, "be a number that float64 holds, or empty for NaN"),
-}
-
-
-def _all_filled(cells: Iterable[str], holds: Callable[[str], object]) -> bool:
-    return all(not cell or holds(cell) for cell in cells)
-
-
-def _is_integer(cell: str) -> bool:
-    try:
-        return str(_as_integer(cell)) == cell
-    except ValueError:
-        return False
-
-
-def _is_python_float(cell: str) -> bool:
-    return _python_float(cell) == cell
-
-
-def _python_float(cell: str) -> str:
-    """Return the number in a cell as Python writes it, "" if it is not a number."""
-    with contextlib.suppress(ValueError):
-        return repr(float(cell))
-    return ""
-
-
-def _look_like_decimals(cells: Iterable[str]) -> bool:
-    """Return True if most cells look like numbers, and some of these have a fraction."""
-    filled = numeric = fractions = 0
-    for cell in cells:
-        filled += bool(cell)
-        if _NUMBER.fullmatch(cell):
-            numeric += 1
-            fractions += "." in cell or "," in cell
-    return fractions > 0 and 2 * numeric >= filled
+    are_files = all_filled(names, is_image)
+    return numbers_in(names) is None and not look_like_decimals(Counter(names)) and not are_files
 
 
 def _empty_note(cells: NameTable) -> str:
     empty = [row for row, cell in enumerate(cells, 1) if not cell]
     count = "1 empty cell is" if len(empty) == 1 else f"{len(empty):,} empty cells are"
-    return f", {count} NaN (the first in row {empty[0]})" if empty else ""
+    return f", {count} NaN (the first in row {empty[0]})"
 
 
 def _refuse_images(column: TableColumn) -> None:
     """Raise SourceError if a cell names a file, or if all cells are named like images, existing or not."""
-    cells, folder = column.cells, column.folder
-    sampled = (index + 1 for index in evenly_spaced(len(cells), _SAMPLED_CELLS) if cells[index])
-    are_images = _all_filled(cells, is_image)
-    rows = itertools.chain(
-        (row for row, cell in enumerate(cells, 1) if column.names_image(cell)),
-        (row for row in sampled if os.path.isfile(os.path.join(folder, cells[row - 1]))),
-        (row for row, cell in enumerate(cells, 1) if cell and are_images),
-    )
-    if row := next(rows, 0):
-        got = f"{cells[row - 1]!r}, which names a file"
+    cells = [*column.cells]
+    named = [row for row, cell in enumerate(cells, 1) if is_image(cell)]
+    files = [row for row in named if column.names_file(cells[row - 1])]
+    if not files:
+        sampled = (index + 1 for index in evenly_spaced(len(cells), _SAMPLED_CELLS) if cells[index])
+        files = [row for row in sampled if column.names_file(cells[row - 1])]
+    if named and not files and all_filled(cells, is_image):
+        files = named
+    if files:
+        got = f"{cells[files[0] - 1]!r}, which names a file"
         options = column.options(path="stores the images as a field", text="stores their paths")
-        raise column.error(row, "hold labels, numbers or text", got, f"give its kind: pack with {options}")
+        must = "hold labels, numbers or text"
+        raise column.error(files[0], must, got, f"give its kind: pack with {options}")
 
 
 def _refuse_decimals(column: TableColumn) -> None:
     """Raise SourceError if most cells look like decimals, which are not class names."""
-    cells = column.cells
-    if _look_like_decimals(cells):
-        row = next(row for row, cell in enumerate(cells, 1) if cell and not _is_python_float(cell))
+    counts = Counter(column.cells)
+    if look_like_decimals(counts):
+        cell = next(cell for cell in counts if cell and floats_in([cell]) is None)
         options = column.options(float="numbers", text="names of classes")
         must = "hold numbers that can be written back unchanged, or names of classes"
-        raise column.error(row, must, repr(cells[row - 1]), f"pack with {options}")
+        raise column.error(column.cells.index(cell) + 1, must, repr(cell), f"pack with {options}")
 
 
 def free_field_name(header: str, taken: set[str]) -> str:

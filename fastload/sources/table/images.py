@@ -30,7 +30,7 @@ from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import evenly_spaced
 from fastload.sources.table.columns import TableColumn
-from fastload.sources.table.naming import AS_PATH, PATH_HEADERS, Fit, Naming, best_columns, is_usual
+from fastload.sources.table.naming import AS_PATH, IMAGE_HEADERS, PATH_HEADERS, Fit, Naming, best_columns
 
 _SAMPLED = 64
 _MOST_PLACES = 16  # compared completely, if they hold the same sampled names
@@ -52,7 +52,7 @@ class ImageSearch:
 
     def may_name_images(self, column: TableColumn) -> bool:
         """Return True for a column with a header of images beside which some lie that it does not name."""
-        return column.kind is None and is_usual(column.name) and bool(self._by_stem)
+        return column.kind is None and column.plain_name in IMAGE_HEADERS and bool(self._by_stem)
 
     def of_table(self, table: str) -> ImageSearch:
         """Return the search for another table in the same folder."""
@@ -76,6 +76,10 @@ class ImageSearch:
                 found.setdefault(os.path.splitext(name)[0], []).append(prefix + name)
         return found
 
+    def has_stem(self, cell: str) -> bool:
+        """Return True if a cell names an image below the table's folder, without its suffix."""
+        return any(True for _ in self._files_of(cell, is_id=True))
+
     def find(self, columns: Sequence[TableColumn]) -> TableColumn | None:
         """Return the column of the records' images, and set the files of all columns of images.
 
@@ -95,7 +99,8 @@ class ImageSearch:
             step = f"pack with {image.options(path='it names them')} or {others[0].options(path='it does')}"
             raise malformed(self.table, "have one column of the images' names without suffixes", got, step)
         for column, fit in fits.items():
-            if column.kind is None and (fit.are_images or column.names_image(column.cells[0])):
+            first = column.cells[0]
+            if column.kind is None and (fit.are_images or (is_image(first) and column.names_file(first))):
                 column.kind = "path"
             if column is image or (column.kind == "path" and fit.namings):
                 self._settle(column, fit)

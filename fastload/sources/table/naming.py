@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -12,11 +11,11 @@ from fastload.sources.table.columns import LABEL, LABEL_HEADERS, TableColumn
 PATH_HEADERS = ("path", "file", "filename", "file_name", "image")
 """The headers of a column that must name images."""
 
-# Headers, without case and punctuation, of columns that often name images.
-_IMAGE_HEADERS = (
+IMAGE_HEADERS = (
     *("filepath", "imagepath", "imagefile", "imagefilename", "imagename", "img", "imgpath", "imgname"),
     *("imageid", "imgid", "picture", "photo", "id"),
 )
+"""Headers, without case and punctuation, of columns that often name images."""
 
 
 class Naming(NamedTuple):
@@ -62,17 +61,12 @@ class Fit(NamedTuple):
         return self.is_whole and all(map(is_image, self.cells))
 
 
-def is_usual(header: str) -> bool:
-    """Return True for a header that columns of images often have."""
-    return _simplified(header) in _IMAGE_HEADERS
-
-
 def best_columns(fits: Mapping[TableColumn, Fit]) -> list[TableColumn]:
     """Return the column of the records' images; several if nothing decides between them."""
 
     def rank(column: TableColumn) -> tuple[bool, bool, int]:
-        header = _simplified(column.name)
-        at = _IMAGE_HEADERS.index(header) if header in _IMAGE_HEADERS else len(_IMAGE_HEADERS)
+        header = column.plain_name
+        at = IMAGE_HEADERS.index(header) if header in IMAGE_HEADERS else len(IMAGE_HEADERS)
         return column.name.lower() not in PATH_HEADERS, _has_unsaid_ids(column, fits[column]), at
 
     fitting = [column for column, fit in fits.items() if _names_most(column, fit)]
@@ -83,7 +77,7 @@ def best_columns(fits: Mapping[TableColumn, Fit]) -> list[TableColumn]:
     if not _has_unsaid_ids(first, fits[first]):
         return [first]
     # Numbers below a header that says nothing of images count something, unless they are the first column.
-    are_counts = least[::2] == (True, len(_IMAGE_HEADERS)) and all(map(str.isdigit, fits[first].cells))
+    are_counts = least[::2] == (True, len(IMAGE_HEADERS)) and all(map(str.isdigit, fits[first].cells))
     return [] if are_counts and first is not next(iter(fits)) else [first, *others]
 
 
@@ -94,11 +88,7 @@ def _has_unsaid_ids(column: TableColumn, fit: Fit) -> bool:
 
 def _names_most(column: TableColumn, fit: Fit) -> bool:
     """Return True if a column names files in most of its cells; if it can only name images, in one."""
-    is_label = column.name.lower() in (LABEL, *LABEL_HEADERS) and column.kind is None
+    is_label = column.plain_name in (LABEL, *LABEL_HEADERS) and column.kind is None
     if not fit.hits or (is_label and fit.namings[0].is_id):
         return False
     return fit.is_known or 2 * fit.hits > len(fit.cells)
-
-
-def _simplified(header: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", header.lower())

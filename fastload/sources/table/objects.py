@@ -2,8 +2,10 @@
 
 The headers determine the format of the boxes; case, underscores and the prefix `bbox` are ignored:
 
-    xmin,ymin,xmax,ymax    corners, as in TensorFlow and Roboflow; also x1,y1,x2,y2 and left,top,right,bottom
-    x,y,w,h                the upper left corner and the sides; x,y,width,height
+    xmin,ymin,xmax,ymax    corners, as in TensorFlow and Roboflow; also x1,y1,x2,y2, x0,y0,x1,y1 and
+                           left,top,right,bottom
+    x,y,w,h                the upper left corner and the sides, also headed width,height, and x1,y1, xmin,ymin
+                           or left,top (CelebA)
     cx,cy,w,h              the center and the sides; xcenter,ycenter,width,height
     bbox                   one cell `[x, y, width, height]`, as in Kaggle's tables
 
@@ -18,6 +20,7 @@ objects. Rows may come in any order.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -26,30 +29,35 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fastload.errors import SourceError
-from fastload.images.arrays import Size
 from fastload.shards.schema import BoxFormat, Field
-from fastload.sources.annotated import AnnotatedFiles, AnnotationReader, ImageValues, require_size
+from fastload.sources.annotated import AnnotatedFiles, ImageValues, require_size
 from fastload.sources.boxes import Sides, require_inside, require_pixels, to_xywh, upright_sides
-from fastload.sources.files import list_files
+from fastload.sources.files import Values, digest_of, list_files, value_at
 from fastload.sources.malformed import malformed, numbers_of
 from fastload.sources.names import NameTable
+from fastload.sources.protocol import SourceRecord
 from fastload.sources.table.columns import (
     LABEL,
     ColumnKind,
     TableColumn,
+    TableField,
     free_field_name,
-    numbers_in,
-    value_of,
 )
+from fastload.sources.table.numbers import floats_of, numbers_in
 
 _BOXES: Mapping[tuple[str, ...], BoxFormat] = {
     ("xmin", "ymin", "xmax", "ymax"): "xyxy",
     ("x1", "y1", "x2", "y2"): "xyxy",
+    ("x0", "y0", "x1", "y1"): "xyxy",
     ("left", "top", "right", "bottom"): "xyxy",
-    ("x", "y", "w", "h"): "xywh",
-    ("x", "y", "width", "height"): "xywh",
+    **{
+        (*corner, *sides): "xywh"
+        for corner in (("x", "y"), ("x1", "y1"), ("xmin", "ymin"), ("left", "top"))
+        for sides in (("w", "h"), ("width", "height"))
+    },
     ("cx", "cy", "w", "h"): "cxcywh",
     ("xcenter", "ycenter", "width", "height"): "cxcywh",
     ("bbox",): "xywh",
@@ -72,25 +80,14 @@ class BoxColumns:
     label: int
     size: tuple[int, ...]
 
-    def has_box(self, cells: Sequence[str]) -> bool:
-        """Return True if a row is an object; an image without objects has a row without a box."""
-        return any(cells[at].strip() for at in self.box)
 
-    def box_of(self, cells: Sequence[str]) -> list[float] | None:
-        """Return the four numbers of a row's box; None if its cells hold anything else."""
-        texts = [cells[at] for at in self.box]
-        if len(texts) == 1:
-            texts = re.split(r"[\s,;]+", texts[0].strip("[]() "))
-        return numbers_of(texts) if len(texts) == 4 else None
-
-
-def find_boxes(names: Sequence[str], given: Mapping[str, ColumnKind]) -> BoxColumns | None:
+def find_boxes(table: Sequence[TableColumn], given: Mapping[str, ColumnKind]) -> BoxColumns | None:
     """Return the box columns that a table's headers name; None if its rows are images, not objects.
 
     Columns to which the user gives a kind are not taken for boxes.
     """
-    plain = [re.sub(r"[^a-z0-9]", "", name.lower()) for name in names]
-    plain = [name.removeprefix("bbox") or name for name in plain]
+    names = [column.name for column in table]
+    plain = [column.plain_name.removeprefix("bbox") or column.plain_name for column in table]
     for box, box_format in _BOXES.items():
         if {*box} <= {*plain}:
             at = tuple(plain.index(name) for name in box)
@@ -103,73 +100,70 @@ def find_boxes(names: Sequence[str], given: Mapping[str, ColumnKind]) -> BoxColu
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectReader(AnnotationReader):
-    """Reader of an image's rows as JSON, each a list of the row's index and its cells.
+@dataclass(eq=False, kw_only=True)
+class ObjectSource(AnnotatedFiles):
+    """A `Source` of the images of a table whose rows are objects.
 
-    `labels` gives the label of each class, and is empty if all labels are 0; `others` gives the fields of
-    further columns by their indices.
+    `order` holds the rows by image, those of image i from `starts[i]` to `starts[i + 1]`. Rows without a box
+    are no objects; malformed boxes are NaN. `others` holds the values of further columns.
     """
 
-    columns: BoxColumns
-    boxes: Field
-    labels: Mapping[str, int]
-    others: Mapping[int, Field]
+    found: BoxColumns
+    cells: Sequence[NameTable]
+    order: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    has_box: npt.NDArray[np.bool_]
+    boxes: npt.NDArray[np.float64]
+    labels: npt.NDArray[np.int64]
+    others: Mapping[str, Values]
 
-    def fields(self) -> tuple[Field, ...]:
-        """Return the fields of each image; `rows` holds its rows as they are."""
-        rows = Field("rows", "texts", internal=True)
-        return self.boxes, Field.labels(), *self.others.values(), rows
-
-    def read(self, text: bytes, size: Size, where: str) -> tuple[ImageValues, tuple[str, ...]]:
-        rows = json.loads(text)
-        found = self.columns
-        first = rows[0][1:]
-        require_size(numbers_of([first[at] for at in found.size]) or (None, None), size, where)
-        sides = (1, 1) if self.boxes.relative else (size[1], size[0])
-        units = "as fractions" if self.boxes.relative else "in pixels"
-        objects = [(row, cells) for row, *cells in rows if found.has_box(cells)]
-        boxes = []
-        for row, cells in objects:
-            place = f"{where}, row {row + 1}"
-            box = found.box_of(cells)
-            got = ", ".join(cells[at] for at in found.box)
-            if box is None:
-                raise malformed(place, f"have {_MEANINGS[found.format]}, finite numbers", got)
-            boxes.append(box)
-            require_inside(to_xywh(np.array([box]), found.format), sides, place, f"have a box {units}", [got])
-        values: ImageValues = {
-            "boxes": np.array(boxes, np.float64).reshape(-1, 4),
-            "labels": np.array([self.labels.get(cells[found.label], 0) for _, cells in objects], np.int64),
-            "rows": [json.dumps(row) for row in rows],
-        }
-        for at, field in self.others.items():
-            if field.kind == "texts":
-                values[field.name] = [cells[at] for _, cells in objects]
-            elif field.per_object:
-                values[field.name] = np.array(
-                    [value_of(field, cells[at]) for _, cells in objects], field.dtype
-                )
+    def read(self, index: int) -> SourceRecord:
+        """Read an image and its objects; raise SourceError, naming file and row, if either is malformed."""
+        image = self.files.read(index)
+        size = self._size(image, self.files.path(index))
+        rows = self.order[self.starts[index] : self.starts[index + 1]]
+        first, objects = int(rows[0]), rows[self.has_box[rows]]
+        where = f"{self.name}, image {self.key(index)!r}"
+        stated = numbers_of([self.cells[at][first] for at in self.found.size])
+        require_size(stated or (None, None), size, where)
+        described = {field.name: field for field in self.fields}
+        is_relative = described["boxes"].relative
+        sides, units = ((1, 1), "as fractions") if is_relative else ((size[1], size[0]), "in pixels")
+        for row in objects.tolist():
+            box, place = self.boxes[row : row + 1], f"{where}, row {row + 1}"
+            got = ", ".join(self.cells[at][row] for at in self.found.box)
+            if not np.isfinite(box).all():
+                raise malformed(place, f"have {_MEANINGS[self.found.format]}, finite numbers", got)
+            require_inside(to_xywh(box, self.found.format), sides, place, f"have a box {units}", [got])
+        values: ImageValues = {"boxes": self.boxes[objects], "labels": self.labels[objects]}
+        for name, column in self.others.items():
+            if not described[name].per_object:
+                values[name] = value_at(column, first)
+            elif isinstance(column, np.ndarray):
+                values[name] = column[objects]
             else:
-                values[field.name] = value_of(field, first[at])
-        return values, ()
+                values[name] = [value_at(column, row) for row in objects.tolist()]
+        values["rows"] = [json.dumps([row, *(cells[row] for cells in self.cells)]) for row in rows.tolist()]
+        return SourceRecord(self.key(index), image, values)
+
+    def fingerprint(self) -> str:
+        return digest_of(super().fingerprint(), self.cells)
 
 
 def list_objects(
     path: str, header: Sequence[str], table: Sequence[TableColumn], image: TableColumn, found: BoxColumns
-) -> AnnotatedFiles:
+) -> ObjectSource:
     """List the images of a table whose rows are objects, in order of first appearance."""
-    rows_of: dict[str, list[int]] = {}
-    for row, name in enumerate(image.to_files().names):
-        rows_of.setdefault(name, []).append(row)
-    rows = list(zip(*(column.cells for column in table), strict=True))
-    boxes = {row: found.box_of(cells) for row, cells in enumerate(rows) if found.has_box(cells)}
-    if not boxes:
+    images, image_of = _numbered(image.file_names())
+    order = np.argsort(image_of, kind="stable")
+    starts = np.searchsorted(image_of[order], np.arange(len(images) + 1))
+    boxes, has_box = _boxes_of([table[at].cells for at in found.box])
+    if not has_box.any():
         raise malformed(path, "have a box in one row or more", "none", "check its columns")
-    files = list_files(image.folder, rows_of)
+    files = list_files(image.folder, images)
     names = ", ".join(repr(table[at].name) for at in found.box)
-    largest = max((max(box) for box in boxes.values() if box is not None), default=0.0)
-    field = Field.boxes(found.format, relative=0 < largest <= 1)
+    is_right = has_box & np.isfinite(boxes).all(axis=1)
+    field = Field.boxes(found.format, relative=0 < boxes[is_right].max(initial=0.0) <= 1)
 
     def sides_of(index: int) -> Sides | None:
         with contextlib.suppress(SourceError):  # packing reports it
@@ -178,34 +172,31 @@ def list_objects(
 
     if found.format == "xywh":
         step = "name them xmin,ymin,xmax,ymax, or cx,cy,w,h for the center; a kind (--column) keeps numbers"
-        grouped = ([boxes[row] for row in own if boxes.get(row) is not None] for own in rows_of.values())
-        every = [np.array(each, np.float64).reshape(-1, 4) for each in grouped]
+        grouped = (order[begin:end] for begin, end in itertools.pairwise(starts.tolist()))
+        every = [boxes[own[is_right[own]]] for own in grouped]
         require_pixels(path, f"have x, y, width, height in pixels in {names}", step, every, sides_of)
-    labels: dict[str, int] = {}
+    labels = np.zeros(len(order), np.int64)
     classes: tuple[str, ...] = ("object",)
     meaning = "0 for all: no column has a name for classes"
     if found.label < 0:
         _require_no_classes(path, [column for at, column in enumerate(table) if at not in found.box], image)
     else:
-        labels, classes, meaning = _labels(path, table[found.label], boxes)
+        labels, classes, meaning = _labels(path, table[found.label], has_box)
     taken = {"image", "boxes", "labels", "rows"}
     used = {table.index(image), *found.box, found.label}
-    others = {
-        at: _other(path, column, rows_of.values(), taken) for at, column in enumerate(table) if at not in used
-    }
-    reader = ObjectReader(found, field, labels, {at: each for at, (each, _) in others.items()})
-    texts = (json.dumps([[row, *rows[row]] for row in own]) for own in rows_of.values())
+    others = [_other(path, column, order, starts, taken) for at, column in enumerate(table) if at not in used]
     units = "as fractions of the image" if field.relative else "in pixels"
-    return AnnotatedFiles(
+    rows = Field("rows", "texts", internal=True)  # as they are, for `unpack`
+    return ObjectSource(
         kind="table",
         name=path,
         classes=classes,
-        fields=reader.fields(),
+        fields=(field, Field.labels(), *(each.field for each in others), rows),
         columns={
             "image": f"{image.naming or 'paths of the images'}, {image.origin}, with a row for each object",
             "boxes": f"{_MEANINGS[found.format]} {units}, of the columns {names}",
             "labels": meaning,
-            **{each.name: each_meaning for each, each_meaning in others.values()},
+            **{each.field.name: each.meaning for each in others},
         },
         details={
             "table": os.path.basename(path),
@@ -213,10 +204,33 @@ def list_objects(
             "objects": {"image": table.index(image), "box": found.box, "size": found.size},
         },
         files=files,
-        texts=NameTable(texts),
-        origin=path,
-        reader=reader,
+        found=found,
+        cells=[column.cells for column in table],
+        order=order,
+        starts=starts,
+        has_box=has_box,
+        boxes=boxes,
+        labels=labels,
+        others={each.field.name: each.values for each in others},
     )
+
+
+def _numbered(cells: Iterable[str]) -> tuple[dict[str, int], npt.NDArray[np.int64]]:
+    """Return the different cells with their numbers, in order of first appearance, and the number of each."""
+    numbers: dict[str, int] = {}
+    return numbers, np.array([numbers.setdefault(cell, len(numbers)) for cell in cells], np.int64)
+
+
+def _boxes_of(columns: Sequence[NameTable]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Return the boxes of all rows, NaN where cells are no numbers, and True for each row that has one."""
+    if len(columns) > 1:
+        numbers = [floats_of(cells) for cells in columns]
+        filled = [[bool(cell.strip()) for cell in cells] for cells in columns]
+        return np.stack(numbers, axis=1), np.any(filled, axis=0)
+    texts = [cell.strip() for cell in columns[0]]
+    boxes = (numbers_of(re.split(r"[\s,;]+", text.strip("[]() "))) or () for text in texts)
+    whole = [box if len(box) == 4 else [np.nan] * 4 for box in boxes]
+    return np.array(whole, np.float64).reshape(-1, 4), np.array([*map(bool, texts)])
 
 
 def _require_no_classes(path: str, columns: Iterable[TableColumn], image: TableColumn) -> None:
@@ -229,32 +243,36 @@ def _require_no_classes(path: str, columns: Iterable[TableColumn], image: TableC
 
 
 def _labels(
-    path: str, column: TableColumn, boxes: Mapping[int, object]
-) -> tuple[dict[str, int], tuple[str, ...], str]:
-    """Return the label of each class, the classes, and a description of their origin."""
-    some_class = column.cells[next(iter(boxes))]
-    # A row without a box needs no class.
-    cells = [cell or ("" if row in boxes else some_class) for row, cell in enumerate(column.cells)]
-    found = replace(column, cells=NameTable(cells)).to_labels()
+    path: str, column: TableColumn, has_box: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.int64], tuple[str, ...], str]:
+    """Return the label of each row, the classes, and a description of their origin."""
+    if column.has_empty:  # a row without a box needs no class
+        some_class = column.cells[int(np.argmax(has_box))]
+        pairs = zip(column.cells, has_box.tolist(), strict=True)
+        cells = NameTable(cell if cell or has else some_class for cell, has in pairs)
+        column = replace(column, cells=cells)
+    found = column.to_labels()
     labels: Any = [] if found is None else found.values
     if found is None or min(labels) < 0:
         step = "name the classes, or number them from 0"
         raise malformed(path, f"have classes in the column {column.name!r}", "other numbers", step)
-    return dict(zip(cells, labels.tolist(), strict=True)), found.classes, found.meaning
+    return labels, found.classes, found.meaning
 
 
 def _other(
-    path: str, column: TableColumn, groups: Iterable[Sequence[int]], taken: set[str]
-) -> tuple[Field, str]:
-    """Return the field of a further column, and its meaning.
-
-    The field belongs to the image if the rows of every image agree, else to its objects.
-    """
+    path: str,
+    column: TableColumn,
+    order: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
+    taken: set[str],
+) -> TableField:
+    """Return a further column as a field, of the image if the rows of each agree, else of its objects."""
     found = column.to_field(free_field_name(column.name, taken))
     if found.field.kind == "image":
         got = f"the column {column.name!r}"
         raise malformed(path, "hold no further images beside boxes", got, "leave it out")
-    field, cells = found.field, [*column.cells]
-    if any(len({cells[row] for row in own}) > 1 for own in groups):
+    field = found.field
+    cells = _numbered(column.cells)[1][order]
+    if not np.array_equal(cells, np.repeat(cells[starts[:-1]], np.diff(starts))):
         field = replace(field, kind="texts" if field.kind == "text" else "ragged", per_object=True)
-    return field, found.meaning
+    return replace(found, field=field)

@@ -21,28 +21,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from fastload.errors import OptionError
 from fastload.shards.schema import Field
 from fastload.sources.files import NO_LABEL, FileList, FileSource, ListedSource, list_files
+from fastload.sources.malformed import malformed
 from fastload.sources.protocol import Source
 from fastload.sources.table.beside import images_beside
-from fastload.sources.table.cells import read_table
+from fastload.sources.table.cells import TEXT_SUFFIXES, WRITE_TABLE, read_table
 from fastload.sources.table.columns import (
     LABEL,
     LABEL_HEADERS,
+    TEXT_HEADERS,
     ColumnKind,
     TableColumn,
     TableField,
     free_field_name,
 )
 from fastload.sources.table.images import ImageSearch
+from fastload.sources.table.numbers import numbers_in
 from fastload.sources.table.objects import OBJECT_HEADER, find_boxes, list_objects
-from fastload.sources.table.rows import list_rows, require_no_images
+from fastload.sources.table.rows import RowSource, require_header, require_no_images
 
 _BOX_NUMBERS = 4  # in a table without a header
+_VIA_HEADER = "region_shape_attributes"
 
 
 def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Source:
@@ -59,19 +64,27 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
     given = columns or {}
     search = ImageSearch(path)
     header, table = read_table(search, given)
-    boxes = find_boxes([column.name for column in table], given) if any(header) else None
+    if _VIA_HEADER in header:
+        got = f"regions of VIA in the column {_VIA_HEADER!r}"
+        raise malformed(path, "hold boxes in columns", got, "export them as COCO from VIA, and pack that")
+    boxes = find_boxes(table, given) if any(header) else None
     image = search.find(table)
+    if image is None and path.lower().endswith(TEXT_SUFFIXES):
+        must = "be a table whose first column names images"
+        raise malformed(path, must, repr(" ".join(header or [])), WRITE_TABLE)
     source: ListedSource
-    if image is None:
-        require_no_images(search, table)
-        source = list_rows(path, header, table, given)
+    if image is not None and boxes is not None:
+        if boxes.label >= 0 and LABEL in given:
+            table[boxes.label].kind = given[LABEL]
+        source = list_objects(path, header, table, image, boxes)
     else:
-        if boxes is None:
-            source = _list_images(path, header, table, image, given)
-        else:
-            if boxes.label >= 0 and LABEL in given:
-                table[boxes.label].kind = given[LABEL]
-            source = list_objects(path, header, table, image, boxes)
+        if image is None:
+            require_no_images(search, table)
+            require_header(path, header, table)
+        elif not any(header):
+            _require_no_boxes(path, table)
+        source = _list_records(path, header, table, image, given)
+    if image is not None:
         source.left_out = images_beside(search, source.record_files())
     source.attached = _attached(search, source.record_files())
     return source
@@ -81,86 +94,114 @@ def _attached(search: ImageSearch, lists: Iterator[FileList]) -> FileList | None
     """Return the table itself; None if `unpack` writes some images elsewhere than it names them."""
     if any(name[:1] == "/" or ".." in name or ":" in name for files in lists for name in files.names):
         return None
-    return list_files(search.folder, [os.path.basename(search.table)])
+    return _table_alone(search.table)
 
 
-def _list_images(
+def _table_alone(path: str) -> FileList:
+    return list_files(os.path.dirname(os.path.abspath(path)), [os.path.basename(path)])
+
+
+def _list_records(
     path: str,
     header: Sequence[str],
     table: Sequence[TableColumn],
-    image: TableColumn,
+    image: TableColumn | None,
     given: Mapping[str, ColumnKind],
-) -> FileSource:
-    """List the rows of a table, each an image with its label and further fields."""
-    label, notes = _label_of(path, table, given)
-    files = image.to_files()
-    fields: list[TableField] = []
+) -> ListedSource:
+    """List the rows of a table, each with its image, if rows have one, its label and further fields."""
+    label, warnings = _label_of(path, header, table, given, has_images=image is not None)
     labels = None if label is None else label.to_labels()
-    further = [column for column in table if column not in (image, labels and label)]
-    if labels is not None:
-        fields.append(labels)
-    elif not further:
-        unlabelled = np.full(len(files), NO_LABEL, np.int64)
-        fields.append(TableField(Field.label(), unlabelled, f"none: {NO_LABEL} for every image"))
-    taken = {"image", *(each.field.name for each in fields)}
-    names_of = {image: "image"} | ({} if label is None or labels is None else {label: LABEL})
+    label = None if labels is None else label
+    names = {} if image is None else {image: "image"}
+    taken = {*names.values(), *([] if labels is None else [LABEL])}
+    fields: list[TableField] = []
     paths: dict[str, TableField] = {}
-    warnings = [*notes]
-    for column in further:
-        name = free_field_name(column.name, taken)
+    # The label of an image is its first field.
+    for column in sorted(table, key=lambda each: image is not None and each is not label):
+        if column is image:
+            continue
+        if labels is not None and column is label:
+            names[column] = LABEL
+            fields.append(labels)
+            continue
+        names[column] = name = free_field_name(column.name, taken)
         if name != column.name:
             warnings.append(f"{path}: column {column.name!r} is stored as the field {name!r}")
         fields.append(column.to_field(name))
-        names_of[column] = name
         if column.kind == "path":
             path_field = Field(free_field_name(f"{name}_path", taken), "text", internal=True)
             paths[name] = TableField(path_field, column.to_files().names, "")
-    numbers = [each for each in fields if each.field.kind == "scalar" and each.field != Field.label()]
-    if len(numbers) >= _BOX_NUMBERS and not any(header) and len({*image.cells}) < len(files):
-        warnings.append(f"{path}: its rows repeat images; {OBJECT_HEADER} as a header makes boxes of numbers")
+    rows = len(table[0].cells)
+    if not fields:
+        unlabelled = np.full(rows, NO_LABEL, np.int64)
+        fields.append(TableField(Field.label(), unlabelled, f"none: {NO_LABEL} for every image"))
+    meanings = {each.field.name: each.meaning for each in fields}
+    if image is not None:
+        meanings = {"image": f"{image.naming or 'paths of the images'}, {image.origin}", **meanings}
     stored = [*fields, *paths.values()]
-    return FileSource(
+    make: partial[FileSource] | partial[RowSource]
+    if image is None:
+        make = partial(RowSource, files=_table_alone(path), rows=rows, has_images=False)
+    else:
+        make = partial(FileSource, files=image.to_files(), table=path)
+    return make(
         kind="table",
         name=path,
         classes=() if labels is None else labels.classes,
         fields=tuple(each.field for each in stored),
         warnings=tuple(warnings),
-        files=files,
         values={each.field.name: each.values for each in stored},
-        table=path,
-        columns={
-            "image": f"{image.naming or 'paths of the images'}, {image.origin}",
-            **{each.field.name: each.meaning for each in fields},
-        },
+        columns=meanings,
         details={
             "table": os.path.basename(path),
             "header": header,
-            "columns": [names_of[column] for column in table],
+            "columns": [names[column] for column in table],
             "paths": {name: each.field.name for name, each in paths.items()},
         },
     )
 
 
+def _require_no_boxes(path: str, table: Sequence[TableColumn]) -> None:
+    """Raise SourceError if the columns of a table without a header may be boxes, by their numbers."""
+    filled = ([*filter(None, column.cells)] for column in table if column.kind is None)
+    if sum(bool(cells) and numbers_in(cells) is not None for cells in filled) >= _BOX_NUMBERS:
+        step = (
+            f"add one, for boxes {OBJECT_HEADER} or similar, or give the kinds of columns (--column col2=int)"
+        )
+        raise malformed(path, "begin with a header, as its numbers may be boxes", "none", step)
+
+
 def _label_of(
-    path: str, table: Sequence[TableColumn], given: Mapping[str, ColumnKind]
+    path: str,
+    header: Sequence[str],
+    table: Sequence[TableColumn],
+    given: Mapping[str, ColumnKind],
+    *,
+    has_images: bool,
 ) -> tuple[TableColumn | None, list[str]]:
-    """Return the column of labels, and a note if several could be it; set its kind."""
+    """Return the column of labels, only one named so if there are no images, and notes; set its kind."""
     others = [column for column in table if column.kind != "path"]
-    free = [column for column in others if column.kind is None]
-    usual = [column for column in free if column.name.lower() in LABEL_HEADERS]
+    # A column without a name among others with one is pandas' index.
+    named = [column for column, name in zip(table, header, strict=True) if name.strip() or not any(header)]
+    free = [column for column in others if column.kind is None and column in named]
+    usual = [column for column in free if column.plain_name in LABEL_HEADERS]
+    notes = [] if has_images else [f"{path}: no column names images: its rows are records without images"]
     chosen = [column for column in others if column.kind == LABEL]
     chosen = chosen or [column for column in others if column.name.lower() == LABEL][:1]
-    chosen = chosen or (free if len(free) == 1 else usual if len(usual) == 1 else [])
+    if not chosen and has_images:
+        only = [column for column in free if column.plain_name not in TEXT_HEADERS] if len(free) == 1 else []
+        chosen = only or (usual if len(usual) == 1 else [])
     if chosen:
         [label] = chosen
         if LABEL in given and (label.kind in (None, LABEL)):
             label.kind = given[LABEL]
-        return (None if label.kind == "path" else label), []
+        return (None if label.kind == "path" else label), notes
     if LABEL in given and LABEL not in [column.name for column in table]:
         got = ", ".join(column.name for column in table)
         step = "name the column, as in --column breed=label"
-        raise OptionError(f"{path}: must have one column left for the labels, got {got}: {step}")
-    if len(free) > 1:
-        option = free[0].options(label="if it holds them")
-        return None, [f"{path}: no column is certain to hold labels, so all are fields: pack with {option}"]
-    return None, []
+        must = "have one column left for the labels" if has_images else "have a column 'label'"
+        raise OptionError(f"{path}: must {must}, got {got}: {step}")
+    if len(free) > 1 and has_images:
+        step = "--column NAME=label (from Python columns={'NAME': 'label'}) takes one"
+        notes = [f"{path}: no column is certain to hold labels, so all are fields: {step}"]
+    return None, notes

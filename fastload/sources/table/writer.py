@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from fastload.shards.manifest import Manifest
 from fastload.shards.record import Record
 from fastload.sources.stored_records import safe_path
+from fastload.sources.table.cells import JSON_SUFFIXES
 from fastload.sources.writing import LayoutWriter, WrittenFiles, number_text
 
 
@@ -39,13 +40,14 @@ class TableWriter(LayoutWriter):
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
         name, header = self.details["table"], self.details["header"]
+        name = f"{name}.csv" if name.lower().endswith(JSON_SUFFIXES) else name
         rows = [*([header] if any(header) else []), *(cells for _, cells in sorted(self._rows))]
         # Readers may drop the leading spaces of unquoted cells.
         has_spaces = any(cell.startswith(" ") for row in rows for cell in row)
         text = io.StringIO(newline="")
         csv.writer(
             text,
-            delimiter="\t" if name.lower().endswith(".tsv") else ",",
+            delimiter="," if name.lower().endswith(".csv") else "\t",
             lineterminator="\n",
             quoting=csv.QUOTE_ALL if has_spaces else csv.QUOTE_MINIMAL,
         ).writerows(rows)

@@ -16,7 +16,7 @@ from fastload.sources.left_out import HIDDEN, LeftOutFiles, clutter_reason
 from fastload.sources.malformed import malformed
 from fastload.sources.names import NameTable
 from fastload.sources.webdataset.names import IMAGES, RULES, TEXTS, are_words
-from fastload.sources.webdataset.tar import tar_members
+from fastload.sources.webdataset.tar import TAR_SUFFIXES, tar_members
 
 WITHOUT_IMAGE = (*TEXTS, "npy")
 """One of these kinds of members shows that an archive without images holds samples."""
@@ -146,7 +146,9 @@ class Samples:
         if not self.images and not any(kind_of(each) in WITHOUT_IMAGE for each in self.columns):
             got = ", ".join(f".{each}" for each in [*self.columns][:20]) or "no samples"
             must = "hold samples with an image (.jpg, .png, …), or with texts or arrays (.txt, .json, .npy)"
-            raise malformed(where, must, got, "check the shards")
+            are_tars = any(f".{each}".endswith(TAR_SUFFIXES) for each in self.columns)
+            step = "unpack it into a folder (tar -xf), and pack that" if are_tars else "check the shards"
+            raise malformed(where, must, got, step)
         if len(self.images) + len(self.others) > _MOST_EXTENSIONS:
             got = f"{len(self.columns):,}"
             raise malformed(where, f"have at most {_MOST_EXTENSIONS:,} extensions", got, "rename its members")

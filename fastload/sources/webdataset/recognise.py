@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 
 from fastload.sources.containers import data_files_by_split, expand_braces, files_by_split, find_data_files
@@ -20,10 +21,28 @@ def recognise(listing: Listing) -> Claim | None:
         return None
 
     def read() -> Reading:
-        shards = data_files_by_split(listing.name, found)
-        return Reading(list_shards(listing.name, listing.root, shards))
+        sources = list_shards(listing.name, listing.root, data_files_by_split(listing.name, found))
+        for source in sources.values():
+            if len(source.files) > 1 and not source.classes and not source.details["members"]:
+                source.doubt = _one_for_each_class(listing, source.files.names[0])
+        return Reading(sources)
 
     return Claim("webdataset", "a WebDataset", f"tar files such as {next(iter(found.values()))[0]}", read)
+
+
+def _one_for_each_class(listing: Listing, shard: str) -> str:
+    """Return the message about tar files of images alone, such as ImageNet's, one for each class."""
+    tars = shlex.quote(os.path.dirname(listing.shown(shard))) + "/*.tar"
+    unpack = f'for tar in {tars}; do mkdir "${{tar%.tar}}" && tar -xf "$tar" -C "${{tar%.tar}}"; done'
+    return str(
+        malformed(
+            listing.name,
+            "hold labels beside its images, or one tar file",
+            f"several of images alone, such as {shard}, each of which may be a class",
+            f"unpack them ({unpack}) and pack the folder; or pack them without labels with "
+            "--layout webdataset (in Python, layout='webdataset')",
+        )
+    )
 
 
 def open_file(path: str) -> Mapping[str, TarSource] | None:

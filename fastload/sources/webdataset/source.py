@@ -40,7 +40,8 @@ from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.malformed import explaining, in_quotes, malformed
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import SourceRecord
-from fastload.sources.table.columns import free_field_name, labels_of, numbers_in
+from fastload.sources.table.columns import free_field_name, labels_of
+from fastload.sources.table.numbers import numbers_in
 from fastload.sources.webdataset.folders import UNPACK, class_folders
 from fastload.sources.webdataset.members import Samples, grouped, kind_of, list_members
 from fastload.sources.webdataset.names import IMAGES, INTEGERS, RULES, TEXTS

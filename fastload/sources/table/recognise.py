@@ -1,0 +1,175 @@
+"""Recognition of the labels beside images: tables that name the images, and files that are not read.
+
+Their first lines decide; no image is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from fastload.errors import FastloadError
+from fastload.sources.listing import Folder, Listing, is_image, read_part, stem_of
+from fastload.sources.malformed import in_quotes, pack_command
+from fastload.sources.table.cells import TABLE_SUFFIXES, TEXT_SUFFIXES, WRITE_TABLE, read_table
+from fastload.sources.table.images import ImageSearch
+
+_MOST_ROWS = 50
+_MOST_FILES = 32  # that are opened in a folder: there may be one for each image
+_MOST_FOLDERS = 16
+_LEAST_DIGITS = 4
+
+_NUMBER = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?")
+_JSON_TEXT = re.compile(r'"([^"\\]{1,255})"')
+_NOT_READ = (".csv", ".tsv", ".mat", ".xlsx", ".xls", ".npy", ".npz", ".pkl", *TEXT_SUFFIXES, ".json")
+_OF_LABELS = re.compile(r"label|annot|ground_?truth|target|attr(?!ibution)|identity", re.IGNORECASE)
+_HEADERS_OF_LABELS = re.compile(r"label|class|categor|target|diagnos|breed|species", re.IGNORECASE)
+_OF_TESTS = re.compile(r"(?<![a-z])(test|valid?|validation|eval)(?![a-z])", re.IGNORECASE)
+
+
+class _Table(NamedTuple):
+    """A table that names images: its path, its first line, and an estimate of the number of its rows."""
+
+    path: str
+    header: str
+    rows: float
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool, bool, float]:
+        """The order among the tables of a folder: that of the labels of the most images is first."""
+        name = os.path.basename(self.path)
+        return (
+            "submission" in name.lower(),
+            bool(_OF_TESTS.search(name)),
+            not (_OF_LABELS.search(name) or _HEADERS_OF_LABELS.search(self.header)),
+            "train" not in name.lower(),
+            -self.rows,
+        )
+
+
+def tables_beside(listing: Listing, folders: Sequence[Folder]) -> Iterator[tuple[str, str]]:
+    """Yield the readings of tables that name images in or below some folders, and the steps to them."""
+    beside = _beside(listing)
+    found = [
+        each for folder in (*folders, *beside) for each in _tables(listing, folder, folder not in beside)
+    ]
+    if found:
+        found.sort(key=lambda table: table.rank)
+        yield _reading_of(listing, [table.path for table in found])
+    for folder in folders:
+        for name in folder.others_with(".parquet"):
+            path = folder.join(name)
+            # The names of columns are in the clear at the end of the file.
+            if name == "metadata.parquet" or b"file_name" in read_part(listing.absolute(path), 1):
+                yield f"the table {listing.shown(path)}, whose labels would be lost", WRITE_TABLE
+
+
+def labels_not_read(
+    listing: Listing, folders: Sequence[Folder], *, are_flat: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield the readings of files that are named after labels, beside images without classes.
+
+    Images that are in no folder may have them in any table.
+    """
+    for folder in (*folders, *_beside(listing)):
+        names = folder.others_with(*_NOT_READ)
+        stems = {stem_of(name) for name in folder.images} if names else set()
+        for name in names:
+            is_table = name.lower().endswith((".csv", ".tsv", ".mat")) and "submission" not in name.lower()
+            if ((is_table and are_flat) or _OF_LABELS.search(name)) and stem_of(name) not in stems:
+                yield (
+                    f"images with labels in {listing.shown(folder.join(name))}, which is not read",
+                    WRITE_TABLE,
+                )
+
+
+def _beside(listing: Listing) -> list[Folder]:
+    """Return the folders of files alone beside images or folders of images."""
+    folders = [listing[name] for name in listing.top.visible[:_MOST_FOLDERS]]
+    return [folder for folder in folders if not folder.images and not folder.folders]
+
+
+def _reading_of(listing: Listing, paths: Sequence[str]) -> tuple[str, str]:
+    """Return the reading of some tables, and the step that packs the first one."""
+    shown = [*map(listing.shown, paths)]
+    listed = shown[0] if len(shown) == 1 else in_quotes(paths)
+    inner = paths[0].partition("/")[0]
+    is_beside = "/" in paths[0] and not listing.images_below(inner)
+    if not _is_table(shown[0], is_beside):
+        return f"labels in {listed}, with the names of images", WRITE_TABLE
+    step = f"{pack_command(shown[0])} packs {'it' if len(shown) == 1 else 'the first'}"
+    if is_beside:
+        moved = os.path.join(listing.name, os.path.basename(paths[0]))
+        step = (
+            f"move it to {listing.name} (mv {shlex.quote(shown[0])} {shlex.quote(moved)}), and pack it there"
+        )
+    if len(shown) == 1:
+        return f"the table {listed}, which names the images", step
+    return f"the tables {listed}, which name the images", step
+
+
+def _is_table(path: str, is_beside: bool) -> bool:
+    """Return True for a file that can be read as a table, though its columns may need a kind or a header."""
+    if path.lower().endswith((".csv", ".tsv", ".tab")):
+        return True
+    with contextlib.suppress(FastloadError):
+        search = ImageSearch(path)
+        _, table = read_table(search, {})
+        return is_beside or search.find(table) is not None
+    return False
+
+
+def _tables(listing: Listing, folder: Folder, is_above: bool) -> Iterator[_Table]:
+    """Yield the tables in a folder that name images: those below it, or anywhere in the listing."""
+    names = folder.others_with(*TABLE_SUFFIXES)
+    if not names:
+        return
+    images = [name for each in listing.below(folder.path if is_above else "") for name in each.images]
+    stems = {*map(stem_of, images)}
+    own = {*map(stem_of, folder.images)}
+    for name in [name for name in names if stem_of(name) not in own][:_MOST_FILES]:
+        head = listing.head(folder.join(name)).decode("utf-8", "replace")
+        if _names_images(name, head, stems, len(images)):
+            size = os.path.getsize(listing.absolute(folder.join(name)))
+            lines = head.count("\n") + 1
+            yield _Table(folder.join(name), head.partition("\n")[0], size * lines / max(1, len(head)))
+
+
+def _names_images(name: str, head: str, stems: set[str], images: int) -> bool:
+    """Return True if the texts of JSON, or at least half of the cells in a column, are names of images."""
+    if name.lower().endswith((".json", ".jsonl")):
+        texts = {*_JSON_TEXT.findall(head)}
+        named = {text for text in texts if is_image(text)}
+        return bool(named) and 2 * len({*map(stem_of, named)} & stems) >= len(named)
+    rows = _rows(name, head)
+    is_text = name.lower().endswith(TEXT_SUFFIXES)
+    for at, column in enumerate(zip(*rows, strict=False)):
+        if is_text and max(map(len, rows)) < 2 + (at > 0):
+            continue  # a list of images, or of their numbers and names
+        cells = {cell.strip() for cell in column} - {""}
+        # Numbers name images in a first column, if they are long or as many; elsewhere, they count something.
+        if all(map(_NUMBER.fullmatch, cells)):
+            is_long = max(map(len, cells), default=0) >= _LEAST_DIGITS
+            are_many = is_long or 2 * len(cells) > min(images, _MOST_ROWS)
+            if at or not are_many or not all(map(str.isdigit, cells)):
+                continue
+        if 2 * len({*map(stem_of, cells)} & stems) >= len(cells):
+            return True
+    return False
+
+
+def _rows(name: str, head: str) -> list[list[str]]:
+    """Return the first rows of a table, without the first one; none if it is malformed."""
+    lines = head.splitlines()[: _MOST_ROWS + 1]
+    if name.lower().endswith(TEXT_SUFFIXES):
+        return [re.split(r"[\s,;]+", line.strip()) for line in lines[1:] if line.strip()]
+    delimiter = max((",", ";", "\t"), key=head[:1000].count)
+    with contextlib.suppress(csv.Error):
+        return list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter))[1:]
+    return []
