@@ -32,7 +32,7 @@ def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source
     for path in walk_files(listing.folders.values()):
         if path not in records and path not in annotations:
             reason, is_clutter = reading.reasons.get(path) or _default_reason(path)
-            if reason == UNUSED and _kind(path) in kinds:
+            if reason == UNUSED and path.endswith((".txt", ".xml")) and _kind(path) in kinds:
                 reason = OF_NO_RECORD
             left_out.add(path, reason, is_clutter=is_clutter)
     account = balanced(listing, len(records), len(annotations), left_out.finish())

@@ -67,6 +67,9 @@ DOWNLOADS = {
     "paths of Windows": (
         ROBOFLOW | {"d.yaml": "train: t.txt\nval: valid\\images\nnames: [cat, dog]\n",
                     "t.txt": "C:\\x\\train\\images\\0.jpg\nC:\\x\\train\\images\\1.jpg\n"}, TWO),
+    "a description in a folder": (
+        {f"archive/{path}": data for path, data in ROBOFLOW.items()}
+        | {"archive/cfg/d.yaml": "path: ..\ntrain: train/images\nval: valid/images\nnames: [cat, dog]\n"}, TWO),
     "COCO in folders of splits": (
         images("images/{}/{}.jpg")
         | both("annotations/{}/instances.json", coco_json("0.jpg", "1.jpg")), TWO),
@@ -78,6 +81,8 @@ DOWNLOADS = {
         images("{0}/patch0/{0}{1}.jpg")
         | {f"objv2_{split}.json": coco_json(*(f"images/v1/patch0/{split}{at}.jpg" for at in range(2)))
            for split in ("train", "valid")}, TWO),
+    "absolute names": (
+        images("images/{}{}.jpg", "a") | {"x.json": coco_json("/home/x/a0.jpg", "/home/x/a1.jpg")}, {"": 2}),
     "LVIS": (
         images("{0}2017/{0}{1}.jpg", ("train", "val"))
         | {f"lvis_v1_{split}.json": coco_json(*(URL(split, split, at) for at in range(2)), member="coco_url")
@@ -90,6 +95,9 @@ DOWNLOADS = {
     "LVIS in one folder": (
         images("images/{}{}.jpg", ["a"])
         | {"lvis.json": coco_json(URL("val", "a", 0), URL("val", "a", 1), member="coco_url")}, {"": 2}),
+    "BCCD": (
+        images("BCCD/JPEGImages/{}{}.jpg") | both("BCCD/Annotations/{}{}.xml", XML)
+        | {f"BCCD/ImageSets/Main/{split}.txt": f"{split}0\n{split}1\n" for split in ("train", "valid")}, TWO),
     "annots": (images("images/{}{}.jpg") | both("annots/{}{}.xml", XML), {"": 4}),
     "Annotation": (images("Images/{}{}.jpg") | both("Annotation/{}{}.xml", XML), {"": 4}),
     "xml": (images("JPEGImages/{}{}.jpg") | both("xml/{}{}.xml", XML), {"": 4}),

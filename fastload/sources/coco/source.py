@@ -194,9 +194,9 @@ def _parsed(path: str) -> _Content:
     for image in images:
         name = image.get("file_name", _name_in_url(image.get("coco_url")))
         parts = name.replace("\\", "/").split("/") if is_text(name) and "\0" not in name else [""]
-        if not parts[0] or ".." in parts or parts[0].endswith(":"):
+        if not parts[-1] or ".." in parts or parts[0].endswith(":"):
             raise malformed(f"{path}, image {image['id']}", "have a relative file_name", repr(name))
-        image["file_name"] = "/".join(parts)
+        image["file_name"] = "/".join(parts).lstrip("/")
     for category in categories:
         if not is_text(name := category.get("name")):
             raise malformed(f"{path}, category {category['id']}", "have a name", repr(name))

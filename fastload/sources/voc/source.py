@@ -43,7 +43,8 @@ class _Split:
         cls, place: XmlFolders, images: Mapping[str, str], xml: Mapping[str, str], masks: Mapping[str, str]
     ) -> _Split:
         """Return the split of some images; files of each kind are given by stem."""
-        boxes = [xml.get(stem, f"{place.boxes}/{stem}.xml") for stem in images] if xml else []
+        expected = os.path.join(place.boxes, "{}.xml").format
+        boxes = [xml.get(stem, expected(stem)) for stem in images] if xml else []
         return cls(
             place, [*images.values()], boxes, [masks.get(stem, "") for stem in images] if masks else []
         )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Container
 from dataclasses import replace
 
+from fastload.errors import SourceError
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import malformed, pack_command
 from fastload.sources.protocol import Claim, LeftOutReason, Reading
@@ -66,12 +68,26 @@ def _read_one(listing: Listing, names: list[str]) -> Reading:
 
 
 def _descriptions(listing: Listing) -> list[str]:
-    """Return the files that describe splits: Darknet's if there is no other."""
+    """Return the files that describe splits: Darknet's, or those in folders inside, if there is no other."""
     for suffixes in (YAML_SUFFIXES, (DARKNET_SUFFIX,)):
         names = listing.top.others_with(*suffixes)
         if found := [name for name in names if describes_splits(listing.absolute(name))]:
             return found
-    return []
+    inner = (folder for folder in listing.folders.values() if folder.path and folder.others)
+    files = (folder.join(name) for folder in inner for name in folder.others_with(*YAML_SUFFIXES))
+    return [file for file in files if "/." not in f"/{file}" and _describes(listing, file)]
+
+
+def _describes(listing: Listing, file: str) -> bool:
+    """Return True for a description of folders or lists that all lie in a listing."""
+    path = listing.absolute(file)
+    if not describes_splits(path):
+        return False
+    try:
+        entries = itertools.chain(*read_description(path).splits.values())
+    except SourceError:
+        return False
+    return all(os.path.exists(entry) and listing.place_of(entry) is not None for entry in entries)
 
 
 def _image_folders(listing: Listing) -> dict[str, str]:
