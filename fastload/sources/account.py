@@ -40,6 +40,7 @@ def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source
     attach(first, (*reading.outside, *map(listing.absolute, annotations)))
     # Members of containers may be left out too, but are no files of the folder.
     first.left_out = (*first.left_out, *left_out.finish())
+    first.warnings = (*first.warnings, *reading.warnings)
     first.account = account
     return sources
 

@@ -69,7 +69,8 @@ DOWNLOADS = {
                     "t.txt": "C:\\x\\train\\images\\0.jpg\nC:\\x\\train\\images\\1.jpg\n"}, TWO),
     "a description in a folder": (
         {f"archive/{path}": data for path, data in ROBOFLOW.items()}
-        | {"archive/cfg/d.yaml": "path: ..\ntrain: train/images\nval: valid/images\nnames: [cat, dog]\n"}, TWO),
+        | {"archive/cfg/d.yaml": "path: ..\ntrain: train/images\nval: valid/images\nnames: [cat, dog]\n"},
+        TWO),
     "COCO in folders of splits": (
         images("images/{}/{}.jpg")
         | both("annotations/{}/instances.json", coco_json("0.jpg", "1.jpg")), TWO),

@@ -70,7 +70,7 @@ def read_kit(listing: Listing, root: str) -> Reading:
     every = {path: _ABOUT_VOC for path in outside if _DEVKIT.fullmatch(path)}
     every |= {listing[root].join(path): reason for path, reason in reasons.items()}
     read = map(listing[root].join, (*lists.read, *kept))
-    return Reading(_sources(listing.name, kit, found, [*_warnings(kit, lists)]), [*read], every)
+    return Reading(_sources(listing.name, kit, found), [*read], every, [*_warnings(kit, lists)])
 
 
 def read_folders(listing: Listing, names: Sequence[str], found: Mapping[str, XmlFolders]) -> Reading:
@@ -85,7 +85,8 @@ def read_folders(listing: Listing, names: Sequence[str], found: Mapping[str, Xml
         for name in names
         if name not in places and "" not in places
     ]
-    return Reading(_sources(listing.name, listing, by_split(listing.name, splits), warnings))
+    sources = _sources(listing.name, listing, by_split(listing.name, splits))
+    return Reading(sources, warnings=warnings)
 
 
 def _inner_splits(listing: Listing, place: XmlFolders) -> dict[str, XmlFolders]:
@@ -97,14 +98,12 @@ def _inner_splits(listing: Listing, place: XmlFolders) -> dict[str, XmlFolders]:
     return {name: XmlFolders(top.join(name), boxes.join(name)) for name in names} or {"": place}
 
 
-def _sources(
-    name: str, listing: Listing, splits: Mapping[str, _Split], warnings: Sequence[str]
-) -> dict[str, AnnotatedFiles]:
+def _sources(name: str, listing: Listing, splits: Mapping[str, _Split]) -> dict[str, AnnotatedFiles]:
     root = listing.root
     texts = {split: list_files(root, found.xml) for split, found in splits.items()}
     classes = sorted({each for files in texts.values() for each in _class_names(files)})
     reader = VocReader({each: label for label, each in enumerate(classes)})
-    sources = {
+    return {
         split: AnnotatedFiles(
             kind="voc",
             name=name,
@@ -119,8 +118,6 @@ def _sources(
         )
         for split, found in splits.items()
     }
-    next(iter(sources.values())).warnings = tuple(warnings)
-    return sources
 
 
 def _class_names(files: FileList) -> set[str]:

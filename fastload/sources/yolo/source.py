@@ -135,12 +135,11 @@ def _read_splits(
     # A test split may have no labels: in competitions, they are kept secret.
     doubtful = [split for split in unlabelled if not any(masks[split])]
     told = (f"{name}: the split {split} has no label files" for split in doubtful if split == "test")
-    next(iter(sources.values())).warnings = (*warnings, *told)
     reasons |= dict.fromkeys((copy for _, copies in found.values() for copy in copies), _COPY)
     for folder in listing.folders.values():
         reasons |= dict.fromkeys(map(folder.join, folder.others_with(".cache")), _CACHE)
     doubts = tuple(_doubt(name, split, texts[split]) for split in doubtful if split != "test")
-    return Reading(sources, [*read], reasons, doubts=doubts)
+    return Reading(sources, [*read], reasons, [*warnings, *told], doubts=doubts)
 
 
 def _doubt(name: str, split: str, labels: FileList) -> str:
