@@ -123,6 +123,20 @@ def test_downloads_are_read_with_all_of_their_files(tmp_path, name):
         assert [source.classes[label] for label in labels] == ["cat" if source.kind == "voc" else "dog"]
 
 
+AMBIGUOUS = {
+    "YOLO": images("images/{1}.jpg", "a") | both("labels/{1}.txt", ROW, "a")
+    | {"data.yaml": "train: /x/train/images\nval: /x/valid/images\nnames: [cat, dog]\n"},
+    "COCO": images("images/{1}.jpg", "a")
+    | {f"{split}.json": coco_json(f"{split}/0.jpg", f"{split}/1.jpg") for split in ("train", "val")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+def test_folders_of_another_machine_are_not_thrown_together(tmp_path, name):
+    with pytest.raises(SourceError, match=r"in the folders that (it|its json) names"):
+        open_source(written(tmp_path / "data", AMBIGUOUS[name]))
+
+
 def test_xml_beside_masks_is_one_of_two_layouts(tmp_path):
     tree = images("images/{}{}.jpg") | both("annotations/xmls/{}{}.xml", XML)
     root = written(tmp_path / "data", tree | both("annotations/trimaps/{}{}.png", mask(0)))

@@ -134,6 +134,9 @@ def _sources(
             origin=content.path,
             reader=replace(reader, origin=content.path),
         )
+    stated = {image["file_name"] for content in contents.values() for image in content.images}
+    if len({image for source in sources.values() for image in source.files.names}) < len(stated):
+        raise malformed(name, "have its images in the folders that its json names", "two under one name")
     return sources
 
 

@@ -77,13 +77,14 @@ def _images_in(entry: str) -> list[str]:
 def _base_of(folder: str, line: str) -> tuple[str, int]:
     """Return the folder to which the lines of a list are relative, and their parts that are not there.
 
-    Darknet is run in a folder above that of the list, and lists may come from another machine.
+    Darknet is run in a folder above that of the list, and lists may come from another machine. The last
+    folder of a line is there, because images of two splits may have one name.
     """
     above = [folder]
     while len(above) <= _MOST_ABOVE and os.path.dirname(above[-1]) != above[-1]:
         above.append(os.path.dirname(above[-1]))
     parts = line.split("/")
-    for skipped in range(len(parts)):
+    for skipped in range(max(1, len(parts) - 1)):
         for base in above:
             if os.path.isfile(os.path.join(base, *parts[skipped:]) if skipped else os.path.join(base, line)):
                 return base, skipped
