@@ -53,18 +53,19 @@ def read_lists(listing: Listing, images: FilesByStem, *, has_boxes: bool) -> Lis
     folders = [*(f"{SETS}/{task}" for task in tasks), SETS]
     named = [path for path in lines if os.path.dirname(path) in folders and _is_split(path)]
     holding = {os.path.dirname(path) for path in named if lines[path]}
+    if named and not holding:
+        raise malformed(listing.shown(SETS), "have lists that name images", "only empty ones")
     by_line = _by_line(images)
-    if not holding:
-        if named:
-            raise malformed(listing.shown(SETS), "have lists that name images", "only empty ones")
-        return _whole(listing, images, by_line, lines, folders)
-    chosen = next(folder for folder in folders if folder in holding)
+    whole = None if holding else _whole(lines, folders, by_line)
+    if whole:
+        named, holding = [whole], {os.path.dirname(whole)}
+    chosen = next((folder for folder in folders if folder in holding), None)
     deciding = [path for path in named if os.path.dirname(path) == chosen]
     found = {path: _images_of(lines[path], by_line, listing.shown(path)) for path in deciding}
     note = _add_train(found)
-    splits = _by_split(listing.shown(chosen), found)
+    splits = {"": whole} if whole else _by_split(listing.shown(chosen or SETS), found)
     return Lists(
-        chosen,
+        chosen or "",
         {split: found[path] for split, path in splits.items()},
         deciding,
         _reasons(lines, chosen),
@@ -141,21 +142,14 @@ def _by_split(where: str, found: Mapping[str, list[str]]) -> dict[str, str]:
     return splits
 
 
-def _whole(
-    listing: Listing,
-    images: FilesByStem,
-    by_line: Mapping[str, set[str]],
-    lines: _Lines,
-    folders: Iterable[str],
-) -> Lists:
-    """Return the list under another name, such as default.txt, that names every image, if there is one."""
+def _whole(lines: _Lines, folders: Sequence[str], by_line: Mapping[str, set[str]]) -> str | None:
+    """Return a list under another name, such as default.txt, that names every image and nothing else."""
+    every = set().union(*by_line.values())
     for path, own in lines.items():
-        folder = os.path.dirname(path)
-        if folder in folders and by_line.keys() >= {*own}:
-            listed = _images_of(own, by_line, listing.shown(path))
-            if len(listed) == sum(map(len, images.values())):
-                return Lists(folder, {"": listed}, [path], _reasons(lines, folder))
-    return Lists(reasons=_reasons(lines, None))
+        is_known = os.path.dirname(path) in folders and by_line.keys() >= {*own}
+        if is_known and every == set().union(*map(by_line.__getitem__, own)):
+            return path
+    return None
 
 
 def _reasons(lines: _Lines, chosen: str | None) -> dict[str, LeftOutReason]:
@@ -173,7 +167,7 @@ def _reasons(lines: _Lines, chosen: str | None) -> dict[str, LeftOutReason]:
     return reasons
 
 
-def _names_elsewhere(lines: _Lines, chosen: str) -> Iterator[str]:
+def _names_elsewhere(lines: _Lines, chosen: str | None) -> Iterator[str]:
     """Yield the names of images in the lists of other tasks, where numbers may follow them."""
     for path, own in lines.items():
         if os.path.dirname(path) != chosen:
