@@ -45,6 +45,12 @@ DOWNLOADS = {
         images("obj/{}{}.jpg") | both("obj/{}{}.txt", ROW)
         | {"obj.data": DARKNET, "obj.names": "cat\ndog\n", "train.txt": "data/obj/train0.jpg\n"
            "data/obj/train1.jpg\n", "test.txt": "data/obj/valid0.jpg\ndata/obj/valid1.jpg\n"}, TWO),
+    "Darknet in a folder": (
+        images("data/obj/{}{}.jpg", "a") | both("data/obj/{}{}.txt", ROW, "a")
+        | {"data/obj.data": DARKNET, "data/obj.names": "cat\ndog\n",
+           "data/train.txt": "data/obj/a0.jpg\ndata/obj/a1.jpg\n"}, {"train": 2}),
+    "names above the labels": (
+        ROBOFLOW | {f"{split}/classes.txt": "cat\ndog\n" for split in ("train", "valid")}, TWO),
     "CVAT's YOLO": (
         images("obj_train_data/{}{}.jpg", ["a"]) | both("obj_train_data/{}{}.txt", ROW, ["a"])
         | {"obj.data": DARKNET, "obj.names": "cat\ndog\n", "train.txt": "data/obj_train_data/a0.jpg\n"

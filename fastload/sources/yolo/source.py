@@ -101,7 +101,8 @@ def _read_splits(
     texts = {split: list_files(listing.root, labels) for split, (labels, _) in found.items()}
     folders = {*map(os.path.dirname, (label for labels, _ in found.values() for label in labels))}
     root = listing.place_of(description.root) if description.root else ""
-    class_files = find_class_files(listing, ["", root or "", "labels", *sorted(folders)])
+    above = map(os.path.dirname, sorted(folders))
+    class_files = find_class_files(listing, ["", root or "", "labels", *sorted(folders), *above])
     reasons: dict[str, LeftOutReason] = {}
     if not description.file:
         description = replace(description, classes=read_class_names(listing, class_files))
