@@ -108,6 +108,9 @@ DOWNLOADS = {
     "annots": (images("images/{}{}.jpg") | both("annots/{}{}.xml", XML), {"": 4}),
     "Annotation": (images("Images/{}{}.jpg") | both("Annotation/{}{}.xml", XML), {"": 4}),
     "xml": (images("JPEGImages/{}{}.jpg") | both("xml/{}{}.xml", XML), {"": 4}),
+    "lists beside folders of VOC": (
+        images("images/{}{}.jpg") | both("annotations/{}{}.xml", XML)
+        | {f"{split}.txt": f"{split}0\n{split}1.jpg\n" for split in ("train", "valid")}, TWO),
     "labels of VOC": (images("{}/images/{}.jpg") | both("{}/labels/{}.xml", XML), TWO),
     "other names": (images("pics/{}{}.jpg") | both("boxes_of_voc/{}{}.xml", XML), {"": 4}),
     "folders within folders": (

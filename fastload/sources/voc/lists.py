@@ -56,14 +56,31 @@ def read_lists(listing: Listing, images: FilesByStem, *, has_boxes: bool) -> Lis
     if named and not holding:
         raise malformed(listing.shown(SETS), "have lists that name images", "only empty ones")
     by_line = _by_line(images)
-    whole = None if holding else _whole(lines, folders, by_line)
-    if whole:
-        named, holding = [whole], {os.path.dirname(whole)}
+    if not holding and (whole := _whole(lines, folders, by_line)):
+        return _decided(listing, lines, by_line, [whole])
     chosen = next((folder for folder in folders if folder in holding), None)
-    deciding = [path for path in named if os.path.dirname(path) == chosen]
+    return _decided(listing, lines, by_line, [path for path in named if os.path.dirname(path) == chosen])
+
+
+def read_lists_beside(listing: Listing, images: FilesByStem) -> Lists:
+    """Read the lists beside the folders of images, if each of their lines names an image."""
+    lines = {name: _lines_of(listing, name) for name in listing.top.others_with(".txt") if _is_split(name)}
+    by_line = _by_line(images)
+    is_known = by_line.keys() >= {line for own in lines.values() for line in own}
+    return _decided(listing, lines, by_line, [*lines]) if is_known and any(lines.values()) else Lists()
+
+
+def _decided(
+    listing: Listing, lines: _Lines, by_line: Mapping[str, set[str]], deciding: Sequence[str]
+) -> Lists:
+    """Return the splits by the lists that decide, of which there may be none."""
+    chosen = os.path.dirname(deciding[0]) if deciding else None
     found = {path: _images_of(lines[path], by_line, listing.shown(path)) for path in deciding}
     note = _add_train(found)
-    splits = {"": whole} if whole else _by_split(listing.shown(chosen or SETS), found)
+    if deciding and not any(map(_is_split, deciding)):
+        splits = {"": deciding[0]}
+    else:
+        splits = _by_split(listing.shown(chosen or ""), found)
     return Lists(
         chosen or "",
         {split: found[path] for split, path in splits.items()},

@@ -18,7 +18,7 @@ from fastload.sources.files import FileList, list_files
 from fastload.sources.listing import Listing
 from fastload.sources.protocol import LeftOutReason, Reading
 from fastload.sources.splits import by_split, require_plain_splits, split_names
-from fastload.sources.voc.lists import Lists, read_lists
+from fastload.sources.voc.lists import Lists, read_lists, read_lists_beside
 from fastload.sources.voc.places import BOXES, IMAGES, MASKS, OBJECT_MASKS, SETS, XmlFolders, masks_in
 from fastload.sources.voc.rows import VocReader, class_names
 
@@ -76,17 +76,22 @@ def read_kit(listing: Listing, root: str) -> Reading:
 def read_folders(listing: Listing, names: Sequence[str], found: Mapping[str, XmlFolders]) -> Reading:
     """List the images in the folders of each split, "" without splits, of which `names` are all."""
     places = _inner_splits(listing, found[""]) if "" in found else dict(found)
+    images = {name: each.images_of(listing) for name, each in places.items()}
+    lists = read_lists_beside(listing, found[""].images_in(listing)) if [*places] == [""] else Lists()
+    if lists.splits:
+        stems = {path: stem for stem, path in images[""].items()}
+        images = {split: {stems[path]: path for path in own} for split, own in lists.splits.items()}
+        places = dict.fromkeys(images, places[""])
     splits = {
-        name: _Split.of(each, each.images_of(listing), each.xml_of(listing), {})
-        for name, each in places.items()
+        name: _Split.of(places[name], own, places[name].xml_of(listing), {}) for name, own in images.items()
     }
     warnings = [
         f"{listing.name}: {name!r} has no annotations, and is left out"
         for name in names
-        if name not in places and "" not in places
+        if name not in places and "" not in found
     ]
     sources = _sources(listing.name, listing, by_split(listing.name, splits))
-    return Reading(sources, warnings=warnings)
+    return Reading(sources, lists.read, warnings=[*warnings, *_warnings(listing, lists)])
 
 
 def _inner_splits(listing: Listing, place: XmlFolders) -> dict[str, XmlFolders]:
