@@ -117,7 +117,8 @@ def _read_splits(
     unlabelled = [split for split, files in texts.items() if not (files.sizes_bytes != NOT_FOUND).any()]
     if len(unlabelled) == len(texts) and not has_masks:
         expected = next(iter(texts.values())).path(0)
-        raise malformed(name, f"have label files, such as {expected}", "none", "check the folders")
+        step = "check the folders; or pack the folder with --layout classes if its folders are classes"
+        raise malformed(name, f"have label files, such as {expected}", "none", step)
     sources = {
         split: AnnotatedFiles(
             kind="yolo",
