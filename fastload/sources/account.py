@@ -68,15 +68,9 @@ def balanced(listing: Listing, records: int, annotations: int, left_out: Iterabl
 def _listed(listing: Listing, lists: Iterable[FileList]) -> Iterator[str]:
     """Yield the files of some lists that lie in a listing, by their paths in it."""
     for files in lists:
-        prefix = os.path.relpath(files.folder, listing.root).replace(os.sep, "/")
-        prefix = "" if prefix == "." else f"{prefix}/"
-        inside = os.path.join(listing.root, "")
-        for name in files.names:
-            path = name.removeprefix(inside) if os.path.isabs(name) else prefix + name
-            if ".." in path or "/./" in path:
-                path = os.path.normpath(path)
-            if name and listing.has_file(path):
-                yield path
+        place = listing.place_of(files.folder)
+        prefix = f"{place}/" if place else ""
+        yield from (path for path in map(prefix.__add__, files.names) if listing.has_file(path))
 
 
 def _kind(path: str) -> tuple[str, str]:
