@@ -32,7 +32,7 @@ def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source
     for path in walk_files(listing.folders.values()):
         if path not in records and path not in annotations:
             reason, is_clutter = reading.reasons.get(path) or _default_reason(path)
-            if reason == UNUSED and _kind(path) in kinds:
+            if reason == UNUSED and path.endswith((".txt", ".xml")) and _kind(path) in kinds:
                 reason = OF_NO_RECORD
             left_out.add(path, reason, is_clutter=is_clutter)
     account = balanced(listing, len(records), len(annotations), left_out.finish())
@@ -40,6 +40,7 @@ def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source
     attach(first, (*reading.outside, *map(listing.absolute, annotations)))
     # Members of containers may be left out too, but are no files of the folder.
     first.left_out = (*first.left_out, *left_out.finish())
+    first.warnings = (*first.warnings, *reading.warnings)
     first.account = account
     return sources
 
@@ -67,15 +68,9 @@ def balanced(listing: Listing, records: int, annotations: int, left_out: Iterabl
 def _listed(listing: Listing, lists: Iterable[FileList]) -> Iterator[str]:
     """Yield the files of some lists that lie in a listing, by their paths in it."""
     for files in lists:
-        prefix = os.path.relpath(files.folder, listing.root).replace(os.sep, "/")
-        prefix = "" if prefix == "." else f"{prefix}/"
-        inside = os.path.join(listing.root, "")
-        for name in files.names:
-            path = name.removeprefix(inside) if os.path.isabs(name) else prefix + name
-            if ".." in path or "/./" in path:
-                path = os.path.normpath(path)
-            if name and listing.has_file(path):
-                yield path
+        place = listing.place_of(files.folder)
+        prefix = f"{place}/" if place else ""
+        yield from (path for path in map(prefix.__add__, files.names) if listing.has_file(path))
 
 
 def _kind(path: str) -> tuple[str, str]:

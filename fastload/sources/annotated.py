@@ -64,7 +64,7 @@ class AnnotatedFiles(ImageFileSource):
             values, notes = self.reader.read(text, size, where)
         for name, column in self.values.items():
             if isinstance(column, FileList):
-                values[name] = self._mask(name, column, index, size)
+                values[name] = self._mask(column, index, size)
             else:
                 values[name] = value_at(column, index)
         return SourceRecord(self.key(index), image, values, notes)
@@ -77,7 +77,7 @@ class AnnotatedFiles(ImageFileSource):
         assert self.texts is not None
         return self.texts[index].encode(), f"{self.origin}, image {self.key(index)!r}"
 
-    def _mask(self, name: str, files: FileList, index: int, size: Size) -> bytes:
+    def _mask(self, files: FileList, index: int, size: Size) -> bytes:
         from fastload.images.masks import decode_mask  # not above: the loader lists folders without OpenCV
 
         path = files.path(index)
@@ -90,11 +90,10 @@ class AnnotatedFiles(ImageFileSource):
         if (height, width) != size:
             must = f"have the size {size[0]}x{size[1]} of its image"
             raise malformed(path, must, f"{height}x{width}", "it belongs to another image")
-        if name == "mask":
-            try:
-                decode_mask(data)
-            except FastloadError as error:
-                raise SourceError(f"{path}: {error}") from error
+        try:
+            decode_mask(data)
+        except FastloadError as error:
+            raise SourceError(f"{path}: {error}") from error
         return data
 
     def _size(self, data: bytes, path: str) -> Size:

@@ -8,7 +8,7 @@ that is chosen gives a `Reading`: a `Source` for each split, and what it knows o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +117,7 @@ class Reading:
     sources: Mapping[str, Source]
     annotations: Collection[str] = ()
     reasons: Mapping[str, LeftOutReason] = field(default_factory=dict)
+    warnings: Sequence[str] = ()  # peculiarities that did not stop the listing, one sentence each
     listing: Listing | None = None
     outside: Collection[str] = ()  # absolute paths of descriptions that lie elsewhere
     doubts: tuple[str, ...] = ()

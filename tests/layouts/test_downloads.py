@@ -45,6 +45,12 @@ DOWNLOADS = {
         images("obj/{}{}.jpg") | both("obj/{}{}.txt", ROW)
         | {"obj.data": DARKNET, "obj.names": "cat\ndog\n", "train.txt": "data/obj/train0.jpg\n"
            "data/obj/train1.jpg\n", "test.txt": "data/obj/valid0.jpg\ndata/obj/valid1.jpg\n"}, TWO),
+    "Darknet in a folder": (
+        images("data/obj/{}{}.jpg", "a") | both("data/obj/{}{}.txt", ROW, "a")
+        | {"data/obj.data": DARKNET, "data/obj.names": "cat\ndog\n",
+           "data/train.txt": "data/obj/a0.jpg\ndata/obj/a1.jpg\n"}, {"train": 2}),
+    "names above the labels": (
+        ROBOFLOW | {f"{split}/classes.txt": "cat\ndog\n" for split in ("train", "valid")}, TWO),
     "CVAT's YOLO": (
         images("obj_train_data/{}{}.jpg", ["a"]) | both("obj_train_data/{}{}.txt", ROW, ["a"])
         | {"obj.data": DARKNET, "obj.names": "cat\ndog\n", "train.txt": "data/obj_train_data/a0.jpg\n"
@@ -67,6 +73,10 @@ DOWNLOADS = {
     "paths of Windows": (
         ROBOFLOW | {"d.yaml": "train: t.txt\nval: valid\\images\nnames: [cat, dog]\n",
                     "t.txt": "C:\\x\\train\\images\\0.jpg\nC:\\x\\train\\images\\1.jpg\n"}, TWO),
+    "a description in a folder": (
+        {f"archive/{path}": data for path, data in ROBOFLOW.items()}
+        | {"archive/cfg/d.yaml": "path: ..\ntrain: train/images\nval: valid/images\nnames: [cat, dog]\n"},
+        TWO),
     "COCO in folders of splits": (
         images("images/{}/{}.jpg")
         | both("annotations/{}/instances.json", coco_json("0.jpg", "1.jpg")), TWO),
@@ -78,6 +88,8 @@ DOWNLOADS = {
         images("{0}/patch0/{0}{1}.jpg")
         | {f"objv2_{split}.json": coco_json(*(f"images/v1/patch0/{split}{at}.jpg" for at in range(2)))
            for split in ("train", "valid")}, TWO),
+    "absolute names": (
+        images("images/{}{}.jpg", "a") | {"x.json": coco_json("/home/x/a0.jpg", "/home/x/a1.jpg")}, {"": 2}),
     "LVIS": (
         images("{0}2017/{0}{1}.jpg", ("train", "val"))
         | {f"lvis_v1_{split}.json": coco_json(*(URL(split, split, at) for at in range(2)), member="coco_url")
@@ -90,9 +102,15 @@ DOWNLOADS = {
     "LVIS in one folder": (
         images("images/{}{}.jpg", ["a"])
         | {"lvis.json": coco_json(URL("val", "a", 0), URL("val", "a", 1), member="coco_url")}, {"": 2}),
+    "BCCD": (
+        images("BCCD/JPEGImages/{}{}.jpg") | both("BCCD/Annotations/{}{}.xml", XML)
+        | {f"BCCD/ImageSets/Main/{split}.txt": f"{split}0\n{split}1\n" for split in ("train", "valid")}, TWO),
     "annots": (images("images/{}{}.jpg") | both("annots/{}{}.xml", XML), {"": 4}),
     "Annotation": (images("Images/{}{}.jpg") | both("Annotation/{}{}.xml", XML), {"": 4}),
     "xml": (images("JPEGImages/{}{}.jpg") | both("xml/{}{}.xml", XML), {"": 4}),
+    "lists beside folders of VOC": (
+        images("images/{}{}.jpg") | both("annotations/{}{}.xml", XML)
+        | {f"{split}.txt": f"{split}0\n{split}1.jpg\n" for split in ("train", "valid")}, TWO),
     "labels of VOC": (images("{}/images/{}.jpg") | both("{}/labels/{}.xml", XML), TWO),
     "other names": (images("pics/{}{}.jpg") | both("boxes_of_voc/{}{}.xml", XML), {"": 4}),
     "folders within folders": (
@@ -112,6 +130,20 @@ def test_downloads_are_read_with_all_of_their_files(tmp_path, name):
     for source in sources.values():
         labels = source.read(0).values["labels"]
         assert [source.classes[label] for label in labels] == ["cat" if source.kind == "voc" else "dog"]
+
+
+AMBIGUOUS = {
+    "YOLO": images("images/{1}.jpg", "a") | both("labels/{1}.txt", ROW, "a")
+    | {"data.yaml": "train: /x/train/images\nval: /x/valid/images\nnames: [cat, dog]\n"},
+    "COCO": images("images/{1}.jpg", "a")
+    | {f"{split}.json": coco_json(f"{split}/0.jpg", f"{split}/1.jpg") for split in ("train", "val")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+def test_folders_of_another_machine_are_not_thrown_together(tmp_path, name):
+    with pytest.raises(SourceError, match=r"in the folders that (it|its json) names"):
+        open_source(written(tmp_path / "data", AMBIGUOUS[name]))
 
 
 def test_xml_beside_masks_is_one_of_two_layouts(tmp_path):

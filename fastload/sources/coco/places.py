@@ -17,7 +17,7 @@ _LEVELS = 3  # folders from that of a JSON file upwards, in or below which its i
 
 
 class ImagePlace(NamedTuple):
-    """The folder of images, and the number of first parts of their names that are not there."""
+    """The absolute path of a folder of images, and the number of first parts of their names not in it."""
 
     folder: str
     skipped: int
@@ -53,11 +53,12 @@ def place_in(listing: Listing, file: str, names: Sequence[str]) -> ImagePlace | 
         path = f"{folder}/{name}" if folder else name
         return os.path.dirname(path) in listing.folders and listing.has_file(path)
 
-    return _place(listing.shown(file), file, sorted(listing.folders), names, has_file)
+    found = _place(listing.shown(file), file, sorted(listing.folders), names, has_file)
+    return found and found._replace(folder=listing.absolute(found.folder))
 
 
 def place_near(file: str, names: Sequence[str]) -> ImagePlace:
-    """Return the place, with an absolute path, near a JSON file; raise SourceError if there is none."""
+    """Return the place near a JSON file; raise SourceError if there is none."""
     bases = [os.path.dirname(file)]
     while len(bases) < _LEVELS and os.path.dirname(bases[-1]) != bases[-1]:
         bases.append(os.path.dirname(bases[-1]))

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 
-from fastload.sources.coco.source import OBJECTS, is_coco, read_coco, read_one
+from fastload.sources.coco.content import is_coco
+from fastload.sources.coco.source import OBJECTS, read_coco, read_one
 from fastload.sources.listing import Listing
 from fastload.sources.protocol import Claim
 

@@ -53,18 +53,36 @@ def read_lists(listing: Listing, images: FilesByStem, *, has_boxes: bool) -> Lis
     folders = [*(f"{SETS}/{task}" for task in tasks), SETS]
     named = [path for path in lines if os.path.dirname(path) in folders and _is_split(path)]
     holding = {os.path.dirname(path) for path in named if lines[path]}
+    if named and not holding:
+        raise malformed(listing.shown(SETS), "have lists that name images", "only empty ones")
     by_line = _by_line(images)
-    if not holding:
-        if named:
-            raise malformed(listing.shown(SETS), "have lists that name images", "only empty ones")
-        return _whole(listing, images, by_line, lines, folders)
-    chosen = next(folder for folder in folders if folder in holding)
-    deciding = [path for path in named if os.path.dirname(path) == chosen]
+    if not holding and (whole := _whole(lines, folders, by_line)):
+        return _decided(listing, lines, by_line, [whole])
+    chosen = next((folder for folder in folders if folder in holding), None)
+    return _decided(listing, lines, by_line, [path for path in named if os.path.dirname(path) == chosen])
+
+
+def read_lists_beside(listing: Listing, images: FilesByStem) -> Lists:
+    """Read the lists beside the folders of images, if each of their lines names an image."""
+    lines = {name: _lines_of(listing, name) for name in listing.top.others_with(".txt") if _is_split(name)}
+    by_line = _by_line(images)
+    is_known = by_line.keys() >= {line for own in lines.values() for line in own}
+    return _decided(listing, lines, by_line, [*lines]) if is_known and any(lines.values()) else Lists()
+
+
+def _decided(
+    listing: Listing, lines: _Lines, by_line: Mapping[str, set[str]], deciding: Sequence[str]
+) -> Lists:
+    """Return the splits by the lists that decide, of which there may be none."""
+    chosen = os.path.dirname(deciding[0]) if deciding else None
     found = {path: _images_of(lines[path], by_line, listing.shown(path)) for path in deciding}
     note = _add_train(found)
-    splits = _by_split(listing.shown(chosen), found)
+    if deciding and not any(map(_is_split, deciding)):
+        splits = {"": deciding[0]}
+    else:
+        splits = _by_split(listing.shown(chosen or ""), found)
     return Lists(
-        chosen,
+        chosen or "",
         {split: found[path] for split, path in splits.items()},
         deciding,
         _reasons(lines, chosen),
@@ -141,21 +159,14 @@ def _by_split(where: str, found: Mapping[str, list[str]]) -> dict[str, str]:
     return splits
 
 
-def _whole(
-    listing: Listing,
-    images: FilesByStem,
-    by_line: Mapping[str, set[str]],
-    lines: _Lines,
-    folders: Iterable[str],
-) -> Lists:
-    """Return the list under another name, such as default.txt, that names every image, if there is one."""
+def _whole(lines: _Lines, folders: Sequence[str], by_line: Mapping[str, set[str]]) -> str | None:
+    """Return a list under another name, such as default.txt, that names every image and nothing else."""
+    every = set().union(*by_line.values())
     for path, own in lines.items():
-        folder = os.path.dirname(path)
-        if folder in folders and by_line.keys() >= {*own}:
-            listed = _images_of(own, by_line, listing.shown(path))
-            if len(listed) == sum(map(len, images.values())):
-                return Lists(folder, {"": listed}, [path], _reasons(lines, folder))
-    return Lists(reasons=_reasons(lines, None))
+        is_known = os.path.dirname(path) in folders and by_line.keys() >= {*own}
+        if is_known and every == set().union(*map(by_line.__getitem__, own)):
+            return path
+    return None
 
 
 def _reasons(lines: _Lines, chosen: str | None) -> dict[str, LeftOutReason]:
@@ -173,7 +184,7 @@ def _reasons(lines: _Lines, chosen: str | None) -> dict[str, LeftOutReason]:
     return reasons
 
 
-def _names_elsewhere(lines: _Lines, chosen: str) -> Iterator[str]:
+def _names_elsewhere(lines: _Lines, chosen: str | None) -> Iterator[str]:
     """Yield the names of images in the lists of other tasks, where numbers may follow them."""
     for path, own in lines.items():
         if os.path.dirname(path) != chosen:

@@ -16,7 +16,6 @@ from fastload.sources.voc.source import read_folders, read_kit
 
 _TITLE = "a Pascal VOC dataset"
 _KIT_NAME = "VOC"  # of VOCdevkit, VOC2012, VOCtrainval_11-May-2012
-_DEEPEST_KIT = 3
 _IMAGE_FOLDER = re.compile(r"(jpeg)?images?|imgs?|photos|pictures", re.IGNORECASE)
 _SAMPLED = 32
 _MOST_FOLDERS = 64  # of classes, for example, each of which would be compared with each other one
@@ -41,17 +40,17 @@ def recognise(listing: Listing) -> Claim | None:
 
 
 def _kits(listing: Listing) -> list[str]:
-    """Return the folders with JPEGImages and annotations: this one, or some below, as VOCdevkit/VOC2012."""
+    """Return the folders with JPEGImages and annotations: those named VOC…, or one with all of the images."""
     found = []
-    pending = [("", 0)]
-    for path, depth in pending:
-        folder = listing[path]
-        if folder.join(IMAGES) not in listing.folders:
-            inner = [name for name in folder.visible if name.startswith(_KIT_NAME)]
-            pending += [(folder.join(name), depth + 1) for name in inner if depth < _DEEPEST_KIT]
-        elif XmlFolders("", folder.join(BOXES)).xml_in(listing) or masks_in(listing, folder.join(MASKS)):
-            found.append(path)
-    return found
+    for path in listing.folders:
+        kit, _, name = path.rpartition("/")
+        if name == IMAGES and kit.rpartition("/")[2].lower() not in SPLITS and "/." not in f"/{path}":
+            boxes, masks = (f"{kit}/{each}".lstrip("/") for each in (BOXES, MASKS))
+            if XmlFolders("", boxes).xml_in(listing) or masks_in(listing, masks):
+                found.append(kit)
+    named = [kit for kit in found if all(part.startswith(_KIT_NAME) for part in kit.split("/") if part)]
+    every = sum(len(each.images) for each in listing.folders.values() if "/." not in f"/{each.path}")
+    return sorted(named or [kit for kit in found if len(listing.images_below(kit)) == every])
 
 
 def _read_one_kit(listing: Listing, kits: list[str]) -> Reading:

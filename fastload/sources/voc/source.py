@@ -18,7 +18,7 @@ from fastload.sources.files import FileList, list_files
 from fastload.sources.listing import Listing
 from fastload.sources.protocol import LeftOutReason, Reading
 from fastload.sources.splits import by_split, require_plain_splits, split_names
-from fastload.sources.voc.lists import Lists, read_lists
+from fastload.sources.voc.lists import Lists, read_lists, read_lists_beside
 from fastload.sources.voc.places import BOXES, IMAGES, MASKS, OBJECT_MASKS, SETS, XmlFolders, masks_in
 from fastload.sources.voc.rows import VocReader, class_names
 
@@ -43,7 +43,8 @@ class _Split:
         cls, place: XmlFolders, images: Mapping[str, str], xml: Mapping[str, str], masks: Mapping[str, str]
     ) -> _Split:
         """Return the split of some images; files of each kind are given by stem."""
-        boxes = [xml.get(stem, f"{place.boxes}/{stem}.xml") for stem in images] if xml else []
+        expected = os.path.join(place.boxes, "{}.xml").format
+        boxes = [xml.get(stem, expected(stem)) for stem in images] if xml else []
         return cls(
             place, [*images.values()], boxes, [masks.get(stem, "") for stem in images] if masks else []
         )
@@ -69,22 +70,28 @@ def read_kit(listing: Listing, root: str) -> Reading:
     every = {path: _ABOUT_VOC for path in outside if _DEVKIT.fullmatch(path)}
     every |= {listing[root].join(path): reason for path, reason in reasons.items()}
     read = map(listing[root].join, (*lists.read, *kept))
-    return Reading(_sources(listing.name, kit, found, [*_warnings(kit, lists)]), [*read], every)
+    return Reading(_sources(listing.name, kit, found), [*read], every, [*_warnings(kit, lists)])
 
 
 def read_folders(listing: Listing, names: Sequence[str], found: Mapping[str, XmlFolders]) -> Reading:
     """List the images in the folders of each split, "" without splits, of which `names` are all."""
     places = _inner_splits(listing, found[""]) if "" in found else dict(found)
+    images = {name: each.images_of(listing) for name, each in places.items()}
+    lists = read_lists_beside(listing, found[""].images_in(listing)) if [*places] == [""] else Lists()
+    if lists.splits:
+        stems = {path: stem for stem, path in images[""].items()}
+        images = {split: {stems[path]: path for path in own} for split, own in lists.splits.items()}
+        places = dict.fromkeys(images, places[""])
     splits = {
-        name: _Split.of(each, each.images_of(listing), each.xml_of(listing), {})
-        for name, each in places.items()
+        name: _Split.of(places[name], own, places[name].xml_of(listing), {}) for name, own in images.items()
     }
     warnings = [
         f"{listing.name}: {name!r} has no annotations, and is left out"
         for name in names
-        if name not in places and "" not in places
+        if name not in places and "" not in found
     ]
-    return Reading(_sources(listing.name, listing, by_split(listing.name, splits), warnings))
+    sources = _sources(listing.name, listing, by_split(listing.name, splits))
+    return Reading(sources, lists.read, warnings=[*warnings, *_warnings(listing, lists)])
 
 
 def _inner_splits(listing: Listing, place: XmlFolders) -> dict[str, XmlFolders]:
@@ -96,14 +103,12 @@ def _inner_splits(listing: Listing, place: XmlFolders) -> dict[str, XmlFolders]:
     return {name: XmlFolders(top.join(name), boxes.join(name)) for name in names} or {"": place}
 
 
-def _sources(
-    name: str, listing: Listing, splits: Mapping[str, _Split], warnings: Sequence[str]
-) -> dict[str, AnnotatedFiles]:
+def _sources(name: str, listing: Listing, splits: Mapping[str, _Split]) -> dict[str, AnnotatedFiles]:
     root = listing.root
     texts = {split: list_files(root, found.xml) for split, found in splits.items()}
     classes = sorted({each for files in texts.values() for each in _class_names(files)})
     reader = VocReader({each: label for label, each in enumerate(classes)})
-    sources = {
+    return {
         split: AnnotatedFiles(
             kind="voc",
             name=name,
@@ -118,8 +123,6 @@ def _sources(
         )
         for split, found in splits.items()
     }
-    next(iter(sources.values())).warnings = tuple(warnings)
-    return sources
 
 
 def _class_names(files: FileList) -> set[str]:

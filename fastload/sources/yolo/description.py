@@ -12,7 +12,7 @@ import yaml
 
 from fastload.sources.files import read_text
 from fastload.sources.listing import Listing, read_part
-from fastload.sources.malformed import explaining, is_text, malformed
+from fastload.sources.malformed import explaining, in_quotes, is_text, malformed
 from fastload.sources.splits import SPLITS, by_split, split_names
 
 _MOST_POINTS = 10_000
@@ -78,7 +78,11 @@ def read_description(path: str) -> YoloDescription:
     given = by_split(path, named)
     if not given:
         raise malformed(path, "have train, val or test", ", ".join(map(str, content)))
-    root = _root(path, content.get("path"), [entry for entries in given.values() for entry in entries])
+    every = [entry for entries in given.values() for entry in entries]
+    root = _root(path, content.get("path"), every)
+    stated = {os.path.normpath(os.path.join(root, entry)) for entry in every}
+    if len({_resolved(root, entry) for entry in every}) < len(stated):
+        raise malformed(path, "have its splits in the folders that it names", in_quotes(every))
     splits = {split: [_resolved(root, entry) for entry in entries] for split, entries in given.items()}
     if "test" in splits and not all(map(os.path.exists, splits["test"])) and len(splits) > 1:
         splits["test"] = []  # exported datasets name a test split even if they have none

@@ -27,21 +27,21 @@ def find_labels(listing: Listing, images: Sequence[str]) -> tuple[list[str], lis
     chosen: dict[str, str] = {}
     copies: list[str] = []
     for folder, by_name in _by_folder(images).items():
-        labels, *later = _places_of(folder, by_name, listing)
-        paths = {name: listing[labels].join(name) for name in by_name}
-        known = {*listing[labels].others}
-        for other in later:
-            for name in _labels_in(listing, other, by_name):
-                second = listing[other].join(name)
-                if name not in known:
-                    paths[name] = second
-                    known.add(name)
-                elif read_text(listing.absolute(paths[name])) == read_text(listing.absolute(second)):
-                    copies.append(second)
+        first, *others = _places_of(folder, by_name, listing)
+        later = [listing[place] for place in others if listing[place].others_with(".txt")]
+        for name, group in by_name.items():
+            path = listing[first].join(name)
+            for other in (place.join(name) for place in later):
+                if not listing.has_file(other) or not holds_boxes(other, listing.head(other)):
+                    continue  # texts of other things may lie there, too
+                if not listing.has_file(path):
+                    path = other
+                elif read_text(listing.absolute(path)) == read_text(listing.absolute(other)):
+                    copies.append(other)
                 else:
-                    must, got = "be the only label file of its image", f"other labels in {second}"
-                    raise malformed(listing.shown(paths[name]), must, got, "remove the wrong file")
-        chosen.update((image, paths[name]) for name, group in by_name.items() for image in group)
+                    must, got = "be the only label file of its image", f"other labels in {other}"
+                    raise malformed(listing.shown(path), must, got, "remove the wrong file")
+            chosen |= dict.fromkeys(group, path)
     return [chosen[image] for image in images], copies
 
 
@@ -99,9 +99,3 @@ def _places_of(folder: str, names: Collection[str], listing: Listing) -> list[st
     default = 0 if len(places) == 3 else -1  # parallel to `images`, or else beside
     holding = (at for at, path in enumerate(places) if any(name in names for name in listing[path].others))
     return places[next(holding, default) :]
-
-
-def _labels_in(listing: Listing, folder: str, names: Collection[str]) -> list[str]:
-    """Return those of the names that hold boxes in a folder: files of other texts may lie there, too."""
-    found = [name for name in listing[folder].others if name in names]
-    return [name for name in found if holds_boxes(name, listing.head(listing[folder].join(name)))]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import re
 from collections.abc import Container
 from dataclasses import replace
 
+from fastload.errors import SourceError
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import malformed, pack_command
 from fastload.sources.protocol import Claim, LeftOutReason, Reading
@@ -66,12 +69,25 @@ def _read_one(listing: Listing, names: list[str]) -> Reading:
 
 
 def _descriptions(listing: Listing) -> list[str]:
-    """Return the files that describe splits: Darknet's if there is no other."""
-    for suffixes in (YAML_SUFFIXES, (DARKNET_SUFFIX,)):
-        names = listing.top.others_with(*suffixes)
-        if found := [name for name in names if describes_splits(listing.absolute(name))]:
+    """Return the files that describe splits, or else those in folders inside; Darknet's without a yaml."""
+    inner = [folder for path, folder in listing.folders.items() if path and "/." not in f"/{path}"]
+    for folders, suffixes in itertools.product(([listing.top], inner), (YAML_SUFFIXES, (DARKNET_SUFFIX,))):
+        bearing = (folder for folder in folders if folder.others)
+        files = (each.join(name) for each in bearing for name in each.others_with(*suffixes))
+        if found := [file for file in files if _describes(listing, file)]:
             return found
     return []
+
+
+def _describes(listing: Listing, file: str) -> bool:
+    """Return True for a description; one in a folder inside must name what lies in the listing."""
+    path = listing.absolute(file)
+    if not describes_splits(path) or "/" not in file:
+        return describes_splits(path)
+    with contextlib.suppress(SourceError):
+        entries = itertools.chain(*read_description(path).splits.values())
+        return all(os.path.exists(entry) and listing.place_of(entry) is not None for entry in entries)
+    return False
 
 
 def _image_folders(listing: Listing) -> dict[str, str]:

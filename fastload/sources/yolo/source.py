@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
 from fastload.sources.annotated import AnnotatedFiles
 from fastload.sources.files import NOT_FOUND, FileList, list_files, read_text
-from fastload.sources.listing import Listing, is_image, stem_of
+from fastload.sources.listing import Listing, stem_of
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import LeftOutReason, Reading, evenly_spaced
 from fastload.sources.splits import SPLITS, by_split, require_plain_splits
@@ -26,7 +26,8 @@ from fastload.sources.yolo.description import (
     find_class_files,
     read_class_names,
 )
-from fastload.sources.yolo.labels import find_labels, find_masks, parallel_to
+from fastload.sources.yolo.labels import find_labels, find_masks
+from fastload.sources.yolo.named import find_named, lists_of
 from fastload.sources.yolo.rows import YoloReader, guess_task, scan_rows
 from fastload.system.units import format_count
 
@@ -37,41 +38,20 @@ _SAME_NAMES: LeftOutReason = ("names of classes, as in the description", True)
 _OTHER_NAMES: LeftOutReason = ("names of classes other than in the description", False)
 
 _SCANNED = 5000
-_MOST_ABOVE = 3  # folders above a list, to which its lines may be relative
 
 
 def read_described(name: str, description: YoloDescription, inner: Listing | None) -> Reading:
-    """List the splits of a description, `name`; `inner` lists its folder, if this is the source.
-
-    Where splits lie elsewhere, the folders that are named are listed instead.
-    """
-    every = [entry for entries in description.splits.values() for entry in entries]
-    _require_entries(description, every)
-    lists = [entry for entry in every if not os.path.isdir(entry)]
-    listed = {entry: _images_in(entry) for entry in lists}
-    folders = {*every, *(os.path.dirname(image) for images in listed.values() for image in images)} - {*lists}
-    if inner is None or any(inner.place_of(folder) is None for folder in folders):
-        inner = _listed_around(description, folders, lists)
-    place_of = {folder: inner.place_of(folder) or "" for folder in folders}
-
-    def images_of(entry: str) -> Iterator[str]:
-        if entry in place_of:
-            yield from inner.images_below(place_of[entry])
-        for folder, base in map(os.path.split, listed.get(entry, ())):
-            yield inner[place_of[folder]].join(base)
-
-    images = {
-        split: sorted({image for entry in entries for image in images_of(entry)})
-        for split, entries in description.splits.items()
-    }
-    warnings = []
-    if images.get("test") == []:
-        del images["test"]
-        warnings = [f"{name}: its split test has no images, and is left out"]
-    read = {path: inner.place_of(path) for path in (*_files_of(description), *lists)}
-    reading = _read_splits(inner, name, images, description, warnings, filter(None, read.values()))
-    outside = tuple(path for path in _files_of(description) if read[path] is None)
-    return replace(reading, listing=inner, outside=outside)
+    """List the splits of a description, `name`; `inner` lists its folder, if this is the source."""
+    listing, named = find_named(description, inner)
+    files = [description.file, description.names_file, *lists_of(description)]
+    read = {path: listing.place_of(path) for path in map(os.path.abspath, filter(None, files))}
+    images = {split: paths for split, paths in named.items() if paths}
+    if not images:
+        raise malformed(name, "have images in its splits", "none", "check the folders")
+    missing = (f"{name}: its split {split} has no images, and is left out" for split in named.keys() - images)
+    reading = _read_splits(listing, name, images, description, missing, filter(None, read.values()))
+    outside = [path for path, place in read.items() if place is None]
+    return replace(reading, listing=listing, outside=outside)
 
 
 def read_folders(listing: Listing, folders: Mapping[str, str]) -> Reading:
@@ -82,68 +62,6 @@ def read_folders(listing: Listing, folders: Mapping[str, str]) -> Reading:
     images = by_split(listing.name, {name: paths for name, paths in found.items() if paths})
     lists = _read_lists(listing, images)
     return _read_splits(listing, listing.name, images, YoloDescription(), (), lists)
-
-
-def _require_entries(description: YoloDescription, entries: Iterable[str]) -> None:
-    for path in entries:
-        if not (os.path.isdir(path) or (path.lower().endswith(".txt") and os.path.isfile(path))):
-            must = "have splits that are folders of images, or .txt files that list them"
-            raise malformed(description.file, must, path, "correct `path` or the split")
-
-
-def _images_in(entry: str) -> list[str]:
-    """Return the absolute paths of the images that a .txt file lists."""
-    lines = [*map(str.strip, read_text(entry).split("\n"))]
-    for number, line in enumerate(lines, 1):
-        if line and not is_image(line):
-            must = "be the path of an image, such as images/a.jpg"
-            raise malformed(f"{entry}, line {number}", must, repr(line))
-    lines = [os.path.normpath(line.replace("\\", "/")) for line in lines if line]
-    folder, skipped = _base_of(os.path.dirname(entry), lines[0]) if lines else ("", 0)
-    if skipped:
-        lines = ["/".join(line.split("/")[skipped:]) for line in lines]
-    return [os.path.normpath(os.path.join(folder, line)) for line in lines]
-
-
-def _base_of(folder: str, line: str) -> tuple[str, int]:
-    """Return the folder to which the lines of a list are relative, and their parts that are not there.
-
-    Darknet is run in a folder above that of the list, and lists may come from another machine.
-    """
-    above = [folder]
-    while len(above) <= _MOST_ABOVE and os.path.dirname(above[-1]) != above[-1]:
-        above.append(os.path.dirname(above[-1]))
-    parts = line.split("/")
-    for skipped in range(len(parts)):
-        for base in above:
-            if os.path.isfile(os.path.join(base, *parts[skipped:]) if skipped else os.path.join(base, line)):
-                return base, skipped
-    return folder, 0
-
-
-def _listed_around(description: YoloDescription, folders: Iterable[str], lists: Sequence[str]) -> Listing:
-    """List the datasets that some folders of images belong to."""
-    datasets = {each for folder in folders for each in _dataset_of(folder, description.root)}
-    is_root = all(f"{each}/".startswith(os.path.join(description.root, "")) for each in datasets)
-    root = description.root if is_root else os.path.commonpath(datasets)
-    return Listing.covering(root, datasets, (*_files_of(description), *lists))
-
-
-def _files_of(description: YoloDescription) -> list[str]:
-    return [os.path.abspath(path) for path in (description.file, description.names_file) if path]
-
-
-def _dataset_of(folder: str, root: str) -> list[str]:
-    """Return the folder above `images`, or above a split of the described folder; or those of the files."""
-    before, images, _ = f"{folder}/".rpartition("/images/")
-    dataset = before if images else folder
-    is_split = os.path.basename(dataset).lower() in SPLITS
-    if is_split and f"{os.path.dirname(dataset)}/".startswith(os.path.join(root, "")):
-        dataset = os.path.dirname(dataset)
-    if dataset.strip("/"):
-        return [dataset]
-    beside = [f"/{parallel_to(folder, name)}" for name in ("labels", "masks") if images]
-    return [folder, *filter(os.path.isdir, beside)]
 
 
 def _read_lists(listing: Listing, images: Mapping[str, Sequence[str]]) -> list[str]:
@@ -182,8 +100,9 @@ def _read_splits(
     found = {split: find_labels(listing, paths) for split, paths in images.items()}
     texts = {split: list_files(listing.root, labels) for split, (labels, _) in found.items()}
     folders = {*map(os.path.dirname, (label for labels, _ in found.values() for label in labels))}
-    root = listing.place_of(description.root) or ""
-    class_files = find_class_files(listing, ["", root, "labels", *sorted(folders)])
+    root = listing.place_of(description.root) if description.root else ""
+    above = map(os.path.dirname, sorted(folders))
+    class_files = find_class_files(listing, ["", root or "", "labels", *sorted(folders), *above])
     reasons: dict[str, LeftOutReason] = {}
     if not description.file:
         description = replace(description, classes=read_class_names(listing, class_files))
@@ -197,8 +116,9 @@ def _read_splits(
     has_masks = any(map(any, masks.values()))
     unlabelled = [split for split, files in texts.items() if not (files.sizes_bytes != NOT_FOUND).any()]
     if len(unlabelled) == len(texts) and not has_masks:
-        expected = next((files.path(0) for files in texts.values() if len(files)), name)
-        raise malformed(name, f"have label files, such as {expected}", "none", "check the folders")
+        expected = next(iter(texts.values())).path(0)
+        step = "check the folders; or pack the folder with --layout classes if its folders are classes"
+        raise malformed(name, f"have label files, such as {expected}", "none", step)
     sources = {
         split: AnnotatedFiles(
             kind="yolo",
@@ -217,12 +137,11 @@ def _read_splits(
     # A test split may have no labels: in competitions, they are kept secret.
     doubtful = [split for split in unlabelled if not any(masks[split])]
     told = (f"{name}: the split {split} has no label files" for split in doubtful if split == "test")
-    next(iter(sources.values())).warnings = (*warnings, *told)
     reasons |= dict.fromkeys((copy for _, copies in found.values() for copy in copies), _COPY)
     for folder in listing.folders.values():
         reasons |= dict.fromkeys(map(folder.join, folder.others_with(".cache")), _CACHE)
     doubts = tuple(_doubt(name, split, texts[split]) for split in doubtful if split != "test")
-    return Reading(sources, [*read], reasons, doubts=doubts)
+    return Reading(sources, [*read], reasons, [*warnings, *told], doubts=doubts)
 
 
 def _doubt(name: str, split: str, labels: FileList) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
@@ -27,15 +26,9 @@ class YoloWriter(LayoutWriter):
     def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
         if self is not writers[0]:
             return
-        entries: dict[str, object] = {}
-        for writer in writers:
-            others = [path for other in writers if other is not writer for path in other.images]
-            folder = _common_folder(writer.images)
-            entry = folder.as_posix()
-            if any(path.is_relative_to(folder) for path in others):  # the splits share a folder
-                entry = f"{writer.split}.txt"
-                yield entry, "".join(f"./{path}\n" for path in writer.images).encode()
-            entries[writer.split or "train"] = entry
+        entries = {writer.split or "train": f"{writer.split or 'train'}.txt" for writer in writers}
+        for writer, entry in zip(writers, entries.values(), strict=True):
+            yield entry, "".join(f"./{path}\n" for path in writer.images).encode()
         content = {**entries, "names": dict(enumerate(self.manifest.classes))}
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
         yield "data.yaml", (text + self.details.get("yaml", "")).encode()
@@ -56,9 +49,3 @@ class YoloWriter(LayoutWriter):
         return [
             " ".join([str(label), *map(number_text, row)]) for label, row in zip(labels, numbers, strict=True)
         ]
-
-
-def _common_folder(images: Sequence[PurePosixPath]) -> PurePosixPath:
-    """Return the deepest folder that contains all of the images."""
-    folders = {image.parent.as_posix() for image in images}
-    return PurePosixPath(posixpath.commonpath(folders) if folders else "")

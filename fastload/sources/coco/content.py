@@ -1,0 +1,122 @@
+"""The content of a COCO JSON file: images, annotations and categories, checked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastload.sources.boxes import Coordinates, Sides, require_pixels
+from fastload.sources.listing import read_part
+from fastload.sources.malformed import FROM_PYTHON, INT64, explaining, is_finite, is_text, malformed
+
+_OF_OBJECTS = frozenset(("bbox", "segmentation", "keypoints", "area", "caption"))
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class CocoContent:
+    """A parsed JSON file: the images in the order of their ids, and the annotations of each."""
+
+    path: str
+    images: list[Entry]
+    annotations: dict[int, list[Entry]]
+    categories: list[Entry]
+
+
+def is_coco(path: str) -> bool:
+    """Return True if the start, middle and end of a JSON file contain COCO's member names."""
+    # COCO's own files are too large to read in full.
+    text = b"".join(read_part(path, share) for share in (0.0, 0.5, 1.0))
+    has_parts = b'"images"' in text or b'"annotations"' in text
+    return has_parts and (b'"image_id"' in text or b'"categories"' in text)
+
+
+def read_content(path: str) -> CocoContent:
+    """Parse a JSON file; raise SourceError, naming the image, category or annotation, if it is malformed."""
+    errors = (OSError, ValueError, RecursionError)
+    with explaining(errors, path, "be a json file", "correct it"), open(path, encoding="utf-8-sig") as file:
+        content = json.load(file, object_pairs_hook=_members)
+    if not isinstance(content, dict):
+        raise malformed(path, "hold images and annotations", type(content).__name__)
+    _require_objects(path, content.get("annotations"))
+    images, annotations = (_entries(path, name, content.get(name)) for name in ("images", "annotations"))
+    categories = _entries(path, "categories", content.get("categories", []))
+    for image in images:
+        name = image.get("file_name", _name_in_url(image.get("coco_url")))
+        parts = name.replace("\\", "/").split("/") if is_text(name) and "\0" not in name else [""]
+        if not parts[-1] or ".." in parts or parts[0].endswith(":"):
+            raise malformed(f"{path}, image {image['id']}", "have a relative file_name", repr(name))
+        image["file_name"] = "/".join(parts).lstrip("/")
+    for category in categories:
+        if not is_text(name := category.get("name")):
+            raise malformed(f"{path}, category {category['id']}", "have a name", repr(name))
+    by_image: dict[int, list[Entry]] = {image["id"]: [] for image in images}
+    for annotation in annotations:
+        image_id = annotation.get("image_id")
+        if type(image_id) is not int or image_id not in by_image:
+            where = f"{path}, annotation {annotation['id']}"
+            raise malformed(where, "have an image's image_id", repr(image_id))
+        by_image[image_id].append(annotation)
+    must, step = "have a bbox of x, y, width, height in pixels", "convert its boxes first"
+    boxes = [_well_formed(by_image[image["id"]]) for image in images]
+    require_pixels(path, must, step, boxes, lambda index: _stated_sides(images[index]))
+    return CocoContent(path, images, by_image, categories)
+
+
+def _name_in_url(url: Any) -> Any:
+    """Return the name of an image of LVIS, which has only its URL: the folder of COCO, and the file."""
+    return "/".join(url.split("/")[-2:]) if is_text(url) else None
+
+
+def _require_objects(path: str, annotations: Any) -> None:
+    """Raise SourceError if annotations are panoptic segments, or nothing but labels of whole images."""
+    some = [each for each in annotations if isinstance(each, dict)] if isinstance(annotations, list) else []
+    must = "hold boxes or captions"
+    if any("segments_info" in each for each in some):
+        raise malformed(
+            path, must, "panoptic segments (segments_info)", f"name another json, or {FROM_PYTHON}"
+        )
+    if some and all("category_id" in each and _OF_OBJECTS.isdisjoint(each) for each in some):
+        step = "write a table (path, label) of them, or say --layout classes if the folders are their classes"
+        raise malformed(path, must, "labels of whole images", step)
+
+
+def _members(members: list[tuple[str, Any]]) -> Entry:
+    """Return a JSON object as a dict; raise ValueError if it names a member twice."""
+    found = dict(members)
+    if len(found) < len(members):
+        names = [name for name, _ in members]
+        raise ValueError(f"a second {next(each for each in names if names.count(each) > 1)!r} in one object")
+    return found
+
+
+def _entries(path: str, name: str, entries: Any) -> list[Entry]:
+    """Return a list of objects with distinct ids, sorted by id except for annotations."""
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        got, step = type(entries).__name__, "correct it first"
+        raise malformed(path, f"have {name}, a list of objects as a COCO json has", got, step)
+    seen: set[int] = set()
+    for place, entry in enumerate(entries):
+        number = entry.get("id")
+        if type(number) is not int or number in seen or number not in INT64:
+            raise malformed(f"{path}, {name}[{place}]", "have an id, a whole number of its own", repr(number))
+        seen.add(number)
+    return entries if name == "annotations" else sorted(entries, key=lambda entry: entry["id"])
+
+
+def _well_formed(annotations: Sequence[Entry]) -> Coordinates:
+    """Return the well-formed boxes of some annotations; reading their records reports the others."""
+    boxes = (each.get("bbox") for each in annotations)
+    right = [box for box in boxes if isinstance(box, list) and len(box) == 4 and all(map(is_finite, box))]
+    return np.array(right, np.float64).reshape(-1, 4)
+
+
+def _stated_sides(image: Entry) -> Sides | None:
+    sides: Any = image.get("width"), image.get("height")
+    are_known = all(is_finite(side) and side > 0 for side in sides)
+    return sides if are_known else None
