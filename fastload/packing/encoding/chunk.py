@@ -26,7 +26,7 @@ from fastload.images.header import read_header
 from fastload.images.orientation import swaps_sides, upright
 from fastload.images.resize import SizeLimit
 from fastload.packing._options import OnError
-from fastload.packing._scaling import scaled
+from fastload.packing.encoding.scaling import scaled
 from fastload.shards.checksum import record_crc32c
 from fastload.shards.manifest import Skipped
 from fastload.shards.schema import Field, image_of, record_columns

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import FastloadError, PackError
-from fastload.packing._chunk import Chunk, ChunkEncoder, Recipe, WriteTask, write_payload
+from fastload.packing.encoding.chunk import Chunk, ChunkEncoder, Recipe, WriteTask, write_payload
 from fastload.sources.files import OUT_OF_DESCRIPTORS
 from fastload.system import signals
 from fastload.system.memory import keep_freed_memory
@@ -109,6 +109,7 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
 
     @property
     def count(self) -> int:
+        """The number of workers."""
         return len(self._workers)
 
     def is_idle(self) -> bool:
