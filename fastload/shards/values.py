@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.shards.checksum import StoredBytes
+from fastload.shards.checksum import StoredRow
 from fastload.shards.schema import DTYPES, Field
 
 
@@ -62,16 +62,16 @@ def _ends(parts: Sequence[Sized]) -> bytes:
     return np.fromiter(accumulate(map(len, parts)), "<u4", len(parts)).tobytes()
 
 
-def _text(stored: StoredBytes) -> str:
+def _text(stored: StoredRow) -> str:
     return bytes(stored).decode("utf-8", "surrogateescape")
 
 
-def _texts(stored: StoredBytes, ends: StoredBytes) -> list[str]:
+def _texts(stored: StoredRow, ends: StoredRow) -> list[str]:
     data = bytes(stored)
     return [_text(data[begin:end]) for begin, end in _bounds(ends, len(data))]
 
 
-def _polygons(stored: StoredBytes, ends: StoredBytes, counts: StoredBytes) -> list[list[NDArray[np.float64]]]:
+def _polygons(stored: StoredRow, ends: StoredRow, counts: StoredRow) -> list[list[NDArray[np.float64]]]:
     points = np.frombuffer(stored, "<f8").reshape(-1, 2)
     polygons = [points[begin:end] for begin, end in _bounds(ends, len(points))]
     counted = np.frombuffer(counts, "<u4").tolist()
@@ -81,7 +81,7 @@ def _polygons(stored: StoredBytes, ends: StoredBytes, counts: StoredBytes) -> li
     return [list(islice(following, count)) for count in counted]
 
 
-def _bounds(ends: StoredBytes, length: int) -> list[tuple[int, int]]:
+def _bounds(ends: StoredRow, length: int) -> list[tuple[int, int]]:
     """Return the bounds of parts that must fill the length."""
     bounds = [0, *np.frombuffer(ends, "<u4").tolist()]
     if bounds[-1] != length or any(begin > end for begin, end in pairwise(bounds)):

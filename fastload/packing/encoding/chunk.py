@@ -27,7 +27,7 @@ from fastload.images.orientation import swaps_sides, upright
 from fastload.images.resize import SizeLimit
 from fastload.packing._options import OnError
 from fastload.packing.encoding.scaling import scaled
-from fastload.shards.checksum import StoredBytes, record_crc32c
+from fastload.shards.checksum import StoredRow, record_crc32c
 from fastload.shards.manifest import Skipped
 from fastload.shards.schema import Field, image_of, record_columns
 from fastload.shards.values import stored_rows
@@ -110,13 +110,13 @@ class ChunkEncoder:
         self._payload_at = None if image is None else names.index(image.name)
         self._value_fields = recipe.fields[0 if image is None else 1 :]
 
-    def encode(self, start: int, stop: int) -> tuple[Chunk, list[StoredBytes]]:
+    def encode(self, start: int, stop: int) -> tuple[Chunk, list[StoredRow]]:
         """Encode the records from `start` to at most `stop - 1`; return the chunk and its stored images."""
         began = time.perf_counter()
         chunk = Chunk(start, start)
-        records: list[list[StoredBytes]] = []
+        records: list[list[StoredRow]] = []
         crcs: list[bytes] = []
-        payload: list[StoredBytes] = []
+        payload: list[StoredRow] = []
         size_bytes = 0
         while chunk.stop < stop and size_bytes < CHUNK_LIMIT_BYTES:
             # Only fastload's own errors concern the record. A plain OSError, such as that of a full disk
@@ -143,7 +143,7 @@ class ChunkEncoder:
         chunk.seconds = time.perf_counter() - began
         return chunk, payload
 
-    def _encode_record(self, chunk: Chunk) -> list[StoredBytes]:
+    def _encode_record(self, chunk: Chunk) -> list[StoredRow]:
         """Return the stored rows of a chunk's next record, and add its bytes and notes to the chunk."""
         record = self._recipe.source.read(chunk.stop)
         key, image, encoding = os.fsencode(record.key), record.image, self._recipe.encoding
@@ -195,9 +195,9 @@ class ChunkEncoder:
                 return scaled(fields, values, before, after)
         return values
 
-    def _value_rows(self, values: dict[str, object]) -> list[StoredBytes]:
+    def _value_rows(self, values: dict[str, object]) -> list[StoredRow]:
         """Return the stored bytes of every column of the values, in the columns' order."""
-        rows: list[StoredBytes] = []
+        rows: list[StoredRow] = []
         for each in self._value_fields:
             value: Any = values[each.name]
             if each.kind == "image" and isinstance(value, bytes) and not value:
@@ -229,12 +229,12 @@ def _upright(image: bytes | NDArray[np.uint8]) -> bytes | NDArray[np.uint8]:
     return upright(decode(image), orientation)
 
 
-def _image_rows(stored: StoredImage) -> tuple[StoredBytes, bytes, bytes, bytes]:
+def _image_rows(stored: StoredImage) -> tuple[StoredRow, bytes, bytes, bytes]:
     """Return the rows of an image field's columns: data, shape, grid, tiles."""
     return stored.data, _SHAPE.pack(*stored.shape), _GRID.pack(*stored.grid), stored.tiles.tobytes()
 
 
-def _lengths(parts: list[StoredBytes]) -> NDArray[np.int64]:
+def _lengths(parts: list[StoredRow]) -> NDArray[np.int64]:
     return np.fromiter(map(len, parts), np.int64, len(parts))
 
 
@@ -247,7 +247,7 @@ class WriteTask:
     offset: int
 
 
-def write_payload(target: WriteTask, buffers: Sequence[StoredBytes]) -> None:
+def write_payload(target: WriteTask, buffers: Sequence[StoredRow]) -> None:
     """Write a chunk's payload; an OSError names the file."""
     try:
         with target.path.open("r+b", buffering=0) as file:
@@ -261,9 +261,9 @@ def write_payload(target: WriteTask, buffers: Sequence[StoredBytes]) -> None:
         raise
 
 
-def _blocks(buffers: Sequence[StoredBytes]) -> Iterator[memoryview]:
+def _blocks(buffers: Sequence[StoredRow]) -> Iterator[memoryview]:
     """Yield the bytes of the buffers in blocks of about 32 KB: large buffers are cut, small ones joined."""
-    small: list[StoredBytes] = []
+    small: list[StoredRow] = []
     small_bytes = 0
     for buffer in buffers:
         if len(buffer) < _SMALL_BYTES:

@@ -24,7 +24,7 @@ from typing import Any
 
 from fastload.errors import FastloadError, PackError
 from fastload.packing.encoding.chunk import Chunk, ChunkEncoder, Recipe, WriteTask, write_payload
-from fastload.shards.checksum import StoredBytes
+from fastload.shards.checksum import StoredRow
 from fastload.sources.files import OUT_OF_DESCRIPTORS
 from fastload.system import signals
 from fastload.system.memory import keep_freed_memory
@@ -234,7 +234,7 @@ def _serve(encoder: ChunkEncoder, connection: Connection) -> None:
     """Carry out tasks until the thread that receives them ends the process."""
     tasks: queue.SimpleQueue[EncodeTask | WriteTask] = queue.SimpleQueue()
     threading.Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
-    payloads: dict[int, list[StoredBytes]] = {}
+    payloads: dict[int, list[StoredRow]] = {}
     while True:
         task = tasks.get()
         if isinstance(task, EncodeTask):
