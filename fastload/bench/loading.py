@@ -21,7 +21,7 @@ import torch.utils.data
 
 import fastload
 from fastload.bench import _operations
-from fastload.bench._peers import steps_of
+from fastload.bench._peers import pil
 from fastload.images.opencv import cv2
 from fastload.sources.files import FileSource
 from fastload.system.cpus import usable_cpus
@@ -43,26 +43,24 @@ _MOST_WORKERS = 8  # more show nothing new, and the workers of all loaders run a
 _BATCHES_PER_WORKER = 3
 
 
-class FilesByLibrary(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
-    """Files decoded and transformed by a library, as torchvision's ImageFolder and transforms do.
+class FilesByPil(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
+    """Files decoded and transformed by PIL, as torchvision's ImageFolder and transforms do.
 
     A sample is uint8, (3, 224, 224): a random crop, resized and perhaps flipped.
     """
 
-    def __init__(self, files: FileSource, library: str) -> None:
+    def __init__(self, files: FileSource) -> None:
         labels = np.asarray(files.values["label"]).tolist()
         self.samples = [(files.files.path(index), label) for index, label in enumerate(labels)]
-        self._library = library
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        steps = steps_of(self._library)
         path, label = self.samples[index]
-        image = steps.decode(Path(path).read_bytes())
-        image = steps.augmented(image, _operations.draw_box(steps.size_of(image), random.getrandbits(32)))
-        return torch.from_numpy(np.array(image)).permute(2, 0, 1), label
+        image = pil.decode(Path(path).read_bytes())
+        box = _operations.draw_box((image.height, image.width), random.getrandbits(32))
+        return torch.from_numpy(np.array(pil.STEPS.augmented(image, box))).permute(2, 0, 1), label
 
 
 class TimedLoader:

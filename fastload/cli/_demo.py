@@ -110,7 +110,7 @@ def _race(
 
     transform = T.Compose([T.RandomResizedCrop(loading.IMAGE_SIDE), T.RandomHorizontalFlip()])
     datasets: dict[str, Any] = {
-        "torch DataLoader + PIL": loading.FilesByLibrary(files, "PIL"),
+        "torch DataLoader + PIL": loading.FilesByPil(files),
         "fastload, same files": fastload.FolderDataset(folder, transform=transform),
     }
     packed: dict[str, fastload.PackResult] = {}

@@ -1,4 +1,4 @@
-"""`fastload info PATH`: contents of packed datasets, and a contact sheet."""
+"""`fastload info PATH`: contents of packed datasets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fastload.cli._output import lines_of, note, show
+from fastload.cli._output import lines_of, show
 from fastload.system.units import format_count, format_size
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ _SHOWN_CLASSES = 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("path", metavar="PATH", help="a packed dataset, its URL, or a folder with several")
-    parser.add_argument("--preview", metavar="FILE", help="write a contact sheet of images, a PNG")
     parser.add_argument("--json", action="store_true", help="print the manifest as JSON")
 
 
@@ -34,11 +33,6 @@ def run(options: argparse.Namespace) -> int:
 
     paths = [options.path] if is_url(options.path) else packed_datasets(options.path)
     manifests = {path: read_manifest(path) for path in paths}
-    if options.preview:
-        from fastload.datasets.packed import PackedDataset
-        from fastload.datasets.preview import write_sheet
-
-        write_sheet(PackedDataset(paths[0]), Path(options.preview))
     if options.json:
         contents = (
             {"path": str(path), "size_bytes": manifest.size_bytes, **json.loads(manifest.to_bytes())}
@@ -48,8 +42,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         for path, manifest in manifests.items():
             _print_table(path, manifest)
-    if options.preview:
-        note(f"wrote {options.preview}")
     return 0
 
 

@@ -6,7 +6,6 @@ import functools
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from fastload.doctor._evidence import LEAST_SHARE, STORAGE_SHARE, fits_page_cache, ran_out_of, rate_text
 from fastload.doctor._rates import (
@@ -55,7 +54,6 @@ _PINNED = Fix(
     "DataLoader(…, pin_memory=True) with batch.to(device, non_blocking=True), or fastload's "
     'DataLoader(…, device="cuda")',
     "copies from page-locked memory overlap with the model",
-    arguments={"pin_memory": True},
 )
 _ACCUMULATION = "accumulate gradients over several batches: 'with model.no_sync():' around all but the last"
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks.bf16_compress_hook"
@@ -84,9 +82,8 @@ def _candidates(
 ) -> Iterator[Fix]:
     ended = ran_out_of(measured.error)
     if ended:
-        action, arguments = _use_fastload(measured)
         why = "its batches do not go through /dev/shm"
-        yield _MORE_FILES if ended == "open files" else Fix("loader", action, why, arguments=arguments)
+        yield _MORE_FILES if ended == "open files" else Fix("loader", _use_fastload(measured), why)
         return
     if verdict in STEP_CAUSES:
         yield from _log_fix(measured, rates)
@@ -130,7 +127,6 @@ def _worker_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]
             f"{_CREATE_ONCE if measured.is_recreated else ''}DataLoader(…, persistent_workers=True)",
             f"each of {measured.epochs} epochs starts workers for {format_duration(rates.start_s)}",
             once.combined() / rates.combined(),
-            {} if measured.is_recreated else {"persistent_workers": True},
         )
     tried = {trial.num_workers: trial for trial in measured.trials_of("workers")}
     present = measured.num_workers
@@ -145,7 +141,7 @@ def _worker_fixes(measured: TrainingMeasurements, rates: Rates) -> Iterator[Fix]
         gain, why = None, f"{best} workers are as fast as {present}, and each takes some 200 MB"
     kind = "workers" if best else "no workers"
     action = f"DataLoader(…, num_workers={best}) instead of num_workers={present}"
-    yield Fix(kind, action, why, gain, {"num_workers": best})
+    yield Fix(kind, action, why, gain)
 
 
 def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds) -> Iterator[Fix]:
@@ -162,8 +158,7 @@ def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseS
         elif trial.kind in ("loader", "compile", "decoder", "pack"):
             gain, why = _tried(measured, rates, trial, read_s)
             compiling = gain if trial.kind == "compile" else compiling
-            action, arguments = _change(measured, trial)
-            yield Fix(trial.kind, action, why, gain, arguments)
+            yield Fix(trial.kind, _change(measured, trial), why, gain)
     if reads and measured.encoding is None and not measured.trial("pack"):
         packing = f"pack the files into shards: fastload pack {shlex.quote(measured.folder)} data.fl"
         why = "shards are read in long runs; how fast depends on the disk that they will be on"
@@ -177,32 +172,29 @@ def _loading_fixes(measured: TrainingMeasurements, rates: Rates, loading: CauseS
         )
 
 
-def _use_fastload(measured: TrainingMeasurements) -> tuple[str, dict[str, Any]]:
-    """Return how to use fastload's loader: in words, and as arguments if the script need not change."""
+def _use_fastload(measured: TrainingMeasurements) -> str:
+    """Return how to use fastload's loader, in words."""
     action = "from fastload import DataLoader instead of torch.utils.data"
-    if measured.own_class:
-        return f"{action} as the base class of {measured.own_class}", {}
-    return action, {"class": "fastload.DataLoader"}
+    return f"{action} as the base class of {measured.own_class}" if measured.own_class else action
 
 
-def _change(measured: TrainingMeasurements, trial: LoaderTrial) -> tuple[str, dict[str, Any]]:
-    """Return the change behind a trial: in words, and as arguments if these are all of it."""
-    use, arguments = _use_fastload(measured)
+def _change(measured: TrainingMeasurements, trial: LoaderTrial) -> str:
+    """Return the change behind a trial, in words."""
     if trial.kind == "loader":
-        return use, arguments
+        return _use_fastload(measured)
     if trial.kind == "compile":
         if measured.is_fastload:
-            return "DataLoader(…, compile=True)", {"compile": True}
+            return "DataLoader(…, compile=True)"
         unedited = f"; or, without editing: fastload run {measured.command}" if measured.command else ""
-        options = {**arguments, "compile": True} if arguments else {}
-        return f"{use}, and {measured.own_class or 'DataLoader'}(…, compile=True){unedited}", options
+        own = measured.own_class or "DataLoader"
+        return f"{_use_fastload(measured)}, and {own}(…, compile=True){unedited}"
     compiled = f"{_IMPORT}; DataLoader(fastload.{{}}({{!r}}, transform=…), …, compile=True)"
     if trial.kind == "decoder":
-        return compiled.format("FolderDataset", measured.folder), {}
+        return compiled.format("FolderDataset", measured.folder)
     samples = measured.store.samples if measured.store is not None else 0
     room = f" ({format_size(samples * trial.stored_bytes)})" if samples and trial.stored_bytes else ""
     packing = f"fastload pack {shlex.quote(measured.folder)} data.fl --encode {trial.encoding}"
-    return f"{packing}, which makes data.fl{room}, then {compiled.format('PackedDataset', 'data.fl')}", {}
+    return f"{packing}, which makes data.fl{room}, then {compiled.format('PackedDataset', 'data.fl')}"
 
 
 def _cache_fix(measured: TrainingMeasurements, rates: Rates, trial: LoaderTrial) -> Iterator[Fix]:

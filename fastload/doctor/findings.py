@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from fastload.loader.clock import LoadTimes
 
@@ -216,15 +216,13 @@ class Fix:
     """A change that would help; `kind` is a stable name.
 
     `gain` is the training's throughput with the fix divided by the present one, where 10 stands for 10 or
-    more; None if not measured. `arguments` are those of the DataLoader that apply it; empty if the script
-    has to change.
+    more; None if not measured.
     """
 
     kind: str
     action: str
     why: str
     gain: float | None = None
-    arguments: dict[str, Any] = field(default_factory=dict)
 
     @property
     def gain_text(self) -> str:

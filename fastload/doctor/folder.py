@@ -28,6 +28,7 @@ from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
 from fastload.packing.choose import choose_encoding, combine, estimate_stats
 from fastload.shards.manifest import ShardEntry, is_packed
+from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.sources import open_source
 from fastload.sources.files import FileList
@@ -147,14 +148,14 @@ def _watched_remote(url: str, step: Step, folder: Path) -> _Split:
     """Watch a loader of the first shard at a URL, from a copy, and measure how fast the server sends."""
     step("fetching", 0, 3)
     remote = RemoteFolder(url)
-    dataset = PackedDataset(remote)
-    manifest = dataset._records.manifest
+    reader = RecordReader(remote)
+    manifest = reader.manifest
     shard = manifest.shards[0]
     began = time.perf_counter()
     sent_bytes = read_some(remote, shard)
     bytes_per_s = sent_bytes / (time.perf_counter() - began)
-    dataset._records.fetch(np.arange(shard.records))
-    found = _watched(url, dataset, step, folder, indices=range(shard.records))
+    reader.fetch(np.arange(shard.records))  # into the copies that the dataset reads, too
+    found = _watched(url, PackedDataset(remote), step, folder, indices=range(shard.records))
     rate = rate_text(bytes_per_s * manifest.records / manifest.size_bytes, "samples")
     found.notes = (
         f"The server sends {format_size(bytes_per_s)}/s: the first epoch has at most {rate}. Later ones read "

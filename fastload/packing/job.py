@@ -15,11 +15,6 @@ from fastload.errors import FastloadError, OptionError, SourceError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
 from fastload.images.opencv import cv2, require_opencv
-from fastload.packing._chunk import Recipe
-from fastload.packing._destination import check_apart
-from fastload.packing._executor import Executor
-from fastload.packing._journal import Journal, folder_of
-from fastload.packing._local import LocalExecutor
 from fastload.packing._options import (
     DEFAULT_SHARD_BYTES,
     OnError,
@@ -29,11 +24,17 @@ from fastload.packing._options import (
     limit_of,
     ray_address,
 )
-from fastload.packing._partition import Partition, SplitPartition, cut, require_records
-from fastload.packing._staging import Staging, staging_for
-from fastload.packing._workers import describe_failure
 from fastload.packing.choose import NO_IMAGES, EncodingChoice, choose_encoding, combine, estimate_stats
+from fastload.packing.cutting import cut
+from fastload.packing.encoding.chunk import Recipe
+from fastload.packing.encoding.partition import Partition, SplitPartition, require_records
 from fastload.packing.result import PackProgress, PackResult
+from fastload.packing.running.executor import Executor
+from fastload.packing.running.local import LocalExecutor
+from fastload.packing.running.workers import describe_failure
+from fastload.packing.staging.destination import check_apart
+from fastload.packing.staging.journal import Journal, folder_of
+from fastload.packing.staging.staging import Staging, staging_for
 from fastload.shards.attachment import ATTACHMENT_NAME, Attachment, write_attachment
 from fastload.shards.manifest import Manifest
 from fastload.shards.schema import Field
@@ -156,7 +157,7 @@ def _executor(
         raise OptionError(
             "workers are processes of this machine, and on='ray' uses those of Ray: leave one out"
         )
-    from fastload.packing._ray import connected
+    from fastload.packing.running.ray import connected
 
     is_path = isinstance(source, str | os.PathLike) and os.path.exists(os.path.expanduser(source))
     return connected(address, os.path.abspath(os.path.expanduser(source)) if is_path else None)

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastload.errors import FastloadError, PackError
-from fastload.packing._assemble import ShardRange
-from fastload.packing._partition import Partition
-from fastload.packing._staging import staging_for
-from fastload.packing._workers import describe_failure
+from fastload.packing.encoding.assemble import ShardRange
+from fastload.packing.encoding.partition import Partition
 from fastload.packing.result import PackResult
+from fastload.packing.running.workers import describe_failure
+from fastload.packing.staging.staging import staging_for
 from fastload.system import signals
 
 _MERGE_AGAIN = "the parts are left as they are: make room or mend the cause, then merge again"

@@ -22,6 +22,9 @@ import numpy as np
 from google_crc32c import extend
 from numpy.typing import NDArray
 
+StoredRow = bytes | memoryview | NDArray[np.uint8]
+"""The bytes of a record in a column, one-dimensional and read-only."""
+
 # Half of a core's cache: 15 GB/s, as fast as from a mapping; blocks of 64 KB or 1 MB are slower.
 _BLOCK_BYTES = 256 << 10
 
@@ -29,7 +32,7 @@ IDENTITY_BYTES = 16
 _pack_uint64 = struct.Struct("<Q").pack
 
 
-def record_crc32c(rows: Iterable[Any]) -> int:
+def record_crc32c(rows: Iterable[StoredRow]) -> int:
     """Return the checksum of one record's columns, given as bytes or read-only uint8 arrays."""
     crc = 0
     for row in rows:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from itertools import accumulate, islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fastload.shards.checksum import StoredRow
 from fastload.shards.schema import DTYPES, Field
 
 
@@ -56,20 +58,20 @@ def stored_rows(field: Field, value: Any) -> list[bytes]:
     return [np.asarray(value, field.columns()[0].numpy_dtype).tobytes()]
 
 
-def _ends(parts: Sequence[Any]) -> bytes:
+def _ends(parts: Sequence[Sized]) -> bytes:
     return np.fromiter(accumulate(map(len, parts)), "<u4", len(parts)).tobytes()
 
 
-def _text(stored: Any) -> str:
+def _text(stored: StoredRow) -> str:
     return bytes(stored).decode("utf-8", "surrogateescape")
 
 
-def _texts(stored: Any, ends: Any) -> list[str]:
+def _texts(stored: StoredRow, ends: StoredRow) -> list[str]:
     data = bytes(stored)
     return [_text(data[begin:end]) for begin, end in _bounds(ends, len(data))]
 
 
-def _polygons(stored: Any, ends: Any, counts: Any) -> list[list[Any]]:
+def _polygons(stored: StoredRow, ends: StoredRow, counts: StoredRow) -> list[list[NDArray[np.float64]]]:
     points = np.frombuffer(stored, "<f8").reshape(-1, 2)
     polygons = [points[begin:end] for begin, end in _bounds(ends, len(points))]
     counted = np.frombuffer(counts, "<u4").tolist()
@@ -79,7 +81,7 @@ def _polygons(stored: Any, ends: Any, counts: Any) -> list[list[Any]]:
     return [list(islice(following, count)) for count in counted]
 
 
-def _bounds(ends: Any, length: int) -> list[tuple[int, int]]:
+def _bounds(ends: StoredRow, length: int) -> list[tuple[int, int]]:
     """Return the bounds of parts that must fill the length."""
     bounds = [0, *np.frombuffer(ends, "<u4").tolist()]
     if bounds[-1] != length or any(begin > end for begin, end in pairwise(bounds)):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import random
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fastload.errors import OptionError
@@ -18,7 +19,7 @@ from fastload.system.disks import disk_of
 from fastload.system.page_cache import can_drop, drop, resident_share
 
 _MOST_RANGES = 4096
-_MOST_SHARDS = 32  # each stays open while it is measured
+_MOST_SHARDS = 32
 
 # Each random record has its own window, because the kernel caches pages in runs of up to this size.
 _WINDOW_BYTES = 2 << 20
@@ -28,9 +29,6 @@ _FEWEST_FILES = 16
 
 # Threads that read at once: about as many as a loader has workers.
 _READERS = 8
-
-# Ranges that are dropped from the page cache together, just before each reader reads about as many.
-_BATCH = 8
 
 # Bytes read before the time is checked again.
 _CHUNK_BYTES = 1 << 20
@@ -44,18 +42,17 @@ _PAUSE_S = 0.02
 class DiskReading:
     """The result of reading a sample of files in random order."""
 
-    bytes_per_s: float  # by one reader or by up to 8 threads, whichever was faster
+    bytes_per_s: float  # by up to 8 threads
     is_cold: bool  # False if pages could not be dropped: the speed may then be that of a cache
     bytes_read: int
 
 
 class ReadRange(NamedTuple):
-    """A part of a file, or a complete file (`is_whole`), which is opened and closed for each reading."""
+    """A part of a file, or a complete one."""
 
     path: str
     offset: int
     size: int
-    is_whole: bool = False
 
 
 def measure_reading(
@@ -82,22 +79,13 @@ def measure_reading(
     disk = disk_of(ranges[0].path)
     # Files in memory have no disk, and ZFS has its own cache.
     is_cold = can_drop() and disk.kind != "memory" and disk.file_system != "zfs"
-    # By one reader, then by several; others' files if there are enough: the disk may have its own cache.
-    ones, others = (ranges[::2], ranges[1::2]) if len(ranges) >= 128 else (ranges, ranges)
-    with _Reader(begin_s + most_s, most_bytes, clock) as reader:
-        for _ in range(_TRIES if is_cold else 0):
-            count, single_per_s = reader.read(ones, 0.5, 1, is_cold)
-            if count:
-                break
-            time.sleep(_PAUSE_S)
-        else:
-            is_cold = False
-            count, single_per_s = reader.read(ones, 0.5, 1, is_cold)
-        # Fewer readers if 8 reads, one after the other, would take too long.
-        record_s = ranges[0].size / max(single_per_s, 1e-9)
-        readers = max(1, min(_READERS, int(most_s / 4 / max(record_s, 1e-9)), len(others) // 8))
-        _, several_per_s = reader.read(others, 1.0, readers, is_cold)
-    return DiskReading(max(single_per_s, several_per_s), is_cold, reader.bytes_read)
+    limits = _Limits(begin_s + most_s, most_bytes, clock)
+    for _ in range(_TRIES if is_cold else 0):
+        speed = _read_by_several(ranges, limits, most_s, is_cold=True)
+        if limits.bytes_read:
+            return DiskReading(speed, True, limits.bytes_read)
+        time.sleep(_PAUSE_S)
+    return DiskReading(_read_by_several(ranges, limits, most_s, is_cold=False), False, limits.bytes_read)
 
 
 def choose_ranges(
@@ -120,7 +108,7 @@ def choose_ranges(
         if record_bytes and size > 2 * record_bytes:
             shards.append((path, size))
         elif size:
-            ranges.append(ReadRange(path, 0, size, is_whole=True))
+            ranges.append(ReadRange(path, 0, size))
     shards = rng.sample(shards, min(len(shards), _MOST_SHARDS))
     for path, size in shards:
         ranges += _records(path, size, record_bytes or size, _MOST_RANGES // len(shards), rng)
@@ -139,81 +127,80 @@ def _records(path: str, size: int, record_bytes: int, most: int, rng: random.Ran
     return [ReadRange(path, offset, record_bytes) for offset in offsets]
 
 
-class _Reader(contextlib.ExitStack):
-    """Reads ranges of files within limits of time and bytes; leaves out files that cannot be read."""
+@dataclass(slots=True)
+class _Limits:
+    """The end of the time, and the bytes that may be read; `clock` returns the time."""
 
-    def __init__(self, end_s: float, most_bytes: int, clock: Callable[[], float]) -> None:
-        super().__init__()
-        self.bytes_read = 0
-        self._end_s, self._left_bytes, self._clock = end_s, most_bytes, clock
-        self._descriptors: dict[str, int] = {}
-        # The threads end before the files are closed.
-        self._files = self.enter_context(contextlib.ExitStack())
-        self._threads = self.enter_context(ThreadPoolExecutor(_READERS))
+    end_s: float
+    most_bytes: int
+    clock: Callable[[], float]
+    bytes_read: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def read(
-        self, ranges: Sequence[ReadRange], share: float, readers: int, is_cold: bool
-    ) -> tuple[int, float]:
-        """Return the number of ranges read within a share of the limits, and the bytes per second.
+    def take(self, size_bytes: int) -> int:
+        """Return how many of so many bytes may be read, which are then read."""
+        with self._lock:
+            taken = min(size_bytes, self.most_bytes - self.bytes_read)
+            self.bytes_read += taken
+            return taken
 
-        With `is_cold`, those that stay in the page cache are skipped.
-        """
-        now_s = self._clock()
-        until_s = now_s + max(0.0, self._end_s - now_s) * share
-        left = int(self._left_bytes * share)
-        count, size_bytes, seconds = 0, 0, 0.0
-        # Dropped in small batches just before they are read, by as many readers.
-        length = _BATCH * readers
-        for first in range(0, len(ranges), length):
-            if left <= 0 or (count and self._clock() >= until_s):
-                break
-            chosen = []
-            for each in ranges[first : first + length]:
-                if left > 0 and (not is_cold or self._is_dropped(each)):
-                    chosen.append(each._replace(size=min(each.size, left)))
-                    left -= each.size
-            begin_s = self._clock()
-            work = functools.partial(self._read, until_s=until_s)
-            sizes = list((self._threads.map if readers > 1 else map)(work, chosen))
-            seconds += self._clock() - begin_s
-            count += sum(size > 0 for size in sizes)
-            size_bytes += sum(sizes)
-        self.bytes_read += size_bytes
-        self._left_bytes -= size_bytes
-        return count, size_bytes / seconds if seconds > 0 else 0.0
 
-    def _read(self, each: ReadRange, until_s: float) -> int:
-        """Read a range as a loader does; return the number of bytes, fewer than its size after `until_s`."""
-        done = 0
-        with contextlib.suppress(OSError), self._opened(each) as descriptor:
-            while done < each.size:
-                got = len(os.pread(descriptor, min(_CHUNK_BYTES, each.size - done), each.offset + done))
-                done += got
-                if not got or self._clock() >= until_s:
-                    break
-        return done
+def _read_by_several(ranges: Sequence[ReadRange], limits: _Limits, most_s: float, is_cold: bool) -> float:
+    """Return the bytes per second of several readers; with `is_cold`, of ranges that have left the cache."""
+    waiting = deque(ranges)
+    first_bytes, first_s = _read_some(waiting, limits, is_cold, most=1)
+    # Fewer readers if 8 reads, one after the other, would take too long.
+    readers = max(1, min(_READERS, int(most_s / 4 / max(first_s, 1e-9)), len(waiting)))
+    with ThreadPoolExecutor(readers) as pool:
+        found = list(pool.map(lambda _: _read_some(waiting, limits, is_cold), range(readers)))
+    # They read at the same time.
+    several_per_s = sum(size_bytes / seconds for size_bytes, seconds in found if seconds > 0)
+    return max(several_per_s, first_bytes / first_s if first_s > 0 else 0.0)
 
-    def _is_dropped(self, each: ReadRange) -> bool:
-        """Drop a range from the page cache; return True if it has gone, or if that is not known."""
-        with contextlib.suppress(OSError), self._opened(each) as descriptor:
-            drop(descriptor, each.offset, each.offset + each.size)
-            return not resident_share(descriptor, each.offset, each.offset + each.size)
-        return False
 
-    @contextlib.contextmanager
-    def _opened(self, each: ReadRange) -> Iterator[int]:
-        """Yield a descriptor of a file, which is closed after the block if the file is read completely."""
-        descriptor = self._descriptors.get(each.path, -1)
-        if descriptor < 0:
-            descriptor = os.open(each.path, os.O_RDONLY | os.O_CLOEXEC)
-            # The kernel's read-ahead would fetch bytes beyond the range.
-            if sys.platform != "win32" and can_drop():
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-            if not each.is_whole:
-                self._descriptors[each.path] = descriptor
-                self._files.callback(os.close, descriptor)
+def _read_some(
+    waiting: deque[ReadRange], limits: _Limits, is_cold: bool, most: int = _MOST_RANGES
+) -> tuple[int, float]:
+    """Read ranges as a loader does until none is waiting; return the bytes, and the seconds of reading."""
+    size_bytes, seconds, clock = 0, 0.0, limits.clock
+    while most and (not limits.bytes_read or clock() < limits.end_s):
         try:
-            yield descriptor
-        finally:
-            if each.is_whole:
-                os.close(descriptor)
+            each = waiting.popleft()
+        except IndexError:  # another reader has taken the last one
+            break
+        with contextlib.suppress(OSError):
+            if is_cold and not _is_dropped(each):
+                continue
+            if not (wanted := limits.take(each.size)):
+                break
+            most -= 1
+            begin_s = clock()
+            with _opened(each.path) as file:
+                done = 0
+                while done < wanted:
+                    got = len(os.pread(file, min(_CHUNK_BYTES, wanted - done), each.offset + done))
+                    done += got
+                    if not got or clock() >= limits.end_s:
+                        break
+            seconds += clock() - begin_s
+            size_bytes += done
+    return size_bytes, seconds
+
+
+def _is_dropped(each: ReadRange) -> bool:
+    """Drop a range from the page cache; return True if it has gone, or if that is not known."""
+    with _opened(each.path) as file:
+        drop(file, each.offset, each.offset + each.size)
+        return not resident_share(file, each.offset, each.offset + each.size)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # The kernel's read-ahead would fetch bytes beyond the range.
+        if sys.platform != "win32" and can_drop():
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        yield descriptor
+    finally:
+        os.close(descriptor)

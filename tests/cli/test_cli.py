@@ -156,10 +156,10 @@ BAD_CALLS = {
     "verify on nothing": ["verify", "nowhere.fl"],
     "unpack of nothing": ["unpack", "nowhere.fl", "out"],
     "unpack into a packed dataset": ["unpack", "photos.fl", "photos.fl/out"],
-    "a preview over a manifest": ["info", "photos.fl", "--preview", "photos.fl/manifest.json"],
-    "a preview that is no PNG": ["info", "photos.fl", "--preview", "sheet.txt"],
+    "a preview over a manifest": ["preview", "photos.fl", "--out", "photos.fl/manifest.json"],
+    "a preview that is no PNG": ["preview", "photos.fl", "--out", "sheet.txt"],
     "unpack into what is there": ["unpack", "photos.fl", "photos"],
-    "a preview that cannot be written": ["info", "photos.fl", "--preview", "nowhere/sheet.png"],
+    "a preview that cannot be written": ["preview", "photos.fl", "--out", "nowhere/sheet.png"],
 }
 
 
@@ -236,7 +236,7 @@ class TestInfoVerifyUnpack:
         assert content[0]["classes"] == ["class0", "class1", "class2"]
 
     def test_the_preview_is_an_image(self, packed, tmp_path):
-        fastload_cli("info", packed, "--preview", tmp_path / "sheet.png")
+        fastload_cli("preview", packed, "--out", tmp_path / "sheet.png")
         sheet = cv2.imread(str(tmp_path / "sheet.png"))
         assert sheet.shape[1] > 1000
         assert len(set(map(tuple, sheet.reshape(-1, 3)[::97]))) > 20

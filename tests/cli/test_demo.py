@@ -12,7 +12,7 @@ import pytest
 
 import fastload.transforms as T
 from fastload.bench.images import make_files
-from fastload.bench.loading import IMAGE_SIDE, FilesByLibrary
+from fastload.bench.loading import IMAGE_SIDE, FilesByPil
 from fastload.cli._demo import _fill
 from fastload.cli.main import main
 from fastload.errors import SourceError
@@ -119,10 +119,9 @@ def test_missing_pillow_is_named_with_the_remedy():
     assert "pip install pillow" in done.stderr
 
 
-@pytest.mark.parametrize("library", ["PIL", "OpenCV"])
-def test_all_libraries_prepare_samples_of_one_form(two_photos, library):
+def test_pil_prepares_samples_of_the_same_form(two_photos):
     files = open_source(str(two_photos))[""]
-    image, label = FilesByLibrary(files, library)[1]
+    image, label = FilesByPil(files)[1]
     pixels = T.RandomResizedCrop(IMAGE_SIDE)(np.zeros((50, 60, 3), np.uint8))
     assert (image.shape, label) == ((3, *pixels.shape[:2]), 0)
     assert image.numpy().dtype == pixels.dtype == np.uint8

@@ -220,7 +220,7 @@ class TestPreview:
 
     def test_impossible_preview_is_reported_before_anything_is_printed(self, packed, tmp_path):
         for name, code in (("x.jpg", 2), ("nowhere/x.png", 3)):
-            done = run("info", packed, "--preview", tmp_path / name)
+            done = run("preview", packed, "--out", tmp_path / name)
             assert (done.returncode, done.stdout) == (code, "")
 
     def test_images_of_every_size_are_shown(self, tmp_path):

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastload.images.encodings import encoding_named
-from fastload.packing._assemble import ShardDraft, ShardRange, pack_shard
-from fastload.packing._chunk import ChunkEncoder, Recipe, write_payload
+from fastload.packing.encoding.assemble import ShardDraft, ShardRange, pack_shard
+from fastload.packing.encoding.chunk import ChunkEncoder, Recipe, write_payload
 from fastload.shards.schema import Field
 from fastload.sources import DatasetSource
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fastload import DestinationError, PackedDataset, SourceError, pack
-from fastload.packing._staging import LocalStaging
+from fastload.packing.staging.staging import LocalStaging
 from tests.commands import run, start_python
 from tests.folders import class_folders, tree
 
@@ -196,7 +196,7 @@ def test_failing_before_anything_is_packed_leaves_nothing(tmp_path):
 HOLD = """
 import sys
 from pathlib import Path
-from fastload.packing._staging import LocalStaging
+from fastload.packing.staging.staging import LocalStaging
 with LocalStaging(Path(sys.argv[1]), False):
     print("held", flush=True)
     sys.stdin.read()

@@ -9,8 +9,8 @@ import pytest
 
 from fastload.errors import PackError, SourceError
 from fastload.images.encodings import encoding_named
-from fastload.packing._chunk import Chunk, Recipe, WriteTask
-from fastload.packing._workers import EncodeTask, WorkerPool, Written
+from fastload.packing.encoding.chunk import Chunk, Recipe, WriteTask
+from fastload.packing.running.workers import EncodeTask, WorkerPool, Written
 from fastload.shards.schema import Field
 from fastload.sources import DatasetSource
 from tests.folders import pixels

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import warnings
 from collections.abc import Callable, Sequence
@@ -92,7 +91,7 @@ class Peer:
     """A library and its calls: the key of an operation, the name in tables, and the function.
 
     `from_pixels` converts uint8 RGB pixels (height, width, 3) into the library's own kind of image. `jpeg`
-    names its JPEG decoder, and `steps` are those of its training pipeline in a DataLoader.
+    names its JPEG decoder.
     """
 
     library: str
@@ -100,7 +99,6 @@ class Peer:
     calls: Sequence[tuple[str, str, Run]]
     from_pixels: Run = np.ascontiguousarray
     jpeg: str = ""
-    steps: Steps | None = None
 
     def calls_for(self, operation: str) -> list[tuple[str, Run]]:
         """Return the names and functions of an operation's calls."""
@@ -121,15 +119,6 @@ def load_peer(library: str, module_name: str | None = None) -> Peer | Library:
         # A library built for another torch, a missing shared library: the others are still compared.
         return Library(library, None, reason=f"cannot be used here: {first_line(error)}")
     return peer
-
-
-@functools.cache
-def steps_of(library: str) -> Steps:
-    """Return the functions of PIL or OpenCV, made once in each process because they cannot be pickled."""
-    peer = load_peer(library)
-    assert isinstance(peer, Peer)
-    assert peer.steps is not None
-    return peer.steps
 
 
 def first_line(error: Exception) -> str:

@@ -35,7 +35,7 @@ def make() -> Peer:
         ("training", "INTER_LINEAR", linear.training),
         ("training", "INTER_AREA", area.training),
     ]
-    return Peer("OpenCV", cv2.__version__, calls, jpeg=_jpeg(), steps=area)
+    return Peer("OpenCV", cv2.__version__, calls, jpeg=_jpeg())
 
 
 def _steps(flag: str) -> Steps:

@@ -12,25 +12,32 @@ from fastload.bench import _operations as op
 from fastload.bench._peers import Peer, Run, Steps, detection, normalised_tensor
 
 
+def decode(data: bytes) -> Image.Image:
+    """Return the decoded image."""
+    return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+STEPS = Steps(
+    decode=decode,
+    crop=lambda image, top, left, height, width: image.crop((left, top, left + width, top + height)),
+    resize=lambda image, height, width: image.resize((width, height), Image.Resampling.BILINEAR),
+    flip=lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
+    normalise=lambda image: normalised_tensor(np.array(image)),
+    size_of=lambda image: (image.height, image.width),
+)
+
+
 def make() -> Peer:
     """Return the peer."""
-    steps = Steps(
-        decode=decode,
-        crop=lambda image, top, left, height, width: image.crop((left, top, left + width, top + height)),
-        resize=lambda image, height, width: image.resize((width, height), Image.Resampling.BILINEAR),
-        flip=lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT),
-        normalise=lambda image: normalised_tensor(np.array(image)),
-        size_of=lambda image: (image.height, image.width),
-    )
     calls: list[tuple[str, str, Run]] = [
         ("decode", "Image.open, convert", decode),
-        ("resize", "Image.resize(BILINEAR)", steps.resized),
-        ("resized-crop", "Image.crop, resize(BILINEAR)", steps.resized_crop),
-        ("flip", "Image.transpose", steps.flip),
+        ("resize", "Image.resize(BILINEAR)", STEPS.resized),
+        ("resized-crop", "Image.crop, resize(BILINEAR)", STEPS.resized_crop),
+        ("flip", "Image.transpose", STEPS.flip),
         ("jitter", "ImageEnhance, HSV", _jitter),
-        ("normalise", "NumPy, torch", steps.normalise),
-        ("detection", "Pillow", detection(steps, _pad)),
-        ("training", "Pillow", steps.training),
+        ("normalise", "NumPy, torch", STEPS.normalise),
+        ("detection", "Pillow", detection(STEPS, _pad)),
+        ("training", "Pillow", STEPS.training),
     ]
     turbo = features.version_feature("libjpeg_turbo")
     return Peer(
@@ -39,13 +46,7 @@ def make() -> Peer:
         calls,
         Image.fromarray,
         jpeg=f"libjpeg-turbo {turbo}" if turbo else f"libjpeg {features.version_codec('jpg')}",
-        steps=steps,
     )
-
-
-def decode(data: bytes) -> Image.Image:
-    """Return the decoded image."""
-    return Image.open(io.BytesIO(data)).convert("RGB")
 
 
 def _pad(image: Image.Image, top: int, left: int) -> Image.Image:

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import FastloadError, PackError
-from fastload.packing._chunk import Chunk, ChunkEncoder, Recipe, WriteTask, write_payload
+from fastload.packing.encoding.chunk import Chunk, ChunkEncoder, Recipe, WriteTask, write_payload
+from fastload.shards.checksum import StoredRow
 from fastload.sources.files import OUT_OF_DESCRIPTORS
 from fastload.system import signals
 from fastload.system.memory import keep_freed_memory
@@ -109,6 +110,7 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
 
     @property
     def count(self) -> int:
+        """The number of workers."""
         return len(self._workers)
 
     def is_idle(self) -> bool:
@@ -232,7 +234,7 @@ def _serve(encoder: ChunkEncoder, connection: Connection) -> None:
     """Carry out tasks until the thread that receives them ends the process."""
     tasks: queue.SimpleQueue[EncodeTask | WriteTask] = queue.SimpleQueue()
     threading.Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
-    payloads: dict[int, list[Any]] = {}
+    payloads: dict[int, list[StoredRow]] = {}
     while True:
         task = tasks.get()
         if isinstance(task, EncodeTask):

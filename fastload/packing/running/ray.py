@@ -13,11 +13,11 @@ from typing import Any
 from fastload._version import __version__
 from fastload.errors import AccessError, FastloadError, LibraryMissingError, PackError, SourceError
 from fastload.images.opencv import cv2
-from fastload.packing._assemble import FinishedShard, ShardRange, pack_shard
-from fastload.packing._chunk import ChunkEncoder, Recipe
-from fastload.packing._executor import Report
-from fastload.packing._journal import Journal
-from fastload.packing._workers import RESUMES, describe_failure, use_one_thread
+from fastload.packing.encoding.assemble import FinishedShard, ShardRange, pack_shard
+from fastload.packing.encoding.chunk import ChunkEncoder, Recipe
+from fastload.packing.running.executor import Report
+from fastload.packing.running.workers import RESUMES, describe_failure, use_one_thread
+from fastload.packing.staging.journal import Journal
 from fastload.system.memory import keep_freed_memory
 
 _VERSIONS = {"fastload": __version__, "OpenCV": cv2.__version__}
@@ -82,6 +82,7 @@ class RayExecutor:
     origin: str | None
 
     def measure(self, recipe: Recipe, indices: Sequence[int], journal: Journal) -> dict[int, int]:
+        """Return the stored size of records by index, a few of which each task encodes."""
         groups = [indices[at : at + _MEASURED_AT_ONCE] for at in range(0, len(indices), _MEASURED_AT_ONCE)]
         found = [sizes for _, sizes in self._results(_measure, groups, recipe, journal)]
         return {index: size for sizes in found for index, size in sizes.items()}
@@ -89,6 +90,7 @@ class RayExecutor:
     def pack(
         self, recipe: Recipe, shards: Sequence[ShardRange], journal: Journal, report: Report
     ) -> dict[ShardRange, FinishedShard]:
+        """Pack shards, each in a task of its own."""
         packed: dict[ShardRange, FinishedShard] = {}
         for shard, finished in self._results(_pack, shards, recipe, journal):
             packed[shard] = finished

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.packing._chunk import Chunk, ChunkEncoder, Recipe, WriteTask, write_payload
+from fastload.packing.encoding.chunk import Chunk, ChunkEncoder, Recipe, WriteTask, write_payload
 from fastload.shards.checksum import apply_masks, array_crc32c, file_crc32c, identity_crc, shard_identity
 from fastload.shards.container import Payload, Ragged, ShardContent
 from fastload.shards.manifest import ShardEntry, Skipped

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import DestinationError
-from fastload.packing._places import split_folders
+from fastload.packing.staging.places import split_folders
 from fastload.shards.manifest import MANIFEST_NAME, is_own_name, is_packed, packed_splits
 from fastload.shards.remote import RemoteFolder, is_url
 

@@ -85,6 +85,7 @@ class RemotePlace:
         return None
 
     def read(self, name: str) -> bytes | None:
+        """Return the content of a file, None if it does not exist."""
         folder, file = self._at(name)
         try:
             return folder.read(file)
@@ -92,10 +93,12 @@ class RemotePlace:
             return None
 
     def write(self, name: str, data: bytes) -> None:
+        """Write or replace a file."""
         folder, file = self._at(name)
         folder.write(file, data)
 
     def store(self, name: str, path: Path) -> None:
+        """Upload a finished file, and remove it here."""
         folder, file = self._at(name)
         folder.upload(file, path)
         path.unlink()
@@ -112,6 +115,7 @@ class RemotePlace:
         return f"{folder / file}: it must have {entry.size_bytes:,} bytes, and has {size_bytes:,}"
 
     def clear(self) -> None:
+        """Remove all files that packing makes."""
         for folder in (self.dataset, *split_folders(self.dataset)):
             for name in folder.names():
                 if is_own_name(name):

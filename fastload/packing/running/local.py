@@ -7,11 +7,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fastload.packing._assemble import FinishedShard, ShardDraft, ShardRange
-from fastload.packing._chunk import Chunk, Recipe, WriteTask
-from fastload.packing._executor import Report
-from fastload.packing._journal import Journal
-from fastload.packing._workers import EncodeTask, WorkerPool
+from fastload.packing.encoding.assemble import FinishedShard, ShardDraft, ShardRange
+from fastload.packing.encoding.chunk import Chunk, Recipe, WriteTask
+from fastload.packing.running.executor import Report
+from fastload.packing.running.workers import EncodeTask, WorkerPool
+from fastload.packing.staging.journal import Journal
 
 # Target size and time of a run, the records that a worker encodes in one task: large enough that messages
 # cost little in comparison, small enough that progress is smooth and memory use bounded.
@@ -27,6 +27,7 @@ class LocalExecutor:
     workers: int
 
     def measure(self, recipe: Recipe, indices: Sequence[int], journal: Journal) -> dict[int, int]:
+        """Return the stored size of records by index, each encoded by one of the workers."""
         measured: dict[int, int] = {}
 
         def place(chunk: Chunk) -> list[WriteTask]:
@@ -43,6 +44,7 @@ class LocalExecutor:
     def pack(
         self, recipe: Recipe, shards: Sequence[ShardRange], journal: Journal, report: Report
     ) -> dict[ShardRange, FinishedShard]:
+        """Pack shards with all workers at once, a chunk of records each."""
         begins = [shard.begin for shard in shards]
         runs = [(shard.begin, shard.end) for shard in shards]
         drafts: dict[ShardRange, ShardDraft] = {}

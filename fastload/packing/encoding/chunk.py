@@ -26,8 +26,8 @@ from fastload.images.header import read_header
 from fastload.images.orientation import swaps_sides, upright
 from fastload.images.resize import SizeLimit
 from fastload.packing._options import OnError
-from fastload.packing._scaling import scaled
-from fastload.shards.checksum import record_crc32c
+from fastload.packing.encoding.scaling import scaled
+from fastload.shards.checksum import StoredRow, record_crc32c
 from fastload.shards.manifest import Skipped
 from fastload.shards.schema import Field, image_of, record_columns
 from fastload.shards.values import stored_rows
@@ -111,13 +111,13 @@ class ChunkEncoder:
         self._payload_at = None if image is None else names.index(image.name)
         self._value_fields = recipe.fields[0 if image is None else 1 :]
 
-    def encode(self, start: int, stop: int) -> tuple[Chunk, list[Any]]:
+    def encode(self, start: int, stop: int) -> tuple[Chunk, list[StoredRow]]:
         """Encode the records from `start` to at most `stop - 1`; return the chunk and its stored images."""
         began = time.perf_counter()
         chunk = Chunk(start, start)
-        records: list[list[Any]] = []
+        records: list[list[StoredRow]] = []
         crcs: list[bytes] = []
-        payload: list[Any] = []
+        payload: list[StoredRow] = []
         size_bytes = 0
         while chunk.stop < stop and size_bytes < CHUNK_LIMIT_BYTES:
             # Only fastload's own errors concern the record. A plain OSError, such as that of a full disk
@@ -138,13 +138,13 @@ class ChunkEncoder:
         others = [column for at, column in enumerate(self._columns) if at != self._payload_at]
         parts = {column: [rows[at] for rows in records] for at, column in enumerate(others)}
         chunk.sizes = _lengths(payload)
-        chunk.rows = {column.name: b"".join(cells) for column, cells in parts.items()}
+        chunk.rows = {column.name: b"".join(cells) for column, cells in parts.items()}  # type: ignore[arg-type]
         chunk.lengths = {column.name: _lengths(cells) for column, cells in parts.items() if column.ragged}
         chunk.crcs = b"".join(crcs)
         chunk.seconds = time.perf_counter() - began
         return chunk, payload
 
-    def _encode_record(self, chunk: Chunk) -> list[Any]:
+    def _encode_record(self, chunk: Chunk) -> list[StoredRow]:
         """Return the stored rows of a chunk's next record, and add its bytes and notes to the chunk."""
         record = self._recipe.source.read(chunk.stop)
         key, image, encoding = os.fsencode(record.key), record.image, self._recipe.encoding
@@ -197,9 +197,9 @@ class ChunkEncoder:
                 return scaled(fields, values, before, after)
         return values
 
-    def _value_rows(self, values: dict[str, object]) -> list[Any]:
+    def _value_rows(self, values: dict[str, object]) -> list[StoredRow]:
         """Return the stored bytes of every column of the values, in the columns' order."""
-        rows: list[Any] = []
+        rows: list[StoredRow] = []
         for each in self._value_fields:
             value: Any = values[each.name]
             if each.kind == "image" and isinstance(value, bytes) and not value:
@@ -231,12 +231,12 @@ def _upright(image: bytes | NDArray[np.uint8]) -> bytes | NDArray[np.uint8]:
     return upright(decode(image), orientation)
 
 
-def _image_rows(stored: StoredImage) -> tuple[Any, bytes, bytes, bytes]:
+def _image_rows(stored: StoredImage) -> tuple[StoredRow, bytes, bytes, bytes]:
     """Return the rows of an image field's columns: data, shape, grid, tiles."""
     return stored.data, _SHAPE.pack(*stored.shape), _GRID.pack(*stored.grid), stored.tiles.tobytes()
 
 
-def _lengths(parts: list[Any]) -> NDArray[np.int64]:
+def _lengths(parts: list[StoredRow]) -> NDArray[np.int64]:
     return np.fromiter(map(len, parts), np.int64, len(parts))
 
 
@@ -249,7 +249,7 @@ class WriteTask:
     offset: int
 
 
-def write_payload(target: WriteTask, buffers: Sequence[Any]) -> None:
+def write_payload(target: WriteTask, buffers: Sequence[StoredRow]) -> None:
     """Write a chunk's payload; an OSError names the file."""
     try:
         with target.path.open("r+b", buffering=0) as file:
@@ -263,9 +263,9 @@ def write_payload(target: WriteTask, buffers: Sequence[Any]) -> None:
         raise
 
 
-def _blocks(buffers: Sequence[Any]) -> Iterator[memoryview]:
+def _blocks(buffers: Sequence[StoredRow]) -> Iterator[memoryview]:
     """Yield the bytes of the buffers in blocks of about 32 KB: large buffers are cut, small ones joined."""
-    small: list[Any] = []
+    small: list[StoredRow] = []
     small_bytes = 0
     for buffer in buffers:
         if len(buffer) < _SMALL_BYTES:
@@ -273,9 +273,9 @@ def _blocks(buffers: Sequence[Any]) -> Iterator[memoryview]:
             small_bytes += len(buffer)
             if small_bytes < _WRITE_BYTES:
                 continue
-        yield memoryview(b"".join(small))
+        yield memoryview(b"".join(small))  # type: ignore[arg-type]
         small, small_bytes = [], 0
         if len(buffer) >= _SMALL_BYTES:
-            view = memoryview(buffer)
+            view = memoryview(buffer)  # type: ignore[arg-type]
             yield from (view[at : at + _WRITE_BYTES] for at in range(0, len(view), _WRITE_BYTES))
-    yield memoryview(b"".join(small))
+    yield memoryview(b"".join(small))  # type: ignore[arg-type]

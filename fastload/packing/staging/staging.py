@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import DestinationError, FormatError, OptionError, PackError
-from fastload.packing._destination import check_remote_replaceable, check_replaceable, exists_already
-from fastload.packing._journal import JOB, Journal, folder_of
-from fastload.packing._locks import locked
-from fastload.packing._partition import Partition
-from fastload.packing._places import STATE, LocalPlace, Place, RemotePlace
+from fastload.packing.encoding.partition import Partition
 from fastload.packing.result import PackedSplit
+from fastload.packing.staging.destination import check_remote_replaceable, check_replaceable, exists_already
+from fastload.packing.staging.journal import JOB, Journal, folder_of
+from fastload.packing.staging.locks import locked
+from fastload.packing.staging.places import STATE, LocalPlace, Place, RemotePlace
 from fastload.shards.manifest import MANIFEST_NAME, Manifest
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.system.folders import fsync_folder, replace_folder
@@ -199,6 +199,7 @@ class LocalStaging(Staging):
         self._release()
 
     def begin(self, job: str | None) -> Journal:
+        """Begin a job, and remove the files of any other job and what an earlier run left unfinished."""
         journal = super().begin(job)
         if not self._is_part:
             self._remove_drafts()

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import DamageError, DestinationError
-from fastload.packing._assemble import FinishedShard, ShardRange
-from fastload.packing._places import DATASET, STATE, Place
+from fastload.packing.encoding.assemble import FinishedShard, ShardRange
+from fastload.packing.staging.places import DATASET, STATE, Place
 from fastload.shards.manifest import ShardEntry, Skipped
 
 JOB = f"{STATE}/job.json"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from fastload.packing._assemble import FinishedShard, ShardRange
-from fastload.packing._chunk import Recipe
-from fastload.packing._journal import Journal
+from fastload.packing.encoding.assemble import FinishedShard, ShardRange
+from fastload.packing.encoding.chunk import Recipe
+from fastload.packing.staging.journal import Journal
 
 Report = Callable[[int, int, int], None]
 """Called with the numbers of records packed, bytes read and bytes stored since the last call."""

@@ -1,0 +1,1 @@
+"""From a source's records to shards: the partition, chunks of stored rows, and their assembly."""
