@@ -72,7 +72,7 @@ class PngLayout:
 
 def parse_png(data: bytes) -> PngLayout:
     """Read all chunks up to IEND and verify their checksums, without decompression; may raise DecodeError."""
-    chunks = list(_chunks(data))
+    chunks = list(chunks_of(data))
     orientation = next((read_orientation(bytes(body)) for kind, body in chunks if kind == b"eXIf"), 1)
     header = next((bytes(body) for kind, body in chunks if kind == b"IHDR"), b"")
     try:
@@ -119,7 +119,7 @@ def are_rows_intact(layout: PngLayout) -> bool:
     return bool(np.frombuffer(rows, np.uint8)[::row_bytes].max() <= _LAST_FILTER)
 
 
-def _chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
+def chunks_of(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
     """Yield the kind and the body of every chunk up to IEND, inclusive."""
     view, offset, kind = memoryview(data), len(PNG_SIGNATURE), b""
     while kind != b"IEND":

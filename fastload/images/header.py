@@ -199,19 +199,17 @@ def _require_agreement(data: bytes, rgb: NDArray[np.uint8]) -> None:
     reference = _read_by_pillow(data)
     if reference is None:
         return
-    if reference.shape != rgb.shape:
-        raise DecodeError(
-            f"OpenCV and Pillow must read a file alike, got {rgb.shape} from OpenCV and {reference.shape} "
-            "from Pillow: save it again, as PNG for example"
-        )
-    worst = cv2.norm(reference, rgb, cv2.NORM_INF)
-    if worst > _TOLERANCE:
+    found = f"{rgb.shape} from OpenCV and {reference.shape} from Pillow"
+    if reference.shape == rgb.shape:
+        worst = cv2.norm(reference, rgb, cv2.NORM_INF)
+        if worst <= _TOLERANCE:
+            return
         mean = cv2.norm(reference, rgb, cv2.NORM_L1) / rgb.size
-        raise DecodeError(
-            f"OpenCV and Pillow must read a file alike, to {_TOLERANCE} level of 255, got pixels that differ "
-            f"by up to {worst:.0f} levels ({mean:.1f} on average): one of them misreads it, or it is "
-            "transparent there; save it again, as PNG for example"
-        )
+        found = f"pixels that differ by up to {worst:.0f} levels ({mean:.1f} on average)"
+    raise DecodeError(
+        f"OpenCV and Pillow must read a file alike, to {_TOLERANCE} level of 255, got {found}: one of them "
+        "misreads it, or it is transparent there; save it again, as PNG for example"
+    )
 
 
 def _read_by_pillow(data: bytes) -> NDArray[np.uint8] | None:
