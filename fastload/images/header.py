@@ -15,6 +15,7 @@ with a transparent colour, PNM of less than 8 bits, some JPEG 2000 of 16 bits.
 from __future__ import annotations
 
 import io
+import re
 import struct
 import warnings
 from dataclasses import dataclass
@@ -25,11 +26,10 @@ from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
 from fastload.images._exif import avif_orientation, webp_orientation
-from fastload.images._jpeg_tables import has_standard_header
 from fastload.images._png import PngLayout, are_rows_intact, parse_png
 from fastload.images.decode import PNG_SIGNATURE, decode, imdecode, require_end
 from fastload.images.formats import HEAD_BYTES, format_of
-from fastload.images.jpeg import SOI, JpegLayout, parse_jpeg
+from fastload.images.jpeg import EOI, SOI, SOS, JpegLayout, parse_jpeg
 from fastload.images.opencv import cv2
 
 _MOST_PIXELS = 1 << 30  # OpenCV's CV_IO_MAX_IMAGE_PIXELS
@@ -38,6 +38,9 @@ _LARGEST_SIDES = {"jpeg": 65_500, "png": 1_000_000}
 
 _TOLERANCE = 1  # in levels of 255
 _HUFFMAN_FRAMES = (0xC0, 0xC1, 0xC2)  # SOF0 and SOF1, baseline, and SOF2, progressive
+_MARKER = re.compile(rb"\xff[^\x00]")
+_FIRST_RESTART = b"\xff\xd0"
+_MCU_BYTES = 2304  # more than the codes of an MCU: at most 10 blocks of 64 numbers of 27 bits
 
 # The length of a bitmap's header, and its compression; OS/2's header, of 12 bytes, has none.
 _BITMAP = struct.Struct("<14xI12xI")
@@ -110,8 +113,8 @@ def validate_file(data: bytes) -> ValidFile:
         if data[jpeg.sof_offset + 1] in _HUFFMAN_FRAMES:
             _require_enough_codes(data, jpeg)
         # The scans of a progressive file have tables of their own: only decoding shows whether it is intact.
-        is_standard = jpeg.is_baseline and has_standard_header(data)
-        return ValidFile(_jpeg_header(jpeg), None if is_standard else decode(data))
+        is_intact = jpeg.is_baseline and _has_intact_header(data, jpeg)
+        return ValidFile(_jpeg_header(jpeg), None if is_intact else decode(data))
     if data.startswith(PNG_SIGNATURE):
         png = parse_png(data)
         _require_size("png", png.height, png.width)
@@ -181,6 +184,31 @@ def _require_enough_codes(data: bytes, layout: JpegLayout) -> None:
             f"a JPEG of {layout.height}x{layout.width} pixels must have at least {fewest} bytes of codes, "
             f"got {stored}: the file is truncated, although it has an end marker"
         )
+
+
+def _has_intact_header(data: bytes, layout: JpegLayout) -> bool:
+    """Return True if OpenCV decodes the beginning of a JPEG in one scan: then it has accepted all tables.
+
+    That takes 14 µs. In a JPEG of several scans, each may have tables of its own.
+    """
+    begin, components = layout.scan_offset, layout.components
+    start_of_scan = struct.pack(">BBH", 0xFF, SOS, 6 + 2 * components)
+    if not data.startswith(start_of_scan, begin - 8 - 2 * components):
+        return False
+    # One MCU of many, or all before a restart: libjpeg warns of codes between an MCU and a marker.
+    marker = _MARKER.search(data, begin, begin + _MCU_BYTES)
+    mcus = 1 if marker is None else layout.restart_interval
+    codes = data[begin : begin + _MCU_BYTES] if marker is None else data[begin : marker.start()] + EOI
+    width = mcus * layout.mcu_width
+    if (marker is not None and marker.group() != _FIRST_RESTART) or width > _LARGEST_SIDES["jpeg"]:
+        return False
+    header = bytearray(data[:begin])
+    struct.pack_into(">HH", header, layout.sof_offset + 5, layout.mcu_height, width)
+    try:
+        imdecode(bytes(header) + codes, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    except DecodeError:
+        return False
+    return True
 
 
 def _require_no_run_lengths(data: bytes) -> None:
