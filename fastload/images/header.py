@@ -4,8 +4,8 @@ JPEG and PNG, the formats of most datasets, are parsed without OpenCV: in 15 µs
 truncated JPEG decodes to an image whose end is grey or, worse, comes from an earlier image
 (opencv/opencv#26488); so its end marker is required, as is every checksum of a PNG.
 
-Validation makes sure that every decoder reads a file, and reads the same pixels. A progressive JPEG is
-decoded, because its scans have tables of their own. OpenCV misreads some files of other formats, so these are
+Validation makes sure that every decoder reads a file, and reads the same pixels. Of a JPEG, the first MCU is
+decoded, so that OpenCV checks its tables; all of a progressive one, whose scans have their own. OpenCV misreads some files of other formats, so these are
 decoded, and compared with Pillow's result if Pillow is installed. Measured with OpenCV 5.0 and Pillow 13 on
 500 files: WebP, AVIF, GIF, JPEG 2000 and TIFF are bit-equal, lossy ones too, or one level apart (CMYK, YCbCr
 in TIFF, 16 bits in JPEG 2000). All other differences are 20 levels or more: TIFF with alpha or in L*a*b*, GIF
