@@ -7,10 +7,10 @@ truncated JPEG decodes to an image whose end is grey or, worse, comes from an ea
 Validation makes sure that every decoder reads a file, and reads the same pixels. Of a JPEG, the first MCU is
 decoded, so that OpenCV checks its tables; all of a progressive one, whose scans have their own. OpenCV
 misreads some files of other formats, so these are decoded, and compared with Pillow's result if Pillow is
-installed. Measured with OpenCV 5.0 and Pillow 13 on 500 files: WebP, AVIF, GIF, JPEG 2000 and TIFF are bit-
-equal, lossy ones too, or one level apart (CMYK, YCbCr in TIFF, 16 bits in JPEG 2000). All other differences
-are 20 levels or more: TIFF with alpha or in L*a*b*, GIF with a transparent colour, PNM of less than 8 bits,
-some JPEG 2000 of 16 bits.
+installed. Measured with OpenCV 5.0 and Pillow 13 on 500 files: WebP, AVIF, GIF, JPEG 2000 and TIFF are
+bit-equal, lossy ones too, or one level apart (CMYK, YCbCr in TIFF, 16 bits in JPEG 2000). All other
+differences are 20 levels or more: TIFF with alpha or in L*a*b*, GIF with a transparent colour, PNM of less
+than 8 bits, some JPEG 2000 of 16 bits.
 """
 
 from __future__ import annotations
