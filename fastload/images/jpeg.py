@@ -24,18 +24,17 @@ from fastload.images._exif import EXIF_PREFIX, orientation_segment, read_orienta
 
 SOI = b"\xff\xd8"
 EOI = b"\xff\xd9"
-DHT, SOS, DQT, DRI = 0xC4, 0xDA, 0xDB, 0xDD
-"""Markers of Huffman tables, a scan, quantization tables and the restart interval."""
+SOS = 0xDA
+"""The marker of a scan."""
 
-_RST0, _EOI, _APP1 = 0xD0, 0xD9, 0xE1
+_RST0, _EOI, _DRI, _APP1 = 0xD0, 0xD9, 0xDD, 0xE1
 # Start-of-frame markers; the gaps are Huffman tables, an extension and arithmetic conditioning.
-FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # SOF0, and SOF1, which only adds more tables and 16-bit quantizers: libjpeg writes it for 8-bit images of
 # very low quality.
 _BASELINE = frozenset({0xC0, 0xC1})
 # Markers without a body: a stuffed zero, TEM, restarts, SOI and EOI.
 _BODILESS = frozenset({0x00, 0x01, *range(0xD0, 0xDA)})
-_ENDS = frozenset({0xD8, 0xD9})  # SOI and EOI, which end the file if they come before the image
 
 _UINT16 = struct.Struct(">H")
 _FRAME = struct.Struct(">BHHB")  # bit depth, height, width, components
@@ -80,7 +79,7 @@ class TileIndex:
     lengths: NDArray[np.uint16]
 
 
-class Segment(NamedTuple):
+class _Segment(NamedTuple):
     """A marker with its body."""
 
     marker: int
@@ -96,14 +95,14 @@ def parse_jpeg(data: bytes) -> JpegLayout:
     """
     if not data.startswith(SOI):
         raise DecodeError(f"a JPEG must start with {SOI!r}, got {data[:2]!r}: it is another format")
-    frame: Segment | None = None
+    frame: _Segment | None = None
     interval, orientation = 0, 1
     try:
-        for segment in segments(data):
+        for segment in _segments(data):
             marker, _, start, end = segment
-            if marker in FRAMES:
+            if marker in _FRAMES:
                 frame = segment
-            elif marker == DRI:
+            elif marker == _DRI:
                 (interval,) = _UINT16.unpack_from(data, start)
             elif marker == _APP1 and data.startswith(EXIF_PREFIX, start):
                 orientation = read_orientation(data[start + len(EXIF_PREFIX) : end])
@@ -117,7 +116,7 @@ def parse_jpeg(data: bytes) -> JpegLayout:
     )
 
 
-def segments(data: bytes) -> Iterator[Segment]:
+def _segments(data: bytes) -> Iterator[_Segment]:
     """Yield the marker segments up to the first start of scan, inclusive, skipping stray bytes."""
     offset, marker = len(SOI), 0
     while marker != SOS and (offset := data.find(b"\xff", offset)) >= 0:
@@ -125,16 +124,14 @@ def segments(data: bytes) -> Iterator[Segment]:
         if marker == 0xFF:  # padding: the last of several FF bytes belongs to the marker
             offset += 1
         elif marker in _BODILESS:
-            if marker in _ENDS:
-                yield Segment(marker, offset, offset + 2, offset + 2)
             offset += 2
         else:
             end = offset + 2 + _UINT16.unpack_from(data, offset + 2)[0]
-            yield Segment(marker, offset, offset + 4, end)
+            yield _Segment(marker, offset, offset + 4, end)
             offset = end
 
 
-def _layout(data: bytes, frame: Segment, scan_offset: int, interval: int, orientation: int) -> JpegLayout:
+def _layout(data: bytes, frame: _Segment, scan_offset: int, interval: int, orientation: int) -> JpegLayout:
     bit_depth, height, width, components = _FRAME.unpack_from(data, frame.start)
     # Each component has three bytes: its name, its sampling factors in two nibbles, its table.
     factors = data[frame.start + 7 : frame.start + 6 + 3 * components : 3]

@@ -39,10 +39,10 @@ class SizeLimit:
         if self.size is not None and not (isinstance(self.size, tuple) and len(self.size) == 2):
             raise OptionError(f"a size must be (height, width), got {self.size!r}")
         for side in self.size or (self.max_side, self.shorter_side):
-            if side is not None and not (isinstance(side, int) and side >= 1):
-                raise OptionError(f"a size limit must be a whole number of pixels from 1, got {side!r}")
-            if side is not None and side > _MAX_SIDE:
-                raise OptionError(f"a size limit must be at most {_MAX_SIDE} pixels, got {side}")
+            if side is not None and not (isinstance(side, int) and 1 <= side <= _MAX_SIDE):
+                raise OptionError(
+                    f"a size limit must be a whole number of pixels from 1 to {_MAX_SIDE}, got {side!r}"
+                )
 
     def target(self, height: int, width: int) -> tuple[int, int] | None:
         """Return the (height, width) to which an image of this size must be resized; None for no change."""
