@@ -81,14 +81,15 @@ class StoreCache(FilledCache):
         records = self.originals.records
         is_held = self.store.found(positions, records is not None and records.verify == "always")
         self._counts.add(is_held)
+        if np.count_nonzero(is_held) == len(is_held):
+            return is_held
         missing = positions[~is_held]
-        if len(missing):
-            if records is not None:
-                records.verify_records(missing)
-            if self.store.is_open:
-                for position in missing.tolist():
-                    self._writer.store_sample(position)
-                is_held[~is_held] = self.store.found(missing)
+        if records is not None:
+            records.verify_records(missing)
+        if self.store.is_open:
+            for position in missing.tolist():
+                self._writer.store_sample(position)
+            is_held[~is_held] = self.store.found(missing)
         return is_held
 
     def _images(self, positions: Positions, reducing_gap: float | None) -> StoredImages:
@@ -154,13 +155,18 @@ class _StoredRecords:
         return self._store.tail(index)[begin : begin + lengths[place]]
 
     def take(self, name: str, indices: Positions) -> NDArray[Any]:
-        is_held, column = self._store.found(indices), self._layout.columns[name]
-        rows = np.empty((len(indices), *column.shape), column.numpy_dtype)
-        held = np.ascontiguousarray(self._store.fixed(indices[is_held])[:, self._layout.places[name]])
-        rows[is_held] = held.view(column.numpy_dtype).reshape(len(held), *column.shape)
-        if not is_held.all():
-            rows[~is_held] = self._shards.take(name, indices[~is_held])
-        return rows
+        is_held = self._store.found(indices)
+        if np.count_nonzero(is_held) < len(is_held):
+            missing = self._shards.take(name, indices[~is_held])
+            rows = np.empty((len(indices), *missing.shape[1:]), missing.dtype)
+            rows[~is_held], rows[is_held] = missing, self._stored(name, indices[is_held])
+            return rows
+        return self._stored(name, indices)
+
+    def _stored(self, name: str, indices: Positions) -> NDArray[Any]:
+        dtype, shape = self._layout.columns[name]
+        rows = np.ascontiguousarray(self._store.fixed(indices)[:, self._layout.places[name]])
+        return rows.view(dtype).reshape(len(indices), *shape)
 
     def stack(self, name: str, indices: Positions) -> tuple[Bytes, Positions] | None:
         return self._store.stack(indices)
