@@ -16,8 +16,8 @@ from fastload.datasets.cache._choose import CacheReport
 from fastload.datasets.cache.opening import can_cache
 from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.readings import Measured
-from fastload.datasets.cache.resident import Resident, device_room
 from fastload.datasets.images import ImageDataset
+from fastload.datasets.resident import Resident, device_room
 from fastload.datasets.within import image_datasets_in
 from fastload.errors import OptionError
 from fastload.loader._arguments import LoaderView

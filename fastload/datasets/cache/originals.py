@@ -8,7 +8,6 @@ import os
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,10 +20,8 @@ from fastload.shards.container import ByteArray
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Column
+from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.protocol import evenly_spaced
-
-if TYPE_CHECKING:
-    from fastload.sources.cacheable import CacheableFiles
 
 # The number of images from which the size of the decoded dataset is estimated.
 _SAMPLED = 48

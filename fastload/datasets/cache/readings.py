@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
+from fastload.contracts import FillsBatches
 from fastload.datasets.batch import HostMemory
-from fastload.datasets.cache._choose import CacheReadings, Form
+from fastload.datasets.cache._choose import CacheReadings, CacheReport, Form
 from fastload.datasets.cache._limits import Room, tmpfs_room
 from fastload.datasets.cache.opening import can_cache
 from fastload.datasets.cache.options import Cache
@@ -24,9 +26,6 @@ from fastload.system.random_states import preserved_random_states
 from fastload.system.read_speed import measure_reading
 from fastload.transforms.draws import epoch_seed
 
-if TYPE_CHECKING:
-    from fastload.datasets.images import ImageDataset
-
 # Limits of the disk measurement: opening a dataset may take about a second.
 _MOST_S = 1.0
 _MOST_BYTES = 128 << 20
@@ -36,6 +35,19 @@ _COPIED_BYTES = 64 << 20
 
 # Samples prepared to measure how fast that is: about 50 ms of photos.
 _PREPARED = 32
+
+
+class PreparesSamples(FillsBatches, Protocol):
+    """A dataset whose speed is measured, through a copy with another cache."""
+
+    reducing_gap: float | None
+
+    def __len__(self) -> int: ...
+
+    def __getitems__(self, indices: Sequence[int]) -> object: ...
+
+    def use_cache(self, cache: Cache, *, room: Room) -> CacheReport:
+        """See `ImageDataset`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +60,7 @@ class Measured:
 
 
 def gather(
-    dataset: ImageDataset, originals: Originals, cache: Cache, measured: Measured, room: Room
+    dataset: PreparesSamples, originals: Originals, cache: Cache, measured: Measured, room: Room
 ) -> CacheReadings:
     """Return readings for `choose_cache`, measuring what is not known yet, in about a second."""
     samples, paths = max(1, originals.samples), originals.paths()
@@ -94,7 +106,7 @@ def _memory_bytes_per_s() -> float:
     return _COPIED_BYTES / (time.perf_counter() - began)
 
 
-def _prepared_per_s(dataset: ImageDataset, form: Form, room: Room) -> float | None:
+def _prepared_per_s(dataset: PreparesSamples, form: Form, room: Room) -> float | None:
     """Measure how many samples all usable CPUs prepare in a second, from bytes or pixels in memory."""
     probe = copy.copy(dataset)
     if form == "decoded":
