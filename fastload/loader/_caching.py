@@ -50,15 +50,18 @@ class LoaderCache:
 
     def open(self, dataset: Any) -> None:
         """Open a cache that was requested by name; raise OptionError if it cannot be used."""
-        if self._asked.kind != "auto" and not self._is_decided:
-            self._use(dataset, Measured())
-            self._is_decided = True
+        if self._asked.kind != "auto":
+            self._decide(dataset, Measured())
 
     def decide(self, dataset: Any, cost: SingleProcessCost | None) -> None:
         """Choose the cache for "auto": by the cost of a batch or, if unknown, by disk and CPUs."""
-        if self._asked.kind == "auto" and not self._is_decided:
-            self._use(dataset, self._measured(cost))
-        self._is_decided = True
+        if self._asked.kind == "auto":
+            self._decide(dataset, self._measured(cost))
+
+    def _decide(self, dataset: Any, measured: Measured) -> None:
+        if not self._is_decided:
+            self._use(dataset, measured)
+            self._is_decided = True
 
     def _use(self, dataset: Any, measured: Measured) -> None:
         parts = image_datasets_in(dataset)
