@@ -102,7 +102,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
 def _filled(dataset: FolderDataset, kind: str) -> StoreCache:
     """Return a cache that holds all files, each checked."""
     originals = FileOriginals(dataset._cacheable_files())
-    cache = open_cache(Cache(kind), originals, lambda _: no_cache("measured"))
+    cache = open_cache(Cache(kind), originals, lambda: no_cache("measured"))
     assert isinstance(cache, StoreCache), cache.report()
     everything = np.arange(len(dataset))
     for _ in range(2):

@@ -88,7 +88,7 @@ class RecordImages(StoredImages):
         # Read for the batch at once, because record by record takes ten times as long.
         has_tiles = encoding.name in ("tiled", "jpeg")
         self._grids: list[Any] = records.take("image/grid", positions).tolist() if has_tiles else []
-        if not self._shapes[:, 0].all():
+        if np.count_nonzero(self._shapes[:, 0]) < len(positions):
             self.region(int(np.argmin(self._shapes[:, 0])), Box(0, 0, 0, 0), (1, 1))
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:

@@ -4,19 +4,43 @@ from __future__ import annotations
 
 import functools
 import os
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import FileImages
-from fastload.datasets._image_files import FilesDataset
+from fastload.datasets._batch_source import FileImages, unread_headers
 from fastload.datasets.cache.options import Cache
+from fastload.datasets.cache.originals import FileOriginals
+from fastload.datasets.images import ImageDataset
 from fastload.errors import SourceError
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.opening import open_class_folders
 from fastload.transforms.compose import AnyTransform
+
+
+class FilesDataset(ImageDataset):
+    """Base of datasets of image files; a subclass calls its `__init__` once `__len__` works."""
+
+    def __init__(self, *options: Any) -> None:
+        super().__init__(*options)
+        self._headers = unread_headers(len(self))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_headers"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._headers = unread_headers(len(self))
+
+    @abstractmethod
+    def _cacheable_files(self) -> CacheableFiles:
+        """Return the files for a cache."""
+
+    def _originals(self) -> FileOriginals:
+        return FileOriginals(self._cacheable_files())
 
 
 class FolderDataset(FilesDataset):

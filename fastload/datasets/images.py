@@ -187,13 +187,12 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
                 )
             option = replace(option, form="encoded")
         # Opened before the old one is closed, because it may be the same.
-        self._cache = open_cache(
-            option,
-            self._originals(),
-            lambda extent: choose_cache(gather(self, extent, option, measured or Measured(), room)),
-            room,
-            wants_pixels=measured not in (None, Measured()),  # only a loader knows whether they could pay
-        )
+        originals = self._originals()
+
+        def choose() -> CacheReport:
+            return choose_cache(gather(self, originals, option, measured or Measured(), room))
+
+        self._cache = open_cache(option, originals, choose, room)
         return self.cached
 
     def fill_cache(self) -> None:

@@ -112,9 +112,11 @@ class PackedDataset(ImageDataset):
         self.tv_tensors = tv_tensors
         self._records, cache = open_records(path, verify, storage_options, cache)
         self._on_error = on_error
+        self.substitutes_samples = callable(on_error)
         manifest = self._records.manifest
         self.classes = list(manifest.classes)
         self._encoding = encoding_named(manifest.image.encoding or "keep") if manifest.image else None
+        self.has_images = self._encoding is not None
         self._values = RecordValues(manifest)
         self._objects = ObjectFields.of(self._values.fields)
         if self._objects is not None:
@@ -128,11 +130,6 @@ class PackedDataset(ImageDataset):
     def shard_sizes(self) -> list[int]:
         """The number of records in each shard; records are numbered through all of them."""
         return [shard.records for shard in self._records.manifest.shards]
-
-    @property
-    def has_images(self) -> bool:  # type: ignore[override]
-        """True if samples have an image."""
-        return self._encoding is not None
 
     def __len__(self) -> int:
         return len(self._records)
@@ -180,11 +177,6 @@ class PackedDataset(ImageDataset):
             None for a dataset on this machine.
         """
         return None if self._records.remote is None else ReadingAhead(self._records, position, in_flight)
-
-    @property
-    def substitutes_samples(self) -> bool:  # type: ignore[override]
-        """True if `on_error` is a function."""
-        return callable(self._on_error)
 
     def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
         if not callable(self._on_error):

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch.utils.data import default_collate
 
+from fastload.datasets.cache._choose import CacheReport
 from fastload.datasets.cache.opening import can_cache
 from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.readings import Measured
-from fastload.datasets.cache.resident import Resident, device_room
 from fastload.datasets.images import ImageDataset
+from fastload.datasets.resident import Resident, device_room
 from fastload.datasets.within import image_datasets_in
 from fastload.errors import OptionError
 from fastload.loader._arguments import LoaderView
@@ -49,15 +50,18 @@ class LoaderCache:
 
     def open(self, dataset: Any) -> None:
         """Open a cache that was requested by name; raise OptionError if it cannot be used."""
-        if self._asked.kind != "auto" and not self._is_decided:
-            self._use(dataset, Measured())
-            self._is_decided = True
+        if self._asked.kind != "auto":
+            self._decide(dataset, Measured())
 
     def decide(self, dataset: Any, cost: SingleProcessCost | None) -> None:
         """Choose the cache for "auto": by the cost of a batch or, if unknown, by disk and CPUs."""
-        if self._asked.kind == "auto" and not self._is_decided:
-            self._use(dataset, self._measured(cost))
-        self._is_decided = True
+        if self._asked.kind == "auto":
+            self._decide(dataset, self._measured(cost))
+
+    def _decide(self, dataset: Any, measured: Measured) -> None:
+        if not self._is_decided:
+            self._use(dataset, measured)
+            self._is_decided = True
 
     def _use(self, dataset: Any, measured: Measured) -> None:
         parts = image_datasets_in(dataset)
@@ -87,12 +91,10 @@ class LoaderCache:
             room = device_room(device)
         if cost is None:
             return Measured(device_room_bytes=room)
-        cpu_s = max(cost.load_cpu_s, 1e-9) / cost.batch_size
-        step_s = max(cost.step_s, 1e-9) / cost.batch_size
         # The ranks of a machine share its CPUs and its disk, and each has a model.
         return Measured(
-            prepare_samples_per_s=usable_cpus() / cpu_s,
-            step_samples_per_s=local_ranks() / step_s,
+            prepare_samples_per_s=usable_cpus() * cost.batch_size / max(cost.load_cpu_s, 1e-9),
+            step_samples_per_s=local_ranks() * cost.batch_size / max(cost.step_s, 1e-9),
             device_room_bytes=room,
         )
 
@@ -126,39 +128,40 @@ def why_not_resident(view: LoaderView) -> str:
 
 def is_filling(dataset: Any) -> bool:
     """Return whether a cache of a dataset is still filling."""
-    reports = [part.cached for part in image_datasets_in(dataset)]
-    filling = [report for report in reports if report.kind in ("ram", "tmpfs", "disk") and not report.stopped]
-    return any(report.ready < _FULL * report.share for report in filling)
+    held = [
+        report for report in _reports(dataset) if report.kind not in (None, "device") and not report.stopped
+    ]
+    return any(report.ready < _FULL * report.share for report in held)
 
 
 def own_choice(dataset: Any) -> PlannedValue | None:
     """Return the cache that is set on a dataset itself; None if there is none."""
-    for report in (part.cached for part in image_datasets_in(dataset)):
-        if report.kind is not None or report.reason:
-            return PlannedValue(report.kind, report.reason or "set on the dataset")
-    return None
+    chosen = [report for report in _reports(dataset) if report.kind is not None or report.reason]
+    return PlannedValue(chosen[0].kind, chosen[0].reason) if chosen else None
 
 
 def can_be_cached(dataset: Any) -> bool:
     """Return True if a dataset has no cache, but could have one."""
-    parts = image_datasets_in(dataset)
-    return can_cache() and bool(parts) and all(part.cached.kind is None for part in parts)
+    reports = _reports(dataset)
+    return can_cache() and bool(reports) and all(report.kind is None for report in reports)
 
 
 def asks_for_device(dataset: Any) -> bool:
     """Return whether the device cache is set on a dataset itself; only a loader can provide it."""
-    return any(part.cached.kind == "device" for part in image_datasets_in(dataset))
+    return any(report.kind == "device" for report in _reports(dataset))
 
 
-def refresh_disk_caches(dataset: Any) -> None:
+def refresh_caches(dataset: Any) -> None:
     """Open the caches on the disk that are complete, and fill the others, before workers are forked."""
     for part in image_datasets_in(dataset):
-        if part.cached.kind == "disk":
-            part.fill_cache()
+        part.fill_cache()
 
 
 def disk_states(dataset: Any) -> list[str]:
     """Return the states of a dataset's caches on the disk, as sentences."""
-    reports = [part.cached for part in image_datasets_in(dataset)]
-    states = [f"Cache on the disk: {report.state}." for report in reports if report.kind == "disk"]
+    states = [f"Cache on the disk: {each.state}." for each in _reports(dataset) if each.kind == "disk"]
     return list(dict.fromkeys(states))
+
+
+def _reports(dataset: Any) -> list[CacheReport]:
+    return [part.cached for part in image_datasets_in(dataset)]

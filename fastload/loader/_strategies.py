@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils.data import Subset
 
-from fastload.datasets.cache.resident import Resident
+from fastload.datasets.resident import Resident
 from fastload.datasets.within import is_plain_subset
 from fastload.loader import _torch
 from fastload.loader._arguments import EpochStart, LoaderView, WorkerOptions

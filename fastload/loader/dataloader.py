@@ -24,7 +24,7 @@ from fastload.loader._caching import (
     can_be_cached,
     disk_states,
     own_choice,
-    refresh_disk_caches,
+    refresh_caches,
     why_not_resident,
 )
 from fastload.loader._device import moved_to, resolve_device
@@ -239,7 +239,7 @@ class DataLoader(_Base[_T_co]):
             self._cache = self._make_cache("device")
         if self._cache is not None:
             self._cache.open(view.dataset)
-        refresh_disk_caches(view.dataset)
+        refresh_caches(view.dataset)
         return self._cache
 
     def _choose_strategy(self) -> EpochStrategy:

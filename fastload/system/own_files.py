@@ -42,7 +42,7 @@ def read_own(path: Path) -> bytes:
 def make_own(path: Path) -> int:
     """Return a descriptor of a new file that only this user may write to, whatever the umask."""
     path.unlink(missing_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    return open_own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
 
 def open_own(path: str | os.PathLike[str], flags: int) -> int:

@@ -1,1 +1,1 @@
-"""Caches of datasets: in memory shared by all processes of a node, in a tmpfs, or on the device."""
+"""Caches of datasets: one interface, with samples in memory shared by a node's processes or on a disk."""

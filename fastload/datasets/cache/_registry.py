@@ -73,23 +73,22 @@ class StoreFolder:
         return CacheLock(self.file(key, suffix), os.O_RDWR | os.O_CREAT)
 
     def is_used(self, key: str) -> bool:
-        """Return True if any process uses a store."""
+        """Return True if any process uses a store; one that is not used is removed."""
         if not os.path.exists(self.file(key, "users")):
             return False
         with self.gate():
-            self.remove_if_unused(key)
-            return os.path.exists(self.file(key, "users"))
+            return not self.remove_if_unused(key)
 
-    def remove_if_unused(self, key: str) -> None:
-        """Remove a store if nobody uses it; the caller holds the gate."""
-        users = self.open(key, "users")
-        try:
-            if users.take():
-                for suffix in ("data", "filler", "users"):
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(self.file(key, suffix))
-        finally:
-            users.release()
+    def remove_if_unused(self, key: str) -> bool:
+        """Remove a store if nobody uses it, and return True then; the caller holds the gate."""
+        users = CacheLock.on(self.file(key, "users"))
+        if users is None:
+            return False
+        for suffix in ("data", "filler", "users"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.file(key, suffix))
+        users.release()
+        return True
 
     def _lock_gate(self) -> CacheLock:
         while True:

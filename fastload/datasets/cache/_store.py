@@ -85,7 +85,7 @@ class Store:
         """Return a mask of the records that can be read; those new to this process are checked first."""
         is_ready: NDArray[np.bool_] = self._states[positions] == RecordState.READY
         wanted = is_ready if always_check else is_ready & (self._seen[positions] == 0)
-        if wanted.any():
+        if np.count_nonzero(wanted):
             places = np.flatnonzero(wanted)
             is_ready[places] = [self._is_intact(index) for index in positions[places].tolist()]
         return is_ready

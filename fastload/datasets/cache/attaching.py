@@ -14,7 +14,7 @@ from fastload.datasets.cache.disk import open_disk_cache
 from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.opening import DEFAULT_PARENT, Opening, can_cache, store_folder
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.cache.originals import Extent, Originals
+from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.sample_cache import SampleCache
 from fastload.datasets.cache.stored import StoreCache
 from fastload.datasets.cache.storing import RecordLayout
@@ -27,38 +27,31 @@ _STORE_VERSION = 5
 
 
 def open_cache(
-    cache: Cache,
-    originals: Originals,
-    choose: Callable[[Extent], CacheReport],
-    room: Room = memory_room,
-    *,
-    wants_pixels: bool = False,
+    cache: Cache, originals: Originals, choose: Callable[[], CacheReport], room: Room = memory_room
 ) -> SampleCache:
     """Open the cache that is asked for; for `auto`, that of other processes, or else the one of `choose`.
 
-    The size of the pixels is estimated if pixels are asked for, or `choose` wants to know it. Raises
-    OptionError if the cache is not possible here; for `auto`, only because of a folder that the user named.
+    Raises OptionError if it is not possible here; for `auto`, only because of a folder that the user named.
     """
     if cache.kind == "disk":
         return open_disk_cache(originals.files(), cache)
     if cache.kind == "device":
         reason = "asked for: a DataLoader with device= holds the pixels there"
         return SampleCache(CacheReport("device", "decoded", 1.0, reason))
-    extent = originals.extent(wants_pixels=wants_pixels or cache.form == "decoded")
     if cache.kind != "auto":
-        return _open_store(cache, _explicit_choice(cache), originals, extent, room)
+        return _open_store(cache, _explicit_choice(cache), originals, room)
     try:
-        choice = find_shared(cache, extent) or choose(extent)
+        choice = _find_shared(cache, originals) or choose()
         if choice.kind in (None, "device"):
             return SampleCache(choice)
-        return _open_store(cache, choice, originals, extent, room)
+        return _open_store(cache, choice, originals, room)
     except OptionError as error:  # /dev/shm cannot be written to, or another user has prepared the place
         if cache.folder is not None:
             raise
         return SampleCache(no_cache(str(error)))
 
 
-def find_shared(cache: Cache, extent: Extent) -> CacheReport | None:
+def _find_shared(cache: Cache, originals: Originals) -> CacheReport | None:
     """Return the choice by which other processes of this user cache the dataset now; None if none does.
 
     If each rank measured by itself, ranks could choose differently, and would measure a busy disk.
@@ -70,7 +63,7 @@ def find_shared(cache: Cache, extent: Extent) -> CacheReport | None:
             continue
         registry = StoreFolder(store_folder(cache.folder, holds_data=kind == "tmpfs"))
         for form in forms:
-            if registry.is_used(_key(kind, form, extent.identity)):
+            if registry.is_used(_key(kind, form, originals)):
                 return CacheReport(kind, form, 1.0, "another of your processes chose it for this dataset")
     return None
 
@@ -82,30 +75,28 @@ def _explicit_choice(cache: Cache) -> CacheReport:
     return CacheReport("ram" if cache.kind == "ram" else "tmpfs", cache.form, 1.0, "asked for")
 
 
-def _open_store(
-    cache: Cache, choice: CacheReport, originals: Originals, extent: Extent, room: Room
-) -> SampleCache:
+def _open_store(cache: Cache, choice: CacheReport, originals: Originals, room: Room) -> SampleCache:
     kind: Literal["ram", "tmpfs"] = "tmpfs" if choice.kind == "tmpfs" else "ram"
-    form: Form = (cache.form or choice.form or "encoded") if extent.can_be_decoded else "encoded"
+    form: Form = (cache.form or choice.form or "encoded") if originals.can_be_decoded else "encoded"
     folder = store_folder(cache.folder, holds_data=kind == "tmpfs")
     parent = os.path.dirname(folder)
     room_bytes, bound = room(), f"{format_size(memory_margin())} of the memory must stay free"
     if kind == "tmpfs" and tmpfs_room(parent) < room_bytes:
         room_bytes, bound = tmpfs_room(parent), f"a tenth of the file system of {parent} must stay free"
-    needed, fixed_bytes = extent.size_bytes(form), RecordLayout(originals).fixed_bytes
-    capacity = min(needed, room_bytes - Layout(extent.samples, fixed_bytes, 0).size_bytes)
+    needed, fixed_bytes = originals.size_bytes(form), RecordLayout(originals).fixed_bytes
+    capacity = min(needed, room_bytes - Layout(originals.samples, fixed_bytes, 0).size_bytes)
     if capacity <= 0:
         return SampleCache(no_cache(f"{bound}, which leaves no room"))
-    layout = Layout(extent.samples, fixed_bytes, capacity)
-    opening = Opening(kind, form, folder, _key(kind, form, extent.identity), layout, room)
+    layout = Layout(originals.samples, fixed_bytes, capacity)
+    opening = Opening(kind, form, folder, _key(kind, form, originals), layout, room)
     try:
         return StoreCache(originals, opening, choice, needed)
     except OSError as error:
         return SampleCache(no_cache(f"it could not be opened ({error.strerror})"))
 
 
-def _key(kind: str, form: str, identity: str) -> str:
+def _key(kind: str, form: str, originals: Originals) -> str:
     """Return 32 hexadecimal digits that distinguish a store from any other."""
     decoder = cv2.__version__ if form == "decoded" else ""
-    parts = "\n".join((str(_STORE_VERSION), kind, form, decoder, identity))
+    parts = "\n".join((str(_STORE_VERSION), kind, form, decoder, originals.identity()))
     return hashlib.blake2b(parts.encode(errors="surrogateescape"), digest_size=16).hexdigest()

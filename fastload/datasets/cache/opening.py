@@ -156,7 +156,6 @@ def _leave(folder: str, key: str, users: CacheLock, owner: int, remover: int) ->
     registry = StoreFolder(folder)
     # A folder that has been replaced or removed must not make training fail at its end.
     with contextlib.suppress(OSError, ValueError), registry.gate():
-        registry.remove_if_unused(key)
-        if remover and not os.path.exists(registry.file(key, "users")):
+        if registry.remove_if_unused(key) and remover:
             os.kill(remover, signal.SIGKILL)
             os.waitpid(remover, 0)

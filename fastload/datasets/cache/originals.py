@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,10 +20,8 @@ from fastload.shards.container import ByteArray
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Column
+from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.protocol import evenly_spaced
-
-if TYPE_CHECKING:
-    from fastload.sources.cacheable import CacheableFiles
 
 # The number of images from which the size of the decoded dataset is estimated.
 _SAMPLED = 48
@@ -38,23 +35,6 @@ _KEY_BYTES = 64
 _SHAPE = struct.Struct("<3I")
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """Size of a dataset: the bytes of all its samples, exact or slightly overestimated."""
-
-    identity: str  # differs if the location or the content differs
-    samples: int
-    stored_bytes: int  # images as stored
-    decoded_bytes: int  # images as pixels
-    other_bytes: int  # all other fields
-    paths: tuple[str, ...]
-    can_be_decoded: bool = True  # False if the images are stored as pixels, or if there are none
-
-    def size_bytes(self, form: Form) -> int:
-        """Return the size of a store of all samples."""
-        return (self.stored_bytes if form == "encoded" else self.decoded_bytes) + self.other_bytes
-
-
 class Originals(ABC):
     """The samples of a dataset where they lie without a cache; picklable.
 
@@ -62,11 +42,25 @@ class Originals(ABC):
         columns: The columns of a sample, among them `image` and `image/shape` if it has an image.
         encoding: The encoding of the images; None without images.
         records: The records of a packed dataset; None for files.
+        samples: The number of samples.
+        stored_bytes: The bytes of all images as stored.
+        other_bytes: The bytes of all other fields, exact or slightly overestimated.
     """
 
     columns: tuple[Column, ...]
     encoding: Encoding | None
     records: RecordReader | None = None
+    samples: int
+    stored_bytes: int
+    other_bytes: int = 0
+
+    @abstractmethod
+    def identity(self) -> str:
+        """Return text that differs if the location or the content differs."""
+
+    @abstractmethod
+    def paths(self) -> list[str]:
+        """Return the files in which the samples lie; none if they are remote."""
 
     @abstractmethod
     def columns_of(self, position: int) -> Mapping[str, bytes | ByteArray] | None:
@@ -76,19 +70,25 @@ class Originals(ABC):
         """
 
     @abstractmethod
-    def extent(self, *, wants_pixels: bool) -> Extent:
-        """Return the size of the dataset; of its pixels only if wanted, because they may have to be read."""
-
-    @abstractmethod
     def files(self) -> CacheableFiles:
         """Return the originals as files, for a packed copy; raise OptionError if they are none."""
 
+    @abstractmethod
+    def _pixels(self, positions: Sequence[int]) -> Sequence[int]:
+        """Return the number of pixels of some images; 0 for one that cannot be read."""
 
-def _estimated_bytes(sampled: Sequence[int], count: int) -> int:
-    """Estimate the bytes of `count` samples from those of some."""
-    if not sampled:
-        return 0
-    return int(sum(sampled) / len(sampled) * count * (1 if len(set(sampled)) == 1 else _RESERVE))
+    @property
+    def can_be_decoded(self) -> bool:
+        """False if the images are stored as pixels, or if there are none."""
+        return self.encoding is not None and self.encoding.name != "raw"
+
+    def size_bytes(self, form: Form) -> int:
+        """Return the size of a store of all samples; that of pixels is estimated from some images."""
+        if form == "encoded" or self.encoding is None:
+            return self.stored_bytes + self.other_bytes
+        sampled = self._pixels(evenly_spaced(self.samples, _SAMPLED)) or [0]
+        reserve = 1 if len(set(sampled)) == 1 else _RESERVE
+        return int(3 * sum(sampled) / len(sampled) * self.samples * reserve) + self.other_bytes
 
 
 class FileOriginals(Originals):
@@ -99,6 +99,16 @@ class FileOriginals(Originals):
 
     def __init__(self, source: CacheableFiles) -> None:
         self._source = source
+        self.samples = len(source)
+        self.stored_bytes = int(source.files.sizes_bytes.clip(min=0).sum())
+
+    def identity(self) -> str:
+        """See `Originals`."""
+        return f"files {self._source.origin}"
+
+    def paths(self) -> list[str]:
+        """See `Originals`."""
+        return [*map(self._source.files.path, range(self.samples))]
 
     def columns_of(self, position: int) -> Mapping[str, bytes | ByteArray] | None:
         """See `Originals`."""
@@ -109,29 +119,19 @@ class FileOriginals(Originals):
         height, width = decode(data).shape[:2] if header is None else (header.height, header.width)
         return {"image": data, "image/shape": _SHAPE.pack(height, width, 3)}
 
-    def extent(self, *, wants_pixels: bool) -> Extent:
-        """See `Originals`."""
-        files, count = self._source.files, len(self._source)
-        sampled = evenly_spaced(count, _SAMPLED) if wants_pixels else []
-        return Extent(
-            identity=f"files {self._source.origin}",
-            samples=count,
-            stored_bytes=int(files.sizes_bytes.clip(min=0).sum()),
-            decoded_bytes=_estimated_bytes([*map(self._pixels_bytes, sampled)], count),
-            other_bytes=0,
-            paths=tuple(map(files.path, range(count))),
-        )
-
     def files(self) -> CacheableFiles:
         """See `Originals`."""
         return self._source
 
-    def _pixels_bytes(self, position: int) -> int:
-        try:
-            columns = self.columns_of(position)
-        except (ValueError, OSError):  # training will raise the error
+    def _pixels(self, positions: Sequence[int]) -> list[int]:
+        counts = []
+        for position in positions:
             columns = None
-        return 0 if columns is None else int(np.prod(_SHAPE.unpack(bytes(columns["image/shape"]))))
+            with contextlib.suppress(ValueError, OSError):  # training will raise the error
+                columns = self.columns_of(position)
+            height, width, _ = _SHAPE.unpack(bytes(columns["image/shape"])) if columns else (0, 0, 0)
+            counts.append(height * width)
+        return counts
 
 
 class RecordOriginals(Originals):
@@ -139,36 +139,30 @@ class RecordOriginals(Originals):
 
     def __init__(self, records: RecordReader, encoding: Encoding | None) -> None:
         self.records: RecordReader = records
-        self.columns = records.manifest.columns
         self.encoding = encoding
+        manifest, self.samples = records.manifest, len(records)
+        self.columns, self.stored_bytes = manifest.columns, manifest.size_bytes
+        fields = [field for field in manifest.value_fields if not field.internal]
+        is_small = encoding is None or all(field.kind in ("scalar", "vector") for field in fields)
+        self.other_bytes = self.samples * _KEY_BYTES if is_small else manifest.size_bytes
+
+    def identity(self) -> str:
+        """See `Originals`."""
+        folder, digest = self.records.folder, hashlib.sha256(self.records.manifest.to_bytes()).hexdigest()
+        place = str(folder) if isinstance(folder, RemoteFolder) else os.path.realpath(folder)
+        # A cache of unverified records is shared only with datasets that do not verify either.
+        return f"packed {place} {digest} {self.records.verify == 'never'}"
+
+    def paths(self) -> list[str]:
+        """See `Originals`."""
+        folder = self.records.folder
+        shards = () if isinstance(folder, RemoteFolder) else self.records.manifest.shards
+        return [str(folder / shard.file) for shard in shards]
 
     def columns_of(self, position: int) -> Mapping[str, bytes | ByteArray]:
         """See `Originals`."""
         record = self.records.read(position)
         return {column.name: record.stored(column.name) for column in self.columns}
-
-    def extent(self, *, wants_pixels: bool) -> Extent:
-        """See `Originals`."""
-        records, manifest, count = self.records, self.records.manifest, len(self.records)
-        pixels = np.zeros(0, np.int64)
-        if self.encoding is not None and wants_pixels:
-            sampled = np.array(evenly_spaced(count, _SAMPLED), np.int64)
-            pixels = 3 * records.take("image/shape", sampled)[:, :2].astype(np.int64).prod(axis=1)
-        fields = [field for field in manifest.value_fields if not field.internal]
-        is_small = self.encoding is None or all(field.kind in ("scalar", "vector") for field in fields)
-        digest = hashlib.sha256(manifest.to_bytes()).hexdigest()
-        is_remote = isinstance(records.folder, RemoteFolder)
-        place = str(records.folder) if is_remote else os.path.realpath(str(records.folder))
-        return Extent(
-            # A cache of unverified records is shared only with datasets that do not verify either.
-            identity=f"packed {place} {digest} {records.verify == 'never'}",
-            samples=count,
-            stored_bytes=manifest.size_bytes,
-            decoded_bytes=_estimated_bytes(pixels.tolist(), count),
-            other_bytes=count * _KEY_BYTES if is_small else manifest.size_bytes,
-            paths=() if is_remote else tuple(str(records.folder / shard.file) for shard in manifest.shards),
-            can_be_decoded=self.encoding is not None and self.encoding.name != "raw",
-        )
 
     def files(self) -> CacheableFiles:
         """See `Originals`."""
@@ -176,3 +170,7 @@ class RecordOriginals(Originals):
             f'cache="disk" keeps a packed copy of files, and {self.records.folder} is packed already: leave '
             'it out, or copy the packed folder to a faster disk; cache="ram" keeps it in memory'
         )
+
+    def _pixels(self, positions: Sequence[int]) -> list[int]:
+        shapes = self.records.take("image/shape", np.array(positions, np.int64))
+        return shapes[:, :2].astype(np.int64).prod(axis=1).tolist()  # type: ignore[no-any-return]

@@ -131,7 +131,7 @@ class FilledCache(SampleCache, ABC):
     ) -> StoredImages:
         """See `SampleCache`; samples that the medium takes while they are read are stored first."""
         is_held = self.hold(positions)
-        if not is_held.any():
+        if not np.count_nonzero(is_held):  # of one sample, ten times as fast as any()
             return originals(positions)
         return _CachedImages(positions, is_held, lambda held: self._images(held, reducing_gap), originals)
 
@@ -173,37 +173,42 @@ class _CachedImages(StoredImages):
         cached: StoredImagesAt,
         originals: StoredImagesAt,
     ) -> None:
-        self._positions = positions
-        self._is_held = is_held
-        self._originals = originals
+        self._positions, self._is_held, self._originals = positions, is_held, originals
         # Originals first, so that errors are raised in the same order as without a cache.
-        parts = ((~is_held, originals), (is_held, cached))
-        self._parts = [(opened(positions[chosen]), chosen) for chosen, opened in parts if chosen.any()]
-        self._places = np.where(is_held, is_held.cumsum(), (~is_held).cumsum()) - 1
-        self.sizes = np.zeros((len(positions), 2), np.int64)
-        for images, chosen in self._parts:
-            self.sizes[chosen] = images.sizes
+        is_all = np.count_nonzero(is_held) == len(is_held)
+        self._others = None if is_all else originals(positions[~is_held])
+        self._cached = cached(positions if self._others is None else positions[is_held])
+        self.sizes = self._joined(self._cached.sizes, None if self._others is None else self._others.sizes)
+
+    def _joined(self, cached: NDArray[np.int64], others: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        """Return values of the images in their order, given those of the images of either kind."""
+        if others is None:
+            return cached
+        values = np.empty((len(self._positions), *cached.shape[1:]), np.int64)
+        values[self._is_held], values[~self._is_held] = cached, others
+        return values
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        is_held, place = self._is_held[position], int(self._places[position])
-        try:
-            return self._parts[-1 if is_held else 0][0].region(place, box, size)
-        except (AccessError, DamageError, DecodeError):
+        place = position
+        if self._others is not None:
+            is_held = self._is_held[position]
+            place = int(np.count_nonzero(self._is_held[:position] == is_held))
             if not is_held:
-                raise
+                return self._others.region(place, box, size)
+        try:
+            return self._cached.region(place, box, size)
+        except (AccessError, DamageError, DecodeError):
             return self._original(position).region(0, box, size)
 
     def info(self, position: int) -> dict[Any, Any]:
         return self._original(position).info(0)
 
     def orientations(self) -> list[int]:
-        found = np.ones(len(self._positions), np.int64)
-        for images, chosen in self._parts:
-            found[chosen] = images.orientations()
-        return found.tolist()
+        others = None if self._others is None else np.array(self._others.orientations())
+        return self._joined(np.array(self._cached.orientations()), others).tolist()  # type: ignore[no-any-return]
 
     def gathered(self) -> Gathered | None:
-        return self._parts[0][0].gathered() if len(self._parts) == 1 else None
+        return self._cached.gathered() if self._others is None else None
 
     def _original(self, position: int) -> StoredImages:
         return self._originals(self._positions[position : position + 1])

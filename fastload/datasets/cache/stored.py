@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fastload.datasets._batch_source import RecordImages, Records, StoredImages
 from fastload.datasets.cache._choose import CacheReport
 from fastload.datasets.cache._registry import StoreFolder
-from fastload.datasets.cache._store import Bytes
+from fastload.datasets.cache._store import Bytes, Store
 from fastload.datasets.cache.opening import Opening, open_store
 from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.sample_cache import FilledCache, Positions
@@ -37,7 +37,7 @@ class StoreCache(FilledCache):
 
     # A dataset that is used for less time is not worth the 0.3 s of a core that starting a process takes.
     starts_after_s = 1.0
-    per_process = (*FilledCache.per_process, "store", "_writer", "_records")
+    per_process = (*FilledCache.per_process, "store", "_writer", "_held", "_records")
 
     def __init__(self, originals: Originals, opening: Opening, choice: CacheReport, needed: int) -> None:
         self.originals = originals
@@ -50,7 +50,8 @@ class StoreCache(FilledCache):
         super()._prepare(is_unpickled)
         self.store = open_store(self.opening, is_unpickled)
         self._writer = StoreWriter(self.originals, self.opening.form, self.store)
-        self._records = _StoredRecords(self, self._writer.layout)
+        parts = self.store, self.originals, self._writer.layout
+        self._held, self._records = _HeldRecords(*parts), _StoredRecords(*parts)
 
     def records(self, originals: RecordReader) -> Records:
         """See `SampleCache`."""
@@ -81,20 +82,21 @@ class StoreCache(FilledCache):
         records = self.originals.records
         is_held = self.store.found(positions, records is not None and records.verify == "always")
         self._counts.add(is_held)
+        if np.count_nonzero(is_held) == len(is_held):
+            return is_held
         missing = positions[~is_held]
-        if len(missing):
-            if records is not None:
-                records.verify_records(missing)
-            if self.store.is_open:
-                for position in missing.tolist():
-                    self._writer.store_sample(position)
-                is_held[~is_held] = self.store.found(missing)
+        if records is not None:
+            records.verify_records(missing)
+        if self.store.is_open:
+            for position in missing.tolist():
+                self._writer.store_sample(position)
+            is_held[~is_held] = self.store.found(missing)
         return is_held
 
     def _images(self, positions: Positions, reducing_gap: float | None) -> StoredImages:
         encoding = PIXELS if self.opening.form == "decoded" else self.originals.encoding
         assert encoding is not None
-        return RecordImages(self._records, encoding, positions, reducing_gap, ORIENTATION)
+        return RecordImages(self._held, encoding, positions, reducing_gap, ORIENTATION)
 
     def _check(self) -> None:
         """See `FilledCache`.
@@ -119,12 +121,12 @@ class StoreCache(FilledCache):
                 lock.release()
 
 
-class _StoredRecords:
-    """Samples as records: from the store if it holds them, else from shards; see `Records`."""
+class _HeldRecords:
+    """Samples that a store holds, as records; see `Records`."""
 
-    def __init__(self, cache: StoreCache, layout: RecordLayout) -> None:
-        self._store, self._originals, self._layout = cache.store, cache.originals, layout
-        fields = () if self._originals.records is None else self._originals.records.manifest.fields
+    def __init__(self, store: Store, originals: Originals, layout: RecordLayout) -> None:
+        self._store, self._originals, self._layout = store, originals, layout
+        fields = () if originals.records is None else originals.records.manifest.fields
         self._values = {field.name: value_reader(field) for field in fields}
 
     @property
@@ -137,8 +139,6 @@ class _StoredRecords:
         return self._shards.folder
 
     def read_verified(self, index: int) -> Record:
-        if not self._store.has(index):
-            return self._shards.read(index)
         # A record uses only `row` of its shard.
         return Record(index, cast(ShardReader, self), index, self._values)
 
@@ -154,13 +154,25 @@ class _StoredRecords:
         return self._store.tail(index)[begin : begin + lengths[place]]
 
     def take(self, name: str, indices: Positions) -> NDArray[Any]:
-        is_held, column = self._store.found(indices), self._layout.columns[name]
-        rows = np.empty((len(indices), *column.shape), column.numpy_dtype)
-        held = np.ascontiguousarray(self._store.fixed(indices[is_held])[:, self._layout.places[name]])
-        rows[is_held] = held.view(column.numpy_dtype).reshape(len(held), *column.shape)
-        if not is_held.all():
-            rows[~is_held] = self._shards.take(name, indices[~is_held])
-        return rows
+        dtype, shape = self._layout.columns[name]
+        rows = np.ascontiguousarray(self._store.fixed(indices)[:, self._layout.places[name]])
+        return rows.view(dtype).reshape(len(indices), *shape)
 
     def stack(self, name: str, indices: Positions) -> tuple[Bytes, Positions] | None:
         return self._store.stack(indices)
+
+
+class _StoredRecords(_HeldRecords):
+    """Records from the store if it holds them, else from shards; see `Records`."""
+
+    def read_verified(self, index: int) -> Record:
+        return super().read_verified(index) if self._store.has(index) else self._shards.read(index)
+
+    def take(self, name: str, indices: Positions) -> NDArray[Any]:
+        is_held = self._store.found(indices)
+        if np.count_nonzero(is_held) == len(is_held):
+            return super().take(name, indices)
+        missing = self._shards.take(name, indices[~is_held])
+        rows = np.empty((len(indices), *missing.shape[1:]), missing.dtype)
+        rows[~is_held], rows[is_held] = missing, super().take(name, indices[is_held])
+        return rows

@@ -45,7 +45,7 @@ class RecordLayout:
         columns = originals.columns
         fixed = [Column(ORIENTATION, "uint8"), *(column for column in columns if not column.ragged)]
         ends = list(accumulate((column.row_bytes for column in fixed), initial=0))
-        self.columns = {column.name: column for column in fixed}
+        self.columns = {column.name: (column.numpy_dtype, column.shape) for column in fixed}
         self.places = dict(zip(self.columns, map(slice, ends, ends[1:]), strict=True))
         image = None if originals.encoding is None else "image"
         self.ragged = [column.name for column in columns if column.ragged and column.name != image]

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.datasets._batch_source import FileImages, StoredImages
-from fastload.datasets._image_files import FilesDataset
 from fastload.datasets.compiled._encoded import info_of
+from fastload.datasets.folder import FilesDataset
 from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels

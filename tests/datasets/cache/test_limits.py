@@ -145,7 +145,7 @@ loader = fastload.DataLoader(dataset, 4, cache="auto", num_workers=0, collate_fn
 assert len([*loader]) == 3
 print(loader.plan.cache.value, loader.plan.cache.reason)
 chosen = CacheReport("ram", "encoded", 1.0, "chosen")
-opened = open_cache(fastload.Cache("auto"), dataset._originals(), lambda extent: chosen, memory_room)
+opened = open_cache(fastload.Cache("auto"), dataset._originals(), lambda: chosen, memory_room)
 print(opened.report().kind, opened.report().reason)
 try:
     fastload.FolderDataset(sys.argv[1], cache="tmpfs")
@@ -181,7 +181,7 @@ def test_auto_uses_no_cache_where_another_user_has_prepared_its_place(tmp_path, 
     assert explicit == "refused"
 
 
-def test_pipe_in_the_place_of_a_lock_does_not_hang(self, folder, place):
+def test_pipe_in_the_place_of_a_lock_does_not_hang(folder, place):
     own = place / f"fastload-{os.getuid()}"
     own.mkdir(mode=0o700)
     os.mkfifo(own / "gate")

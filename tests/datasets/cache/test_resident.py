@@ -10,7 +10,7 @@ import fastload
 import fastload.transforms as T
 from fastload import FolderDataset, OptionError, PackedDataset
 from fastload.datasets.batch import HostMemory
-from fastload.datasets.cache.resident import Resident, device_room, room_of
+from fastload.datasets.resident import Resident, device_room, room_of
 from fastload.transforms.draws import epoch_seed
 from tests.datasets.pipelines import MEAN, STD
 from tests.datasets.reference import filled

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch.utils.data import Dataset
 
 from fastload.datasets.batch import BatchMemory, HostMemory
 from fastload.datasets.cache._limits import margin_of, memory_room
+from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
 from fastload.system.units import format_size
 from fastload.transforms.colour.degradation import RandomErasing
@@ -40,9 +41,6 @@ from fastload.transforms.options import to_colour
 from fastload.transforms.shapes.cropping import CenterCrop, Pad, RandomCrop
 from fastload.transforms.shapes.flipping import RandomHorizontalFlip, RandomVerticalFlip
 from fastload.transforms.transform import Parameters, Transform
-
-if TYPE_CHECKING:
-    from fastload.datasets.images import ImageDataset
 
 # Device memory that stays free for the model, at least.
 _LEAST_MARGIN_BYTES = 2 << 30
