@@ -17,7 +17,7 @@ from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import images_of, source_attributes
 from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
-from fastload.images.deferred import DeferredImage, ImageSource
+from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.system.random_states import RandomStates
 from fastload.transforms.draws import begin_sample, fresh_draws
 
@@ -164,7 +164,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         for place, size in enumerate(source.sizes.tolist()):
             if len(stored) > 1:  # else it may be one of a batch that a ConcatDataset makes
                 begin_sample(place)
-            stored_image = ImageSource(source, place, (size[0], size[1]), source.channels)
+            stored_image = PixelSource(source, place, (size[0], size[1]), source.channels)
             lazy = LazyImage(DeferredImage.of(stored_image), functools.partial(source.info, place))
             images.append(self._compiled.prepare(lazy))
             targets.append(stored[place] if to_target is None else to_target(stored[place]))

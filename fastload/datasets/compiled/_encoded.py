@@ -15,7 +15,7 @@ import PIL.Image
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels, Size
-from fastload.images.deferred import DeferredImage, ImageSource
+from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.images.header import parsed_header
 from fastload.images.region import Box, decode_region
 
@@ -39,7 +39,7 @@ def lazily_decoded(file: bytes | str, load: Callable[[], Any]) -> Any:
     if header.format == "png" and not _is_true_colour(data):
         return load()
     size = header.height, header.width
-    image = DeferredImage.of(ImageSource(_EncodedImage(data, size, load), 0, size))
+    image = DeferredImage.of(PixelSource(_EncodedImage(data, size, load), 0, size))
     return LazyImage(image, functools.partial(info_of, data))
 
 
