@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, default_collate
 
 from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, fill
 from fastload.datasets.compiled._counterpart import Counterpart
+from fastload.datasets.compiled._explain import LATE, description_of
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import images_of, source_attributes
@@ -50,6 +51,9 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         """The original dataset's images and targets, without a transform."""
         self._refresh()
         return self._images
+
+    def explained_parts(self, outer: tuple[Any, ...]) -> list[str]:
+        return [LATE] * self.decodes_late + description_of(self.compiled_transform)
 
     def __len__(self) -> int:
         return len(self.images)

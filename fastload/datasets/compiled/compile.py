@@ -8,9 +8,8 @@ from torch.utils.data import ConcatDataset, Subset
 
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.compiled._attributes import with_compiled_attributes
-from fastload.datasets.compiled._counterpart import Explained
 from fastload.datasets.compiled._dataset import CompiledDataset, SkippingDataset
-from fastload.datasets.compiled._explain import described
+from fastload.datasets.compiled._explain import Explained, described
 from fastload.datasets.compiled._parts import CompiledConcat, CompiledSubset, leaves
 from fastload.datasets.compiled._recognized import compiled_function, images_of, is_huggingface
 from fastload.datasets.images import ImageDataset
@@ -63,7 +62,7 @@ def _compiled(dataset: Any, outer: tuple[Any, ...]) -> Any:
         return (SkippingDataset if is_timms else CompiledDataset)(dataset, images)
     if isinstance(dataset, ImageDataset):
         return dataset
-    return with_compiled_attributes(dataset, lambda inner, late: _compiled_inner(inner, late, outer))
+    return with_compiled_attributes(dataset, lambda inner, late: _compiled_inner(inner, late, outer), compile)
 
 
 def _is_compiled(dataset: Any) -> bool:
