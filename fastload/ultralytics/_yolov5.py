@@ -8,14 +8,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from fastload.datasets.batch import BatchMemory
 from fastload.loader.dataloader import DataLoader
-
-if TYPE_CHECKING:
-    from fastload.datasets.batch import BatchMemory
 
 
 def replacements(module: ModuleType) -> list[tuple[Any, str, Any]]:

@@ -92,7 +92,7 @@ def _in_ultralytics() -> list[tuple[Any, str, Any]]:
         return []
     from fastload.ultralytics._replacing import replacements
 
-    return replacements(_rank_programs)
+    return replacements(_rank_programs, patch)
 
 
 def _in_yolov5(module: ModuleType) -> list[tuple[Any, str, Any]]:
