@@ -16,6 +16,7 @@ from ultralytics.data.dataset import YOLOConcatDataset, YOLODataset
 from ultralytics.utils import LOGGER
 
 from fastload.datasets.batch import BatchMemory, HostMemory
+from fastload.system.patching import Replacement
 from fastload.ultralytics._bgr_image import BgrImage
 from fastload.ultralytics._steps import replacements, unknown_steps
 from fastload.ultralytics._stored import ImagesInMemory
@@ -40,7 +41,7 @@ class _ThreadState(threading.local):
 _thread = _ThreadState()
 
 
-def sample_replacements() -> list[tuple[Any, str, Any]]:
+def sample_replacements() -> list[Replacement]:
     """Return the replacements of methods of datasets and transforms: (class, name, function)."""
     return [
         (base.BaseDataset, "__getitem__", _item),
@@ -149,7 +150,7 @@ class Batches:
 _NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
-def _shape(image: Any) -> tuple[int, int, int] | None:
+def _shape(image: object) -> tuple[int, int, int] | None:
     return image[0].shape if isinstance(image, tuple) else None
 
 
@@ -158,7 +159,7 @@ def _rendered(sample: dict[str, Any]) -> dict[str, Any]:
     return {**sample, "img": image[0].tensor(image[1])} if isinstance(image, tuple) else sample
 
 
-def is_plain_collation(function: Any) -> bool:
+def is_plain_collation(function: object) -> bool:
     """Return True for the collate function of Ultralytics."""
     return function in (YOLODataset.collate_fn, YOLOConcatDataset.collate_fn)
 

@@ -13,6 +13,7 @@ from ultralytics.data.build import InfiniteDataLoader
 from ultralytics.utils import dist
 
 from fastload.loader.dataloader import DataLoader
+from fastload.system.patching import Replacement
 from fastload.ultralytics._deferred_samples import (
     Batches,
     BatchesInWorker,
@@ -36,7 +37,7 @@ _RANK = """if __name__ == "__main__":
 """
 
 
-def replacements(rank_programs: list[str], patch: Callable[[], object]) -> list[tuple[Any, str, Any]]:
+def replacements(rank_programs: list[str], patch: Callable[[], object]) -> list[Replacement]:
     """Return the replacements of attributes: (owner, name, value).
 
     Args:

@@ -26,6 +26,7 @@ from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.images.encodings import Yuv420
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
+from fastload.system.patching import Replacement
 from fastload.system.units import format_size
 from fastload.ultralytics._bgr_image import BgrImage
 from fastload.ultralytics._packed import packed_of
@@ -104,7 +105,7 @@ class StoredSizes:
         return found[2] if self._is_own else found[1]
 
 
-def cache_replacements() -> list[tuple[Any, str, Any]]:
+def cache_replacements() -> list[Replacement]:
     """Return the replacements of methods of datasets: (class, name, function)."""
     return [(BaseDataset, "cache_images", _cache_images), (BaseDataset, "check_cache_ram", _check_cache_ram)]
 

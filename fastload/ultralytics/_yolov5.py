@@ -14,9 +14,10 @@ import torch
 
 from fastload.datasets.batch import BatchMemory
 from fastload.loader.dataloader import DataLoader
+from fastload.system.patching import Replacement
 
 
-def replacements(module: ModuleType) -> list[tuple[Any, str, Any]]:
+def replacements(module: ModuleType) -> list[Replacement]:
     """Return the replacements of attributes: (owner, name, value); none for another `utils.dataloaders`."""
     names = ("InfiniteDataLoader", "LoadImagesAndLabels", "create_dataloader")
     if not all(hasattr(module, name) for name in names):

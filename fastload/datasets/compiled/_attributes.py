@@ -9,6 +9,7 @@ import copy
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import PIL.Image
 import torch.utils.data
 
 from fastload.datasets.compiled._encoded import lazily_decoded
@@ -74,13 +75,13 @@ class SharingDataset(Explained):
     # `fastload.compile`, which finds the same attributes again after a copy or a pickle.
     _recompile: ClassVar[Callable[[Any], Any]]
 
-    def explained_parts(self, outer: tuple[Any, ...]) -> list[str]:
+    def explained_parts(self, outer: tuple[object, ...]) -> list[str]:
         members = {name: each for name, each in vars(type(self)).items() if isinstance(each, _Compiled)}
         kinds = CompiledTransform, torch.utils.data.Dataset
         found = {name: each.compiled for name, each in members.items() if isinstance(each.compiled, kinds)}
         return described_attributes(found, (*outer, self))
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         return self._recompile, (_sharing(type(self).__mro__[1], self),)
 
     def __copy__(self) -> Any:
@@ -111,8 +112,8 @@ class _Compiled:
 class LateLoader:
     """Replacement for torchvision's image loader, whose images are decoded on first use."""
 
-    def __init__(self, theirs: Callable[[str], Any]) -> None:
+    def __init__(self, theirs: Callable[[str], PIL.Image.Image]) -> None:
         self.theirs = theirs
 
-    def __call__(self, path: str) -> Any:
+    def __call__(self, path: str) -> PIL.Image.Image:
         return lazily_decoded(path, lambda: self.theirs(path))

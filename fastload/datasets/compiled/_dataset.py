@@ -52,7 +52,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         self._refresh()
         return self._images
 
-    def explained_parts(self, outer: tuple[Any, ...]) -> list[str]:
+    def explained_parts(self, outer: tuple[object, ...]) -> list[str]:
         return [LATE] * self.decodes_late + description_of(self.compiled_transform)
 
     def __len__(self) -> int:

@@ -23,7 +23,7 @@ from fastload.images.region import Box, decode_region
 _COLOUR_TYPE, _TRUE_COLOUR, _END_BYTES = 25, 2, 12
 
 
-def lazily_decoded(file: bytes | str, load: Callable[[], Any]) -> Any:
+def lazily_decoded(file: bytes | str, load: Callable[[], PIL.Image.Image]) -> PIL.Image.Image:
     """Return an RGB image that is decoded on first use; `load()` if PIL would not open the file as RGB.
 
     `file` is its content or its path. `load` opens it with PIL, and is also called on first use if OpenCV
@@ -54,7 +54,7 @@ class _EncodedImage:
 
     data: bytes
     size: Size
-    load: Callable[[], Any]
+    load: Callable[[], PIL.Image.Image]
 
     def region(self, position: int, box: Box, size: Size) -> Pixels:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from torch.utils.data import ConcatDataset, Dataset
 
@@ -47,7 +46,7 @@ class Explained:
         """Return the name of the original dataset's class."""
         return type(self).__name__
 
-    def explained_parts(self, outer: tuple[Any, ...]) -> list[str]:
+    def explained_parts(self, outer: tuple[object, ...]) -> list[str]:
         """Return the lines below the name, if they are not those of the datasets inside."""
         return []
 
@@ -55,7 +54,7 @@ class Explained:
         return f"compiled {self.explain()}"
 
 
-def described(dataset: Any, outer: tuple[Any, ...] = ()) -> list[str]:
+def described(dataset: object, outer: tuple[object, ...] = ()) -> list[str]:
     """Return the lines that describe a dataset; `outer` are the datasets that contain it."""
     if isinstance(dataset, Explained):
         name, lines = dataset.explained_name(), dataset.explained_parts(outer)
@@ -74,18 +73,17 @@ def described(dataset: Any, outer: tuple[Any, ...] = ()) -> list[str]:
     return [name, f"  left as it is: {why_left(dataset)}"]
 
 
-def described_attributes(parts: Mapping[str, Any], outer: tuple[Any, ...] = ()) -> list[str]:
+def described_attributes(parts: Mapping[str, object], outer: tuple[object, ...] = ()) -> list[str]:
     """Return the lines that describe compiled transforms and datasets, given by their names."""
     lines = []
     for name, part in parts.items():
         if not any(part is each for each in outer):
-            is_transform = isinstance(part, CompiledTransform)
-            found = description_of(part) if is_transform else described(part, outer)
-            lines += [f"{name}:", *indented(found)]
+            known = description_of(part) if isinstance(part, CompiledTransform) else described(part, outer)
+            lines += [f"{name}:", *indented(known)]
     return lines
 
 
-def _of_function(dataset: Any) -> list[str]:
+def _of_function(dataset: object) -> list[str]:
     function = compiled_function(dataset) if is_huggingface(dataset) else None
     return [] if function is None else [LATE, *described_attributes(function.transforms)]
 

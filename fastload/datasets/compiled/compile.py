@@ -41,7 +41,7 @@ def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named 
     return compiled
 
 
-def _compiled(dataset: Any, outer: tuple[Any, ...]) -> Any:
+def _compiled(dataset: Any, outer: tuple[object, ...]) -> Any:
     """Compile a dataset, unless it is one of the `outer` datasets that contain it: there may be a cycle."""
     if isinstance(dataset, Explained) or any(dataset is each for each in outer):
         return dataset
@@ -70,7 +70,7 @@ def _is_compiled(dataset: Any) -> bool:
     return has_function or isinstance(dataset, Explained)
 
 
-def _compiled_inner(dataset: Any, may_decode_late: bool, outer: tuple[Any, ...]) -> Any:
+def _compiled_inner(dataset: Any, may_decode_late: bool, outer: tuple[object, ...]) -> Any:
     """Compile a dataset that an outer dataset reads, if that makes the outer one faster."""
     result = _compiled(dataset, outer)
     given = list(leaves(dataset))
