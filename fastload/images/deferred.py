@@ -43,6 +43,11 @@ class View(NamedTuple):
     window: Box
     flips: tuple[bool, bool] = (False, False)
 
+    @property
+    def shown(self) -> Size:
+        """Height and width of the result."""
+        return self.window.height, self.window.width
+
     @classmethod
     def of(cls, box: Box, flips: tuple[bool, bool] = (False, False)) -> View:
         """Return the view of a region that is not resized."""
@@ -125,7 +130,7 @@ class DeferredImage:
     @property
     def size(self) -> Size:
         """Height and width."""
-        return self.view.window.height, self.view.window.width
+        return self.view.shown
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -172,6 +177,8 @@ class DeferredImage:
 
     def resized(self, size: Size, resampling: Resampling) -> DeferredImage:
         """Return the image with other sides."""
+        if size == self.size:
+            return self
         if self.resampling is not None or self.changes or any(self.view.flips):
             return self.flattened().resized(size, resampling)
         view = View(self.view.box, size, Box(0, 0, *size))

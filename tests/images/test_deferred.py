@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fastload.images.canvas import GREY, Canvas, Placement
@@ -32,6 +32,7 @@ STEPS = st.lists(
 
 @pytest.mark.parametrize(("channels", "dtype"), KINDS)
 @given(steps=STEPS)
+@example(steps=[("resize", 0.3), ("resize", 0.0)])  # to its own size
 def test_steps_give_what_they_give_one_by_one(channels, dtype, steps):
     stored = noise(37, 53, channels, dtype)
     given_pixels, expected = stored.copy(), stored.copy()

@@ -85,11 +85,9 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         self._refresh()
         positions = self._images.positions_of(indices)
         source = self._images.source_of(positions)
-        images = self._vectorized(source, len(positions), out)
-        if images is not None and is_collated:
+        if is_collated and (images := self._vectorized(source, len(positions), out)) is not None:
             return images, self._images.batch_of_targets(positions, out)
-        stored = self._images.targets_of(positions)
-        return self._one_by_one(source, stored, out) if images is None else (images, stored)
+        return self.transform_images(source, self._images.targets_of(positions), out)
 
     def transform_images(
         self, source: BatchSource, stored: Sequence[Any], out: BatchMemory
