@@ -10,7 +10,7 @@ import numpy as np
 from fastload.datasets.batch import BatchSource
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
-from fastload.images.deferred import DeferredImage, ImageSource
+from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.images.region import Box
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, draws_for
@@ -68,7 +68,7 @@ class SceneImages(BatchSource):
         objects = list(map(Annotations, sizes)) if annotations is None else annotations
         images = _DecodedOnce(source, sizes)
         originals = [
-            Scene(DeferredImage.of(ImageSource(images, index, size)), objects[index], is_original=True)
+            Scene(DeferredImage.of(PixelSource(images, index, size)), objects[index], is_original=True)
             for index, size in enumerate(sizes)
         ]
         scenes = []

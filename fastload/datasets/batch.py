@@ -94,9 +94,9 @@ def fill(
 def render(source: BatchSource, pipeline: Pipeline, drawn: Drawn, view: View, position: int) -> torch.Tensor:
     """Make a single image like `fill`, (channels, height, width), in channels-last memory."""
     pixels = source.region(position, view.box, view.size)
-    is_finished = pixels.shape[:2] == view.size == _view_size(view) and not any(view.flips)
+    is_finished = pixels.shape[:2] == view.size == view.shown and not any(view.flips)
     if not (is_finished and source.gives_own_regions):
-        region, pixels = pixels, np.empty((*_view_size(view), source.channels), np.uint8)
+        region, pixels = pixels, np.empty((*view.shown, source.channels), np.uint8)
         render_view(region, view, drawn.geometry.resampling, pixels)
     image = drawn.applied(pixels, position)
     tail = pipeline.tail
@@ -116,7 +116,7 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
         return _apply_body(_render_all(source, drawn.geometry, size, None if drawn.body else out), drawn, out)
     images = out
     for position, view in enumerate(drawn.geometry.views()):
-        rendered = reusable_array((*_view_size(view), source.channels))
+        rendered = reusable_array((*view.shown, source.channels))
         render_view(source.region(position, view.box, view.size), view, drawn.geometry.resampling, rendered)
         image = drawn.applied(rendered, position)
         if images is None:
@@ -167,7 +167,3 @@ def _render_all(source: BatchSource, geometry: Geometry, size: tuple[int, int], 
     for position, view in enumerate(geometry.views()):
         render_view(source.region(position, view.box, view.size), view, geometry.resampling, images[position])
     return images
-
-
-def _view_size(view: View) -> tuple[int, int]:
-    return view.window.height, view.window.width

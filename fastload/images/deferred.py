@@ -9,13 +9,14 @@ Ultralytics makes (`ultralytics`), an image with its objects (`transforms.scenes
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from fastload.images.arrays import DType, Pixels, Size, with_last_axis
+from fastload.images.arrays import DType, Pixels, Size
 from fastload.images.canvas import Canvas, Matrix, render
 from fastload.images.opencv import cv2
 from fastload.images.region import Box, Regions
@@ -42,6 +43,11 @@ class View(NamedTuple):
     window: Box
     flips: tuple[bool, bool] = (False, False)
 
+    @property
+    def shown(self) -> Size:
+        """Height and width of the result."""
+        return self.window.height, self.window.width
+
     @classmethod
     def of(cls, box: Box, flips: tuple[bool, bool] = (False, False)) -> View:
         """Return the view of a region that is not resized."""
@@ -59,7 +65,7 @@ class InMemory:
         return box.of(self.pixels)
 
 
-class ImageSource(NamedTuple):
+class PixelSource(NamedTuple):
     """One image of some `Regions`.
 
     Attributes:
@@ -79,7 +85,7 @@ class ImageSource(NamedTuple):
     is_bgr: bool = False
 
     @classmethod
-    def of(cls, pixels: Pixels, is_bgr: bool = False) -> ImageSource:
+    def of(cls, pixels: Pixels, is_bgr: bool = False) -> PixelSource:
         """Return pixels (height, width, channels) as a source; they must not change any more."""
         height, width, channels = pixels.shape
         return cls(InMemory(pixels), 0, (height, width), channels, pixels.dtype, is_bgr)
@@ -98,7 +104,7 @@ class DeferredImage:
         changes: The changes of its pixels.
     """
 
-    sources: tuple[ImageSource, ...]
+    sources: tuple[PixelSource, ...]
     canvas: Canvas
     view: View
     channels: int
@@ -106,14 +112,14 @@ class DeferredImage:
     changes: tuple[Change, ...] = ()
 
     @classmethod
-    def of(cls, source: ImageSource) -> DeferredImage:
+    def of(cls, source: PixelSource) -> DeferredImage:
         """Return the image of a source as it is."""
         return cls((source,), Canvas.of(source.size), _whole(source.size), source.channels)
 
     @classmethod
     def of_pixels(cls, pixels: Pixels, is_bgr: bool = False) -> DeferredImage:
         """Return pixels (height, width, channels), which must not change any more, as an image."""
-        return cls.of(ImageSource.of(pixels, is_bgr))
+        return cls.of(PixelSource.of(pixels, is_bgr))
 
     @classmethod
     def on(cls, canvas: Canvas, images: Sequence[DeferredImage]) -> DeferredImage:
@@ -124,7 +130,7 @@ class DeferredImage:
     @property
     def size(self) -> Size:
         """Height and width."""
-        return self.view.window.height, self.view.window.width
+        return self.view.shown
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -146,9 +152,9 @@ class DeferredImage:
         """True if it is one source as it is."""
         return self._is_canvas and self.canvas.is_plain
 
-    def source(self) -> ImageSource:
+    def source(self) -> PixelSource:
         """Return the image as a source of another one; it is rendered unless it is one."""
-        return self.sources[0] if self.is_source else ImageSource.of(self.pixels(), self.is_bgr)
+        return self.sources[0] if self.is_source else PixelSource.of(self.pixels(), self.is_bgr)
 
     def flattened(self) -> DeferredImage:
         """Return the same image as placed sources and nothing else; other steps are rendered."""
@@ -171,6 +177,8 @@ class DeferredImage:
 
     def resized(self, size: Size, resampling: Resampling) -> DeferredImage:
         """Return the image with other sides."""
+        if size == self.size:
+            return self
         if self.resampling is not None or self.changes or any(self.view.flips):
             return self.flattened().resized(size, resampling)
         view = View(self.view.box, size, Box(0, 0, *size))
@@ -191,30 +199,47 @@ class DeferredImage:
         canvas = replace(flat.canvas, matrix=matrix, output=output, is_exact=is_exact)
         return replace(flat, canvas=canvas, view=_whole(output))
 
+    def of_rows(self, first: int, end: int) -> DeferredImage:
+        """Return an image that is warped and not cropped with only some of its rows, before flips."""
+        canvas = self.canvas.of_rows(first, end)
+        return replace(self, canvas=canvas, view=_whole(canvas.output)._replace(flips=self.view.flips))
+
     def pixels(self) -> Pixels:
         """Return the pixels, (height, width, channels), perhaps a read-only view of a source."""
-        pixels = self.unflipped()
-        if not any(self.view.flips):
-            return pixels
-        return with_last_axis(cv2.flip(pixels, flip_code(self.view.flips)))
+        return self.finished(self.unchanged())
 
     def render_into(self, out: Pixels) -> None:
         """Write the pixels to an array (height, width, channels), contiguous."""
         if self.changes:
-            _flip_into(self.unflipped(), self.view.flips, out)
+            _flip_into(self._changed(self.unchanged()), self.view.flips, out)
         else:
             render_view(self._region(), self.view, self.resampling, out)
 
-    def unflipped(self) -> Pixels:
-        """Return the pixels without the flips; see `pixels`."""
+    def finished(self, pixels: Pixels) -> Pixels:
+        """Return pixels of `unchanged` with the changes and flips done, perhaps in the same memory."""
+        pixels = self._changed(pixels)
+        if not any(self.view.flips):
+            return pixels
+        out = reusable_array(pixels.shape, pixels.dtype) if self._is_borrowed else pixels
+        _flip_into(pixels, self.view.flips, out)
+        return out
+
+    def unchanged(self) -> Pixels:
+        """Return the pixels without changes and flips; see `pixels`."""
         pixels = self._region()
-        is_borrowed = bool(self.changes) and self.canvas.is_plain
-        if self.resampling is not None or is_borrowed:
-            region, pixels = pixels, reusable_array((*self.size, pixels.shape[2]), self.dtype)
-            render_view(region, self.view._replace(flips=(False, False)), self.resampling, pixels)
-        for change in self.changes:
-            pixels = change(pixels)
-        return pixels
+        if self.resampling is None and (self._is_borrowed or not self.canvas.is_plain):
+            return pixels
+        out = reusable_array((*self.size, pixels.shape[2]), self.dtype)
+        render_view(pixels, self.view._replace(flips=(False, False)), self.resampling, out)
+        return out
+
+    @property
+    def _is_borrowed(self) -> bool:
+        """True if the unchanged pixels are in memory of a source: a change would need a copy."""
+        return self.canvas.is_plain and self.resampling is None and not self.changes
+
+    def _changed(self, pixels: Pixels) -> Pixels:
+        return functools.reduce(lambda changed, change: change(changed), self.changes, pixels)
 
     @property
     def _is_canvas(self) -> bool:
@@ -249,14 +274,10 @@ def render_view(pixels: Pixels, view: View, resampling: Resampling | None, out: 
 
 def _flip_into(pixels: Pixels, flips: tuple[bool, bool], out: Pixels) -> None:
     if any(flips):
-        cv2.flip(pixels, flip_code(flips), dst=out)
+        # OpenCV's code of a flip: 0 is vertical, 1 is horizontal, -1 is both.
+        cv2.flip(pixels, -1 if all(flips) else int(flips[1]), dst=out)
     elif pixels is not out:
         np.copyto(out, pixels)
-
-
-def flip_code(flips: tuple[bool, bool]) -> int:
-    """Return OpenCV's code of a flip: 0 is vertical, 1 is horizontal, -1 is both."""
-    return -1 if all(flips) else int(flips[1])
 
 
 def _whole(size: Size) -> View:

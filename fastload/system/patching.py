@@ -6,12 +6,15 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+Replacement = tuple[Any, str, object]
+"""An owner, the name of its attribute, and the value in its place."""
+
 _MISSING = object()
 
 
 @contextlib.contextmanager
-def patched(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
-    """Replace attributes, given as (owner, name, value), and restore the originals at the end."""
+def patched(*replacements: Replacement) -> Iterator[None]:
+    """Replace attributes, and restore the originals at the end."""
     originals = [(owner, name, _own(owner, name)) for owner, name, _ in replacements]
     for owner, name, value in replacements:
         setattr(owner, name, value)
@@ -25,6 +28,6 @@ def patched(*replacements: tuple[Any, str, Any]) -> Iterator[None]:
                 setattr(owner, name, original)
 
 
-def _own(owner: Any, name: str) -> Any:
+def _own(owner: Any, name: str) -> object:
     # The bases of a class are not in its own dictionary.
     return owner.__bases__ if name == "__bases__" else vars(owner).get(name, _MISSING)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
-import importlib
 import operator
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +15,11 @@ from ultralytics.data import base
 from ultralytics.data.dataset import YOLOConcatDataset, YOLODataset
 from ultralytics.utils import LOGGER
 
+from fastload.datasets.batch import BatchMemory, HostMemory
+from fastload.system.patching import Replacement
 from fastload.ultralytics._bgr_image import BgrImage
 from fastload.ultralytics._steps import replacements, unknown_steps
 from fastload.ultralytics._stored import ImagesInMemory
-
-if TYPE_CHECKING:
-    from fastload.datasets.batch import BatchMemory
 
 _plain_item = base.BaseDataset.__getitem__
 _plain_label = base.BaseDataset.get_image_and_label
@@ -43,7 +41,7 @@ class _ThreadState(threading.local):
 _thread = _ThreadState()
 
 
-def sample_replacements() -> list[tuple[Any, str, Any]]:
+def sample_replacements() -> list[Replacement]:
     """Return the replacements of methods of datasets and transforms: (class, name, function)."""
     return [
         (base.BaseDataset, "__getitem__", _item),
@@ -130,8 +128,6 @@ class Batches:
 
     def __call__(self, samples: Sequence[dict[str, Any]]) -> Any:
         """Return the batch in ordinary memory."""
-        from fastload.datasets.batch import HostMemory
-
         return self.collate_into(samples, HostMemory())
 
     def collate_into(self, samples: Sequence[dict[str, Any]], memory: BatchMemory) -> Any:
@@ -154,7 +150,7 @@ class Batches:
 _NOTHING = torch.empty(0, dtype=torch.uint8)
 
 
-def _shape(image: Any) -> tuple[int, int, int] | None:
+def _shape(image: object) -> tuple[int, int, int] | None:
     return image[0].shape if isinstance(image, tuple) else None
 
 
@@ -163,21 +159,26 @@ def _rendered(sample: dict[str, Any]) -> dict[str, Any]:
     return {**sample, "img": image[0].tensor(image[1])} if isinstance(image, tuple) else sample
 
 
-def is_plain_collation(function: Any) -> bool:
+def is_plain_collation(function: object) -> bool:
     """Return True for the collate function of Ultralytics."""
     return function in (YOLODataset.collate_fn, YOLOConcatDataset.collate_fn)
 
 
 class BatchesInWorker:
-    """Initialization of a worker: images are deferred until the batch is made; then the loader's own runs."""
+    """Initialization of a worker: images are deferred until the batch is made; then the loader's own runs.
 
-    def __init__(self, function: Any) -> None:
+    Args:
+        function: The loader's own.
+        patch: Patches Ultralytics; a worker that was not forked has the original classes.
+    """
+
+    def __init__(self, function: Callable[[int], object] | None, patch: Callable[[], object]) -> None:
         self._function = function
+        self._patch = patch
 
     def __call__(self, worker_id: int) -> None:
         """Prepare the worker."""
-        # A worker that was not forked has the original classes. By name: that module imports this one.
-        importlib.import_module("fastload.ultralytics").patch()
+        self._patch()
         _thread.is_worker = True
         if self._function is not None:
             self._function(worker_id)

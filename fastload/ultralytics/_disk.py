@@ -24,6 +24,7 @@ from fastload.images.orientation import upright
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import list_files
+from fastload.system.patching import Replacement
 from fastload.ultralytics._packed import packed_of, read
 
 _plain_check = BaseDataset.check_cache_disk
@@ -59,7 +60,7 @@ def _raise_not_copied(positions: NDArray[np.int64]) -> Any:
     raise _NotCopiedError
 
 
-def disk_replacements() -> list[tuple[Any, str, Any]]:
+def disk_replacements() -> list[Replacement]:
     """Return the replacements of functions and methods: (owner, name, function)."""
     return [(BaseDataset, "check_cache_disk", _check_cache_disk), (base, "imread", _read)]
 

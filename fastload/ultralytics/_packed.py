@@ -30,6 +30,7 @@ from fastload.images.orientation import swaps_sides, upright
 from fastload.shards.manifest import looks_packed, packed_datasets
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
+from fastload.system.patching import Replacement
 from fastload.transforms.annotations import Floats
 
 _plain_check = utils.check_det_dataset
@@ -43,7 +44,7 @@ _SPLITS = ("train", "val", "test")
 _TIMED_FILES = 5
 
 
-def packed_replacements() -> list[tuple[Any, str, Any]]:
+def packed_replacements() -> list[Replacement]:
     """Return the replacements of functions and methods: (owner, name, function)."""
     return [
         *((module, "check_det_dataset", _check_det_dataset) for module in (utils, trainer, validator)),

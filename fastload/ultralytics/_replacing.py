@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ultralytics.data.build import InfiniteDataLoader
 from ultralytics.utils import dist
 
 from fastload.loader.dataloader import DataLoader
+from fastload.system.patching import Replacement
 from fastload.ultralytics._deferred_samples import (
     Batches,
     BatchesInWorker,
@@ -35,11 +37,12 @@ _RANK = """if __name__ == "__main__":
 """
 
 
-def replacements(rank_programs: list[str]) -> list[tuple[Any, str, Any]]:
+def replacements(rank_programs: list[str], patch: Callable[[], object]) -> list[Replacement]:
     """Return the replacements of attributes: (owner, name, value).
 
     Args:
         rank_programs: List to which the files with the programs of ranks are appended.
+        patch: Patches Ultralytics, in workers that were not forked.
     """
 
     @functools.wraps(_plain_ddp_file)
@@ -50,24 +53,23 @@ def replacements(rank_programs: list[str]) -> list[tuple[Any, str, Any]]:
         rank_programs.append(name)
         return name
 
+    @functools.wraps(_plain_init)
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        if is_plain_collation(options.get("collate_fn")):
+            dataset = options.get("dataset")
+            # Determined here, so that the reason is logged once and not by each worker.
+            reason = unsupported_reason(dataset) if isinstance(dataset, BaseDataset) else ""
+            options["collate_fn"] = Batches(reason)
+            options["worker_init_fn"] = BatchesInWorker(options.get("worker_init_fn"), patch)
+            options["compile"] = False
+        _plain_init(self, *args, **options)
+
     return [
         (InfiniteDataLoader, "__bases__", (DataLoader,)),
-        (InfiniteDataLoader, "__init__", _init),
+        (InfiniteDataLoader, "__init__", init),
         (dist, "generate_ddp_file", generate_ddp_file),
         *sample_replacements(),
         *cache_replacements(),
         *disk_replacements(),
         *packed_replacements(),
     ]
-
-
-@functools.wraps(_plain_init)
-def _init(self: Any, *args: Any, **options: Any) -> None:
-    if is_plain_collation(options.get("collate_fn")):
-        dataset = options.get("dataset")
-        # Determined here, so that the reason is logged once and not by each worker.
-        reason = unsupported_reason(dataset) if isinstance(dataset, BaseDataset) else ""
-        options["collate_fn"] = Batches(reason)
-        options["worker_init_fn"] = BatchesInWorker(options.get("worker_init_fn"))
-        options["compile"] = False
-    _plain_init(self, *args, **options)

@@ -19,6 +19,7 @@ from fastload.images.canvas import Canvas, Placement
 from fastload.images.deferred import DeferredImage
 from fastload.images.hsv import HsvChange
 from fastload.images.opencv import cv2
+from fastload.system.patching import Replacement
 from fastload.ultralytics._bgr_image import BgrImage
 
 Labels = dict[str, Any]
@@ -49,7 +50,7 @@ def unknown_steps(transform: Any) -> list[str]:
     return names if inner is None else names + unknown_steps(inner)
 
 
-def replacements(ends_in_batch: Callable[[], bool]) -> list[tuple[Any, str, Any]]:
+def replacements(ends_in_batch: Callable[[], bool]) -> list[Replacement]:
     """Return the replacements of methods: (class, name, function).
 
     Args:

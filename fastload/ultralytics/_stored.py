@@ -22,10 +22,11 @@ from ultralytics.utils import LOCAL_RANK, LOGGER, NUM_THREADS, TQDM
 from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.opening import Opening, can_cache, open_store, store_folder
 from fastload.images.arrays import Pixels, Size
-from fastload.images.deferred import DeferredImage, ImageSource
+from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.images.encodings import Yuv420
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
+from fastload.system.patching import Replacement
 from fastload.system.units import format_size
 from fastload.ultralytics._bgr_image import BgrImage
 from fastload.ultralytics._packed import packed_of
@@ -68,7 +69,7 @@ class ImagesInMemory:
             return None
         height, width, *own = _SIZES.unpack(self._store.fixed(index).tobytes())
         size = own[0], own[1]
-        source = ImageSource(_Planes(self._store.data(index), size), 0, size)
+        source = PixelSource(_Planes(self._store.data(index), size), 0, size)
         return BgrImage(DeferredImage.of(source)), (height, width), size
 
     def put(self, index: int, pixels: Pixels, original: Size) -> None:
@@ -104,7 +105,7 @@ class StoredSizes:
         return found[2] if self._is_own else found[1]
 
 
-def cache_replacements() -> list[tuple[Any, str, Any]]:
+def cache_replacements() -> list[Replacement]:
     """Return the replacements of methods of datasets: (class, name, function)."""
     return [(BaseDataset, "cache_images", _cache_images), (BaseDataset, "check_cache_ram", _check_cache_ram)]
 

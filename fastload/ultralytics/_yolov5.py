@@ -8,17 +8,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from fastload.datasets.batch import BatchMemory
 from fastload.loader.dataloader import DataLoader
-
-if TYPE_CHECKING:
-    from fastload.datasets.batch import BatchMemory
+from fastload.system.patching import Replacement
 
 
-def replacements(module: ModuleType) -> list[tuple[Any, str, Any]]:
+def replacements(module: ModuleType) -> list[Replacement]:
     """Return the replacements of attributes: (owner, name, value); none for another `utils.dataloaders`."""
     names = ("InfiniteDataLoader", "LoadImagesAndLabels", "create_dataloader")
     if not all(hasattr(module, name) for name in names):

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from fastload.errors import LibraryMissingError
-from fastload.system.patching import patched
+from fastload.system.patching import Replacement, patched
 
 _patches = ExitStack()
 _is_patched = False
@@ -87,15 +87,15 @@ def patched_on_import() -> Iterator[list[str]]:
         unpatch()
 
 
-def _in_ultralytics() -> list[tuple[Any, str, Any]]:
+def _in_ultralytics() -> list[Replacement]:
     if importlib.util.find_spec("ultralytics") is None:
         return []
     from fastload.ultralytics._replacing import replacements
 
-    return replacements(_rank_programs)
+    return replacements(_rank_programs, patch)
 
 
-def _in_yolov5(module: ModuleType) -> list[tuple[Any, str, Any]]:
+def _in_yolov5(module: ModuleType) -> list[Replacement]:
     from fastload.ultralytics._yolov5 import replacements
 
     return replacements(module)

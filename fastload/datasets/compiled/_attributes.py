@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
+import PIL.Image
 import torch.utils.data
 
-from fastload.datasets.compiled._counterpart import Explained
 from fastload.datasets.compiled._encoded import lazily_decoded
+from fastload.datasets.compiled._explain import Explained, described_attributes
 from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import is_torchvisions_loader
 
 
-def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], Any]) -> Any:
+def with_compiled_attributes(
+    dataset: Any, compile_inner: Callable[[Any, bool], Any], recompile: Callable[[Any], Any]
+) -> Any:
     """Return a version of a dataset with compiled attributes; the dataset itself if none can be compiled.
 
     Its class is a subclass of the original one, with a property for each compiled attribute. All other
     attributes are shared: setting one in either dataset sets it in both. `compile_inner` compiles a dataset
     among the attributes; its second argument is True if images may be decoded late, because a compiled
-    transform receives them.
+    transform receives them. `recompile` is called with a copy of the dataset to make a copy of the result.
     """
     attributes = dict(getattr(dataset, "__dict__", {}))
     compiled: dict[str, Any] = {}
@@ -51,9 +54,10 @@ def with_compiled_attributes(dataset: Any, compile_inner: Callable[[Any, bool], 
         name: _Compiled(name, attributes[name], value) for name, value in compiled.items()
     }
     kind = type(dataset)
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    members |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    members["_recompile"] = staticmethod(recompile)
     try:
-        return _sharing(type(kind.__name__, (kind, SharingDataset), {**members, **names}), dataset)
+        return _sharing(type(kind.__name__, (kind, SharingDataset), members), dataset)
     except Exception:
         return dataset  # its class cannot have such a subclass, or forbids it
 
@@ -68,14 +72,21 @@ def _sharing(kind: type, dataset: Any) -> Any:
 class SharingDataset(Explained):
     """A dataset that shares its attributes with the original one."""
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        from fastload.datasets.compiled.compile import compile
+    # `fastload.compile`, which finds the same attributes again after a copy or a pickle.
+    _recompile: ClassVar[Callable[[Any], Any]]
 
-        return compile, (_sharing(type(self).__mro__[1], self),)
+    def explained_parts(self, outer: tuple[object, ...]) -> list[str]:
+        members = {name: each for name, each in vars(type(self)).items() if isinstance(each, _Compiled)}
+        kinds = CompiledTransform, torch.utils.data.Dataset
+        found = {name: each.compiled for name, each in members.items() if isinstance(each.compiled, kinds)}
+        return described_attributes(found, (*outer, self))
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        return self._recompile, (_sharing(type(self).__mro__[1], self),)
 
     def __copy__(self) -> Any:
-        compile, (dataset,) = self.__reduce_ex__(2)
-        return compile(copy.copy(dataset))
+        recompile, (dataset,) = self.__reduce_ex__(2)
+        return recompile(copy.copy(dataset))
 
 
 class _Compiled:
@@ -98,19 +109,11 @@ class _Compiled:
         vars(dataset)[self._name] = value
 
 
-def compiled_attributes(dataset: Any) -> dict[str, Any]:
-    """Return the compiled transforms and datasets among the attributes of a dataset."""
-    members = vars(type(dataset)).items() if isinstance(dataset, SharingDataset) else ()
-    kinds = CompiledTransform, torch.utils.data.Dataset
-    found = {name: member.compiled for name, member in members if isinstance(member, _Compiled)}
-    return {name: value for name, value in found.items() if isinstance(value, kinds)}
-
-
 class LateLoader:
     """Replacement for torchvision's image loader, whose images are decoded on first use."""
 
-    def __init__(self, theirs: Callable[[str], Any]) -> None:
+    def __init__(self, theirs: Callable[[str], PIL.Image.Image]) -> None:
         self.theirs = theirs
 
-    def __call__(self, path: str) -> Any:
+    def __call__(self, path: str) -> PIL.Image.Image:
         return lazily_decoded(path, lambda: self.theirs(path))

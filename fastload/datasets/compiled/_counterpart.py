@@ -1,22 +1,11 @@
-"""Base classes of compiled datasets."""
+"""Base class of compiled datasets that stand in for one other dataset."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
-
-class Explained:
-    """Base class of compiled datasets, which describe themselves."""
-
-    def explain(self) -> str:
-        """See `fastload.explain`."""
-        from fastload.datasets.compiled._explain import described  # it imports this module
-
-        return "\n".join(described(self))
-
-    def __repr__(self) -> str:
-        return f"compiled {self.explain()}"
+from fastload.datasets.compiled._explain import Explained
 
 
 class Counterpart(Explained):
@@ -27,6 +16,9 @@ class Counterpart(Explained):
 
     def __init__(self, theirs: Any, **own: Any) -> None:
         self.__dict__.update(own, theirs=theirs)
+
+    def explained_name(self) -> str:
+        return type(self.theirs).__name__
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "theirs":

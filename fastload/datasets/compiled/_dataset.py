@@ -12,12 +12,13 @@ from torch.utils.data import Dataset, default_collate
 
 from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, fill
 from fastload.datasets.compiled._counterpart import Counterpart
+from fastload.datasets.compiled._explain import LATE, description_of
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import images_of, source_attributes
 from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
-from fastload.images.deferred import DeferredImage, ImageSource
+from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.system.random_states import RandomStates
 from fastload.transforms.draws import begin_sample, fresh_draws
 
@@ -51,6 +52,9 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         self._refresh()
         return self._images
 
+    def explained_parts(self, outer: tuple[object, ...]) -> list[str]:
+        return [LATE] * self.decodes_late + description_of(self.compiled_transform)
+
     def __len__(self) -> int:
         return len(self.images)
 
@@ -81,11 +85,9 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         self._refresh()
         positions = self._images.positions_of(indices)
         source = self._images.source_of(positions)
-        images = self._vectorized(source, len(positions), out)
-        if images is not None and is_collated:
+        if is_collated and (images := self._vectorized(source, len(positions), out)) is not None:
             return images, self._images.batch_of_targets(positions, out)
-        stored = self._images.targets_of(positions)
-        return self._one_by_one(source, stored, out) if images is None else (images, stored)
+        return self.transform_images(source, self._images.targets_of(positions), out)
 
     def transform_images(
         self, source: BatchSource, stored: Sequence[Any], out: BatchMemory
@@ -158,7 +160,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         for place, size in enumerate(source.sizes.tolist()):
             if len(stored) > 1:  # else it may be one of a batch that a ConcatDataset makes
                 begin_sample(place)
-            stored_image = ImageSource(source, place, (size[0], size[1]), source.channels)
+            stored_image = PixelSource(source, place, (size[0], size[1]), source.channels)
             lazy = LazyImage(DeferredImage.of(stored_image), functools.partial(source.info, place))
             images.append(self._compiled.prepare(lazy))
             targets.append(stored[place] if to_target is None else to_target(stored[place]))

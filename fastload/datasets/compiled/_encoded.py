@@ -15,7 +15,7 @@ import PIL.Image
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels, Size
-from fastload.images.deferred import DeferredImage, ImageSource
+from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.images.header import parsed_header
 from fastload.images.region import Box, decode_region
 
@@ -23,7 +23,7 @@ from fastload.images.region import Box, decode_region
 _COLOUR_TYPE, _TRUE_COLOUR, _END_BYTES = 25, 2, 12
 
 
-def lazily_decoded(file: bytes | str, load: Callable[[], Any]) -> Any:
+def lazily_decoded(file: bytes | str, load: Callable[[], PIL.Image.Image]) -> PIL.Image.Image:
     """Return an RGB image that is decoded on first use; `load()` if PIL would not open the file as RGB.
 
     `file` is its content or its path. `load` opens it with PIL, and is also called on first use if OpenCV
@@ -39,7 +39,7 @@ def lazily_decoded(file: bytes | str, load: Callable[[], Any]) -> Any:
     if header.format == "png" and not _is_true_colour(data):
         return load()
     size = header.height, header.width
-    image = DeferredImage.of(ImageSource(_EncodedImage(data, size, load), 0, size))
+    image = DeferredImage.of(PixelSource(_EncodedImage(data, size, load), 0, size))
     return LazyImage(image, functools.partial(info_of, data))
 
 
@@ -54,7 +54,7 @@ class _EncodedImage:
 
     data: bytes
     size: Size
-    load: Callable[[], Any]
+    load: Callable[[], PIL.Image.Image]
 
     def region(self, position: int, box: Box, size: Size) -> Pixels:
         try:

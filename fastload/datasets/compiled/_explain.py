@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from torch.utils.data import ConcatDataset, Dataset
 
-from fastload.datasets.compiled._attributes import compiled_attributes
-from fastload.datasets.compiled._counterpart import Counterpart
-from fastload.datasets.compiled._dataset import CompiledDataset
 from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import compiled_function, is_huggingface, why_left
 from fastload.system.units import aligned
@@ -24,7 +20,7 @@ _HOW = {
     "rescale": "once for a batch",
     "erase": "once for a batch",
 }
-_LATE = "images: decoded when their pixels are asked for"
+LATE = "images: decoded when their pixels are asked for"
 _LEFT = "left as it is, called with one image at a time"
 _RESIZES = (
     *("Resize", "RandomResizedCrop", "RandomResize", "RandomShortestSize", "ScaleJitter"),
@@ -39,34 +35,57 @@ _CLOSENESS = {
 }
 
 
-def described(dataset: Any, outer: tuple[Any, ...] = ()) -> list[str]:
+class Explained:
+    """Base class of compiled datasets, which describe themselves."""
+
+    def explain(self) -> str:
+        """See `fastload.explain`."""
+        return "\n".join(described(self))
+
+    def explained_name(self) -> str:
+        """Return the name of the original dataset's class."""
+        return type(self).__name__
+
+    def explained_parts(self, outer: tuple[object, ...]) -> list[str]:
+        """Return the lines below the name, if they are not those of the datasets inside."""
+        return []
+
+    def __repr__(self) -> str:
+        return f"compiled {self.explain()}"
+
+
+def described(dataset: object, outer: tuple[object, ...] = ()) -> list[str]:
     """Return the lines that describe a dataset; `outer` are the datasets that contain it."""
-    name = type(dataset.theirs if isinstance(dataset, Counterpart) else dataset).__name__
-    if isinstance(dataset, CompiledDataset):
-        late = [_LATE] if dataset.decodes_late else []
-        return [name, *indented(late + description_of(dataset.compiled_transform))]
+    if isinstance(dataset, Explained):
+        name, lines = dataset.explained_name(), dataset.explained_parts(outer)
+    else:
+        name, lines = type(dataset).__name__, _of_function(dataset)
     if isinstance(dataset, ConcatDataset):
         parts = (described(part, (*outer, dataset)) for part in dataset.datasets)
         return ["ConcatDataset", *indented([line for lines in parts for line in lines])]
-    lines = [name]
-    for attribute, part in compiled_attributes(dataset).items():
-        if any(part is each for each in (*outer, dataset)):
-            continue
-        is_transform = isinstance(part, CompiledTransform)
-        found = description_of(part) if is_transform else described(part, (*outer, dataset))
-        lines += [f"  {attribute}:", *indented(indented(found))]
-    if is_huggingface(dataset) and (function := compiled_function(dataset)) is not None:
-        lines += indented([_LATE])
-        for attribute, transform in function.transforms.items():
-            lines += [f"  {attribute}:", *indented(indented(description_of(transform)))]
-    if len(lines) > 1:
-        return lines
+    if lines:
+        return [name, *indented(lines)]
     # Read from `__dict__`, because a property could run any code.
     inner = getattr(dataset, "__dict__", {}).get("dataset")
     if isinstance(inner, Dataset) and not any(inner is each for each in (*outer, dataset)):
         first, *others = described(inner, (*outer, dataset))
         return [f"{name} of {first}", *others]
     return [name, f"  left as it is: {why_left(dataset)}"]
+
+
+def described_attributes(parts: Mapping[str, object], outer: tuple[object, ...] = ()) -> list[str]:
+    """Return the lines that describe compiled transforms and datasets, given by their names."""
+    lines = []
+    for name, part in parts.items():
+        if not any(part is each for each in outer):
+            known = description_of(part) if isinstance(part, CompiledTransform) else described(part, outer)
+            lines += [f"{name}:", *indented(known)]
+    return lines
+
+
+def _of_function(dataset: object) -> list[str]:
+    function = compiled_function(dataset) if is_huggingface(dataset) else None
+    return [] if function is None else [LATE, *described_attributes(function.transforms)]
 
 
 def description_of(transform: CompiledTransform) -> list[str]:

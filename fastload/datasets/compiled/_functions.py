@@ -32,7 +32,7 @@ class CompiledFunction:
                 stack.enter_context(reference.replaced())
             return self.function(*args, **options)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.function,)
 
     def __repr__(self) -> str:
@@ -44,8 +44,8 @@ class _Reference:
     """Name by which a function refers to a transform; it may be bound to another one at any time."""
 
     name: str
-    read: Callable[[], Any]
-    write: Callable[[Any], None]
+    read: Callable[[], object]
+    write: Callable[[object], None]
     compiled: CompiledTransform
 
     @contextlib.contextmanager
@@ -66,7 +66,7 @@ class _Reference:
                 self.write(theirs)
 
 
-def _references(function: Any, seen: set[int]) -> Iterator[_Reference]:
+def _references(function: object, seen: set[int]) -> Iterator[_Reference]:
     """Yield a function's references to transforms, and those of the functions of its module that it calls."""
     if id(function) in seen:
         return
@@ -100,7 +100,9 @@ def _in_mapping(mapping: MutableMapping[str, Any], names: list[str] | None = Non
         yield from _reference(name, read, write)
 
 
-def _reference(name: str, read: Callable[[], Any], write: Callable[[Any], None]) -> Iterator[_Reference]:
+def _reference(
+    name: str, read: Callable[[], object], write: Callable[[object], None]
+) -> Iterator[_Reference]:
     theirs = read()
     if not callable(theirs) or isinstance(theirs, CompiledTransform):
         return
@@ -115,7 +117,7 @@ def _names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _content(cell: types.CellType) -> Any:
+def _content(cell: types.CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:  # the variable is not set yet

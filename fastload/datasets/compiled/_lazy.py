@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import PIL.Image
+import torch
 
 from fastload.images.arrays import Pixels, with_last_axis
 from fastload.images.deferred import Change, DeferredImage
@@ -40,7 +41,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         self.deferred = deferred
         self._info = info
         self._rendered: Pixels | None = None
-        self.erasures: list[tuple[Box, Any]] = []
+        self.erasures: list[tuple[Box, torch.Tensor]] = []
 
     @classmethod
     def of(cls, image: PIL.Image.Image) -> LazyImage:
@@ -74,7 +75,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         interface["data"] = (interface["data"][0], True)  # read-only, like PIL's
         return interface
 
-    def crop(self, box: Any = None) -> PIL.Image.Image:
+    def crop(self, box: Sequence[float] | None = None) -> PIL.Image.Image:
         width, height = self.size
         left, top, right, bottom = map(round, box or (0, 0, width, height))
         if not (0 <= left < right <= width and 0 <= top < bottom <= height):
@@ -82,7 +83,11 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         return LazyImage(self.deferred.cropped(Box(top, left, bottom - top, right - left)), self._info)
 
     def resize(
-        self, size: Any, resample: int | None = None, box: Any = None, reducing_gap: float | None = None
+        self,
+        size: Sequence[int],
+        resample: int | None = None,
+        box: object = None,
+        reducing_gap: float | None = None,
     ) -> PIL.Image.Image:
         name = PIL.Image.Resampling(PIL.Image.Resampling.BICUBIC if resample is None else resample)
         resampling = _RESAMPLINGS.get(name)
@@ -93,7 +98,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
             return self.copy()
         return LazyImage(self.deferred.resized((height, width), resampling), self._info)
 
-    def transpose(self, method: Any) -> PIL.Image.Image:
+    def transpose(self, method: object) -> PIL.Image.Image:
         if method == PIL.Image.Transpose.FLIP_LEFT_RIGHT:
             return LazyImage(self.deferred.flipped(mirrored=True), self._info)
         if method == PIL.Image.Transpose.FLIP_TOP_BOTTOM:
@@ -151,7 +156,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         self._become_plain()
         return self.__reduce_ex__(protocol)
 

@@ -26,7 +26,7 @@ from fastload.images.deferred import DeferredImage
 _MOST_DEPTH, _MOST_PARTS = 6, 32
 
 # A container, a function that returns its current values, and its values at the time of compilation.
-_Watched = tuple[Any, Callable[[Any], tuple[Any, ...]], tuple[Any, ...]]
+_Watched = tuple[Any, Callable[[Any], tuple[object, ...]], tuple[object, ...]]
 
 
 class CompiledTransform:
@@ -51,7 +51,7 @@ class CompiledTransform:
         self.vector = vectorized(self.steps) if is_known else None
         self._of_arrays = self._for_arrays()
 
-    def is_of(self, transform: Any) -> bool:
+    def is_of(self, transform: object) -> bool:
         """Return True if this was compiled from `transform`, and `transform` has not changed since."""
         return self.theirs is transform and all(map(_is_unchanged, self._watched))
 
@@ -108,7 +108,7 @@ class CompiledTransform:
             raise AttributeError(name)
         return getattr(self.theirs, name)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return CompiledTransform, (self.theirs,)
 
     def __repr__(self) -> str:
@@ -124,7 +124,7 @@ def _is_image_array(image: Any) -> bool:
 
 def _watched(value: Any, depth: int = 0) -> Iterator[_Watched]:
     """Yield the containers that hold the parameters of a transform and of its inner transforms."""
-    parts: tuple[Any, ...] = ()
+    parts: tuple[object, ...] = ()
     if type(value) in (list, tuple):
         if len(value) <= _MOST_PARTS:
             parts = tuple(value)
@@ -141,7 +141,7 @@ def _watched(value: Any, depth: int = 0) -> Iterator[_Watched]:
         yield from _watched(part, depth)
 
 
-def _public_values(named: Mapping[str, Any]) -> tuple[Any, ...]:
+def _public_values(named: Mapping[str, object]) -> tuple[object, ...]:
     return tuple([value for name, value in named.items() if name[0] != "_"])
 
 

@@ -24,7 +24,7 @@ def images_of(dataset: Any) -> ImageDataset | None:
     return _of_torchvision(dataset) if "torchvision" in packages else None
 
 
-def is_huggingface(dataset: Any) -> bool:
+def is_huggingface(dataset: object) -> bool:
     """Return True for a map-style dataset of Hugging Face's `datasets`."""
     return type(dataset).__module__ == "datasets.arrow_dataset"
 
@@ -35,7 +35,7 @@ def compiled_function(dataset: Any) -> CompiledFunction | None:
     return function if isinstance(function, CompiledFunction) else None
 
 
-def why_left(dataset: Any) -> str:
+def why_left(dataset: object) -> str:
     """Return the reason why a dataset is left as it is, as a clause."""
     if isinstance(dataset, ImageDataset):
         return _why_left_ours(dataset)
@@ -57,7 +57,7 @@ def _why_left_ours(dataset: ImageDataset) -> str:
     return "its on_error replaces samples" if dataset.substitutes_samples else ""
 
 
-def is_torchvisions_loader(value: Any) -> bool:
+def is_torchvisions_loader(value: object) -> bool:
     """Return True for a loader of torchvision that opens image files with PIL."""
     folder = sys.modules.get("torchvision.datasets.folder")
     if folder is None:
@@ -79,7 +79,7 @@ def _of_torchvision(dataset: Any) -> ImageDataset | None:
     return None
 
 
-def _reads_as(dataset: Any, *kinds: type) -> bool:
+def _reads_as(dataset: object, *kinds: type) -> bool:
     """Return True for an instance of one of the classes, or of a subclass that inherits how it is read."""
     names = "__getitem__", "__getitems__", "__len__"
     return any(

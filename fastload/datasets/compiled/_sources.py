@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import torch
 from numpy.typing import NDArray
 
@@ -36,7 +37,7 @@ class ListedImages(FileImages):
     raises its own errors.
     """
 
-    def __init__(self, load: Callable[[str], Any], *files: Any) -> None:
+    def __init__(self, load: Callable[[str], PIL.Image.Image], *files: Any) -> None:
         self._load = load
         self._infos: dict[int, dict[Any, Any]] = {}
         super().__init__(*files)
@@ -94,7 +95,7 @@ class ListedImages(FileImages):
 class ListedFiles(FilesDataset):
     """Image files, listed as (path, target); `load` is the loader of the dataset that lists them."""
 
-    def __init__(self, listed: Sequence[tuple[str, Any]], load: Callable[[str], Any]) -> None:
+    def __init__(self, listed: Sequence[tuple[str, Any]], load: Callable[[str], PIL.Image.Image]) -> None:
         self.listed = listed
         self._count = len(listed)  # the user may extend the list
         self._load = load

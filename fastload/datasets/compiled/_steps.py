@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
+import PIL.Image
 import torch
 
 from fastload.datasets.compiled._delegation import delegate_of
@@ -37,6 +38,9 @@ from fastload.transforms.transform import Transform
 # Region: a crop, resize or flip, done while decoding. Pixels: an adjustment by OpenCV. Conversion: between
 # kinds of images. Rescale: arithmetic on levels, once for a batch. Erase: the filling of boxes after that.
 StepKind = Literal["region", "pixels", "conversion", "rescale", "erase", "unknown"]
+
+
+ImageStep = Callable[[PIL.Image.Image], PIL.Image.Image]
 
 
 class CompiledStep(NamedTuple):
@@ -127,7 +131,7 @@ def _step_of(theirs: Any) -> CompiledStep:
     return CompiledStep(theirs, name, "unknown", theirs)
 
 
-def _torchvision_name(step: Any) -> str:
+def _torchvision_name(step: object) -> str:
     """Return the name of one of torchvision's own transforms; "" for others and for subclasses."""
     kind = type(step)
     if kind.__module__.partition(".")[0] != "torchvision":
@@ -139,12 +143,12 @@ def _torchvision_name(step: Any) -> str:
     return kind.__name__ if any(getattr(home, kind.__name__, None) is kind for home in homes) else ""
 
 
-def is_v2(step: Any) -> bool:
+def is_v2(step: object) -> bool:
     """Return True for a transform of torchvision.transforms.v2."""
     return type(step).__module__.startswith("torchvision.transforms.v2")
 
 
-def is_timms(step: Any) -> bool:
+def is_timms(step: object) -> bool:
     """Return True for one of timm's own transforms."""
     return type(step).__module__ == "timm.data.transforms"
 
@@ -193,15 +197,13 @@ class _Erasing:
         return self._drawn
 
 
-def _adjusting(
-    ours: Transform, draw: Callable[[], Sequence[float]], keeps_info: bool = False
-) -> Callable[[Any], Any]:
+def _adjusting(ours: Transform, draw: Callable[[], Sequence[float]], keeps_info: bool = False) -> ImageStep:
     """Return a function that draws parameters and records an adjustment by a transform of fastload.
 
     With `keeps_info`, the result keeps the image's `info`; most of torchvision's transforms lose it.
     """
 
-    def adjust(image: Any) -> LazyImage:
+    def adjust(image: PIL.Image.Image) -> LazyImage:
         row = draw()
         lazy = LazyImage.of(image)
         channels = ours.channels_after(lazy.shape[2])
@@ -210,10 +212,10 @@ def _adjusting(
     return adjust
 
 
-def _by_chance(theirs: Any, ours: Transform, keeps_info: bool = True) -> Callable[[Any], Any]:
+def _by_chance(theirs: Any, ours: Transform, keeps_info: bool = True) -> ImageStep:
     """Return a function that adjusts an image with probability `p`, drawn as by torchvision."""
 
-    def adjust(image: Any) -> Any:
+    def adjust(image: PIL.Image.Image) -> PIL.Image.Image:
         if torch.rand(1) >= theirs.p:
             return image
         lazy = LazyImage.of(image)
@@ -222,7 +224,7 @@ def _by_chance(theirs: Any, ours: Transform, keeps_info: bool = True) -> Callabl
     return adjust
 
 
-def _color_jitter(theirs: Any) -> Callable[[Any], Any]:
+def _color_jitter(theirs: Any) -> ImageStep:
     ranges = theirs.brightness, theirs.contrast, theirs.saturation, theirs.hue
 
     def draw() -> Sequence[float]:
@@ -236,7 +238,7 @@ def _color_jitter(theirs: Any) -> Callable[[Any], Any]:
     return _adjusting(ColorJitter(*ranges), draw, keeps_info=only_saturates)
 
 
-def _gaussian_blur(theirs: Any) -> Callable[[Any], Any]:
+def _gaussian_blur(theirs: Any) -> ImageStep:
     low, high = theirs.sigma
 
     def draw() -> Sequence[float]:
@@ -244,7 +246,7 @@ def _gaussian_blur(theirs: Any) -> Callable[[Any], Any]:
 
     adjust = _adjusting(GaussianBlur(theirs.kernel_size, theirs.sigma), draw)
 
-    def blur(image: Any) -> Any:
+    def blur(image: PIL.Image.Image) -> PIL.Image.Image:
         # torchvision mirrors the edges, and raises an error if the image is too small for that.
         fits = all(side // 2 < length for side, length in zip(theirs.kernel_size, image.size, strict=True))
         return (adjust if fits else theirs)(image)
@@ -252,7 +254,7 @@ def _gaussian_blur(theirs: Any) -> Callable[[Any], Any]:
     return blur
 
 
-_ADJUSTMENTS: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
+_ADJUSTMENTS: dict[str, Callable[[Any], ImageStep]] = {
     "ColorJitter": _color_jitter,
     "GaussianBlur": _gaussian_blur,
     "Grayscale": lambda theirs: _adjusting(

@@ -231,7 +231,7 @@ def vectorized(steps: Sequence[CompiledStep]) -> VectorPipeline | None:
     return VectorPipeline(regions, rescalings) if are_words_as_expected() else None
 
 
-def _draws_by_torchvision(theirs: Any) -> bool:
+def _draws_by_torchvision(theirs: object) -> bool:
     """Return True unless the function that draws a transform's parameters was replaced."""
     name = "make_params" if is_v2(theirs) else "get_params"
     draws = getattr(type(theirs), name, None)
@@ -240,7 +240,7 @@ def _draws_by_torchvision(theirs: Any) -> bool:
     return name not in vars(theirs) and (draws is None or home in bases)
 
 
-def _has_kernel(theirs: Any) -> bool:
+def _has_kernel(theirs: object) -> bool:
     """Return True unless a transform resizes with a filter that only PIL has."""
     interpolation = getattr(theirs, "interpolation", None)
     return interpolation is None or getattr(interpolation, "value", "") in ("bilinear", "bicubic")

@@ -8,9 +8,8 @@ from torch.utils.data import ConcatDataset, Subset
 
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.compiled._attributes import with_compiled_attributes
-from fastload.datasets.compiled._counterpart import Explained
 from fastload.datasets.compiled._dataset import CompiledDataset, SkippingDataset
-from fastload.datasets.compiled._explain import described
+from fastload.datasets.compiled._explain import Explained, described
 from fastload.datasets.compiled._parts import CompiledConcat, CompiledSubset, leaves
 from fastload.datasets.compiled._recognized import compiled_function, images_of, is_huggingface
 from fastload.datasets.images import ImageDataset
@@ -42,7 +41,7 @@ def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named 
     return compiled
 
 
-def _compiled(dataset: Any, outer: tuple[Any, ...]) -> Any:
+def _compiled(dataset: Any, outer: tuple[object, ...]) -> Any:
     """Compile a dataset, unless it is one of the `outer` datasets that contain it: there may be a cycle."""
     if isinstance(dataset, Explained) or any(dataset is each for each in outer):
         return dataset
@@ -63,7 +62,7 @@ def _compiled(dataset: Any, outer: tuple[Any, ...]) -> Any:
         return (SkippingDataset if is_timms else CompiledDataset)(dataset, images)
     if isinstance(dataset, ImageDataset):
         return dataset
-    return with_compiled_attributes(dataset, lambda inner, late: _compiled_inner(inner, late, outer))
+    return with_compiled_attributes(dataset, lambda inner, late: _compiled_inner(inner, late, outer), compile)
 
 
 def _is_compiled(dataset: Any) -> bool:
@@ -71,7 +70,7 @@ def _is_compiled(dataset: Any) -> bool:
     return has_function or isinstance(dataset, Explained)
 
 
-def _compiled_inner(dataset: Any, may_decode_late: bool, outer: tuple[Any, ...]) -> Any:
+def _compiled_inner(dataset: Any, may_decode_late: bool, outer: tuple[object, ...]) -> Any:
     """Compile a dataset that an outer dataset reads, if that makes the outer one faster."""
     result = _compiled(dataset, outer)
     given = list(leaves(dataset))

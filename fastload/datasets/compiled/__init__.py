@@ -1,0 +1,1 @@
+"""`fastload.compile`: datasets and transforms of other libraries with the same samples, made faster."""
