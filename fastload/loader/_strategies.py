@@ -15,10 +15,10 @@ from torch.utils.data import Subset
 from fastload.datasets.cache.resident import Resident
 from fastload.datasets.within import is_plain_subset
 from fastload.loader import _torch
-from fastload.loader._arguments import EpochStart, LoaderView, WorkerOptions
+from fastload.loader._arguments import LoaderView, WorkerOptions
 from fastload.loader._caching import LoaderCache, is_filling
 from fastload.loader._iterators import SingleProcessIterator, WorkersIterator
-from fastload.loader._iterators.base import EpochIterator
+from fastload.loader._iterators.base import EpochIterator, EpochStart
 from fastload.loader._iterators.switching import last_line
 from fastload.loader._measurements import TuningMeasurements
 from fastload.loader._tuning.decide import DEFAULT_PREFETCH, prefetch_of
@@ -26,6 +26,7 @@ from fastload.loader._tuning.epoch import TunedIterator
 from fastload.loader._tuning.limits import read_limits
 from fastload.loader._tuning.plan import Plan, explicit_plan
 from fastload.loader._tuning.tuner import Tuner, is_switched_off
+from fastload.loader.clock import StepClock
 
 
 class SingleProcessStrategy:
@@ -90,16 +91,16 @@ class WorkersStrategy(SingleProcessStrategy):
         return explicit_plan(self.explicit, prefetch_factor=self._prefetch_factor)
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
-        def decide_prefetch(workers: WorkersIterator) -> None:
-            limits = read_limits(view.multiprocessing_context, workers.clock.batch_bytes)
+        def choose_prefetch(clock: StepClock) -> int:
+            limits = read_limits(view.multiprocessing_context, clock.batch_bytes)
             measured = TuningMeasurements(dict(self.explicit), limits)
-            self._prefetch_factor = prefetch_of(measured, workers.clock.num_workers)
+            self._prefetch_factor = prefetch_of(measured, clock.num_workers)
             self._is_decided = True
-            workers.set_prefetch_factor(self._prefetch_factor)
+            return self._prefetch_factor
 
         # Limits are read only once: it takes a millisecond, and they hardly change.
-        after_first = None if self._is_decided else decide_prefetch
-        return WorkersIterator(view, replace(start, options=self.options, after_first=after_first))
+        choose = None if self._is_decided else choose_prefetch
+        return WorkersIterator(view, replace(start, options=self.options, choose_prefetch=choose))
 
 
 class DeviceStrategy(SingleProcessStrategy):

@@ -6,12 +6,13 @@ import contextlib
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import BatchSampler, IterDataPipe, TensorDataset, default_collate, default_convert
 
-from fastload.loader._arguments import EpochStart, LoaderView
+from fastload.loader._arguments import LoaderView, WorkerOptions
 from fastload.loader._device import moved_to
 from fastload.loader._iterators.looking_ahead import ReadsAhead, looking_ahead, reads_ahead
 from fastload.loader._resume.dataset_states import is_stateful
@@ -34,6 +35,32 @@ from fastload.loader._transport.filling import (
 from fastload.loader._transport.seeding import BatchTask, batch_seed
 from fastload.loader._transport.stateful import StatefulIterable, WorkerCopy
 from fastload.loader.clock import StepClock
+
+_NO_WORKERS = WorkerOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStart:
+    """The input of an epoch's iterator: the loader sets the first four fields, its strategy the others.
+
+    Attributes:
+        progress: The epoch's progress, which the iterator keeps up to date.
+        clock: The epoch's clock.
+        worker_seeds: Source of the workers' seeds; None: the loader's generator.
+        draws_first: True if the order has to be drawn at once, from random states that are set only now.
+        order: The rest of the epoch's order, if another iterator has begun it.
+        seeds_batches: True if random numbers are seeded per batch, so that all processes draw the same.
+        choose_prefetch: Returns the prefetch factor of workers, from the times of their first batch.
+    """
+
+    progress: Progress
+    clock: StepClock
+    worker_seeds: torch.Generator | None
+    draws_first: bool = False
+    options: WorkerOptions = _NO_WORKERS
+    order: Iterator[Any] | None = None
+    seeds_batches: bool = False
+    choose_prefetch: Callable[[StepClock], int] | None = None
 
 
 class EpochIterator:

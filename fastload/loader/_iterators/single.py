@@ -10,8 +10,8 @@ import numpy as np
 
 from fastload.datasets.batch import HostMemory
 from fastload.loader import _torch
-from fastload.loader._arguments import EpochStart, LoaderView
-from fastload.loader._iterators.base import EpochIterator, TorchView
+from fastload.loader._arguments import LoaderView
+from fastload.loader._iterators.base import EpochIterator, EpochStart, TorchView
 from fastload.loader._resume.drawing import start_state
 from fastload.loader._transport.filling import BatchMaker
 from fastload.loader._transport.seeding import SeedingFetcher

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from fastload.loader._arguments import EpochStart, LoaderView
+from fastload.loader._arguments import LoaderView
+from fastload.loader._iterators.base import EpochStart
 from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.workers import WorkersIterator
 from fastload.loader._resume.drawing import (

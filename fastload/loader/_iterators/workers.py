@@ -17,9 +17,9 @@ import torch
 
 from fastload.errors import AccessError
 from fastload.loader import _torch
-from fastload.loader._arguments import EpochStart, LoaderView
+from fastload.loader._arguments import LoaderView
 from fastload.loader._device import Arrival, CopiesAhead
-from fastload.loader._iterators.base import EpochIterator, TorchView
+from fastload.loader._iterators.base import EpochIterator, EpochStart, TorchView
 from fastload.loader._resume.drawing import start_state
 from fastload.loader._resume.progress import Position, Progress
 from fastload.loader._transport.collate import WorkerCollate, initialise_worker
@@ -52,7 +52,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         # The number of tasks to keep outstanding; None: as in torch. With another iterator's order, workers
         # get tasks only after `use_workers`.
         self._target: int | None = None if start.order is None else 0
-        self._after_first = start.after_first
+        self._choose_prefetch = start.choose_prefetch
         # As without workers, the order of a tuned loader is drawn with the first batch.
         self.draws_each_epoch = start.seeds_batches and start.order is None
         self._undrawn: LoaderView | None = view if self.draws_each_epoch else None
@@ -104,8 +104,18 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         if getpid() == self._process:
             super().__del__()
 
-    def begin_epoch(self, view: LoaderView, start: EpochStart) -> None:
-        """Prepare a persistent iterator for the next epoch, before torch resets it."""
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        if first_iter:
+            super()._reset(loader, first_iter)
+            return
+        # torch's `__iter__` calls this for persistent workers; each later epoch begins here.
+        with loader.beginning_epoch() as (view, start):
+            self._begin_later(view, start)
+            super()._reset(loader)
+            if start.draws_first:
+                self.draw_first()
+
+    def _begin_later(self, view: LoaderView, start: EpochStart) -> None:
         if self._copies is not None:
             self._copies.restart()
         self.clock.settle()
@@ -227,9 +237,9 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         if self._undrawn is not None:
             self.progress.note_draw(start_state(self._undrawn))
             self.draw_first()
-        if self._after_first is not None and self.clock.batches:
-            after_first, self._after_first = self._after_first, None
-            after_first(self)
+        if self._choose_prefetch is not None and self.clock.batches:
+            self.set_prefetch_factor(self._choose_prefetch(self.clock))
+            self._choose_prefetch = None
         batch = self._next_batch()
         self.clock.hand(batch)
         return batch

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 
 from fastload.errors import OptionError
+from fastload.loader._arguments import LoaderView
 from fastload.loader._resume.dataset_states import own_state
 from fastload.loader._resume.drawing import (
     ORDER,
@@ -31,10 +31,6 @@ from fastload.loader._resume.drawing import (
 from fastload.loader._resume.progress import ANOTHER_STATE, Progress
 from fastload.loader._sharding.ranks import checked_index
 from fastload.loader.sharded_sampler import ShardedSampler
-
-if TYPE_CHECKING:
-    from fastload.loader._arguments import LoaderView
-    from fastload.loader._iterators.base import EpochIterator
 
 
 class Epochs:
@@ -63,12 +59,12 @@ class Epochs:
     def is_resuming(self) -> bool:
         return self._loaded is not None
 
-    def begin(
-        self, view: LoaderView, iterate: Callable[[Progress], EpochIterator], kept_seed: int | None
-    ) -> EpochIterator:
-        """Begin an epoch, and return the iterator that `iterate` returns.
+    @contextlib.contextmanager
+    def beginning(self, view: LoaderView, kept_seed: int | None) -> Iterator[tuple[Progress, bool]]:
+        """Begin an epoch, whose iterator is made in the block; yield its progress.
 
-        `kept_seed` is the base seed that persistent workers keep from their first epoch.
+        Also yield True if the order must be drawn in the block, where the global random states are those of
+        the epoch, not the user's. `kept_seed` is the base seed that persistent workers keep.
         """
         before = self._progress
         if before is not None and before.ahead is not None and not before.is_finished:
@@ -87,20 +83,17 @@ class Epochs:
         became: State = {}
         try:
             with contextlib.nullcontext() if source is None else drawn_from(source, became):
-                self._progress = begun or self._new_progress(view, kept_seed, resumed)
-                self._progress.stream = self._progress.rank ^ rank_of(view)
-                self._seed_epoch(self._progress)
-                iterator = iterate(self._progress)
-                if source is not None:
-                    iterator.draw_first()
-                    self._progress.is_drawn = True
+                self._progress = progress = begun or self._new_progress(view, kept_seed, resumed)
+                progress.stream = progress.rank ^ rank_of(view)
+                self._seed_epoch(progress)
+                yield progress, source is not None
+                progress.is_drawn = progress.is_drawn or source is not None
         except BaseException:
             self._loaded = resumed
             raise
-        self._progress.users_state = None
+        progress.users_state = None
         if self._later is not None:
             self._later = became
-        return iterator
 
     def state_dict(self, view: LoaderView, num_workers: int, kept_seed: int | None) -> State:
         """Return the loader's state: see `DataLoader.state_dict`."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastload.loader._arguments import EpochStart, LoaderView
+from fastload.loader._arguments import LoaderView
 from fastload.loader._caching import LoaderCache
 from fastload.loader._dataset_state import DatasetState
+from fastload.loader._iterators.base import EpochStart
 from fastload.loader._iterators.switching import SwitchingIterator
 from fastload.loader._measurements import Candidate
 from fastload.loader._tuning.decide import SINGLE_PROCESS, fits_into_epoch, has_changed
