@@ -21,11 +21,12 @@ from fastload.loader._iterators import SingleProcessIterator, WorkersIterator
 from fastload.loader._iterators.base import EpochIterator, EpochStart
 from fastload.loader._iterators.switching import last_line
 from fastload.loader._measurements import TuningMeasurements
-from fastload.loader._tuning.decide import DEFAULT_PREFETCH, prefetch_of
+from fastload.loader._tuning.decide import prefetch_of
 from fastload.loader._tuning.epoch import TunedIterator
 from fastload.loader._tuning.limits import read_limits
 from fastload.loader._tuning.plan import Plan, explicit_plan
 from fastload.loader._tuning.tuner import Tuner, is_switched_off
+from fastload.loader._tuning_settings import DEFAULT_PREFETCH, DEFAULT_SETTINGS, TuningSettings
 from fastload.loader.clock import StepClock
 
 
@@ -126,9 +127,9 @@ class TunedStrategy:
     `worker_init_fn` is not called, as in torch without workers: the batches must not depend on the plan.
     """
 
-    def __init__(self, view: LoaderView) -> None:
+    def __init__(self, view: LoaderView, settings: TuningSettings = DEFAULT_SETTINGS) -> None:
         self.explicit = view.explicit
-        self.tuner = Tuner(view)
+        self.tuner = Tuner(view, settings)
         self._cache: LoaderCache | None = None
 
     @property
@@ -168,9 +169,9 @@ class TunedStrategy:
 EpochStrategy = SingleProcessStrategy | TunedStrategy
 
 
-def choose_strategy(view: LoaderView) -> EpochStrategy:
+def choose_strategy(view: LoaderView, settings: TuningSettings = DEFAULT_SETTINGS) -> EpochStrategy:
     if _torch.missing:
         return SingleProcessStrategy(view, _torch.explanation())
     if "num_workers" not in view.explicit:
-        return TunedStrategy(view)
+        return TunedStrategy(view, settings)
     return WorkersStrategy(view) if view.explicit["num_workers"] else SingleProcessStrategy(view)

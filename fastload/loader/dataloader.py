@@ -34,6 +34,7 @@ from fastload.loader._resume.dataset_states import load_own_state
 from fastload.loader._resume.epochs import Epochs
 from fastload.loader._strategies import DeviceStrategy, EpochStrategy, choose_strategy
 from fastload.loader._tuning.plan import Plan
+from fastload.loader._tuning_settings import DEFAULT_SETTINGS
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.report import EpochReport, report_of
 from fastload.loader.sharded_sampler import NotPrepared, sharded_arguments
@@ -158,6 +159,7 @@ class DataLoader(_Base[_T_co]):
         self.num_workers = num_workers
         self._cache: LoaderCache | None = None if cache is None else self._make_cache(cache)
 
+    _tuning_settings = DEFAULT_SETTINGS  # tests set others in a subclass
     if not TYPE_CHECKING:
         # Accepts any number of type parameters.
         __class_getitem__ = classmethod(types.GenericAlias)
@@ -248,7 +250,7 @@ class DataLoader(_Base[_T_co]):
         if self._strategy is None or self._strategy.explicit != explicit:
             if self._strategy is not None and "num_workers" not in self._strategy.explicit:
                 self._iterator = None  # its persistent workers were started in the decided number
-            self._strategy = choose_strategy(self._view())
+            self._strategy = choose_strategy(self._view(), self._tuning_settings)
         return self._strategy
 
     def _explicit(self) -> dict[str, Any]:

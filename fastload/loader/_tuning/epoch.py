@@ -12,11 +12,7 @@ from fastload.loader._iterators.switching import SwitchingIterator
 from fastload.loader._measurements import Candidate
 from fastload.loader._tuning.decide import SINGLE_PROCESS, fits_into_epoch, has_changed
 from fastload.loader._tuning.tuner import Tuner
-from fastload.loader._tuning.window import WATCHED_S, Window, latest
-
-# A settled plan is checked each time this many batches are loaded, at first sooner, to drop a bad plan early.
-_FIRST_CHECK = 8
-_WATCHED_BATCHES = 64
+from fastload.loader._tuning.window import Window, latest
 
 
 class TunedIterator(SwitchingIterator):
@@ -24,6 +20,7 @@ class TunedIterator(SwitchingIterator):
 
     def __init__(self, view: LoaderView, start: EpochStart, tuner: Tuner, cache: LoaderCache | None) -> None:
         self._tuner = tuner
+        self._settings = tuner.measured.settings
         self._cache = cache
         self._candidate = SINGLE_PROCESS
         self._has_begun = False
@@ -38,7 +35,7 @@ class TunedIterator(SwitchingIterator):
         if (earlier := tuner.measuring) is not None:
             earlier._is_overtaken = True
         tuner.begin_measuring(self)
-        self._window = Window(start.clock, SINGLE_PROCESS, 1)
+        self._window = Window(start.clock, SINGLE_PROCESS, 1, self._settings)
         # The batch count at which the next check is due.
         self._due = 1
 
@@ -118,7 +115,7 @@ class TunedIterator(SwitchingIterator):
     def _account(self) -> None:
         """Record the time since the last check."""
         batches = self.clock.batches - self._accounted
-        waits, steps = latest(self.clock, batches)
+        waits, steps = latest(self.clock, batches, self._settings.unusual)
         seconds = sum(waits) + sum(steps) + (0.0 if self._accounted else self.clock.first_wait_s)
         self._accounted = self.clock.batches
         self._tuner.note_batches(self._candidate, batches, seconds)
@@ -165,11 +162,12 @@ class TunedIterator(SwitchingIterator):
         self._watch_from_now()
 
     def _watch_from_now(self) -> None:
-        self._window = Window(self.clock, self._candidate, self.clock.batches)
+        self._window = Window(self.clock, self._candidate, self.clock.batches, self._settings)
         self._check_later()
 
     def _check_later(self) -> None:
-        self._due = self.clock.batches + min(_WATCHED_BATCHES, max(_FIRST_CHECK, self.clock.batches))
+        every, first = self._settings.watched_batches, self._settings.first_check
+        self._due = self.clock.batches + min(every, max(first, self.clock.batches))
 
     def _watch(self) -> None:
         """Restart the search if a settled plan no longer fits."""
@@ -180,8 +178,8 @@ class TunedIterator(SwitchingIterator):
         if candidate.num_workers and tuner.is_behind(candidate.num_workers):
             self._restart("batches took longer than without workers")
             return
-        is_long = candidate.num_workers or window.seconds() >= WATCHED_S
-        if is_long and window.batches >= _WATCHED_BATCHES // 2:
+        is_long = candidate.num_workers or window.seconds() >= self._settings.watched_s
+        if is_long and window.batches >= self._settings.watched_batches // 2:
             if has_changed(tuner.measured, candidate, window.load_s()):
                 self._restart("the time to make a batch has changed")
             elif not candidate.num_workers:
@@ -228,7 +226,7 @@ class TunedIterator(SwitchingIterator):
             self._candidate_first = self.clock.batches
             self._candidate = candidate
             self._change_to(*candidate)
-        self._window = Window(self.clock, candidate, first)
+        self._window = Window(self.clock, candidate, first, self._settings)
         self._due = self.clock.batches + 1
 
     def _workers_ready(self, seconds: float) -> None:

@@ -32,15 +32,7 @@ from fastload.loader._tuning.decide import (
 )
 from fastload.loader._tuning.limits import NO_LIMITS_YET, read_limits
 from fastload.loader._tuning.plan import Plan, make_plan
-from fastload.loader._tuning.window import WATCHED_S
-
-# The most trials stored for each candidate.
-_MOST_TRIALS = 5
-
-# Workers are considered stuck (by a lock that was held at the fork, by a thread that the child lacks) if no
-# batch arrives within this time plus this many times the time of a batch in the training process.
-_STUCK_S = 60.0
-_STUCK_LOADS = 30
+from fastload.loader._tuning_settings import DEFAULT_SETTINGS, TuningSettings
 
 
 def is_switched_off() -> bool:
@@ -58,9 +50,11 @@ def is_switched_off() -> bool:
 class Tuner:
     """Decides the parameters of one loader that its user has left unset."""
 
-    def __init__(self, view: LoaderView) -> None:
+    def __init__(self, view: LoaderView, settings: TuningSettings = DEFAULT_SETTINGS) -> None:
         self._origin = "measured in this run"
-        self.measured = TuningMeasurements(dict(view.explicit), NO_LIMITS_YET, batches=view.batches)
+        self.measured = TuningMeasurements(
+            dict(view.explicit), NO_LIMITS_YET, batches=view.batches, settings=settings
+        )
         self._plan: Plan | None = None
         self._decision: Decision | None = None
         self._was_filling = False
@@ -96,7 +90,9 @@ class Tuner:
         measured = self.measured
         if measured.why_no_workers:
             return True
-        return measured.batches is not None and measured.batches * single_process_s(measured) < WATCHED_S
+        if measured.batches is None:
+            return False
+        return measured.batches * single_process_s(measured) < measured.settings.watched_s
 
     @property
     def plan(self) -> Plan:
@@ -154,7 +150,8 @@ class Tuner:
     def note_single_process(self, view: LoaderView, cost: SingleProcessCost) -> None:
         """Record the cost of a batch without workers, and read the limits on workers."""
         if not is_epoch_tiny(self.measured, cost):
-            self._note_limits(read_limits(view.multiprocessing_context, cost.batch_bytes))
+            context, settings = view.multiprocessing_context, self.measured.settings
+            self._note_limits(read_limits(context, cost.batch_bytes, settings))
         # This check does not initialise CUDA.
         has_cuda = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
         self._update(single_process=cost, has_cuda=has_cuda)
@@ -163,7 +160,7 @@ class Tuner:
         """Record a trial and the time it lost; only the latest trials of each candidate are stored."""
         lost_s, self._behind_s = self.measured.lost_s + self._behind_s, 0.0
         same = self.measured.trials_of(trial.candidate)
-        outdated = same[0] if len(same) >= _MOST_TRIALS else None
+        outdated = same[0] if len(same) >= self.measured.settings.most_trials else None
         trials = [each for each in self.measured.trials if each is not outdated]
         self._update(trials=(*trials, trial), lost_s=lost_s)
 
@@ -211,8 +208,8 @@ class Tuner:
 
     def stuck_s(self) -> float:
         """Return the seconds without a batch after which workers are considered stuck."""
-        cost = self.measured.single_process
-        return _STUCK_S + (_STUCK_LOADS * cost.load_s if cost is not None else 0.0)
+        cost, settings = self.measured.single_process, self.measured.settings
+        return settings.stuck_s + (settings.stuck_loads * cost.load_s if cost is not None else 0.0)
 
     def _note_limits(self, limits: WorkerLimits) -> None:
         if self._starts_s:

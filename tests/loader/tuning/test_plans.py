@@ -12,7 +12,7 @@ from fastload.errors import OptionError
 from fastload.loader._measurements import Candidate
 from fastload.loader._tuning.decide import single_process_s
 from tests.loader.tuning.datasets import Slow
-from tests.loader.tuning.deciding import planned, strategy_of
+from tests.loader.tuning.deciding import HastyLoader, planned, strategy_of
 from tests.loader.tuning.seen import numbers
 
 
@@ -48,9 +48,8 @@ def test_plan_prints_as_a_table():
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("_hasty")
 def test_search_ends_even_if_every_epoch_is_left_early():
-    loader = fastload.DataLoader(Slow(4000), batch_size=8)
+    loader = HastyLoader(Slow(4000), batch_size=8)
     for _ in range(8):
         for number, _batch in enumerate(loader):
             if number == 30:
@@ -89,9 +88,8 @@ class Lighter(Slow):
         return index if "LIGHT" in os.environ else super().__getitem__(index)
 
 
-@pytest.mark.usefixtures("_hasty")
 def test_plan_is_made_again_if_samples_become_much_cheaper(monkeypatch):
-    loader = fastload.DataLoader(Lighter(1800), batch_size=8)
+    loader = HastyLoader(Lighter(1800), batch_size=8)
     while not loader.plan.is_settled:
         list(loader)
     assert loader.plan.num_workers.value > 0
