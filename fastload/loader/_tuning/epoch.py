@@ -99,7 +99,7 @@ class TunedIterator(SwitchingIterator):
             if reason := self._handed_state.change_by_training():
                 self._tuner.forbid_workers(reason)
             self._handed_state = None
-            self._tuner.is_dataset_checked = True
+            self._tuner.state = self._tuner.state.dataset_checked()
             self._continue_search()
         elif not self._is_measuring:
             self._watch()
@@ -107,7 +107,7 @@ class TunedIterator(SwitchingIterator):
             self._note_window()
             self._continue_search()
         elif workers and self._tuner.is_behind(workers):
-            self._tuner.note_trial(self._window.trial(since=self._candidate_first))
+            self._note_trial(self._candidate_first)
             self._continue_search()
         else:
             self._due = self._window.next_check()
@@ -118,15 +118,18 @@ class TunedIterator(SwitchingIterator):
         waits, steps = latest(self.clock, batches, self._settings.unusual)
         seconds = sum(waits) + sum(steps) + (0.0 if self._accounted else self.clock.first_wait_s)
         self._accounted = self.clock.batches
-        self._tuner.note_batches(self._candidate, batches, seconds)
+        self._tuner.state = self._tuner.state.batches_loaded(self._candidate, batches, seconds)
 
     def _note_window(self) -> None:
-        if not self._tuner.is_baseline_known:
+        if not self._tuner.state.is_baseline_known:
             cost = self._window.single_process_cost()
             self._tuner.note_single_process(self._view, cost)
             if self._cache is not None:
                 self._cache.decide(self._view.dataset, cost)
-        self._tuner.note_trial(self._window.trial())
+        self._note_trial()
+
+    def _note_trial(self, since: int | None = None) -> None:
+        self._tuner.state = self._tuner.state.trial_ended(self._window.trial(since))
 
     def _continue_search(self) -> None:
         """Switch to the next candidate, or to the best if none is left."""
@@ -187,7 +190,7 @@ class TunedIterator(SwitchingIterator):
 
     def _restart(self, reason: str) -> None:
         """Measure again, loading without workers first."""
-        self._tuner.restart(f"measured again in this run, because {reason}")
+        self._tuner.state = self._tuner.state.restarted(f"measured again in this run, because {reason}")
         self._tuner.begin_measuring(self)
         self._switch_to(SINGLE_PROCESS)
 
@@ -196,21 +199,23 @@ class TunedIterator(SwitchingIterator):
         if self._has_ended:
             return
         self._account()
-        self._tuner.note_epoch(self.progress.position)
+        self._tuner.state = self._tuner.state.epoch_ended(self.progress.position)
         super()._end()
         if self._is_measuring and self.clock.batches:
-            if self._window.is_enough or not (self._tuner.is_baseline_known or self._candidate.num_workers):
+            if self._window.is_enough or not (
+                self._tuner.state.is_baseline_known or self._candidate.num_workers
+            ):
                 self._note_window()
             elif self._window.first <= max(1, self._candidate.num_workers):
                 # The epoch was too short for a window: all of its time counts, including the workers' start.
-                self._tuner.note_trial(self._window.trial(since=0))
+                self._note_trial(0)
             self._tuner.settle_if_done()
         elif self._tuner.is_settled and self._candidate.num_workers:
             self._watch()
 
     def _switch_after_check(self, candidate: Candidate) -> None:
         """Switch to a candidate, after checking that workers may load."""
-        if candidate.num_workers and not self._tuner.is_dataset_checked:
+        if candidate.num_workers and not self._tuner.state.is_dataset_checked:
             # One more batch without workers.
             self._is_checking = True
             self._due = self.clock.batches + 1
@@ -232,11 +237,12 @@ class TunedIterator(SwitchingIterator):
     def _workers_ready(self, seconds: float) -> None:
         cost = self._tuner.measured.single_process
         load_s = 0.0 if cost is None else cost.load_s
-        self._tuner.note_start(max(0.0, seconds - load_s) / self._started)
+        each_s = max(0.0, seconds - load_s) / self._started
+        self._tuner.state = self._tuner.state.worker_started(each_s)
 
     def _workers_failed(self, reason: str) -> None:
         self._tuner.forbid_workers(reason)
         self._settle()
 
     def _stuck_s(self) -> float:
-        return self._tuner.stuck_s()
+        return self._tuner.state.stuck_s()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -34,10 +35,10 @@ class Deciding(Tuner):
     def __init__(self, view: LoaderView, candidates: Sequence[Candidate], settings: TuningSettings) -> None:
         super().__init__(view, settings)
         self._candidates = candidates
-        self.is_dataset_checked = True
+        self.state = self.state.dataset_checked()
 
     def decide(self) -> Decision:
-        if not self.is_baseline_known:
+        if not self.state.is_baseline_known:
             return Decision(Candidate(0, 0), None)
         # The first trial is without workers, whose cost is measured first.
         tried = len(self.measured.trials) - 1
@@ -75,6 +76,8 @@ def planned(loader: fastload.DataLoader, workers: int, prefetch: int = 2) -> fas
     trial = Trial(workers, prefetch, 10, 0.01, 0.0)
     # No time is less than half of this.
     cost = single_process_cost(-1.0)
-    tuner._update(limits=limits(), single_process=cost, trials=(trial,))
-    tuner.is_settled = tuner.is_dataset_checked = True
+    measured = dataclasses.replace(tuner.measured, limits=limits(), single_process=cost, trials=(trial,))
+    tuner.state = dataclasses.replace(
+        tuner.state, measured=measured, is_settled=True, is_dataset_checked=True
+    )
     return loader
