@@ -46,6 +46,12 @@ if _torch.missing:
 # torch's parameters that are decided if the user leaves them unset.
 _DECIDED = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
 
+# Those that strategies and iterators read.
+_VIEWED = (
+    "dataset", "batch_size", "batch_sampler", "sampler", "collate_fn", "worker_init_fn",
+    "multiprocessing_context", "generator", "in_order",
+)  # fmt: skip
+
 _T_co = TypeVar("_T_co", covariant=True)
 
 if TYPE_CHECKING:
@@ -264,16 +270,8 @@ class DataLoader(_Base[_T_co]):
         private = ("_dataset_kind", "_IterableDataset_len_called")
         names = [name for name in vars(self) if not name.startswith("_") or name in private]
         return LoaderView(
+            **{name: getattr(self, name) for name in _VIEWED},
             explicit=explicit,
-            dataset=self.dataset,
-            batch_size=self.batch_size,
-            batch_sampler=self.batch_sampler,
-            sampler=self.sampler,
-            collate_fn=self.collate_fn,
-            worker_init_fn=self.worker_init_fn,
-            multiprocessing_context=self.multiprocessing_context,
-            generator=self.generator,
-            in_order=self.in_order,
             batches=self._count_batches() if with_batches or "num_workers" not in explicit else None,
             device=self._device,
             thread=self._thread,

@@ -11,6 +11,9 @@ from fastload.loader._resume.drawing import DrawsAhead, State, global_checksum, 
 
 _VERSION = 4
 
+# Fields that a state holds as they are.
+_STORED = ("epoch", "start", "is_begun", "draws_seeds", "users_state", "base_seed", "keeps_seed", "rank")
+
 ANOTHER_STATE = -1
 """Placeholder for a `global_checksum()` if later epochs are not drawn from the user's random state."""
 
@@ -123,20 +126,10 @@ class Progress:
         position = self.position
         early = {self._number(task) for task in self.beyond}
         early.update(number for number in self.skipped if number > position)
-        state = {
-            "version": _VERSION,
-            "settings": settings,
-            "epoch": self.epoch,
-            "start": self.start,
-            "position": position,
-            "early": sorted(early),
-            "is_begun": self.is_begun,
-            "draws_seeds": self.draws_seeds,
-            "users_state": global_checksum() if self.users_state is None else self.users_state,
-            "base_seed": self.base_seed,
-            "keeps_seed": self.keeps_seed,
-            "rank": self.rank,
-        }
+        state = {name: getattr(self, name) for name in _STORED}
+        state |= {"version": _VERSION, "settings": settings, "position": position, "early": sorted(early)}
+        if self.users_state is None:
+            state["users_state"] = global_checksum()
         workers = dict(self.workers)
         if self.state is not None and self.done and (own := self.state()):
             workers = {0: own}
@@ -159,19 +152,13 @@ class Progress:
         try:
             state = _with_steps_of(settings, state)
             _require_equal(state["settings"], settings, bool(state.get("workers")))
+            start = {name: dict(state["start"][name]) for name in ("global", "samplers")}
             return cls(
-                epoch=state["epoch"],
-                start={name: dict(state["start"][name]) for name in ("global", "samplers")},
+                **{name: state[name] for name in _STORED} | {"start": start},
                 first=state["position"],
                 skipped=tuple(state["early"]),
                 workers=dict(state.get("workers", {})),
                 next_worker=state.get("next_worker", 0),
-                is_begun=state["is_begun"],
-                draws_seeds=state["draws_seeds"],
-                users_state=state["users_state"],
-                base_seed=state["base_seed"],
-                keeps_seed=state.get("keeps_seed"),
-                rank=state["rank"],
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise OptionError(

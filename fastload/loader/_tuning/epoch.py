@@ -202,9 +202,8 @@ class TunedIterator(SwitchingIterator):
         self._tuner.state = self._tuner.state.epoch_ended(self.progress.position)
         super()._end()
         if self._is_measuring and self.clock.batches:
-            if self._window.is_enough or not (
-                self._tuner.state.is_baseline_known or self._candidate.num_workers
-            ):
+            is_first = not (self._tuner.state.is_baseline_known or self._candidate.num_workers)
+            if self._window.is_enough or is_first:
                 self._note_window()
             elif self._window.first <= max(1, self._candidate.num_workers):
                 # The epoch was too short for a window: all of its time counts, including the workers' start.
