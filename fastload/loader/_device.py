@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fastload.errors import OptionError
-from fastload.loader._resume.progress import Position
+from fastload.loader._resume.parts import Position
 from fastload.loader._transport.memory import Arena
 
 # One batch is copied while another waits: more would only fill the device's memory.

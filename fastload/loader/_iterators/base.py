@@ -24,6 +24,7 @@ from fastload.loader._resume.drawing import (
     generators_of,
     has_drawn,
 )
+from fastload.loader._resume.parts import HandedOut
 from fastload.loader._resume.progress import Progress
 from fastload.loader._transport.filling import (
     BatchMaker,
@@ -119,11 +120,11 @@ class EpochIterator:
     def _replay(self, is_iterable: bool, next_data: Callable[[], Any]) -> None:
         """Continue at the position where the epoch was left, if the sampler has not done so."""
         progress = self.progress
-        self._num_yielded = progress.first
-        if is_iterable and not progress.workers:
+        self._num_yielded = progress.handed.first
+        if is_iterable and not progress.dataset.workers:
             # A dataset without a state starts from its beginning: batches are loaded again, and discarded.
             with contextlib.suppress(StopIteration):
-                for _ in range(progress.first):
+                for _ in range(progress.handed.first):
                     next_data()
 
 
@@ -158,12 +159,12 @@ class BatchOrder:
         if self._generators:
             progress.ahead = DrawsAhead(self._generators, progress)
         # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
-        first, skipped = (0, ()) if self._view.is_iterable else (progress.first, progress.skipped)
+        handed = HandedOut() if self._view.is_iterable else progress.handed
         iterator = self._iterator
         self._ahead = reads_ahead(self._view, lambda: iterator.progress.position, self._in_flight)
         if self._ahead is not None:
-            batches = looking_ahead(self._view, batches, first, self._ahead)
-        return self._remaining(batches, first, frozenset(skipped), progress.ahead)
+            batches = looking_ahead(self._view, batches, handed.first, self._ahead)
+        return self._remaining(batches, handed.first, frozenset(handed.skipped), progress.ahead)
 
     def __len__(self) -> int:
         return len(self._view.index_sampler)
@@ -205,13 +206,13 @@ class TorchView:
         self.stateful: StatefulIterable | WorkerCopy | None = None
         if view.is_iterable and not isinstance(dataset, IterDataPipe):
             dataset = self.stateful = StatefulIterable(
-                dataset, start.progress.workers, start.progress.is_restored
+                dataset, start.progress.dataset.workers, start.progress.dataset.is_restored
             )
         calls_no_code = view.collate_fn in (default_collate, default_convert)
         is_stored = calls_no_code and _returns_stored_tensors(inner)
         if not (view.is_iterable or is_stored):
             if options.num_workers and not start.seeds_batches and is_stateful(dataset):
-                self.stateful = WorkerCopy(dataset, start.progress.workers)
+                self.stateful = WorkerCopy(dataset, start.progress.dataset.workers)
             dataset = SampleSource(dataset, fills)
         self.draws_nothing = is_stored or (
             calls_no_code and makes_batches(inner) and getattr(inner, "draws_from_epoch_seed_only", False)

@@ -21,7 +21,8 @@ from fastload.loader._arguments import LoaderView
 from fastload.loader._device import Arrival, CopiesAhead
 from fastload.loader._iterators.base import EpochIterator, EpochStart, TorchView
 from fastload.loader._resume.drawing import start_state
-from fastload.loader._resume.progress import Position, Progress
+from fastload.loader._resume.parts import Position
+from fastload.loader._resume.progress import Progress
 from fastload.loader._transport.collate import WorkerCollate, initialise_worker
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.picklable import naming_unpicklable_parts
@@ -175,7 +176,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         # The states at the end of an iterable dataset, by worker.
         self._ends: dict[int, Any] = {}
         self._batches = 0
-        self._turns_to_skip = progress.next_worker
+        self._turns_to_skip = progress.dataset.next_worker
 
     def begin_clock(self, clock: StepClock, num_workers: int) -> None:
         """Make a clock record this number of workers, and the load times of batches from now on."""
@@ -256,7 +257,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
             raise
         if self._is_ordered:
             # The effect of noting a Position, without the 1 µs that it takes.
-            self.progress.done = self._rcvd_idx
+            self.progress.handed.done = self._rcvd_idx
         else:
             self.progress.note(self._position(batch))
             batch = batch.batch if type(batch) is BatchWithState else batch
@@ -265,7 +266,9 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
     def _note_end(self, error: BaseException) -> None:
         self.progress.is_finished = isinstance(error, StopIteration)
         if self._persistent_workers:
-            self.progress.ends = self._ends if self._is_iterable else dict(self.progress.workers)
+            self.progress.dataset.ends = (
+                self._ends if self._is_iterable else dict(self.progress.dataset.workers)
+            )
 
     def _next_copy(self, copies: CopiesAhead) -> Any:
         arrival = copies.next()
@@ -299,7 +302,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         if self._in_order:
             if self._is_stateful:
                 # Workers take turns; the one that raised an error had its turn, too.
-                worker = (self.progress.next_worker + self._rcvd_idx - 1) % self._num_workers
+                worker = (self.progress.dataset.next_worker + self._rcvd_idx - 1) % self._num_workers
             return Position(self._rcvd_idx, (), worker, state)
         lowest = min(self._task_info, default=self._send_idx)
         beyond = (task for task in range(lowest, self._send_idx) if task not in self._task_info)

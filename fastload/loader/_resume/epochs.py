@@ -77,7 +77,7 @@ class Epochs:
             self._later = None if is_users_restored else resumed.start["global"]
             self._count, self._keeps_seed = resumed.epoch, resumed.keeps_seed
             if step_size is not None:
-                view.sample_sampler.skipped = resumed.first * step_size
+                view.sample_sampler.skipped = resumed.handed.first * step_size
         begun = resumed if resumed is not None and resumed.is_begun else None
         source = self._later if begun is None else begun.start["global"]
         became: State = {}
@@ -115,8 +115,8 @@ class Epochs:
         state = progress.to_state_dict(self._settings(view, num_workers))
         if num_workers == 0 and "dataset" in state.get("workers", {}).get(0, {}):
             return state
-        is_before = progress.own is not None and not progress.done
-        own = progress.own if is_before else own_state(view.dataset)
+        is_before = progress.dataset.own is not None and not progress.handed.done
+        own = progress.dataset.own if is_before else own_state(view.dataset)
         return state if own is None else {**state, "dataset": own}
 
     def load_state_dict(self, view: LoaderView, num_workers: int, state: State) -> None:
@@ -165,14 +165,14 @@ class Epochs:
             progress.rank = rank_of(view) if earlier is None else earlier.rank
         # An iterator draws the workers' seeds when it is created; a persistent one is created once.
         if view.is_iterable:
-            progress.own = own_state(view.dataset)
+            progress.dataset.own = own_state(view.dataset)
         keeps_seed = kept_seed is not None if self._keeps_seed is None else self._keeps_seed
         if resumed is not None:
             progress.draws_seeds, progress.base_seed = resumed.draws_seeds, resumed.base_seed
-            progress.workers, progress.is_restored = dict(resumed.workers), True
+            progress.dataset.workers, progress.dataset.is_restored = dict(resumed.dataset.workers), True
         elif earlier is not None:
-            progress.workers = dict(earlier.ends)
-            progress.is_restored = earlier.workers.get(0, {}).get("has_ended", False)
+            progress.dataset.workers = dict(earlier.dataset.ends)
+            progress.dataset.is_restored = earlier.dataset.workers.get(0, {}).get("has_ended", False)
             if keeps_seed:
                 progress.draws_seeds, progress.base_seed = False, earlier.base_seed
         return progress
@@ -223,10 +223,10 @@ def _has_batches_left(view: LoaderView, loaded: Progress) -> bool:
     with contextlib.suppress(Exception):
         batches = len(view.index_sampler)
         if (step_size := _step_size(view)) is None:
-            return loaded.first < batches
+            return loaded.handed.first < batches
         begin = loaded.start["samplers"][sharded_name(loaded.start)]["state"]["position"]
         samples = len(view.dataset)
-        return bool(begin + loaded.first * step_size < min(samples, batches * step_size))
+        return bool(begin + loaded.handed.first * step_size < min(samples, batches * step_size))
     return True
 
 
