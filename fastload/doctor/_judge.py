@@ -17,21 +17,15 @@ from fastload.doctor._rates import (
     step_work,
 )
 from fastload.doctor.findings import Diagnosis, SlowerSide, TrainingMeasurements, Verdict
+from fastload.loader.verdicts import LEAST_S, slower_cause
 
 BALANCED = 0.9
 """Two rates are balanced if the slower is more than this share of the faster: on a machine that does other
 work, stack samples and clocks cannot resolve a smaller difference."""
 
-LEAST_S = 0.25
-"""A training run that takes less than this in all has nothing to gain."""
-
 MOST_STARTING, LITTLE_WORK_S = 0.4, 1.0
 """Workers have too little to do if starting them takes more than 40 % of the epoch, and the rest of the epoch
 takes less than a second."""
-
-LEAST_BUSY = 0.6
-"""If the loader gives less than this share of the batches that its workers could make, they are idle, and
-moving the batches is the cause."""
 
 GPU_BUSY = 0.9
 """A GPU that computes for more than this share of the time is the limit, wherever the host waits."""
@@ -77,13 +71,10 @@ def _verdict_of(
     if measured.gpu_share > GPU_BUSY:
         # A GPU that waits for gradients is busy, too.
         return "network" if step["network"] > step["model"] else "model"
-    if rates.step <= rates.loading:
-        return max(step, key=lambda cause: step[cause])
-    if measured.copying_s > MAJORITY * measured.waiting_s > 0:
+    is_step_slower = rates.step <= rates.loading
+    if not is_step_slower and measured.copying_s > MAJORITY * measured.waiting_s > 0:
         return "copy"
-    if _are_workers_idle(measured):
-        return "transport"
-    return max(loading, key=lambda cause: loading[cause])
+    return slower_cause(step, loading, is_step_slower, _busy_share(measured), "transport")
 
 
 def _is_little(measured: TrainingMeasurements, rates: Rates) -> bool:
@@ -100,12 +91,12 @@ def _is_little(measured: TrainingMeasurements, rates: Rates) -> bool:
     return working_s < LITTLE_WORK_S and start_s > MOST_STARTING * (start_s + working_s)
 
 
-def _are_workers_idle(measured: TrainingMeasurements) -> bool:
-    """Return whether the loader gives much less than its workers make, even without training."""
+def _busy_share(measured: TrainingMeasurements) -> float:
+    """Return the share of what its workers could make that the loader gives; 1 if unknown."""
     same = measured.trial("same")
     if not measured.work.batches or same is None or measured.batches < 4 * measured.num_workers:
-        return False
+        return 1.0
     # By the busiest worker, because one that is much slower than the others holds all of them up.
     made_per_s = per_s(measured.busiest_s, measured.made_samples)
     # Other programs may have slowed down one of the two runs.
-    return max(same.samples_per_s, measured.samples_per_s) < LEAST_BUSY * made_per_s
+    return max(same.samples_per_s, measured.samples_per_s) / made_per_s if made_per_s else 1.0

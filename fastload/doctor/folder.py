@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from fastload.datasets.packed import PackedDataset
 from fastload.doctor._dataset_files import drop_pages, files_of, storage_of
 from fastload.doctor._evidence import CAUSES, fits_page_cache, rate_text
-from fastload.doctor._judge import LEAST_S, diagnose
+from fastload.doctor._judge import diagnose
 from fastload.doctor._machine import BusyWatch
 from fastload.doctor._trials import WITHOUT_END, Trials
 from fastload.doctor._watch import Enough, Watcher
@@ -26,6 +26,7 @@ from fastload.doctor.findings import Diagnosis, Fix, TrainingMeasurements
 from fastload.errors import SourceError
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
+from fastload.loader.verdicts import LEAST_S
 from fastload.packing.choose import choose_encoding, combine, estimate_stats
 from fastload.shards.manifest import ShardEntry, is_packed
 from fastload.shards.records import RecordReader

@@ -1,20 +1,13 @@
-"""Arguments of a loader and of its epochs, as strategies and iterators read them."""
+"""Arguments of a loader, as strategies and iterators read them, and the values that its user left unset."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils.data import BatchSampler, IterableDataset
-
-from fastload.loader._resume.progress import Progress
-from fastload.loader.clock import StepClock
-
-if TYPE_CHECKING:
-    from fastload.loader._iterators import WorkersIterator
-    from fastload.loader.dataloader import DataLoader
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +72,6 @@ class LoaderView:
         return not (self.is_batched or self.is_iterable or isinstance(self.sampler, BatchSampler))
 
 
-@dataclass(frozen=True, slots=True)
-class EpochStart:
-    """The input of an epoch's iterator: the loader sets the first three fields, its strategy the others.
-
-    Attributes:
-        progress: The epoch's progress, which the iterator keeps up to date.
-        clock: The epoch's clock.
-        worker_seeds: Source of the workers' seeds; None: the loader's generator.
-        order: The rest of the epoch's order, if another iterator has begun it.
-        seeds_batches: True if random numbers are seeded per batch, so that all processes draw the same.
-        after_first: Called once by a WorkersIterator, with itself, after its first batch.
-    """
-
-    progress: Progress
-    clock: StepClock
-    worker_seeds: torch.Generator | None
-    options: WorkerOptions = WorkerOptions()
-    order: Iterator[Any] | None = None
-    seeds_batches: bool = False
-    after_first: Callable[[WorkersIterator], None] | None = None
-
-
 class Unset(int):
     """Value of a parameter that the user has not set: torch's default, or the decided value.
 
@@ -120,6 +91,13 @@ def is_explicit(value: Any) -> bool:
     return value is not None and not isinstance(value, Unset)
 
 
+class HasOptions(Protocol):
+    """A loader that knows the options decided for it; None before anything has been decided."""
+
+    @property
+    def decided_options(self) -> WorkerOptions | None: ...
+
+
 class DecidedAttribute:
     """An attribute of a loader: the user's value or, if that is unset, the decided one.
 
@@ -129,7 +107,7 @@ class DecidedAttribute:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, instance: DataLoader[Any] | None, owner: type) -> Any:
+    def __get__(self, instance: HasOptions | None, owner: type) -> Any:
         if instance is None:
             return self
         try:
@@ -138,9 +116,9 @@ class DecidedAttribute:
             raise AttributeError(self._name) from None
         if is_explicit(value):
             return value
-        strategy = instance._strategy
-        decided = value if strategy is None else getattr(strategy.options, self._name)
+        options = instance.decided_options
+        decided = value if options is None else getattr(options, self._name)
         return None if decided is None else Unset(decided)
 
-    def __set__(self, instance: DataLoader[Any], value: Any) -> None:
+    def __set__(self, instance: HasOptions, value: Any) -> None:
         vars(instance)[self._name] = value

@@ -16,15 +16,13 @@ import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, MutableSequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from fastload.errors import OptionError
-
-if TYPE_CHECKING:
-    from fastload.loader._resume.progress import Position
-    from fastload.loader._transport.memory import Arena
+from fastload.loader._resume.parts import Position
+from fastload.loader._transport.memory import Arena
 
 # One batch is copied while another waits: more would only fill the device's memory.
 _BATCHES_AHEAD = 2

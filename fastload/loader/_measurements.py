@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from fastload.loader._tuning_settings import DEFAULT_SETTINGS, TuningSettings
+
 
 class Candidate(NamedTuple):
     """A number of workers to try, and the batches prefetched by each of them (0 without workers)."""
@@ -100,6 +102,7 @@ class TuningMeasurements:
         seen_batches: Batches handed out so far, in all epochs.
         lost_s: Seconds lost to trials and failed plans, compared with loading without workers.
         has_cuda: True if this process uses a CUDA device.
+        settings: The constants by which it is decided.
     """
 
     explicit: dict[str, Any]
@@ -111,6 +114,7 @@ class TuningMeasurements:
     seen_batches: int = 0
     lost_s: float = 0.0
     has_cuda: bool = False
+    settings: TuningSettings = DEFAULT_SETTINGS
 
     @property
     def cost(self) -> SingleProcessCost:

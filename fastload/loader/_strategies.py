@@ -15,17 +15,19 @@ from torch.utils.data import Subset
 from fastload.datasets.resident import Resident
 from fastload.datasets.within import is_plain_subset
 from fastload.loader import _torch
-from fastload.loader._arguments import EpochStart, LoaderView, WorkerOptions
+from fastload.loader._arguments import LoaderView, WorkerOptions
 from fastload.loader._caching import LoaderCache, is_filling
 from fastload.loader._iterators import SingleProcessIterator, WorkersIterator
-from fastload.loader._iterators.base import EpochIterator
+from fastload.loader._iterators.base import EpochIterator, EpochStart
 from fastload.loader._iterators.switching import last_line
 from fastload.loader._measurements import TuningMeasurements
-from fastload.loader._tuning.decide import DEFAULT_PREFETCH, prefetch_of
+from fastload.loader._tuning.decide import prefetch_of
 from fastload.loader._tuning.epoch import TunedIterator
 from fastload.loader._tuning.limits import read_limits
 from fastload.loader._tuning.plan import Plan, explicit_plan
 from fastload.loader._tuning.tuner import Tuner, is_switched_off
+from fastload.loader._tuning_settings import DEFAULT_PREFETCH, DEFAULT_SETTINGS, TuningSettings
+from fastload.loader.clock import StepClock
 
 
 class SingleProcessStrategy:
@@ -90,16 +92,16 @@ class WorkersStrategy(SingleProcessStrategy):
         return explicit_plan(self.explicit, prefetch_factor=self._prefetch_factor)
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
-        def decide_prefetch(workers: WorkersIterator) -> None:
-            limits = read_limits(view.multiprocessing_context, workers.clock.batch_bytes)
+        def choose_prefetch(clock: StepClock) -> int:
+            limits = read_limits(view.multiprocessing_context, clock.batch_bytes)
             measured = TuningMeasurements(dict(self.explicit), limits)
-            self._prefetch_factor = prefetch_of(measured, workers.clock.num_workers)
+            self._prefetch_factor = prefetch_of(measured, clock.num_workers)
             self._is_decided = True
-            workers.set_prefetch_factor(self._prefetch_factor)
+            return self._prefetch_factor
 
         # Limits are read only once: it takes a millisecond, and they hardly change.
-        after_first = None if self._is_decided else decide_prefetch
-        return WorkersIterator(view, replace(start, options=self.options, after_first=after_first))
+        choose = None if self._is_decided else choose_prefetch
+        return WorkersIterator(view, replace(start, options=self.options, choose_prefetch=choose))
 
 
 class DeviceStrategy(SingleProcessStrategy):
@@ -125,9 +127,9 @@ class TunedStrategy:
     `worker_init_fn` is not called, as in torch without workers: the batches must not depend on the plan.
     """
 
-    def __init__(self, view: LoaderView) -> None:
+    def __init__(self, view: LoaderView, settings: TuningSettings = DEFAULT_SETTINGS) -> None:
         self.explicit = view.explicit
-        self.tuner = Tuner(view)
+        self.tuner = Tuner(view, settings)
         self._cache: LoaderCache | None = None
 
     @property
@@ -167,9 +169,9 @@ class TunedStrategy:
 EpochStrategy = SingleProcessStrategy | TunedStrategy
 
 
-def choose_strategy(view: LoaderView) -> EpochStrategy:
+def choose_strategy(view: LoaderView, settings: TuningSettings = DEFAULT_SETTINGS) -> EpochStrategy:
     if _torch.missing:
         return SingleProcessStrategy(view, _torch.explanation())
     if "num_workers" not in view.explicit:
-        return TunedStrategy(view)
+        return TunedStrategy(view, settings)
     return WorkersStrategy(view) if view.explicit["num_workers"] else SingleProcessStrategy(view)

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import types
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.loader import _torch
-from fastload.loader._arguments import UNSET, DecidedAttribute, EpochStart, LoaderView, Unset, is_explicit
+from fastload.loader._arguments import UNSET, DecidedAttribute, LoaderView, Unset, WorkerOptions, is_explicit
 from fastload.loader._caching import (
     LoaderCache,
     asks_for_device,
@@ -29,11 +29,12 @@ from fastload.loader._caching import (
 )
 from fastload.loader._device import moved_to, resolve_device
 from fastload.loader._iterators import WorkersIterator
+from fastload.loader._iterators.base import EpochStart
 from fastload.loader._resume.dataset_states import load_own_state
 from fastload.loader._resume.epochs import Epochs
-from fastload.loader._resume.progress import Progress
 from fastload.loader._strategies import DeviceStrategy, EpochStrategy, choose_strategy
 from fastload.loader._tuning.plan import Plan
+from fastload.loader._tuning_settings import DEFAULT_SETTINGS
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.report import EpochReport, report_of
 from fastload.loader.sharded_sampler import NotPrepared, sharded_arguments
@@ -44,6 +45,12 @@ if _torch.missing:
 
 # torch's parameters that are decided if the user leaves them unset.
 _DECIDED = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
+
+# Those that strategies and iterators read.
+_VIEWED = (
+    "dataset", "batch_size", "batch_sampler", "sampler", "collate_fn", "worker_init_fn",
+    "multiprocessing_context", "generator", "in_order",
+)  # fmt: skip
 
 _T_co = TypeVar("_T_co", covariant=True)
 
@@ -129,8 +136,6 @@ class DataLoader(_Base[_T_co]):
         self._epochs = Epochs(seed, generator)
         self._device = resolve_device(device)
         self._clock = StepClock()
-        # Set only while an epoch begins.
-        self._beginning: tuple[LoaderView, EpochStart] | None = None
         self._thread = get_ident()
         has_explicit_workers = is_explicit(num_workers)
         super().__init__(
@@ -160,6 +165,7 @@ class DataLoader(_Base[_T_co]):
         self.num_workers = num_workers
         self._cache: LoaderCache | None = None if cache is None else self._make_cache(cache)
 
+    _tuning_settings = DEFAULT_SETTINGS  # tests set others in a subclass
     if not TYPE_CHECKING:
         # Accepts any number of type parameters.
         __class_getitem__ = classmethod(types.GenericAlias)
@@ -180,55 +186,57 @@ class DataLoader(_Base[_T_co]):
 
     def __iter__(self) -> Any:
         """Begin an epoch, or continue the one whose state has been loaded."""
-        iterator = self._begin(super().__iter__)
+        self._prepare()  # torch's method reads the attributes that are decided here
+        iterator = super().__iter__()
+        if not isinstance(self._iterator, WorkersIterator):
+            # torch would reuse it for the next epoch, which works only for an iterator with workers.
+            self._iterator = None
         device = self._device if _torch.missing else None
         return iterator if device is None else (moved_to(batch, device) for batch in iterator)
 
     def _get_iterator(self) -> Any:
         # Called by torch's `__iter__`, and directly by subclasses that keep an iterator.
-        return self._begin(self._make_iterator) if self._beginning is None else self._make_iterator()
+        with self.beginning_epoch() as (view, start):
+            if _torch.missing:
+                return super()._get_iterator()
+            strategy = self._strategy
+            assert strategy is not None
+            if self._cache is not None and self._cache.resident is not None:
+                if not isinstance(strategy, DeviceStrategy):
+                    self._strategy = strategy = DeviceStrategy(view, self._cache.resident)
+            elif "num_workers" in view.explicit:
+                self.check_worker_number_rationality()
+            iterator = strategy.begin(view, start)
+            if start.draws_first:
+                iterator.draw_first()
+            return iterator
 
-    def _begin(self, iterate: Callable[[], Any]) -> Any:
-        # The strategy comes first: torch's `__iter__` reads the attributes that it decides.
+    @contextlib.contextmanager
+    def beginning_epoch(self) -> Iterator[tuple[LoaderView, EpochStart]]:
+        """Begin an epoch: its iterator is made, or reset, in the block. For the loader's iterators."""
+        view = self._prepare()
+        kept_seed = getattr(self._iterator, "kept_seed", None)
+        with self._epochs.beginning(view, kept_seed) as (progress, draws_first):
+            self._clock = self._new_clock(view)
+            yield view, EpochStart(progress, self._clock, self._epochs.worker_seeds(), draws_first)
+
+    def _new_clock(self, view: LoaderView) -> StepClock:
+        return StepClock(view.hands_samples)
+
+    def _prepare(self) -> LoaderView:
+        """Prepare the next epoch, and return the arguments as they are now."""
         strategy = self._choose_strategy()
         view = self._view()
-        cache = self._open_cache(view)
-        strategy.prepare(view, cache)
+        strategy.prepare(view, self._open_cache(view))
         options = strategy.options
         if self._epochs.is_resuming or not (options.num_workers and options.persistent_workers):
-            # Persistent workers cannot start in the middle of an epoch.
-            self._iterator = None
+            self._iterator = None  # persistent workers cannot start in the middle of an epoch
+        return view
 
-        def iterator_of(progress: Progress) -> Any:
-            self._clock = StepClock(view.hands_samples)
-            start = EpochStart(progress, self._clock, self._epochs.worker_seeds())
-            self._beginning = view, start
-            if isinstance(self._iterator, WorkersIterator):
-                self._iterator.begin_epoch(view, start)
-            return iterate()
-
-        try:
-            iterator = self._epochs.begin(view, iterator_of, getattr(self._iterator, "kept_seed", None))
-        finally:
-            self._beginning = None
-        if not isinstance(self._iterator, WorkersIterator) and not _torch.missing:
-            # torch would reuse it for the next epoch, which works only for an iterator with workers.
-            self._iterator = None
-        return iterator
-
-    def _make_iterator(self) -> Any:
-        if _torch.missing:
-            return super()._get_iterator()
-        strategy = self._strategy
-        assert strategy is not None
-        assert self._beginning is not None
-        view, start = self._beginning
-        if self._cache is not None and self._cache.resident is not None:
-            if not isinstance(strategy, DeviceStrategy):
-                self._strategy = strategy = DeviceStrategy(view, self._cache.resident)
-        elif "num_workers" in view.explicit:
-            self.check_worker_number_rationality()
-        return strategy.begin(view, start)
+    @property
+    def decided_options(self) -> WorkerOptions | None:
+        """For the attributes that the user has left unset: the decided values; None before a decision."""
+        return None if self._strategy is None else self._strategy.options
 
     def _make_cache(self, asked: str | Cache) -> LoaderCache:
         device = torch.device("cpu") if self._device is None and self.device is not None else self._device
@@ -248,7 +256,7 @@ class DataLoader(_Base[_T_co]):
         if self._strategy is None or self._strategy.explicit != explicit:
             if self._strategy is not None and "num_workers" not in self._strategy.explicit:
                 self._iterator = None  # its persistent workers were started in the decided number
-            self._strategy = choose_strategy(self._view())
+            self._strategy = choose_strategy(self._view(), self._tuning_settings)
         return self._strategy
 
     def _explicit(self) -> dict[str, Any]:
@@ -262,16 +270,8 @@ class DataLoader(_Base[_T_co]):
         private = ("_dataset_kind", "_IterableDataset_len_called")
         names = [name for name in vars(self) if not name.startswith("_") or name in private]
         return LoaderView(
+            **{name: getattr(self, name) for name in _VIEWED},
             explicit=explicit,
-            dataset=self.dataset,
-            batch_size=self.batch_size,
-            batch_sampler=self.batch_sampler,
-            sampler=self.sampler,
-            collate_fn=self.collate_fn,
-            worker_init_fn=self.worker_init_fn,
-            multiprocessing_context=self.multiprocessing_context,
-            generator=self.generator,
-            in_order=self.in_order,
             batches=self._count_batches() if with_batches or "num_workers" not in explicit else None,
             device=self._device,
             thread=self._thread,

@@ -31,7 +31,7 @@ class ScriptsLoader(DataLoader[Any]):
     """Loader of a script that imports fastload's DataLoader itself, which leaves nothing to replace."""
 
     # The original method: while a script runs, DataLoader's is replaced by one that records its loaders.
-    _begin = DataLoader._begin
+    _new_clock = DataLoader._new_clock
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ def loaders_replaced(
     warned: set[str] = set()
     # Weakly, because the script may drop a dataset.
     loaded: list[tuple[weakref.ref[Any], ReplacedLoader]] = []
-    plain_init, plain_begin = DataLoader.__init__, DataLoader._begin
+    plain_init, plain_clock = DataLoader.__init__, DataLoader._new_clock
     began_in = os.getcwd()
 
     @functools.wraps(plain_init)
@@ -111,17 +111,17 @@ def loaders_replaced(
                 loaded.append((weakref.ref(self.dataset), known))
         self._replaced = known
 
-    @functools.wraps(plain_begin)
-    def begin(self: Any, iterate: Any) -> Any:
-        iterator = plain_begin(self, iterate)
-        self._replaced.clock = self._clock
-        return iterator
+    @functools.wraps(plain_clock)
+    def new_clock(self: Any, view: Any) -> StepClock:
+        clock: StepClock = plain_clock(self, view)
+        self._replaced.clock = clock
+        return clock
 
     # The class is also looked up in the module that defines it.
     modules = torch.utils.data, sys.modules[torch.utils.data.DataLoader.__module__]
     with patched(
         (DataLoader, "__init__", init),
-        (DataLoader, "_begin", begin),
+        (DataLoader, "_new_clock", new_clock),
         (fastload, "DataLoader", ScriptsLoader),
         *((module, "DataLoader", DataLoader) for module in modules),
     ):

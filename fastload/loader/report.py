@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fastload.loader.clock import EpochTimes, total_of
+from fastload.loader.verdicts import LEAST_S, slower_cause
 from fastload.system.units import format_count, format_duration
-
-# Loading does not matter in shorter epochs.
-_LEAST_S = 0.25
-
-# Workers that are busy for less than this share of the time are not the bottleneck.
-_LEAST_BUSY = 0.6
 
 EpochVerdict = Literal["preparing", "storage", "transport", "model", "little"]
 """The cause that takes longest: making samples, waiting for storage or a lock while doing so, moving batches
@@ -85,17 +80,14 @@ def report_of(times: EpochTimes, can_cache: bool = False, caches: Sequence[str] 
 
 
 def _verdict(times: EpochTimes) -> EpochVerdict:
-    if times.first_wait_s + times.waiting_s + times.stepping_s < _LEAST_S:
+    epoch_s = times.waiting_s + times.stepping_s
+    if times.first_wait_s + epoch_s < LEAST_S:
         return "little"
-    loading_s, load = times.waiting_s, total_of(times.loading)
-    if times.num_workers and times.loading:
+    loading_s, busy_share, load = times.waiting_s, 1.0, total_of(times.loading)
+    if times.num_workers:
         # Workers load during the steps: all of their time counts, not only the waits.
         loading_s = max(loading_s, load.busy_s / times.num_workers)
-    if times.stepping_s >= loading_s:
-        return "model"
-    epoch_s = times.waiting_s + times.stepping_s
-    if times.num_workers and load.busy_s < _LEAST_BUSY * times.num_workers * epoch_s:
-        return "transport"
+        busy_share = load.busy_s / (times.num_workers * epoch_s) if epoch_s else 0.0
     # A dataset that fills batches itself makes its samples while it collates.
     collate_s = 0.0 if load.collate_s > 0.95 * load.busy_s else load.collate_s
     parts: dict[EpochVerdict, float] = {
@@ -103,7 +95,8 @@ def _verdict(times: EpochTimes) -> EpochVerdict:
         "storage": load.blocked_s,
         "transport": collate_s,
     }
-    return max(parts, key=lambda name: parts[name])
+    step: dict[EpochVerdict, float] = {"model": times.stepping_s}
+    return slower_cause(step, parts, times.stepping_s >= loading_s, busy_share, "transport")
 
 
 def _evidence(times: EpochTimes) -> Iterator[str]:

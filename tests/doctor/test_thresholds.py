@@ -12,6 +12,7 @@ from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
 from fastload.doctor._rates import rates_of
 from fastload.doctor.findings import DataStorage, MachineState, Sampled
+from fastload.loader import verdicts as shared_rules
 from tests.doctor.test_judge import MACHINE, seen, training, trial
 
 
@@ -175,7 +176,7 @@ SITUATIONS = {
     ],
     "_FEW_STEPS": lambda: doubts(*(training(steps=each) for each in (3, 6))),
 }
-MODULES = (_judge, _fixes, _evidence, _rates, _record, _trials, examine, folder)
+MODULES = (shared_rules, _judge, _fixes, _evidence, _rates, _record, _trials, examine, folder)
 
 # They bound what an examination takes or fetches, and are not compared with what is measured.
 LIMITS = {

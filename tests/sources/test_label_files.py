@@ -106,7 +106,7 @@ VIA = {"0.jpg9": {"filename": "0.jpg", "regions": [{"shape_attributes": {"name":
 
 # Files that are not read as tables, and the message.
 NOT_READ = {
-    "CreateML": ("boxes in .*createml.json .CreateML.*export them as COCO", {"_annotations.createml.json": BOXES}),
+    "CreateML": ("boxes in .*createml.json .CreateML.*export", {"_annotations.createml.json": BOXES}),
     "Keras' YOLO": ("labels in .*write a table", {"_annotations.txt": rows("{}.jpg 1,2,3,4,0 2,3,4,5,1")}),
     "VIA": ("boxes in .*via.json .VGG.*export them as COCO", {"via.json": json.dumps(VIA)}),
     "a spreadsheet": ("labels in .*labels.xlsx, which is", {"labels.xlsx": b"PK"}),

@@ -6,13 +6,14 @@ import contextlib
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import BatchSampler, IterDataPipe, TensorDataset, default_collate, default_convert
 
 from fastload.contracts import DrawsFromEpochSeed, FinishesBatches, Prefetches, ReadsAhead
-from fastload.loader._arguments import EpochStart, LoaderView
+from fastload.loader._arguments import LoaderView, WorkerOptions
 from fastload.loader._device import moved_to
 from fastload.loader._iterators.looking_ahead import looking_ahead, reads_ahead
 from fastload.loader._resume.dataset_states import is_stateful
@@ -24,6 +25,7 @@ from fastload.loader._resume.drawing import (
     generators_of,
     has_drawn,
 )
+from fastload.loader._resume.parts import HandedOut
 from fastload.loader._resume.progress import Progress
 from fastload.loader._transport.filling import (
     BatchMaker,
@@ -35,6 +37,32 @@ from fastload.loader._transport.filling import (
 from fastload.loader._transport.seeding import BatchTask, batch_seed
 from fastload.loader._transport.stateful import StatefulIterable, WorkerCopy
 from fastload.loader.clock import StepClock
+
+_NO_WORKERS = WorkerOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class EpochStart:
+    """The input of an epoch's iterator: the loader sets the first four fields, its strategy the others.
+
+    Attributes:
+        progress: The epoch's progress, which the iterator keeps up to date.
+        clock: The epoch's clock.
+        worker_seeds: Source of the workers' seeds; None: the loader's generator.
+        draws_first: True if the order has to be drawn at once, from random states that are set only now.
+        order: The rest of the epoch's order, if another iterator has begun it.
+        seeds_batches: True if random numbers are seeded per batch, so that all processes draw the same.
+        choose_prefetch: Returns the prefetch factor of workers, from the times of their first batch.
+    """
+
+    progress: Progress
+    clock: StepClock
+    worker_seeds: torch.Generator | None
+    draws_first: bool = False
+    options: WorkerOptions = _NO_WORKERS
+    order: Iterator[Any] | None = None
+    seeds_batches: bool = False
+    choose_prefetch: Callable[[StepClock], int] | None = None
 
 
 class EpochIterator:
@@ -93,11 +121,11 @@ class EpochIterator:
     def _replay(self, is_iterable: bool, next_data: Callable[[], Any]) -> None:
         """Continue at the position where the epoch was left, if the sampler has not done so."""
         progress = self.progress
-        self._num_yielded = progress.first
-        if is_iterable and not progress.workers:
+        self._num_yielded = progress.handed.first
+        if is_iterable and not progress.dataset.workers:
             # A dataset without a state starts from its beginning: batches are loaded again, and discarded.
             with contextlib.suppress(StopIteration):
-                for _ in range(progress.first):
+                for _ in range(progress.handed.first):
                     next_data()
 
 
@@ -132,12 +160,12 @@ class BatchOrder:
         if self._generators:
             progress.ahead = DrawsAhead(self._generators, progress)
         # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
-        first, skipped = (0, ()) if self._view.is_iterable else (progress.first, progress.skipped)
+        handed = HandedOut() if self._view.is_iterable else progress.handed
         iterator = self._iterator
         self._ahead = reads_ahead(self._view, lambda: iterator.progress.position, self._in_flight)
         if self._ahead is not None:
-            batches = looking_ahead(self._view, batches, first, self._ahead)
-        return self._remaining(batches, first, frozenset(skipped), progress.ahead)
+            batches = looking_ahead(self._view, batches, handed.first, self._ahead)
+        return self._remaining(batches, handed.first, frozenset(handed.skipped), progress.ahead)
 
     def __len__(self) -> int:
         return len(self._view.index_sampler)
@@ -180,13 +208,13 @@ class TorchView:
         self.stateful: StatefulIterable | WorkerCopy | None = None
         if view.is_iterable and not isinstance(dataset, IterDataPipe):
             dataset = self.stateful = StatefulIterable(
-                dataset, start.progress.workers, start.progress.is_restored
+                dataset, start.progress.dataset.workers, start.progress.dataset.is_restored
             )
         calls_no_code = view.collate_fn in (default_collate, default_convert)
         is_stored = calls_no_code and _returns_stored_tensors(inner)
         if not (view.is_iterable or is_stored):
             if options.num_workers and not start.seeds_batches and is_stateful(dataset):
-                self.stateful = WorkerCopy(dataset, start.progress.workers)
+                self.stateful = WorkerCopy(dataset, start.progress.dataset.workers)
             dataset = SampleSource(dataset, fills)
         self.draws_nothing = is_stored or (
             calls_no_code

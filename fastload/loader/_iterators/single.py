@@ -10,8 +10,8 @@ import numpy as np
 
 from fastload.datasets.batch import HostMemory
 from fastload.loader import _torch
-from fastload.loader._arguments import EpochStart, LoaderView
-from fastload.loader._iterators.base import EpochIterator, TorchView
+from fastload.loader._arguments import LoaderView
+from fastload.loader._iterators.base import EpochIterator, EpochStart, TorchView
 from fastload.loader._resume.drawing import start_state
 from fastload.loader._transport.filling import BatchMaker
 from fastload.loader._transport.seeding import SeedingFetcher
@@ -29,7 +29,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
         self._device = view.device
         torch_view = TorchView(view, start, self)
         if torch_view.stateful is not None:
-            self.progress.state = torch_view.stateful.state
+            self.progress.dataset.state = torch_view.stateful.state
         self._finish = torch_view.finish
         self.clock = start.clock
         self._sums = [0.0] * STAT_COUNT
@@ -46,7 +46,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
         start.progress.is_drawn = self._undrawn is None
         self._profile_name = _torch.profile_name(_torch.SingleProcessBase)
         self._replay(view.is_iterable, super()._next_data)
-        start.progress.done = 0
+        start.progress.handed.done = 0
 
     def begin_clock(self) -> None:
         """Make the clock show no workers, and the cost of batches from now on."""
@@ -73,9 +73,9 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
             self.progress.is_finished = True
             raise
         except Exception:
-            self.progress.done += 1
+            self.progress.handed.done += 1
             raise
-        self.progress.done += 1
+        self.progress.handed.done += 1
         batch = batch if self._device is None else self._moved_to(self._device, batch)
         self._recorder.end()
         return batch

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from fastload.loader._arguments import EpochStart, LoaderView
+from fastload.loader._arguments import LoaderView
+from fastload.loader._iterators.base import EpochStart
 from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.workers import WorkersIterator
 from fastload.loader._resume.drawing import (
@@ -88,7 +89,7 @@ class SwitchingIterator(SingleProcessIterator):
             raise StopIteration
         if self.clock.num_workers:
             self.begin_clock()
-            self.progress.rebase(self.progress.position, 0)
+            self.progress.handed.rebase(self.progress.position, 0)
         try:
             return super()._next_batch()
         except StopIteration:
@@ -119,7 +120,7 @@ class SwitchingIterator(SingleProcessIterator):
         """Return the batch that workers failed to make; if the training process can make it, they end."""
         is_workers_failure = self.progress.position == position
         self._order.take_back_first()
-        self.progress.rebase(position, 0)
+        self.progress.handed.rebase(position, 0)
         try:
             batch = super()._next_batch()
         except Exception:
@@ -127,7 +128,7 @@ class SwitchingIterator(SingleProcessIterator):
                 self._give_up(error)
             else:
                 # The sample cannot be loaded anywhere: as without workers, the epoch continues after it.
-                self.progress.rebase(position + 1, workers.received)
+                self.progress.handed.rebase(position + 1, workers.received)
             raise
         self._give_up(error)
         return batch
@@ -141,7 +142,7 @@ class SwitchingIterator(SingleProcessIterator):
     def _draw_when_due(self) -> None:
         """Load the rest of the epoch in the training process, which draws each batch when it is due."""
         self._end_workers()
-        self.progress.rebase(self.progress.position, 0)
+        self.progress.handed.rebase(self.progress.position, 0)
         self._order.take_back()
         if self.progress.ahead is not None:
             self.progress.ahead.take_back()
@@ -152,7 +153,7 @@ class SwitchingIterator(SingleProcessIterator):
         """Replace indices whose draws were taken back; keep them if other code drew during the epoch."""
         progress, position, now = self.progress, self.progress.position, start_state(self._view)
         set_sampler_states(self._view, progress.start)
-        progress.first = 0
+        progress.handed.first = 0
         try:
             with drawn_from(progress.start["global"], {}):
                 rest = iter(self._index_sampler)
@@ -162,7 +163,7 @@ class SwitchingIterator(SingleProcessIterator):
             else:
                 progress.ahead = ahead
         finally:
-            progress.first = position
+            progress.handed.first = position
             set_sampler_states(self._view, now)
 
     def _change_to(self, workers: int, prefetch: int) -> None:
@@ -175,7 +176,7 @@ class SwitchingIterator(SingleProcessIterator):
             return
         if not self._order.sent:
             self._workers.begin_clock(self.clock, workers)
-            self.progress.rebase(self.progress.position, self._workers.received)
+            self.progress.handed.rebase(self.progress.position, self._workers.received)
         self._workers.use_workers(workers, prefetch)
 
     def _dismiss_workers(self) -> None:
@@ -205,7 +206,7 @@ class SwitchingIterator(SingleProcessIterator):
             return
         iterator.patience_s = self._stuck_s()
         iterator.notice_deaths_while_waiting()
-        self.progress.rebase(self.progress.position, 0)
+        self.progress.handed.rebase(self.progress.position, 0)
         self._workers, self._started = iterator, workers
         iterator.use_workers(workers, prefetch)
 

@@ -17,11 +17,12 @@ import torch
 
 from fastload.errors import AccessError
 from fastload.loader import _torch
-from fastload.loader._arguments import EpochStart, LoaderView
+from fastload.loader._arguments import LoaderView
 from fastload.loader._device import Arrival, CopiesAhead
-from fastload.loader._iterators.base import EpochIterator, TorchView
+from fastload.loader._iterators.base import EpochIterator, EpochStart, TorchView
 from fastload.loader._resume.drawing import start_state
-from fastload.loader._resume.progress import Position, Progress
+from fastload.loader._resume.parts import Position
+from fastload.loader._resume.progress import Progress
 from fastload.loader._transport.collate import WorkerCollate, initialise_worker
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.picklable import naming_unpicklable_parts
@@ -52,7 +53,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         # The number of tasks to keep outstanding; None: as in torch. With another iterator's order, workers
         # get tasks only after `use_workers`.
         self._target: int | None = None if start.order is None else 0
-        self._after_first = start.after_first
+        self._choose_prefetch = start.choose_prefetch
         # As without workers, the order of a tuned loader is drawn with the first batch.
         self.draws_each_epoch = start.seeds_batches and start.order is None
         self._undrawn: LoaderView | None = view if self.draws_each_epoch else None
@@ -104,8 +105,18 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         if getpid() == self._process:
             super().__del__()
 
-    def begin_epoch(self, view: LoaderView, start: EpochStart) -> None:
-        """Prepare a persistent iterator for the next epoch, before torch resets it."""
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        if first_iter:
+            super()._reset(loader, first_iter)
+            return
+        # torch's `__iter__` calls this for persistent workers; each later epoch begins here.
+        with loader.beginning_epoch() as (view, start):
+            self._begin_later(view, start)
+            super()._reset(loader)
+            if start.draws_first:
+                self.draw_first()
+
+    def _begin_later(self, view: LoaderView, start: EpochStart) -> None:
         if self._copies is not None:
             self._copies.restart()
         self.clock.settle()
@@ -165,7 +176,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         # The states at the end of an iterable dataset, by worker.
         self._ends: dict[int, Any] = {}
         self._batches = 0
-        self._turns_to_skip = progress.next_worker
+        self._turns_to_skip = progress.dataset.next_worker
 
     def begin_clock(self, clock: StepClock, num_workers: int) -> None:
         """Make a clock record this number of workers, and the load times of batches from now on."""
@@ -227,9 +238,9 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         if self._undrawn is not None:
             self.progress.note_draw(start_state(self._undrawn))
             self.draw_first()
-        if self._after_first is not None and self.clock.batches:
-            after_first, self._after_first = self._after_first, None
-            after_first(self)
+        if self._choose_prefetch is not None and self.clock.batches:
+            self.set_prefetch_factor(self._choose_prefetch(self.clock))
+            self._choose_prefetch = None
         batch = self._next_batch()
         self.clock.hand(batch)
         return batch
@@ -246,7 +257,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
             raise
         if self._is_ordered:
             # The effect of noting a Position, without the 1 µs that it takes.
-            self.progress.done = self._rcvd_idx
+            self.progress.handed.done = self._rcvd_idx
         else:
             self.progress.note(self._position(batch))
             batch = batch.batch if type(batch) is BatchWithState else batch
@@ -255,7 +266,9 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
     def _note_end(self, error: BaseException) -> None:
         self.progress.is_finished = isinstance(error, StopIteration)
         if self._persistent_workers:
-            self.progress.ends = self._ends if self._is_iterable else dict(self.progress.workers)
+            self.progress.dataset.ends = (
+                self._ends if self._is_iterable else dict(self.progress.dataset.workers)
+            )
 
     def _next_copy(self, copies: CopiesAhead) -> Any:
         arrival = copies.next()
@@ -289,7 +302,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         if self._in_order:
             if self._is_stateful:
                 # Workers take turns; the one that raised an error had its turn, too.
-                worker = (self.progress.next_worker + self._rcvd_idx - 1) % self._num_workers
+                worker = (self.progress.dataset.next_worker + self._rcvd_idx - 1) % self._num_workers
             return Position(self._rcvd_idx, (), worker, state)
         lowest = min(self._task_info, default=self._send_idx)
         beyond = (task for task in range(lowest, self._send_idx) if task not in self._task_info)

@@ -9,17 +9,14 @@ import random
 import zlib
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from fastload.loader._arguments import LoaderView
 from fastload.loader._sharding.ranks import torch_ranks
 from fastload.loader.sharded_sampler import ShardedSampler
-
-if TYPE_CHECKING:
-    from fastload.loader._arguments import LoaderView
-    from fastload.loader._resume.progress import Progress
 
 State = dict[str, Any]
 
@@ -127,6 +124,13 @@ def generators_of(view: LoaderView) -> list[torch.Generator]:
     return list({id(each): each for each in generators if isinstance(each, torch.Generator)}.values())
 
 
+class HasPosition(Protocol):
+    """Progress of an epoch: `position` is the number of its first batch that has not been handed out."""
+
+    @property
+    def position(self) -> int: ...
+
+
 class DrawsAhead:
     """Draws an epoch's order, and can take back draws for batches that have not been handed out.
 
@@ -134,7 +138,7 @@ class DrawsAhead:
     early, the order of the next one must not depend on that. Recording the states takes 7 µs per batch.
     """
 
-    def __init__(self, generators: list[torch.Generator], progress: Progress) -> None:
+    def __init__(self, generators: list[torch.Generator], progress: HasPosition) -> None:
         self._generators = generators
         self._progress = progress
         # The numbers of batches whose draw changed the generators, and the states before that.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 
 from fastload.errors import OptionError
+from fastload.loader._arguments import LoaderView
 from fastload.loader._resume.dataset_states import own_state
 from fastload.loader._resume.drawing import (
     ORDER,
@@ -31,10 +31,6 @@ from fastload.loader._resume.drawing import (
 from fastload.loader._resume.progress import ANOTHER_STATE, Progress
 from fastload.loader._sharding.ranks import checked_index
 from fastload.loader.sharded_sampler import ShardedSampler
-
-if TYPE_CHECKING:
-    from fastload.loader._arguments import LoaderView
-    from fastload.loader._iterators.base import EpochIterator
 
 
 class Epochs:
@@ -63,12 +59,12 @@ class Epochs:
     def is_resuming(self) -> bool:
         return self._loaded is not None
 
-    def begin(
-        self, view: LoaderView, iterate: Callable[[Progress], EpochIterator], kept_seed: int | None
-    ) -> EpochIterator:
-        """Begin an epoch, and return the iterator that `iterate` returns.
+    @contextlib.contextmanager
+    def beginning(self, view: LoaderView, kept_seed: int | None) -> Iterator[tuple[Progress, bool]]:
+        """Begin an epoch, whose iterator is made in the block; yield its progress.
 
-        `kept_seed` is the base seed that persistent workers keep from their first epoch.
+        Also yield True if the order must be drawn in the block, where the global random states are those of
+        the epoch, not the user's. `kept_seed` is the base seed that persistent workers keep.
         """
         before = self._progress
         if before is not None and before.ahead is not None and not before.is_finished:
@@ -81,26 +77,23 @@ class Epochs:
             self._later = None if is_users_restored else resumed.start["global"]
             self._count, self._keeps_seed = resumed.epoch, resumed.keeps_seed
             if step_size is not None:
-                view.sample_sampler.skipped = resumed.first * step_size
+                view.sample_sampler.skipped = resumed.handed.first * step_size
         begun = resumed if resumed is not None and resumed.is_begun else None
         source = self._later if begun is None else begun.start["global"]
         became: State = {}
         try:
             with contextlib.nullcontext() if source is None else drawn_from(source, became):
-                self._progress = begun or self._new_progress(view, kept_seed, resumed)
-                self._progress.stream = self._progress.rank ^ rank_of(view)
-                self._seed_epoch(self._progress)
-                iterator = iterate(self._progress)
-                if source is not None:
-                    iterator.draw_first()
-                    self._progress.is_drawn = True
+                self._progress = progress = begun or self._new_progress(view, kept_seed, resumed)
+                progress.stream = progress.rank ^ rank_of(view)
+                self._seed_epoch(progress)
+                yield progress, source is not None
+                progress.is_drawn = progress.is_drawn or source is not None
         except BaseException:
             self._loaded = resumed
             raise
-        self._progress.users_state = None
+        progress.users_state = None
         if self._later is not None:
             self._later = became
-        return iterator
 
     def state_dict(self, view: LoaderView, num_workers: int, kept_seed: int | None) -> State:
         """Return the loader's state: see `DataLoader.state_dict`."""
@@ -122,8 +115,8 @@ class Epochs:
         state = progress.to_state_dict(self._settings(view, num_workers))
         if num_workers == 0 and "dataset" in state.get("workers", {}).get(0, {}):
             return state
-        is_before = progress.own is not None and not progress.done
-        own = progress.own if is_before else own_state(view.dataset)
+        is_before = progress.dataset.own is not None and not progress.handed.done
+        own = progress.dataset.own if is_before else own_state(view.dataset)
         return state if own is None else {**state, "dataset": own}
 
     def load_state_dict(self, view: LoaderView, num_workers: int, state: State) -> None:
@@ -172,14 +165,14 @@ class Epochs:
             progress.rank = rank_of(view) if earlier is None else earlier.rank
         # An iterator draws the workers' seeds when it is created; a persistent one is created once.
         if view.is_iterable:
-            progress.own = own_state(view.dataset)
+            progress.dataset.own = own_state(view.dataset)
         keeps_seed = kept_seed is not None if self._keeps_seed is None else self._keeps_seed
         if resumed is not None:
             progress.draws_seeds, progress.base_seed = resumed.draws_seeds, resumed.base_seed
-            progress.workers, progress.is_restored = dict(resumed.workers), True
+            progress.dataset.workers, progress.dataset.is_restored = dict(resumed.dataset.workers), True
         elif earlier is not None:
-            progress.workers = dict(earlier.ends)
-            progress.is_restored = earlier.workers.get(0, {}).get("has_ended", False)
+            progress.dataset.workers = dict(earlier.dataset.ends)
+            progress.dataset.is_restored = earlier.dataset.workers.get(0, {}).get("has_ended", False)
             if keeps_seed:
                 progress.draws_seeds, progress.base_seed = False, earlier.base_seed
         return progress
@@ -230,10 +223,10 @@ def _has_batches_left(view: LoaderView, loaded: Progress) -> bool:
     with contextlib.suppress(Exception):
         batches = len(view.index_sampler)
         if (step_size := _step_size(view)) is None:
-            return loaded.first < batches
+            return loaded.handed.first < batches
         begin = loaded.start["samplers"][sharded_name(loaded.start)]["state"]["position"]
         samples = len(view.dataset)
-        return bool(begin + loaded.first * step_size < min(samples, batches * step_size))
+        return bool(begin + loaded.handed.first * step_size < min(samples, batches * step_size))
     return True
 
 

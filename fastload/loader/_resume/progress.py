@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 from fastload.errors import OptionError
 from fastload.loader._resume.drawing import DrawsAhead, State, global_checksum, sharded_name
+from fastload.loader._resume.parts import DatasetProgress, HandedOut, Position
 
 _VERSION = 4
 
+# Fields that a state holds as they are.
+_STORED = ("epoch", "start", "is_begun", "draws_seeds", "users_state", "base_seed", "keeps_seed", "rank")
+
 ANOTHER_STATE = -1
 """Placeholder for a `global_checksum()` if later epochs are not drawn from the user's random state."""
-
-
-class Position(NamedTuple):
-    """An iterator's position after a batch.
-
-    Attributes:
-        done: The number of its first tasks, without a gap, whose batches have been handed out.
-        beyond: Later tasks whose batches have been handed out, if order is not kept.
-        worker: The worker that made the batch, for a stateful dataset; else -1.
-        state: The state of that worker's dataset after the batch.
-    """
-
-    done: int
-    beyond: tuple[int, ...] = ()
-    worker: int = -1
-    state: Any = None
 
 
 @dataclass(slots=True)
@@ -38,15 +24,8 @@ class Progress:
     Attributes:
         epoch: The number of epochs begun before this one.
         start: The random states that its order is drawn from.
-        first: The number of batches handed out before the iterator began.
-        skipped: Numbers of later batches handed out before it began, if order was not kept.
-        done, beyond, worker: See `Position`.
-        workers: The state of each worker's copy of a stateful dataset.
-        ends: The same at the end of the epoch, if the workers stay.
-        own: The state of this process's iterable dataset before the epoch; None if it has none.
-        state: Returns the state of an iterable dataset that is read in this process.
-        is_restored: True if the state of the dataset before the epoch was loaded.
-        next_worker: The worker that has the first turn.
+        handed: The batches that have been handed out.
+        dataset: The states of a stateful dataset and its copies.
         is_begun: True if the epoch continues; otherwise it starts.
         is_drawn: True if the order has been drawn; without workers, it is drawn with the first batch.
         is_finished: True if the epoch has reached its end.
@@ -63,17 +42,8 @@ class Progress:
 
     epoch: int
     start: State
-    first: int = 0
-    skipped: tuple[int, ...] = ()
-    done: int = 0
-    beyond: tuple[int, ...] = ()
-    worker: int = -1
-    workers: dict[int, Any] = field(default_factory=dict)
-    ends: dict[int, Any] = field(default_factory=dict)
-    own: Any = None
-    state: Callable[[], Any] | None = None
-    is_restored: bool = False
-    next_worker: int = 0
+    handed: HandedOut = field(default_factory=HandedOut)
+    dataset: DatasetProgress = field(default_factory=DatasetProgress)
     is_begun: bool = True
     is_drawn: bool = True
     is_finished: bool = False
@@ -88,17 +58,9 @@ class Progress:
 
     def note(self, position: Position) -> None:
         """Record the position after a batch that has been handed out."""
-        self.done, self.beyond, self.worker, _ = position
+        self.handed.done, self.handed.beyond, self.dataset.worker, _ = position
         if position.state:
-            self.workers[position.worker] = position.state
-
-    def rebase(self, position: int, done: int) -> None:
-        """Continue with an iterator whose first `done` tasks end at `position` in the epoch.
-
-        Other iterators have handed out batches in between.
-        """
-        self.skipped = tuple(number for number in self.skipped if number >= position)
-        self.first, self.done, self.beyond = position - done, done, ()
+            self.dataset.workers[position.worker] = position.state
 
     def note_draw(self, start: State) -> None:
         """Record that the order is drawn now, after the workers' seeds."""
@@ -109,42 +71,17 @@ class Progress:
     @property
     def position(self) -> int:
         """The number of the first batch in the epoch that has not been handed out."""
-        return self._number(self.done)
-
-    def _number(self, task: int) -> int:
-        """Return the number in the epoch of an iterator's task: skipped batches have no task."""
-        number = self.first + task
-        for skipped in sorted(self.skipped):
-            number += skipped <= number
-        return number
+        return self.handed.position
 
     def to_state_dict(self, settings: State) -> State:
         """Return a state for `torch.save`; `settings` must be shared by a loader that resumes from it."""
-        position = self.position
-        early = {self._number(task) for task in self.beyond}
-        early.update(number for number in self.skipped if number > position)
-        state = {
-            "version": _VERSION,
-            "settings": settings,
-            "epoch": self.epoch,
-            "start": self.start,
-            "position": position,
-            "early": sorted(early),
-            "is_begun": self.is_begun,
-            "draws_seeds": self.draws_seeds,
-            "users_state": global_checksum() if self.users_state is None else self.users_state,
-            "base_seed": self.base_seed,
-            "keeps_seed": self.keeps_seed,
-            "rank": self.rank,
-        }
-        workers = dict(self.workers)
-        if self.state is not None and self.done and (own := self.state()):
-            workers = {0: own}
-        if workers:
-            state["workers"] = workers
-            is_unmoved, count = self.worker < 0, settings["num_workers"] or 1
-            state["next_worker"] = self.next_worker if is_unmoved else (self.worker + 1) % count
-        return state
+        handed = self.handed
+        state = {name: getattr(self, name) for name in _STORED}
+        state |= {"version": _VERSION, "settings": settings}
+        state |= {"position": handed.position, "early": handed.early()}
+        if self.users_state is None:
+            state["users_state"] = global_checksum()
+        return state | self.dataset.stored(settings["num_workers"], handed.done > 0)
 
     @classmethod
     def from_state_dict(cls, state: State, settings: State) -> Progress:
@@ -159,19 +96,13 @@ class Progress:
         try:
             state = _with_steps_of(settings, state)
             _require_equal(state["settings"], settings, bool(state.get("workers")))
+            start = {name: dict(state["start"][name]) for name in ("global", "samplers")}
             return cls(
-                epoch=state["epoch"],
-                start={name: dict(state["start"][name]) for name in ("global", "samplers")},
-                first=state["position"],
-                skipped=tuple(state["early"]),
-                workers=dict(state.get("workers", {})),
-                next_worker=state.get("next_worker", 0),
-                is_begun=state["is_begun"],
-                draws_seeds=state["draws_seeds"],
-                users_state=state["users_state"],
-                base_seed=state["base_seed"],
-                keeps_seed=state.get("keeps_seed"),
-                rank=state["rank"],
+                **{name: state[name] for name in _STORED} | {"start": start},
+                handed=HandedOut(state["position"], tuple(state["early"])),
+                dataset=DatasetProgress(
+                    workers=dict(state.get("workers", {})), next_worker=state.get("next_worker", 0)
+                ),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise OptionError(

@@ -11,16 +11,13 @@ A collate function may have a method `collate_into(samples, out)`, which allocat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import Dataset
 
-from fastload.contracts import CollatesInto
+from fastload.contracts import BatchMemory, CollatesInto
 from fastload.datasets.within import is_plain_subset
 from fastload.transforms.draws import EpochDraws, current_draws
-
-if TYPE_CHECKING:
-    from fastload.datasets.batch import BatchMemory
 
 
 class SampleSource(Dataset[Any]):

@@ -10,15 +10,13 @@ import socket
 import warnings
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from fastload.errors import UnpicklableError
-
-if TYPE_CHECKING:
-    from fastload.loader._arguments import LoaderView
+from fastload.loader._arguments import LoaderView
 
 
 @contextlib.contextmanager

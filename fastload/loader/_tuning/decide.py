@@ -12,46 +12,10 @@ import statistics
 from typing import NamedTuple
 
 from fastload.loader._measurements import Candidate, SingleProcessCost, Trial, TuningMeasurements
+from fastload.loader._tuning_settings import DEFAULT_PREFETCH
 from fastload.system.units import format_duration
 
 SINGLE_PROCESS = Candidate(0, 0)
-
-# Share by which a candidate must be faster than the best so far: on an idle machine, windows differ by up to
-# 5 %. If the training waits for less than this share of the time, there is nothing to gain.
-_GAIN = 0.05
-
-# A challenger that is slower by this share loses at once. It wins at once if it is faster by this share than
-# the best of at least two windows of the other candidate.
-_EARLY_GAIN = 0.2
-
-# Otherwise, the medians of this many windows of each candidate decide: one window in ten is off by 10 %.
-_ROUNDS = 3
-
-# Trials may cost this share of a training run, which is assumed at first to last ten epochs, later twice as
-# long as it has run.
-_BUDGET_SHARE = 0.015
-_EPOCHS_AHEAD = 10
-
-# On a busy machine, starting workers takes this many times as long (measured).
-_START_MARGIN = 2
-
-# The most workers per CPU, for batches that wait for a network: more were never faster (measured).
-MOST_WORKERS_PER_CPU = 16
-
-# More workers than the CPUs can serve pay off only if they spend half of their time waiting (disk, network).
-_BLOCKED = 0.5
-
-# Batches to prefetch in total. With fewer, one slow batch keeps the training waiting: two workers that
-# prefetch two batches each are up to 28 % slower than with four (measured); beyond eight, nothing was gained.
-_PREFETCHED_BATCHES = 8
-DEFAULT_PREFETCH = 2  # torch's own
-
-# The length of one measurement.
-WINDOW_S = 0.25
-
-# A settled plan is measured again if the time to make a batch changes by this factor: if it grows, without
-# workers; if it shrinks, with them.
-_CHANGED = 2.0
 
 
 class Decision(NamedTuple):
@@ -101,25 +65,26 @@ def _has_won(measured: TuningMeasurements, challenger: Candidate, best: Candidat
     best_s = [_trial_s(measured, trial) for trial in measured.trials_of(best)]
     if not challenger_s:
         return None
+    settings = measured.settings
     ratio = statistics.median(challenger_s) / max(statistics.median(best_s), 1e-12)
     is_affordable_again = ratio < 1 or affordable_workers(measured, challenger.num_workers)
-    if ratio >= 1 + _EARLY_GAIN or not is_affordable_again:
+    if ratio >= 1 + settings.early_gain or not is_affordable_again:
         return False
-    if len(best_s) > 1 and statistics.median(challenger_s) <= min(best_s) * (1 - _EARLY_GAIN):
+    if len(best_s) > 1 and statistics.median(challenger_s) <= min(best_s) * (1 - settings.early_gain):
         return True
-    if min(len(challenger_s), len(best_s)) < _ROUNDS:
+    if min(len(challenger_s), len(best_s)) < settings.rounds:
         return None
-    return ratio <= 1 - _GAIN
+    return ratio <= 1 - settings.gain
 
 
 def _more_workers(measured: TuningMeasurements, best: Candidate) -> int:
     """Return twice as many workers if they may be better; else 0."""
-    trials = measured.trials_of(best)
+    trials, settings = measured.trials_of(best), measured.settings
     waiting = statistics.median(trial.waiting_share for trial in trials)
     blocked = statistics.median(trial.blocked_share for trial in trials)
     twice = min(2 * best.num_workers, most_workers(measured))
-    may_be_better = twice <= _useful_workers(measured) or blocked >= _BLOCKED
-    return twice if twice > best.num_workers and waiting > _GAIN and may_be_better else 0
+    may_be_better = twice <= _useful_workers(measured) or blocked >= settings.blocked
+    return twice if twice > best.num_workers and waiting > settings.gain and may_be_better else 0
 
 
 def why_single_process(measured: TuningMeasurements) -> str:
@@ -130,7 +95,7 @@ def why_single_process(measured: TuningMeasurements) -> str:
         return f"loading an epoch takes {format_duration(epoch_s)}, less than starting a worker"
     if most_workers(measured) < 1:
         return f"no workers can be started: {limits.reason}"
-    if cost.load_s < _GAIN * cost.batch_s:
+    if cost.load_s < measured.settings.gain * cost.batch_s:
         share = cost.load_s / cost.batch_s
         return f"loading takes {share:.1%} of the time: there is nothing to gain"
     if measured.batches is None:
@@ -138,7 +103,7 @@ def why_single_process(measured: TuningMeasurements) -> str:
     workers = first_workers(measured)
     saved_s = measured.batches * (cost.batch_s - max(cost.step_s, cost.load_s / workers))
     start_s = workers * limits.start_s
-    if saved_s - start_s < _GAIN * measured.batches * cost.batch_s:
+    if saved_s - start_s < measured.settings.gain * measured.batches * cost.batch_s:
         return (
             f"workers could save at most {format_duration(saved_s)} of an epoch, and starting them takes "
             f"{format_duration(start_s)}"
@@ -159,7 +124,7 @@ def first_workers(measured: TuningMeasurements) -> int:
     cost = measured.cost
     needed = math.ceil(cost.load_s / max(cost.step_s, 1e-9)) + 1
     workers = min(_useful_workers(measured), needed, most_workers(measured))
-    start_s = _START_MARGIN * measured.limits.start_s
+    start_s = measured.settings.start_margin * measured.limits.start_s
     if measured.batches is not None and start_s:
         workers = min(workers, math.ceil(math.sqrt(measured.batches * cost.load_s / start_s)))
     return max(1, workers)
@@ -167,8 +132,8 @@ def first_workers(measured: TuningMeasurements) -> int:
 
 def _useful_workers(measured: TuningMeasurements) -> int:
     """Return how many workers the CPUs can serve: one that waits for a disk leaves its CPU free."""
-    cost = measured.cost
-    waits = min(MOST_WORKERS_PER_CPU, 1 + cost.load_blocked_s / max(cost.load_cpu_s, 1e-9))
+    cost, most = measured.cost, measured.settings.most_workers_per_cpu
+    waits = min(most, 1 + cost.load_blocked_s / max(cost.load_cpu_s, 1e-9))
     # Another worker is not worth it if less than a quarter of its time would be used.
     return math.ceil(measured.limits.cpus * waits - 0.25)
 
@@ -177,7 +142,8 @@ def most_workers(measured: TuningMeasurements) -> int:
     """Return the most workers that may be tried, each with the fewest batches to prefetch."""
     prefetch = measured.explicit.get("prefetch_factor", DEFAULT_PREFETCH)
     limits = measured.limits
-    return max(0, min(limits.most_workers, limits.most_batches // (int(prefetch) + 1)))
+    by_batches = limits.most_batches // (int(prefetch) + 1)
+    return max(0, min(limits.most_workers, measured.settings.most_workers, by_batches))
 
 
 def prefetch_of(measured: TuningMeasurements, workers: int) -> int:
@@ -188,14 +154,15 @@ def prefetch_of(measured: TuningMeasurements, workers: int) -> int:
     if explicit is not None:
         return int(explicit)
     allowed = measured.limits.most_batches // workers - 1
-    return max(DEFAULT_PREFETCH, min(math.ceil(_PREFETCHED_BATCHES / workers), allowed))
+    return max(DEFAULT_PREFETCH, min(math.ceil(measured.settings.prefetched_batches / workers), allowed))
 
 
 def budget_s(measured: TuningMeasurements) -> float:
     """Return how many more seconds trials may cost."""
-    seen = measured.seen_batches
-    ahead = 2 * seen if measured.batches is None else max(2 * seen, _EPOCHS_AHEAD * measured.batches)
-    return _BUDGET_SHARE * ahead * single_process_s(measured) - measured.lost_s
+    settings, ahead = measured.settings, 2 * measured.seen_batches
+    if measured.batches is not None:
+        ahead = max(ahead, settings.epochs_ahead * measured.batches)
+    return settings.budget_share * ahead * single_process_s(measured) - measured.lost_s
 
 
 def affordable_workers(measured: TuningMeasurements, workers: int) -> int:
@@ -203,7 +170,7 @@ def affordable_workers(measured: TuningMeasurements, workers: int) -> int:
 
     One worker shows little about what several can do.
     """
-    start_s = _START_MARGIN * measured.limits.start_s
+    start_s = measured.settings.start_margin * measured.limits.start_s
     affordable = min(workers, math.floor((budget_s(measured) - measured.cost.load_s) / max(start_s, 1e-9)))
     return affordable if affordable >= min(workers, 2) else 0
 
@@ -212,7 +179,9 @@ def fits_into_epoch(measured: TuningMeasurements, workers: int, batches_left: in
     """Return whether the rest of an epoch is long enough to start these workers and measure them."""
     if batches_left is None:
         return True
-    return batches_left * single_process_s(measured) >= 2 * (workers * measured.limits.start_s + WINDOW_S)
+    settings = measured.settings
+    one_s = workers * measured.limits.start_s + settings.window_s
+    return batches_left * single_process_s(measured) >= settings.least_windows * one_s
 
 
 def single_process_s(measured: TuningMeasurements) -> float:
@@ -234,15 +203,16 @@ def tolerated_loss_s(measured: TuningMeasurements, workers: int) -> float:
     In each epoch, they first lose the time that starting them takes.
     """
     batches = measured.seen_batches if measured.batches is None else measured.batches
-    return 2 * workers * measured.limits.start_s + _GAIN * batches * single_process_s(measured)
+    little_s = measured.settings.gain * batches * single_process_s(measured)
+    return 2 * workers * measured.limits.start_s + little_s
 
 
 def has_changed(measured: TuningMeasurements, candidate: Candidate, load_s: float) -> bool:
     """Return whether the time to make a batch has changed so much that a plan may no longer fit."""
     if measured.why_no_workers:
         return False
-    before_s = measured.cost.load_s
-    return _CHANGED * load_s < before_s if candidate.num_workers else load_s > _CHANGED * before_s
+    factor, before_s = measured.settings.changed, measured.cost.load_s
+    return factor * load_s < before_s if candidate.num_workers else load_s > factor * before_s
 
 
 def _trial_s(measured: TuningMeasurements, trial: Trial) -> float:

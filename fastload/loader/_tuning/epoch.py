@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastload.loader._arguments import EpochStart, LoaderView
+from fastload.loader._arguments import LoaderView
 from fastload.loader._caching import LoaderCache
 from fastload.loader._dataset_state import DatasetState
+from fastload.loader._iterators.base import EpochStart
 from fastload.loader._iterators.switching import SwitchingIterator
 from fastload.loader._measurements import Candidate
 from fastload.loader._tuning.decide import SINGLE_PROCESS, fits_into_epoch, has_changed
 from fastload.loader._tuning.tuner import Tuner
-from fastload.loader._tuning.window import WATCHED_S, Window, latest
-
-# A settled plan is checked each time this many batches are loaded, at first sooner, to drop a bad plan early.
-_FIRST_CHECK = 8
-_WATCHED_BATCHES = 64
+from fastload.loader._tuning.window import Window, latest
 
 
 class TunedIterator(SwitchingIterator):
@@ -23,6 +20,7 @@ class TunedIterator(SwitchingIterator):
 
     def __init__(self, view: LoaderView, start: EpochStart, tuner: Tuner, cache: LoaderCache | None) -> None:
         self._tuner = tuner
+        self._settings = tuner.measured.settings
         self._cache = cache
         self._candidate = SINGLE_PROCESS
         self._has_begun = False
@@ -37,7 +35,7 @@ class TunedIterator(SwitchingIterator):
         if (earlier := tuner.measuring) is not None:
             earlier._is_overtaken = True
         tuner.begin_measuring(self)
-        self._window = Window(start.clock, SINGLE_PROCESS, 1)
+        self._window = Window(start.clock, SINGLE_PROCESS, 1, self._settings)
         # The batch count at which the next check is due.
         self._due = 1
 
@@ -101,7 +99,7 @@ class TunedIterator(SwitchingIterator):
             if reason := self._handed_state.change_by_training():
                 self._tuner.forbid_workers(reason)
             self._handed_state = None
-            self._tuner.is_dataset_checked = True
+            self._tuner.state = self._tuner.state.dataset_checked()
             self._continue_search()
         elif not self._is_measuring:
             self._watch()
@@ -109,7 +107,7 @@ class TunedIterator(SwitchingIterator):
             self._note_window()
             self._continue_search()
         elif workers and self._tuner.is_behind(workers):
-            self._tuner.note_trial(self._window.trial(since=self._candidate_first))
+            self._note_trial(self._candidate_first)
             self._continue_search()
         else:
             self._due = self._window.next_check()
@@ -117,18 +115,21 @@ class TunedIterator(SwitchingIterator):
     def _account(self) -> None:
         """Record the time since the last check."""
         batches = self.clock.batches - self._accounted
-        waits, steps = latest(self.clock, batches)
+        waits, steps = latest(self.clock, batches, self._settings.unusual)
         seconds = sum(waits) + sum(steps) + (0.0 if self._accounted else self.clock.first_wait_s)
         self._accounted = self.clock.batches
-        self._tuner.note_batches(self._candidate, batches, seconds)
+        self._tuner.state = self._tuner.state.batches_loaded(self._candidate, batches, seconds)
 
     def _note_window(self) -> None:
-        if not self._tuner.is_baseline_known:
+        if not self._tuner.state.is_baseline_known:
             cost = self._window.single_process_cost()
             self._tuner.note_single_process(self._view, cost)
             if self._cache is not None:
                 self._cache.decide(self._view.dataset, cost)
-        self._tuner.note_trial(self._window.trial())
+        self._note_trial()
+
+    def _note_trial(self, since: int | None = None) -> None:
+        self._tuner.state = self._tuner.state.trial_ended(self._window.trial(since))
 
     def _continue_search(self) -> None:
         """Switch to the next candidate, or to the best if none is left."""
@@ -164,11 +165,12 @@ class TunedIterator(SwitchingIterator):
         self._watch_from_now()
 
     def _watch_from_now(self) -> None:
-        self._window = Window(self.clock, self._candidate, self.clock.batches)
+        self._window = Window(self.clock, self._candidate, self.clock.batches, self._settings)
         self._check_later()
 
     def _check_later(self) -> None:
-        self._due = self.clock.batches + min(_WATCHED_BATCHES, max(_FIRST_CHECK, self.clock.batches))
+        every, first = self._settings.watched_batches, self._settings.first_check
+        self._due = self.clock.batches + min(every, max(first, self.clock.batches))
 
     def _watch(self) -> None:
         """Restart the search if a settled plan no longer fits."""
@@ -179,8 +181,8 @@ class TunedIterator(SwitchingIterator):
         if candidate.num_workers and tuner.is_behind(candidate.num_workers):
             self._restart("batches took longer than without workers")
             return
-        is_long = candidate.num_workers or window.seconds() >= WATCHED_S
-        if is_long and window.batches >= _WATCHED_BATCHES // 2:
+        is_long = candidate.num_workers or window.seconds() >= self._settings.watched_s
+        if is_long and window.batches >= self._settings.watched_batches // 2:
             if has_changed(tuner.measured, candidate, window.load_s()):
                 self._restart("the time to make a batch has changed")
             elif not candidate.num_workers:
@@ -188,7 +190,7 @@ class TunedIterator(SwitchingIterator):
 
     def _restart(self, reason: str) -> None:
         """Measure again, loading without workers first."""
-        self._tuner.restart(f"measured again in this run, because {reason}")
+        self._tuner.state = self._tuner.state.restarted(f"measured again in this run, because {reason}")
         self._tuner.begin_measuring(self)
         self._switch_to(SINGLE_PROCESS)
 
@@ -197,21 +199,22 @@ class TunedIterator(SwitchingIterator):
         if self._has_ended:
             return
         self._account()
-        self._tuner.note_epoch(self.progress.position)
+        self._tuner.state = self._tuner.state.epoch_ended(self.progress.position)
         super()._end()
         if self._is_measuring and self.clock.batches:
-            if self._window.is_enough or not (self._tuner.is_baseline_known or self._candidate.num_workers):
+            is_first = not (self._tuner.state.is_baseline_known or self._candidate.num_workers)
+            if self._window.is_enough or is_first:
                 self._note_window()
             elif self._window.first <= max(1, self._candidate.num_workers):
                 # The epoch was too short for a window: all of its time counts, including the workers' start.
-                self._tuner.note_trial(self._window.trial(since=0))
+                self._note_trial(0)
             self._tuner.settle_if_done()
         elif self._tuner.is_settled and self._candidate.num_workers:
             self._watch()
 
     def _switch_after_check(self, candidate: Candidate) -> None:
         """Switch to a candidate, after checking that workers may load."""
-        if candidate.num_workers and not self._tuner.is_dataset_checked:
+        if candidate.num_workers and not self._tuner.state.is_dataset_checked:
             # One more batch without workers.
             self._is_checking = True
             self._due = self.clock.batches + 1
@@ -227,17 +230,18 @@ class TunedIterator(SwitchingIterator):
             self._candidate_first = self.clock.batches
             self._candidate = candidate
             self._change_to(*candidate)
-        self._window = Window(self.clock, candidate, first)
+        self._window = Window(self.clock, candidate, first, self._settings)
         self._due = self.clock.batches + 1
 
     def _workers_ready(self, seconds: float) -> None:
         cost = self._tuner.measured.single_process
         load_s = 0.0 if cost is None else cost.load_s
-        self._tuner.note_start(max(0.0, seconds - load_s) / self._started)
+        each_s = max(0.0, seconds - load_s) / self._started
+        self._tuner.state = self._tuner.state.worker_started(each_s)
 
     def _workers_failed(self, reason: str) -> None:
         self._tuner.forbid_workers(reason)
         self._settle()
 
     def _stuck_s(self) -> float:
-        return self._tuner.stuck_s()
+        return self._tuner.state.stuck_s()

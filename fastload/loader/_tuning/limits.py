@@ -13,7 +13,7 @@ from typing import Any
 from torch.utils.data import get_worker_info
 
 from fastload.loader._measurements import WorkerLimits
-from fastload.loader._tuning.decide import MOST_WORKERS_PER_CPU
+from fastload.loader._tuning_settings import DEFAULT_SETTINGS, TuningSettings
 from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.descriptors import free_descriptors
 from fastload.system.memory import available_memory_bytes
@@ -38,7 +38,9 @@ _SPAWN_S = 2.5
 NO_LIMITS_YET = WorkerLimits(cpus=1, most_workers=0, most_batches=0, reason="", start_s=_FORK_S)
 
 
-def read_limits(multiprocessing_context: Any, batch_bytes: int) -> WorkerLimits:
+def read_limits(
+    multiprocessing_context: Any, batch_bytes: int, settings: TuningSettings = DEFAULT_SETTINGS
+) -> WorkerLimits:
     """Read the current limits for a loader with this context and batches of this size."""
     ranks = local_ranks()
     forks = _start_method(multiprocessing_context) == "fork"
@@ -48,19 +50,25 @@ def read_limits(multiprocessing_context: Any, batch_bytes: int) -> WorkerLimits:
         descriptors=free_descriptors(),
         forks=forks,
         batch_bytes=batch_bytes,
+        settings=settings,
     )
     why_none = _why_no_processes(forks)
     return dataclasses.replace(limits, most_workers=0, reason=why_none) if why_none else limits
 
 
 def limits_within(
-    cpus: int, available_bytes: int, descriptors: int | None, forks: bool, batch_bytes: int
+    cpus: int,
+    available_bytes: int,
+    descriptors: int | None,
+    forks: bool,
+    batch_bytes: int,
+    settings: TuningSettings = DEFAULT_SETTINGS,
 ) -> WorkerLimits:
     """Return the limits set by CPUs, available memory and free descriptors (None: no known limit).
 
     `forks` is True if workers are forked, False if they are spawned.
     """
-    workers = cpus * MOST_WORKERS_PER_CPU
+    workers = cpus * settings.most_workers_per_cpu
     reason = f"{cpus} CPUs allow at most {workers} workers"
     left = max(0, available_bytes - max(_MARGIN_BYTES, int(available_bytes * _MARGIN_SHARE)))
     each = (_FORKED_BYTES if forks else _SPAWNED_BYTES) + batch_bytes

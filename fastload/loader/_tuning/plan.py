@@ -9,7 +9,6 @@ from typing import Any
 
 from fastload.loader._measurements import Candidate, PlannedValue, TuningMeasurements
 from fastload.loader._tuning.decide import (
-    DEFAULT_PREFETCH,
     Decision,
     batch_s,
     most_workers,
@@ -17,6 +16,7 @@ from fastload.loader._tuning.decide import (
     why_single_process,
 )
 from fastload.loader._tuning.limits import NO_LIMITS_YET
+from fastload.loader._tuning_settings import DEFAULT_PREFETCH
 from fastload.system.units import aligned, format_duration, format_ratio
 
 _CHOICES = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "cache")

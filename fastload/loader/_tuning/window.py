@@ -6,27 +6,21 @@ import itertools
 import statistics
 
 from fastload.loader._measurements import Candidate, SingleProcessCost, Trial
-from fastload.loader._tuning.decide import WINDOW_S
+from fastload.loader._tuning_settings import DEFAULT_SETTINGS, TuningSettings
 from fastload.loader.clock import LoadTimes, StepClock, total_of
-
-# The fewest batches of each worker, because workers take turns, and the fewest in total.
-_BATCHES_PER_WORKER = 3
-_LEAST_BATCHES = 4
-
-# Without workers, one batch that takes this long is enough: more would waste time.
-_LONG_BATCH_S = 0.4
-
-# Loading without workers counts as slower only if it stays so for this long.
-WATCHED_S = 5.0
-
-# A longer step (a validation, a checkpoint) counts as this many median steps.
-_UNUSUAL = 5.0
 
 
 class Window:
     """Times of the batches that one candidate loads, starting with batch number `first`."""
 
-    def __init__(self, clock: StepClock, candidate: Candidate, first: int) -> None:
+    def __init__(
+        self,
+        clock: StepClock,
+        candidate: Candidate,
+        first: int,
+        settings: TuningSettings = DEFAULT_SETTINGS,
+    ) -> None:
+        self._settings = settings
         self._clock = clock
         self._candidate = candidate
         self.first = first
@@ -41,16 +35,18 @@ class Window:
     @property
     def is_enough(self) -> bool:
         """True if it has enough batches for a measurement."""
-        return self.batches >= max(_LEAST_BATCHES, _BATCHES_PER_WORKER * self._candidate.num_workers)
+        turns = self._settings.batches_per_worker * self._candidate.num_workers
+        return self.batches >= max(self._settings.least_batches, turns)
 
     def is_over(self) -> bool:
         self._begin_if_due()
         workers, clock = self._candidate.num_workers, self._clock
         latest_wait_s = clock.waits_s[-1] if clock.waits_s else clock.first_wait_s
-        if not workers and latest_wait_s >= _LONG_BATCH_S and (self.batches or clock.batches == 1):
+        is_long = latest_wait_s >= self._settings.long_batch_s
+        if not workers and is_long and (self.batches or clock.batches == 1):
             return True
         is_turn_over = workers < 2 or self.batches % workers == 0
-        return is_turn_over and self.seconds() >= WINDOW_S and self.is_enough
+        return is_turn_over and self.seconds() >= self._settings.window_s and self.is_enough
 
     def next_check(self) -> int:
         """Return the batch count at which to check again; with workers, windows end after a full turn."""
@@ -65,7 +61,8 @@ class Window:
     def trial(self, since: int | None = None) -> Trial:
         """Return the window's trial or, with `since`, that of all batches since then and workers' start."""
         clock = self._clock
-        waits, steps = latest(clock, max(1, clock.batches - (self.first if since is None else since)))
+        count = max(1, clock.batches - (self.first if since is None else since))
+        waits, steps = latest(clock, count, self._settings.unusual)
         if since == 0 or not waits:
             waits.insert(0, clock.first_wait_s)
         load = self._load()
@@ -76,7 +73,7 @@ class Window:
 
     def single_process_cost(self) -> SingleProcessCost:
         clock, load = self._clock, self._load()
-        _, steps = latest(clock, max(1, clock.batches - self.first))
+        _, steps = latest(clock, max(1, clock.batches - self.first), self._settings.unusual)
         count = max(1, load.batches)
         return SingleProcessCost(
             batch_size=clock.batch_size,
@@ -105,13 +102,16 @@ class Window:
         return LoadTimes(*(getattr(total, name) - getattr(before, name) for name in LoadTimes.__slots__))
 
 
-def latest(clock: StepClock, count: int) -> tuple[list[float], list[float]]:
-    """Return the latest waits (except for the first batch) and steps; unusually long steps are capped."""
+def latest(clock: StepClock, count: int, unusual: float) -> tuple[list[float], list[float]]:
+    """Return the latest waits (except for the first batch) and steps.
+
+    A step that is longer than `unusual` median ones counts as that.
+    """
     if count < 1:
         return [], []
     waits, steps = (list(itertools.islice(reversed(each), count)) for each in (clock.waits_s, clock.steps_s))
     usual = statistics.median(steps) if steps else 0.0
-    return waits, [min(step, usual * _UNUSUAL) if usual else step for step in steps]
+    return waits, [min(step, usual * unusual) if usual else step for step in steps]
 
 
 def _elapsed_s(clock: StepClock) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,19 +13,32 @@ from fastload.loader._measurements import Candidate, Trial
 from fastload.loader._strategies import TunedStrategy
 from fastload.loader._tuning.decide import Decision
 from fastload.loader._tuning.tuner import Tuner
+from fastload.loader._tuning_settings import TuningSettings
 from tests.loader.tuning.simulation import limits, single_process_cost
+
+
+class HastyLoader(fastload.DataLoader[Any]):
+    """Tries workers in short epochs, settles on less evidence than would be wise, and on two at most."""
+
+    _tuning_settings = TuningSettings(window_s=0.05, budget_share=0.1, most_workers=2)
+
+
+class SteadyLoader(fastload.DataLoader[Any]):
+    """Tries candidates in short epochs, and keeps its plan: times of trivial samples vary most."""
+
+    _tuning_settings = TuningSettings(window_s=1e-9, least_windows=-math.inf, changed=math.inf)
 
 
 class Deciding(Tuner):
     """Tries one candidate after the other, however fast they are, and keeps the last."""
 
-    def __init__(self, view: LoaderView, candidates: Sequence[Candidate]) -> None:
-        super().__init__(view)
+    def __init__(self, view: LoaderView, candidates: Sequence[Candidate], settings: TuningSettings) -> None:
+        super().__init__(view, settings)
         self._candidates = candidates
-        self.is_dataset_checked = True
+        self.state = self.state.dataset_checked()
 
     def decide(self) -> Decision:
-        if not self.is_baseline_known:
+        if not self.state.is_baseline_known:
             return Decision(Candidate(0, 0), None)
         # The first trial is without workers, whose cost is measured first.
         tried = len(self.measured.trials) - 1
@@ -42,7 +57,8 @@ def strategy_of(loader: Any) -> TunedStrategy:
 
 def trying(loader: fastload.DataLoader, *candidates: tuple[int, int]) -> fastload.DataLoader:
     """Make a loader load some batches in the training process, then some with each candidate."""
-    strategy_of(loader).tuner = Deciding(loader._view(), [Candidate(*each) for each in candidates])
+    wanted = [Candidate(*each) for each in candidates]
+    strategy_of(loader).tuner = Deciding(loader._view(), wanted, loader._tuning_settings)
     return loader
 
 
@@ -60,6 +76,8 @@ def planned(loader: fastload.DataLoader, workers: int, prefetch: int = 2) -> fas
     trial = Trial(workers, prefetch, 10, 0.01, 0.0)
     # No time is less than half of this.
     cost = single_process_cost(-1.0)
-    tuner._update(limits=limits(), single_process=cost, trials=(trial,))
-    tuner.is_settled = tuner.is_dataset_checked = True
+    measured = dataclasses.replace(tuner.measured, limits=limits(), single_process=cost, trials=(trial,))
+    tuner.state = dataclasses.replace(
+        tuner.state, measured=measured, is_settled=True, is_dataset_checked=True
+    )
     return loader

@@ -15,7 +15,8 @@ from fastload.loader._measurements import (
     TuningMeasurements,
     WorkerLimits,
 )
-from fastload.loader._tuning.decide import WINDOW_S, affordable_workers, decide
+from fastload.loader._tuning.decide import affordable_workers, decide
+from fastload.loader._tuning_settings import DEFAULT_SETTINGS
 
 GRID = [Candidate(0, 0), *(Candidate(w, p) for w in range(1, 7) for p in (1, 2, 4, 8))]
 
@@ -106,7 +107,7 @@ def searched(machine: Machine, seed: int = 0, batches: int | None = 10_000) -> S
 
 def _trial(machine: Machine, candidate: Candidate, noise: random.Random) -> Trial:
     seconds = machine.batch_s(*candidate) * max(0.5, 1 + noise.gauss(0, machine.noise))
-    count = max(4, 3 * candidate.num_workers, int(WINDOW_S / seconds))
+    count = max(4, 3 * candidate.num_workers, int(DEFAULT_SETTINGS.window_s / seconds))
     waiting = max(0.0, seconds - machine.cost.step_s)
     return Trial(
         *candidate, count, count * seconds, count * waiting, machine.blocked if candidate.num_workers else 0.0

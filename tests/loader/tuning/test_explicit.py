@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-import fastload
 from fastload.loader._arguments import Unset
 from tests.commands import run_python
 from tests.loader.tuning.datasets import Slow
+from tests.loader.tuning.deciding import HastyLoader
 from tests.loader.tuning.seen import numbers
-
-pytestmark = pytest.mark.usefixtures("_hasty")
 
 
 def tried(loader):
@@ -21,7 +19,7 @@ def tried(loader):
     "explicit", [{"num_workers": 0}, {"num_workers": 1}, {"num_workers": 2, "prefetch_factor": 5}]
 )
 def test_explicit_parameters_are_obeyed(explicit):
-    loader = fastload.DataLoader(Slow(200, seconds=0.001), batch_size=4, **explicit)
+    loader = HastyLoader(Slow(200, seconds=0.001), batch_size=4, **explicit)
     assert numbers(loader) == list(range(200))
     assert loader.num_workers == explicit["num_workers"]
     assert loader.plan.num_workers.value == explicit["num_workers"]
@@ -31,28 +29,28 @@ def test_explicit_parameters_are_obeyed(explicit):
 
 
 def test_prefetch_factor_may_be_set_without_num_workers():
-    loader = fastload.DataLoader(Slow(300), batch_size=8, prefetch_factor=3)
+    loader = HastyLoader(Slow(300), batch_size=8, prefetch_factor=3)
     assert numbers(loader) == list(range(300))
     assert {trial.prefetch_factor for trial in loader.plan.measured.trials} <= {3, 0}
     assert loader.prefetch_factor == 3
 
 
 def test_persistent_workers_may_be_set_without_num_workers():
-    loader = fastload.DataLoader(Slow(300), batch_size=8, persistent_workers=True)
+    loader = HastyLoader(Slow(300), batch_size=8, persistent_workers=True)
     for _ in range(3):
         assert numbers(loader) == list(range(300))
     assert loader.plan.persistent_workers.value is True
 
 
 def test_recreated_loader_with_persistent_workers_gives_complete_epochs():
-    loader = fastload.DataLoader(Slow(300), batch_size=8, persistent_workers=True)
+    loader = HastyLoader(Slow(300), batch_size=8, persistent_workers=True)
     loader.num_workers = Unset(3)  # as copied from another loader
     for _ in range(3):
         assert numbers(loader) == list(range(300))
 
 
 def test_number_of_workers_set_in_the_attribute_is_obeyed():
-    loader = fastload.DataLoader(Slow(100), batch_size=8)
+    loader = HastyLoader(Slow(100), batch_size=8)
     list(loader)
     loader.num_workers = 1
     assert numbers(loader) == list(range(100))
@@ -72,10 +70,10 @@ def test_start_method_may_be_set_after_an_epoch():
 
 
 def test_loader_recreated_from_its_attributes_is_still_tuned():
-    loader = fastload.DataLoader(Slow(300), batch_size=8)
+    loader = HastyLoader(Slow(300), batch_size=8)
     list(loader)
     names = ("dataset", "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
-    again = fastload.DataLoader(**{name: getattr(loader, name) for name in names})
+    again = HastyLoader(**{name: getattr(loader, name) for name in names})
     assert isinstance(again.num_workers, Unset)
     assert again.plan.num_workers.reason != "set by you"
     assert again.plan.prefetch_factor.reason != "set by you"

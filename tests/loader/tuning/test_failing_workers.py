@@ -19,7 +19,7 @@ import torch
 
 import fastload
 from tests.loader.tuning.datasets import Deadly, Lacking, OnlyInItsProcess, Slow, Unpicklable
-from tests.loader.tuning.deciding import planned
+from tests.loader.tuning.deciding import HastyLoader, planned
 from tests.loader.tuning.seen import numbers
 
 
@@ -113,11 +113,10 @@ class Warning_(Slow):
         return torch.tensor(0)
 
 
-@pytest.mark.usefixtures("_hasty")
 def test_warning_filters_apply_in_workers():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        loader = fastload.DataLoader(Warning_(300), batch_size=8)
+        loader = HastyLoader(Warning_(300), batch_size=8)
         assert set(numbers(loader)) == {1}
     assert tried(loader) - {0}
 

@@ -9,10 +9,8 @@ import pytest
 
 import fastload
 from fastload.errors import OptionError
-from fastload.loader._measurements import Candidate
-from fastload.loader._tuning.decide import single_process_s
 from tests.loader.tuning.datasets import Slow
-from tests.loader.tuning.deciding import planned, strategy_of
+from tests.loader.tuning.deciding import HastyLoader, planned
 from tests.loader.tuning.seen import numbers
 
 
@@ -48,9 +46,8 @@ def test_plan_prints_as_a_table():
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("_hasty")
 def test_search_ends_even_if_every_epoch_is_left_early():
-    loader = fastload.DataLoader(Slow(4000), batch_size=8)
+    loader = HastyLoader(Slow(4000), batch_size=8)
     for _ in range(8):
         for number, _batch in enumerate(loader):
             if number == 30:
@@ -63,23 +60,13 @@ def test_plan_made_while_a_cache_filled_is_discarded():
     loader = fastload.DataLoader(Slow(300), batch_size=8)
     list(loader)
     tuner = loader._strategy.tuner
-    assert tuner.is_baseline_known
+    assert tuner.state.is_baseline_known
     tuner.prepare(loader._view(), is_filling=True)
-    assert tuner.is_baseline_known
+    assert tuner.state.is_baseline_known
     tuner.prepare(loader._view(), is_filling=False)
-    assert not tuner.is_baseline_known
+    assert not tuner.state.is_baseline_known
     assert not tuner.is_settled
     assert numbers(loader) == list(range(300))
-
-
-@pytest.mark.parametrize(("saved_s", "lost_s"), [(0.0, 3.0), (2.0, 1.0), (60.0, 0.0)])
-def test_a_dropped_plan_is_charged_with_what_it_lost_less_what_it_had_saved(saved_s, lost_s):
-    tuner = strategy_of(planned(fastload.DataLoader(Slow(300), batch_size=8), 2)).tuner
-    without_s = single_process_s(tuner.measured)
-    tuner.note_batches(Candidate(2, 4), 10, 10 * without_s - saved_s)
-    tuner.note_batches(Candidate(2, 4), 10, 10 * without_s + 3.0)
-    tuner.restart("a test")
-    assert tuner.measured.lost_s == pytest.approx(lost_s)
 
 
 class Lighter(Slow):
@@ -89,9 +76,8 @@ class Lighter(Slow):
         return index if "LIGHT" in os.environ else super().__getitem__(index)
 
 
-@pytest.mark.usefixtures("_hasty")
 def test_plan_is_made_again_if_samples_become_much_cheaper(monkeypatch):
-    loader = fastload.DataLoader(Lighter(1800), batch_size=8)
+    loader = HastyLoader(Lighter(1800), batch_size=8)
     while not loader.plan.is_settled:
         list(loader)
     assert loader.plan.num_workers.value > 0

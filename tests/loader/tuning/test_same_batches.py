@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, IterableDataset, RandomSampler, default_co
 
 import fastload
 from tests.loader.datasets import assert_same
-from tests.loader.tuning.deciding import planned, trying
+from tests.loader.tuning.deciding import SteadyLoader, planned, trying
 
 COUNT = 120
 
@@ -41,7 +41,7 @@ def adding(samples: list[Any]) -> Any:
 
 def make(dataset: Any = None, **options: Any) -> fastload.DataLoader:
     options = {"batch_size": 3, "shuffle": True, "collate_fn": adding, **options}
-    return fastload.DataLoader(Noisy() if dataset is None else dataset, **options)
+    return SteadyLoader(Noisy() if dataset is None else dataset, **options)
 
 
 def seed_all(seed: int = 5) -> None:
@@ -68,14 +68,6 @@ def trained(loader: Any, epochs: int = 2) -> list[Any]:
         for batch in loader:
             seen.append([batch, torch.rand(2), np.random.normal(), random.random()])
     return [*seen, *next_numbers()]
-
-
-@pytest.fixture(autouse=True)
-def _short_trials(monkeypatch):
-    monkeypatch.setattr("fastload.loader._tuning.window.WINDOW_S", 0.0)
-    monkeypatch.setattr("fastload.loader._tuning.epoch.fits_into_epoch", lambda *_: True)
-    # The times of trivial samples vary more than those of real ones.
-    monkeypatch.setattr("fastload.loader._tuning.epoch.has_changed", lambda *_: False)
 
 
 @pytest.fixture(scope="module")

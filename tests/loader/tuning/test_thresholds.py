@@ -8,26 +8,30 @@ import pytest
 
 from fastload.loader._measurements import Candidate, Trial, TuningMeasurements
 from fastload.loader._tuning import decide as rules
+from fastload.loader._tuning_settings import DEFAULT_SETTINGS, TuningSettings
 from tests.loader.tuning.simulation import limits, single_process_cost
 from tests.loader.tuning.test_decide import trial_of
 
 SINGLE = Candidate(0, 0)
 
 
-def compared(without_s: list[float], with_s: list[float]) -> tuple[Candidate, Candidate | None]:
+def compared(
+    without_s: list[float], with_s: list[float], settings: TuningSettings = DEFAULT_SETTINGS
+) -> tuple[Candidate, Candidate | None]:
     """Return the decision between no workers and two, after windows of both."""
     trials = [trial_of(0, each, each) for each in without_s]
     trials += [trial_of(2, each, each) for each in with_s]
     cost = single_process_cost(0.01, step_s=0.0)
-    return rules.decide(TuningMeasurements({}, limits(), cost, 10_000, tuple(trials)))[:2]
+    known = TuningMeasurements({}, limits(), cost, 10_000, tuple(trials), settings=settings)
+    return rules.decide(known)[:2]
 
 
-def tried_next(blocked: float) -> object:
+def tried_next(blocked: float, settings: TuningSettings = DEFAULT_SETTINGS) -> object:
     """Return what is tried after two workers have won."""
     won = Trial(2, 4, 10, 0.4, 0.4, blocked)
     trials = (*[trial_of(0, 0.1)] * 3, *[won] * 3)
     cost = single_process_cost(0.1, step_s=0.0)
-    return rules.decide(TuningMeasurements({}, limits(), cost, 10_000, trials)).next
+    return rules.decide(TuningMeasurements({}, limits(), cost, 10_000, trials, settings=settings)).next
 
 
 def measured(**options) -> TuningMeasurements:
@@ -35,69 +39,71 @@ def measured(**options) -> TuningMeasurements:
     return dataclasses.replace(known, **options)
 
 
-def affordable(batches: int) -> int:
+def affordable(batches: int, settings: TuningSettings = DEFAULT_SETTINGS) -> int:
     """Return how many of two workers may be tried in an epoch of this many batches."""
-    return rules.affordable_workers(measured(trials=(trial_of(0, 0.01),), batches=batches), 2)
+    return rules.affordable_workers(
+        measured(trials=(trial_of(0, 0.01),), batches=batches, settings=settings), 2
+    )
 
 
-def waiting_for_a_network() -> TuningMeasurements:
-    return TuningMeasurements({}, limits(most_workers=100), single_process_cost(0.1, cpu_s=0.001))
+def fits(batches_left: int, settings: TuningSettings) -> bool:
+    known = measured(trials=(trial_of(0, 0.01),), settings=settings)
+    return rules.fits_into_epoch(known, 2, batches_left)
 
 
-# For each constant, the decisions on either side of its threshold.
+def waiting_for_a_network(settings: TuningSettings, batches: int | None = None) -> TuningMeasurements:
+    cost = single_process_cost(0.1, cpu_s=0.001)
+    return TuningMeasurements({}, limits(most_workers=100), cost, batches, settings=settings)
+
+
+# For each setting, the decisions on either side of its threshold.
 SITUATIONS = {
-    "_GAIN": [
-        lambda: compared([0.01] * 3, [0.0094] * 3)[0],
-        lambda: compared([0.01] * 3, [0.0096] * 3)[0],
+    "gain": [
+        lambda s: compared([0.01] * 3, [0.0094] * 3, s)[0],
+        lambda s: compared([0.01] * 3, [0.0096] * 3, s)[0],
     ],
-    "_EARLY_GAIN": [
-        lambda: compared([0.01] * 2, [0.0078]),
-        lambda: compared([0.01] * 2, [0.0085]),
+    "early_gain": [
+        lambda s: compared([0.01] * 2, [0.0078], s),
+        lambda s: compared([0.01] * 2, [0.0085], s),
     ],
-    "_ROUNDS": [
-        lambda: compared([0.01] * 2, [0.009] * 2)[1],
-        lambda: compared([0.01] * 3, [0.009] * 3)[1],
+    "rounds": [
+        lambda s: compared([0.01] * 2, [0.009] * 2, s)[1],
+        lambda s: compared([0.01] * 3, [0.009] * 3, s)[1],
     ],
-    "_BUDGET_SHARE": [
-        lambda: affordable(90),
-        lambda: affordable(60),
+    "budget_share": [lambda s: affordable(90, s), lambda s: affordable(60, s)],
+    "epochs_ahead": [lambda s: affordable(90, s), lambda s: affordable(60, s)],
+    "start_margin": [lambda s: rules.first_workers(waiting_for_a_network(s, batches=80))],
+    "most_workers_per_cpu": [lambda s: rules.first_workers(waiting_for_a_network(s))],
+    "blocked": [lambda s: tried_next(0.55, s), lambda s: tried_next(0.45, s)],
+    "prefetched_batches": [lambda s: rules.prefetch_of(measured(settings=s), 1)],
+    "window_s": [lambda s: fits(65, s), lambda s: fits(55, s)],
+    "least_windows": [lambda s: fits(65, s), lambda s: fits(55, s)],
+    "changed": [
+        lambda s: rules.has_changed(measured(settings=s), SINGLE, 0.021),
+        lambda s: rules.has_changed(measured(settings=s), SINGLE, 0.019),
+        lambda s: rules.has_changed(measured(settings=s), Candidate(2, 4), 0.0049),
+        lambda s: rules.has_changed(measured(settings=s), Candidate(2, 4), 0.0051),
     ],
-    "_EPOCHS_AHEAD": [
-        lambda: affordable(90),
-        lambda: affordable(60),
-    ],
-    "_START_MARGIN": [lambda: rules.first_workers(dataclasses.replace(waiting_for_a_network(), batches=80))],
-    "MOST_WORKERS_PER_CPU": [lambda: rules.first_workers(waiting_for_a_network())],
-    "_BLOCKED": [lambda: tried_next(blocked=0.55), lambda: tried_next(blocked=0.45)],
-    "_PREFETCHED_BATCHES": [lambda: rules.prefetch_of(measured(), 1)],
-    "DEFAULT_PREFETCH": [lambda: rules.prefetch_of(measured(), 100)],
-    "WINDOW_S": [
-        lambda: rules.fits_into_epoch(measured(trials=(trial_of(0, 0.01),)), 2, 65),
-        lambda: rules.fits_into_epoch(measured(trials=(trial_of(0, 0.01),)), 2, 55),
-    ],
-    "_CHANGED": [
-        lambda: rules.has_changed(measured(), SINGLE, 0.021),
-        lambda: rules.has_changed(measured(), SINGLE, 0.019),
-        lambda: rules.has_changed(measured(), Candidate(2, 4), 0.0049),
-        lambda: rules.has_changed(measured(), Candidate(2, 4), 0.0051),
-    ],
+}
+
+# Those of windows and of watching a plan; most_workers bounds what tests start.
+OTHERS = {
+    *("least_batches", "batches_per_worker", "long_batch_s", "unusual", "watched_s", "first_check"),
+    *("watched_batches", "most_trials", "stuck_s", "stuck_loads", "most_workers"),
 }
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.5])
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_threshold_changed_by_half_changes_a_decision(name, factor, monkeypatch):
-    expected = [situation() for situation in SITUATIONS[name]]
-    changed = getattr(rules, name) * factor
-    monkeypatch.setattr(rules, name, int(changed) if type(getattr(rules, name)) is int else changed)
-    assert [situation() for situation in SITUATIONS[name]] != expected
+def test_threshold_changed_by_half_changes_a_decision(name, factor):
+    value = getattr(DEFAULT_SETTINGS, name)
+    changed = dataclasses.replace(DEFAULT_SETTINGS, **{name: type(value)(value * factor)})
+    before, after = ([of(settings) for of in SITUATIONS[name]] for settings in (DEFAULT_SETTINGS, changed))
+    assert before != after
 
 
 def test_every_threshold_has_a_situation():
-    constants = {
-        name for name, value in vars(rules).items() if name.isupper() and isinstance(value, (int, float))
-    }
-    assert constants == set(SITUATIONS)
+    assert {*SITUATIONS, *OTHERS} == {field.name for field in dataclasses.fields(TuningSettings)}
 
 
 def test_decisions_on_either_side_of_the_thresholds():
@@ -109,3 +115,4 @@ def test_decisions_on_either_side_of_the_thresholds():
     assert tried_next(blocked=0.45) is None
     assert affordable(90)
     assert not affordable(60)
+    assert rules.prefetch_of(measured(), 100) == 2

@@ -13,12 +13,9 @@ import pytest
 import torch
 from torch.utils.data import IterableDataset, RandomSampler, Sampler, TensorDataset, get_worker_info
 
-import fastload
 from tests.loader.tuning.datasets import Counting, Drawing, HoldingAFile, Remembering, Slow
-from tests.loader.tuning.deciding import planned
+from tests.loader.tuning.deciding import HastyLoader, planned
 from tests.loader.tuning.seen import numbers
-
-pytestmark = pytest.mark.usefixtures("_hasty")
 
 
 def tried(loader):
@@ -29,7 +26,7 @@ def test_slow_samples_get_workers_and_the_order_is_torchs():
     torch.manual_seed(1)
     order = numbers(torch.utils.data.DataLoader(range(300), batch_size=10, shuffle=True))
     torch.manual_seed(1)
-    loader = fastload.DataLoader(Slow(300), batch_size=10, shuffle=True)
+    loader = HastyLoader(Slow(300), batch_size=10, shuffle=True)
     assert numbers(loader) == order
     assert tried(loader) - {0}
 
@@ -46,7 +43,7 @@ def test_slow_samples_get_workers_and_the_order_is_torchs():
     ids=str,
 )
 def test_loader_that_has_measured_can_be_pickled(explicit):
-    loader = fastload.DataLoader(Slow(300, seconds=0.001), batch_size=8, **explicit)
+    loader = HastyLoader(Slow(300, seconds=0.001), batch_size=8, **explicit)
     list(loader)
     iterator = iter(loader)
     next(iterator)
@@ -66,7 +63,7 @@ def test_loader_that_has_measured_can_be_pickled(explicit):
 
 def test_each_sample_is_read_once_in_each_epoch_of_trials(tmp_path):
     dataset = Slow(300, log=tmp_path / "reads")
-    loader = fastload.DataLoader(dataset, batch_size=8, shuffle=True)
+    loader = HastyLoader(dataset, batch_size=8, shuffle=True)
     for epoch in (1, 2):
         assert sorted(numbers(loader)) == list(range(300))
         reads = Counter(map(int, (tmp_path / "reads").read_text().split()))
@@ -77,7 +74,7 @@ def test_each_sample_is_read_once_in_each_epoch_of_trials(tmp_path):
 @pytest.mark.parametrize("length", [1, 7, 5000])
 def test_cheap_samples_are_loaded_without_workers_as_in_torch(length):
     states = []
-    for kind in (torch.utils.data.DataLoader, fastload.DataLoader):
+    for kind in (torch.utils.data.DataLoader, HastyLoader):
         torch.manual_seed(5)
         random.seed(5)
         np.random.seed(5)
@@ -90,7 +87,7 @@ def test_cheap_samples_are_loaded_without_workers_as_in_torch(length):
 
 @pytest.mark.parametrize("kind", [Counting, Remembering, Drawing])
 def test_dataset_that_changes_when_read_is_loaded_by_the_training_process(kind):
-    loader = fastload.DataLoader(kind(length=300), batch_size=5, shuffle=True)
+    loader = HastyLoader(kind(length=300), batch_size=5, shuffle=True)
     assert sorted(numbers(loader)) == list(range(300))
     assert loader.plan.num_workers.value == 0
     assert "loading changes the dataset" in loader.plan.num_workers.reason
@@ -98,7 +95,7 @@ def test_dataset_that_changes_when_read_is_loaded_by_the_training_process(kind):
 
 
 def test_dataset_with_an_open_file_is_loaded_by_the_training_process(tmp_path):
-    loader = fastload.DataLoader(HoldingAFile(tmp_path / "numbers", length=300), batch_size=5, shuffle=True)
+    loader = HastyLoader(HoldingAFile(tmp_path / "numbers", length=300), batch_size=5, shuffle=True)
     assert sorted(numbers(loader)) == list(range(300))
     assert "holds open" in loader.plan.num_workers.reason
     loader.dataset.file.close()
@@ -117,7 +114,7 @@ class Counted:
 
 def test_batches_of_a_stateful_collate_fn_are_torchs():
     expected = numbers(torch.utils.data.DataLoader(torch.arange(300), 5, collate_fn=Counted()))
-    loader = fastload.DataLoader(Slow(300), batch_size=5, collate_fn=Counted())
+    loader = HastyLoader(Slow(300), batch_size=5, collate_fn=Counted())
     assert numbers(loader) == expected
     assert "loading changes the collate_fn" in loader.plan.num_workers.reason
 
@@ -127,7 +124,7 @@ def negate(worker):
 
 
 def test_worker_init_fn_is_not_called_unless_workers_are_requested():
-    loader = planned(fastload.DataLoader(Slow(300), batch_size=5), workers=1)
+    loader = planned(HastyLoader(Slow(300), batch_size=5), workers=1)
     loader.worker_init_fn = negate  # as Lightning does
     assert numbers(loader) == list(range(300))
     loader.num_workers = 1
@@ -152,7 +149,7 @@ class Hardest(Sampler[int]):
 
 def test_order_that_depends_on_the_training_is_torchs():
     orders = []
-    for kind in (torch.utils.data.DataLoader, fastload.DataLoader):
+    for kind in (torch.utils.data.DataLoader, HastyLoader):
         sampler = Hardest()
         loader = kind(Slow(300, seconds=0.001), batch_size=3, sampler=sampler)
         orders.append([])
@@ -165,7 +162,7 @@ def test_order_that_depends_on_the_training_is_torchs():
 
 def test_order_drawn_from_a_generator_that_the_training_uses_is_torchs():
     orders = []
-    for kind in (torch.utils.data.DataLoader, fastload.DataLoader):
+    for kind in (torch.utils.data.DataLoader, HastyLoader):
         generator = torch.Generator().manual_seed(1)
         sampler = RandomSampler(range(300), replacement=True, generator=generator)
         loader = kind(Slow(300, seconds=0.001), batch_size=3, sampler=sampler)
@@ -179,25 +176,25 @@ def test_epoch_left_in_a_trial_is_resumed_at_the_next_batch():
         torch.manual_seed(2)
         whole = numbers(torch.utils.data.DataLoader(range(1000), batch_size=10, shuffle=True))
         torch.manual_seed(2)
-        loader = fastload.DataLoader(Slow(1000, seconds=0.001), batch_size=10, shuffle=True)
+        loader = HastyLoader(Slow(1000, seconds=0.001), batch_size=10, shuffle=True)
         iterator = iter(loader)
         first = numbers(next(iterator) for _ in range(stop))
         state = loader.state_dict()
         del iterator
-        other = fastload.DataLoader(Slow(1000, seconds=0.001), batch_size=10, shuffle=True)
+        other = HastyLoader(Slow(1000, seconds=0.001), batch_size=10, shuffle=True)
         other.load_state_dict(state)
         assert first + numbers(other) == whole
 
 
 def test_two_epochs_at_once_give_all_batches_of_both():
-    loader = fastload.DataLoader(Slow(300), batch_size=6)
+    loader = HastyLoader(Slow(300), batch_size=6)
     pairs = list(zip(loader, loader, strict=True))
     assert numbers(first for first, _ in pairs) == list(range(300))
     assert numbers(second for _, second in pairs) == list(range(300))
 
 
 def test_held_batches_do_not_change_when_workers_change():
-    loader = fastload.DataLoader(Slow(400), batch_size=10)
+    loader = HastyLoader(Slow(400), batch_size=10)
     held = [list(loader)]
     while len(tried(loader)) < 2 and len(held) < 5:  # a busy machine may need more than one epoch
         held.append(list(loader))
@@ -214,7 +211,7 @@ class Endless(Sampler[list[int]]):
 
 
 def test_batch_sampler_without_a_length_is_tuned():
-    loader = fastload.DataLoader(Slow(1200, seconds=0.001), batch_sampler=Endless())
+    loader = HastyLoader(Slow(1200, seconds=0.001), batch_sampler=Endless())
     for _ in range(2):
         assert numbers(loader) == list(range(1200))
     assert tried(loader) - {0}
@@ -225,13 +222,13 @@ def test_iterable_dataset_is_loaded_once_without_workers():
         def __iter__(self):
             return iter(range(20))
 
-    loader = fastload.DataLoader(Stream(), batch_size=2)
+    loader = HastyLoader(Stream(), batch_size=2)
     assert numbers(loader) == list(range(20))
     assert "iterable" in loader.plan.num_workers.reason
 
 
 def test_epoch_too_short_for_a_trial_counts_as_one():
-    loader = fastload.DataLoader(Slow(40, seconds=0.02), batch_size=2)
+    loader = HastyLoader(Slow(40, seconds=0.02), batch_size=2)
     for _ in range(20):
         assert numbers(loader) == list(range(40))
         if loader.plan.is_settled:
@@ -240,7 +237,7 @@ def test_epoch_too_short_for_a_trial_counts_as_one():
 
 
 def test_times_of_the_last_epoch_add_up():
-    loader = fastload.DataLoader(Slow(400), batch_size=8, num_workers=2)
+    loader = HastyLoader(Slow(400), batch_size=8, num_workers=2)
     assert loader.last_epoch is None
     list(loader)
     times = loader.last_epoch
