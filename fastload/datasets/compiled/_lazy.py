@@ -94,8 +94,6 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         width, height = size
         if resampling is None or box is not None or reducing_gap is not None or min(width, height) < 1:
             return super().resize(size, resample, box, reducing_gap)
-        if (width, height) == self.size:
-            return self.copy()
         return LazyImage(self.deferred.resized((height, width), resampling), self._info)
 
     def transpose(self, method: object) -> PIL.Image.Image:
