@@ -9,13 +9,11 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import TensorDataset
 
 import fastload
-import fastload.transforms as T
 from fastload import DataLoader, FolderDataset, PackedDataset
 from fastload.errors import FastloadError
 from tests.commands import run, run_python
@@ -143,11 +141,6 @@ def device_that_is_not_there() -> str:
     return message.replace("xpu", "cuda")
 
 
-def foreign_transform() -> str:
-    dataset = FolderDataset("photos", transform=T.Compose([T.Resize((16, 16)), np.flipud]))
-    return warning_of(lambda: [dataset[index % len(dataset)] for index in range(40)])
-
-
 def cache_of_another_dataset() -> str:
     return error_of(list, DataLoader(TensorDataset(torch.arange(4)), cache="ram"))
 
@@ -185,7 +178,6 @@ PROVOKED: dict[str, Callable[[], str]] = {
     "Too many files are open": too_many_open_files,
     "A state does not fit the loader": state_of_another_loader,
     "The device is not there": device_that_is_not_there,
-    "A transform is slow": foreign_transform,
     "A cache does not fit the dataset": cache_of_another_dataset,
     "Ranks do not know each other": ranks_without_a_group,
     "The doctor has nothing to judge": lambda: script_without_a_loader("doctor"),

@@ -17,6 +17,9 @@ from tests.folders import pixels
 
 
 class Dataset:
+    def __init__(self, started):
+        self.started = started
+
     def __len__(self):
         return 1000
 
@@ -24,13 +27,14 @@ class Dataset:
         if index == 500:
             raise ValueError("five hundred")
         if index == 600:
+            self.started.touch()
             time.sleep(60)
         return pixels(index, 8, 8), index
 
 
 @pytest.fixture
-def dataset():
-    return Dataset()
+def dataset(tmp_path):
+    return Dataset(tmp_path / "started")
 
 
 @pytest.fixture
@@ -92,8 +96,10 @@ def test_error_of_a_worker_is_raised_although_another_task_is_sent_first(pool):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_killed_worker_is_reported_with_its_exit_code(pool, number):
+def test_killed_worker_is_reported_with_its_exit_code(pool, dataset, number):
     pool.encode(EncodeTask(600, 601))
+    while not dataset.started.exists():  # a signal to a process that is being forked may be lost
+        time.sleep(0.01)
     process = child()
     os.kill(process.pid, number)
     with pytest.raises(PackError, match=rf"packing process {process.pid} died \(exit code -{number.value}"):
