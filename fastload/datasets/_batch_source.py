@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,16 +29,8 @@ Headers = NDArray[np.uint32]
 _MOST_BUFFERED_BYTES = 64 << 20
 
 
-class StoredImages(BatchSource):
-    """Images as they are stored, before their orientation is applied."""
-
-    @abstractmethod
-    def orientations(self) -> list[int]:
-        """Return the EXIF orientation of each image, 1 if it has none."""
-
-
-StoredImagesAt = Callable[[NDArray[np.int64]], StoredImages]
-"""Returns the images at some positions."""
+ImagesAt = Callable[[NDArray[np.int64]], BatchSource]
+"""Returns the images at some positions, as they are stored: before their orientation is applied."""
 
 
 class Records(Protocol):
@@ -62,7 +53,7 @@ class Records(Protocol):
         """
 
 
-class RecordImages(StoredImages):
+class RecordImages(BatchSource):
     """Images of verified records, at `positions`; a damaged record's sizes could ask for any memory.
 
     `orientation` is the column that holds their EXIF orientations; "" if only their files do.
@@ -109,7 +100,7 @@ class RecordImages(StoredImages):
         if self._orientation:
             return self._records.take(self._orientation, self._positions).tolist()  # type: ignore[no-any-return]
         if isinstance(self._encoding, Raw | Yuv420):
-            return [1] * len(self._positions)
+            return super().orientations()
         read = map(self._records.read_verified, self._positions.tolist())
         return [orientation_of(bytes(record.stored("image"))) for record in read]
 
@@ -134,7 +125,7 @@ def unread_headers(count: int) -> Headers:
     return np.frombuffer(memory, np.uint32).reshape(-1, 3)
 
 
-class FileImages(StoredImages):
+class FileImages(BatchSource):
     """Images in files, at `positions`.
 
     `path` returns the path of a file, for messages, and `read` its content.
@@ -221,28 +212,36 @@ class JoinedImages(BatchSource):
 
     def __init__(self, count: int) -> None:
         self.sizes = np.zeros((count, 2), np.int64)
-        self._origins: list[tuple[Any, int]] = [(None, 0)] * count
+        self._origins: list[tuple[BatchSource, int]] = [(self, 0)] * count
+        self._parts: list[tuple[BatchSource, Sequence[int]]] = []
 
     def add(self, source: BatchSource, positions: Sequence[int]) -> None:
         self.sizes[positions] = source.sizes
         self.channels = source.channels
+        self._parts.append((source, positions))
         for inner, position in enumerate(positions):
             self._origins[position] = source, inner
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         source, inner = self._origins[position]
-        pixels: Pixels = source.region(inner, box, size)
-        return pixels
+        return source.region(inner, box, size)
 
     def info(self, position: int) -> dict[Any, Any]:
         source, inner = self._origins[position]
-        return dict(source.info(inner))
+        return source.info(inner)
+
+    def orientations(self) -> list[int]:
+        joined = [1] * len(self.sizes)
+        for source, positions in self._parts:
+            for position, orientation in zip(positions, source.orientations(), strict=True):
+                joined[position] = orientation
+        return joined
 
 
 class UprightImages(BatchSource):
     """Images of another source, turned upright by their EXIF orientations."""
 
-    def __init__(self, images: StoredImages) -> None:
+    def __init__(self, images: BatchSource) -> None:
         self._images = images
         self._orientations = images.orientations()
         is_turned = np.array([swaps_sides(orientation) for orientation in self._orientations])

@@ -42,6 +42,10 @@ class BatchSource(ABC):
         """Return PIL's `info` of one image."""
         return {}
 
+    def orientations(self) -> list[int]:
+        """Return the EXIF orientation with which each image is stored, 1 if it has none."""
+        return [1] * len(self.sizes)
+
     def gathered(self) -> Gathered | None:
         """Return all images if that needs no decoding and they have one size."""
         return None

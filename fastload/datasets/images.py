@@ -19,7 +19,7 @@ import torch.utils.data
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from fastload.datasets._batch_source import StoredImages, UprightImages
+from fastload.datasets._batch_source import UprightImages
 from fastload.datasets._positions import positions_below
 from fastload.datasets._scenes import draw_batch
 from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
@@ -231,7 +231,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         raise NotImplementedError
 
     @abstractmethod
-    def _stored_images(self, positions: NDArray[np.int64]) -> StoredImages:
+    def _stored_images(self, positions: NDArray[np.int64]) -> BatchSource:
         """Return the stored images of some samples."""
 
     @abstractmethod

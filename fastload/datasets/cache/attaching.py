@@ -9,15 +9,13 @@ from typing import Literal
 
 from fastload.datasets.cache._choose import CacheKind, CacheReport, Form, no_cache
 from fastload.datasets.cache._limits import Room, memory_margin, memory_room, tmpfs_room
-from fastload.datasets.cache._registry import StoreFolder
 from fastload.datasets.cache.disk import open_disk_cache
 from fastload.datasets.cache.layout import Layout
-from fastload.datasets.cache.opening import DEFAULT_PARENT, Opening, can_cache, store_folder
+from fastload.datasets.cache.opening import DEFAULT_PARENT, Opening, can_cache, is_used, store_folder
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.sample_cache import SampleCache
-from fastload.datasets.cache.stored import StoreCache
-from fastload.datasets.cache.storing import RecordLayout
+from fastload.datasets.cache.stored import RecordLayout, StoreCache
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 from fastload.system.units import format_size
@@ -61,9 +59,9 @@ def _find_shared(cache: Cache, originals: Originals) -> CacheReport | None:
     for kind in kinds if can_cache() else ():
         if cache.folder is None and kind == "tmpfs" and not tmpfs_room(DEFAULT_PARENT):
             continue
-        registry = StoreFolder(store_folder(cache.folder, holds_data=kind == "tmpfs"))
+        folder = store_folder(cache.folder, holds_data=kind == "tmpfs")
         for form in forms:
-            if registry.is_used(_key(kind, form, originals)):
+            if is_used(folder, _key(kind, form, originals)):
                 return CacheReport(kind, form, 1.0, "another of your processes chose it for this dataset")
     return None
 

@@ -12,7 +12,8 @@ import PIL.Image
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import FileImages, StoredImages
+from fastload.datasets._batch_source import FileImages
+from fastload.datasets.batch import BatchSource
 from fastload.datasets.compiled._encoded import info_of
 from fastload.datasets.folder import FilesDataset
 from fastload.datasets.images import ImageDataset
@@ -160,7 +161,7 @@ class Arrays(ImageDataset):
         return np.asarray(targets)[positions]
 
 
-class ArrayImages(StoredImages):
+class ArrayImages(BatchSource):
     """Rows of an array of images."""
 
     def __init__(self, pixels: Pixels, positions: NDArray[np.int64]) -> None:
@@ -172,9 +173,6 @@ class ArrayImages(StoredImages):
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         image: Pixels = self._pixels[self._positions[position]]
         return box.of(image)
-
-    def orientations(self) -> list[int]:
-        return [1] * len(self._positions)
 
     def gathered(self) -> Gathered:
         return Gathered(self._pixels, self._positions)
