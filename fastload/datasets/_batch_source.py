@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ class Records(Protocol):
     def read_verified(self, index: int) -> Record:
         """Return a verified record; its bytes are read-only."""
 
-    def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+    def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[np.generic]:
         """Return a copy of verified records' rows of a fixed column, (indices, *row shape)."""
 
     def stack(self, name: str, indices: NDArray[np.int64]) -> tuple[Pixels, NDArray[np.int64]] | None:
@@ -78,7 +78,8 @@ class RecordImages(BatchSource):
         self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
         # Read for the batch at once, because record by record takes ten times as long.
         has_tiles = encoding.name in ("tiled", "jpeg")
-        self._grids: list[Any] = records.take("image/grid", positions).tolist() if has_tiles else []
+        grids = records.take("image/grid", positions).tolist() if has_tiles else []
+        self._grids: list[tuple[int, int, int, int]] = list(map(tuple, grids))
         if np.count_nonzero(self._shapes[:, 0]) < len(positions):
             self.region(int(np.argmin(self._shapes[:, 0])), Box(0, 0, 0, 0), (1, 1))
 
@@ -88,7 +89,7 @@ class RecordImages(BatchSource):
         shape, tiles = tuple(self._shapes[position].tolist()), None
         if self._grids:
             lengths = np.frombuffer(record.stored("image/tiles"), np.uint16)
-            tiles = TileIndex(tuple(self._grids[position]), lengths) if lengths.size else None
+            tiles = TileIndex(self._grids[position], lengths) if lengths.size else None
         try:
             return self._encoding.decode_box(record.stored("image"), shape, box, tiles, reduction)
         except DecodeError as error:
@@ -182,12 +183,14 @@ class FileImages(BatchSource):
         try:
             header = parsed_header(data)
             if header is not None:
-                self._buffer(self._files, position, data, len(data))
+                if self._may_buffer(len(data)):
+                    self._files[position] = data
                 return self._note_header(index, header.height, header.width, header.orientation)
             pixels, orientation = decode(data), orientation_of(data)
         except DecodeError as error:
             raise self._with_path(position, error) from error
-        self._buffer(self._decoded, position, pixels, pixels.nbytes)
+        if self._may_buffer(pixels.nbytes):
+            self._decoded[position] = pixels
         return self._note_header(index, pixels.shape[0], pixels.shape[1], orientation)
 
     def _note_header(self, index: int, height: int, width: int, orientation: int) -> tuple[int, int]:
@@ -195,10 +198,11 @@ class FileImages(BatchSource):
         self._headers[index, 2] = orientation  # last, because it marks the others as known
         return height, width
 
-    def _buffer(self, buffer: dict[int, Any], position: int, value: Any, size_bytes: int) -> None:
-        if size_bytes <= self._free_bytes:
-            buffer[position] = value
-            self._free_bytes -= size_bytes
+    def _may_buffer(self, size_bytes: int) -> bool:
+        """Return True, and count the bytes, if so many more may be held in memory."""
+        fits = size_bytes <= self._free_bytes
+        self._free_bytes -= size_bytes * fits
+        return fits
 
     def _read(self, position: int) -> bytes:
         return self._read_file(self._positions[position])
@@ -226,7 +230,7 @@ class JoinedImages(BatchSource):
         source, inner = self._origins[position]
         return source.region(inner, box, size)
 
-    def info(self, position: int) -> dict[Any, Any]:
+    def info(self, position: int) -> dict[object, object]:
         source, inner = self._origins[position]
         return source.info(inner)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -38,7 +37,7 @@ class BatchSource(ABC):
     def region(self, position: int, box: Box, size: Size) -> Pixels:
         """Return a region of one image; see `Regions`."""
 
-    def info(self, position: int) -> dict[Any, Any]:
+    def info(self, position: int) -> dict[object, object]:
         """Return PIL's `info` of one image."""
         return {}
 

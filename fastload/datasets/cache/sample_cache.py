@@ -15,7 +15,6 @@ import mmap
 import os
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,7 +118,7 @@ class _CachedImages(BatchSource):
         except (AccessError, DamageError, DecodeError):
             return self._original(position).region(0, box, size)
 
-    def info(self, position: int) -> dict[Any, Any]:
+    def info(self, position: int) -> dict[object, object]:
         return self._original(position).info(0)
 
     def orientations(self) -> list[int]:

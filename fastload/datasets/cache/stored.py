@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,7 +192,7 @@ class _HeldRecords:
         begin = sum(lengths[:place])
         return self._store.tail(index)[begin : begin + lengths[place]]
 
-    def take(self, name: str, indices: Positions) -> NDArray[Any]:
+    def take(self, name: str, indices: Positions) -> NDArray[np.generic]:
         dtype, shape = self._layout.columns[name]
         rows = np.ascontiguousarray(self._store.fixed(indices)[:, self._layout.places[name]])
         return rows.view(dtype).reshape(len(indices), *shape)
@@ -207,7 +207,7 @@ class _StoredRecords(_HeldRecords):
     def read_verified(self, index: int) -> Record:
         return super().read_verified(index) if self._store.has(index) else self._shards.read(index)
 
-    def take(self, name: str, indices: Positions) -> NDArray[Any]:
+    def take(self, name: str, indices: Positions) -> NDArray[np.generic]:
         is_held = self._store.found(indices)
         if np.count_nonzero(is_held) == len(is_held):
             return super().take(name, indices)

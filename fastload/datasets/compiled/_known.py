@@ -18,7 +18,7 @@ from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._steps import CompiledStep, is_timms, is_v2, steps_of
 from fastload.errors import OptionError
 from fastload.system.buffers import reusable_array
-from fastload.transforms.levels.rescaling import Rescale, ToDtype
+from fastload.transforms.levels.rescaling import Rescale, Rescaling, ToDtype
 
 
 class KnownSteps:
@@ -45,7 +45,7 @@ class KnownSteps:
         self._memory_format = torch.channels_last if is_mixed else torch.contiguous_format
         self.grey_channels = _grey_channels(conversions)
 
-    def prepare(self, image: PIL.Image.Image) -> Any:
+    def prepare(self, image: PIL.Image.Image) -> object:
         """Draw all random numbers of one image, RGB or grey; return an image for `finish`."""
         # The `info` of an image that becomes a tensor is never read.
         result: Any = LazyImage.of(image).without_info() if self.makes_tensors else image
@@ -64,7 +64,7 @@ class KnownSteps:
             return image
         return image.changed(lambda pixels: np.repeat(pixels, count, axis=2), count)
 
-    def finish(self, prepared: Any) -> Any:
+    def finish(self, prepared: object) -> object:
         """Return the finished image, given the result of `prepare`."""
         if not isinstance(prepared, LazyImage):
             return prepared
@@ -107,7 +107,7 @@ def known_first(steps: Sequence[CompiledStep]) -> int:
     """Return how many leading steps can be made faster for a PIL image."""
     # The form of the pixels so far: a PIL image, bytes of a tensor, levels of 0…1, or any other numbers.
     form = "image"
-    rescalings: list[Any] = []
+    rescalings: list[Rescaling] = []
     for place, step in enumerate(steps):
         if step.kind == "region":
             is_known = form == "image" or _is_same_for_tensors(step, form)
@@ -118,6 +118,7 @@ def known_first(steps: Sequence[CompiledStep]) -> int:
             form = "bytes" if form == "image" and step.name != "ToPureTensor" else form
         elif step.kind == "rescale":
             is_known = (form == "image") == (step.name == "ToTensor")
+            assert step.rescaling is not None, "each of this kind has one"
             rescalings.append(step.rescaling)
             rescale = _rescale_of(rescalings)
             is_known = is_known and rescale is not None
@@ -158,14 +159,14 @@ def tail_of(steps: Sequence[CompiledStep], first: int) -> int:
     return len(steps)
 
 
-def _rescale_of(rescalings: Sequence[Any]) -> Rescale | None:
+def _rescale_of(rescalings: Sequence[Rescaling]) -> Rescale | None:
     try:
         return Rescale.of(rescalings, torch.uint8)
     except OptionError:
         return None
 
 
-def _wrapper_of(conversions: Sequence[CompiledStep]) -> Callable[[torch.Tensor], Any]:
+def _wrapper_of(conversions: Sequence[CompiledStep]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return a function that gives a finished tensor the class that torchvision's conversions give it."""
     names = {step.name for step in conversions}
     # The arithmetic of v1 transforms returns plain tensors.

@@ -40,7 +40,7 @@ class ListedImages(FileImages):
 
     def __init__(self, load: Callable[[str], PIL.Image.Image], *files: Any) -> None:
         self._load = load
-        self._infos: dict[int, dict[Any, Any]] = {}
+        self._infos: dict[int, dict[object, object]] = {}
         super().__init__(*files)
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
@@ -60,7 +60,7 @@ class ListedImages(FileImages):
             )
         return box.of(pixels)
 
-    def info(self, position: int) -> dict[Any, Any]:
+    def info(self, position: int) -> dict[object, object]:
         """Return the `info` of one image, as the loader of the original dataset would."""
         if position not in self._infos:
             try:
@@ -81,10 +81,12 @@ class ListedImages(FileImages):
         except (DecodeError, OSError):
             pass  # the loader's own error says more
         if header is not None and header.is_read_alike:
-            self._buffer(self._files, position, data, len(data))
+            if self._may_buffer(len(data)):
+                self._files[position] = data
             return self._note_header(index, header.height, header.width, header.orientation)
         pixels = self._loaded(position)
-        self._buffer(self._decoded, position, pixels, pixels.nbytes)
+        if self._may_buffer(pixels.nbytes):
+            self._decoded[position] = pixels
         return self._note_header(index, pixels.shape[0], pixels.shape[1], _THEIRS)
 
     def _loaded(self, position: int) -> Pixels:
@@ -96,7 +98,7 @@ class ListedImages(FileImages):
 class ListedFiles(FilesDataset):
     """Image files, listed as (path, target); `load` is the loader of the dataset that lists them."""
 
-    def __init__(self, listed: Sequence[tuple[str, Any]], load: Callable[[str], PIL.Image.Image]) -> None:
+    def __init__(self, listed: Sequence[tuple[str, object]], load: Callable[[str], PIL.Image.Image]) -> None:
         self.listed = listed
         self._count = len(listed)  # the user may extend the list
         self._load = load
@@ -116,7 +118,7 @@ class ListedFiles(FilesDataset):
         with open(self._path(index), "rb", buffering=0) as file:
             return file.read()
 
-    def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
+    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
         return [self.listed[position][1] for position in positions.tolist()]
 
     def _cacheable_files(self) -> CacheableFiles:
@@ -133,7 +135,7 @@ class Arrays(ImageDataset):
 
     lies_in_memory = True
 
-    def __init__(self, pixels: Pixels, targets: Any) -> None:
+    def __init__(self, pixels: Pixels, targets: object) -> None:
         super().__init__(None, None, torch.contiguous_format, None, False)
         # CIFAR's pixels are not contiguous: torchvision only transposes their colour planes.
         self.pixels = np.ascontiguousarray(pixels)
@@ -145,15 +147,15 @@ class Arrays(ImageDataset):
     def _stored_images(self, positions: NDArray[np.int64]) -> ArrayImages:
         return ArrayImages(self.pixels, positions)
 
-    def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
+    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
         return self._targets_at(positions).tolist()  # type: ignore[no-any-return]
 
-    def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
+    def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.generic] | None:
         targets = self._targets_at(positions)
         fits = targets.dtype.kind in "iu" and np.can_cast(targets.dtype, np.int64)
         return targets if fits and targets.ndim == 1 else None
 
-    def _targets_at(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+    def _targets_at(self, positions: NDArray[np.int64]) -> NDArray[np.generic]:
         # Read from the list of the original dataset, whose elements may be set at any time.
         targets = self._their_targets
         if isinstance(targets, list):
