@@ -15,7 +15,7 @@ from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels
 from fastload.images.decode import decode, is_reducible
 from fastload.images.encodings import Encoding, Raw, Yuv420
-from fastload.images.header import orientation_of, parsed_header
+from fastload.images.header import ImageHeader, orientation_of, parsed_header
 from fastload.images.jpeg import TileIndex
 from fastload.images.orientation import stored_box, swaps_sides, upright
 from fastload.images.region import Box, crop, decode_region, reduction_for
@@ -179,24 +179,34 @@ class FileImages(BatchSource):
         height, width, orientation = self._headers[index].tolist()
         if orientation:
             return height, width
-        data = self._read(position)
-        try:
-            header = parsed_header(data)
-            if header is not None:
-                if self._may_buffer(len(data)):
-                    self._files[position] = data
-                return self._note_header(index, header.height, header.width, header.orientation)
-            pixels, orientation = decode(data), orientation_of(data)
-        except DecodeError as error:
-            raise self._with_path(position, error) from error
-        if self._may_buffer(pixels.nbytes):
-            self._decoded[position] = pixels
-        return self._note_header(index, pixels.shape[0], pixels.shape[1], orientation)
-
-    def _note_header(self, index: int, height: int, width: int, orientation: int) -> tuple[int, int]:
+        data, header = self._opened(position)
+        if header is not None:
+            height, width, orientation = header.height, header.width, header.orientation
+            if self._may_buffer(len(data)):
+                self._files[position] = data
+        else:
+            pixels, orientation = self._whole(position, data)
+            height, width = pixels.shape[:2]
+            if self._may_buffer(pixels.nbytes):
+                self._decoded[position] = pixels
         self._headers[index, :2] = height, width
         self._headers[index, 2] = orientation  # last, because it marks the others as known
         return height, width
+
+    def _opened(self, position: int) -> tuple[bytes, ImageHeader | None]:
+        """Return a file's content, and its header; None if only decoding shows the size."""
+        data = self._read(position)
+        try:
+            return data, parsed_header(data)
+        except DecodeError as error:
+            raise self._with_path(position, error) from error
+
+    def _whole(self, position: int, data: bytes) -> tuple[Pixels, int]:
+        """Return all pixels of a file without a header, and its orientation."""
+        try:
+            return decode(data), orientation_of(data)
+        except DecodeError as error:
+            raise self._with_path(position, error) from error
 
     def _may_buffer(self, size_bytes: int) -> bool:
         """Return True, and count the bytes, if so many more may be held in memory."""

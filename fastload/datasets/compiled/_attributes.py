@@ -6,6 +6,7 @@ Samples are still made by the dataset's own `__getitem__`.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -44,7 +45,7 @@ def with_compiled_attributes(
             if inner is not value:
                 compiled[name] = inner
         elif has_transforms and is_torchvisions_loader(value):
-            compiled[name] = LateLoader(value)
+            compiled[name] = functools.partial(_load_late, value)
     if not compiled:
         return dataset
     both: Any = attributes.get("transforms")
@@ -111,11 +112,6 @@ class _Compiled:
         vars(dataset)[self._name] = value
 
 
-class LateLoader:
-    """Replacement for torchvision's image loader, whose images are decoded on first use."""
-
-    def __init__(self, theirs: Callable[[str], PIL.Image.Image]) -> None:
-        self.theirs = theirs
-
-    def __call__(self, path: str) -> PIL.Image.Image:
-        return lazily_decoded(path, lambda: self.theirs(path))
+def _load_late(theirs: Callable[[str], PIL.Image.Image], path: str) -> PIL.Image.Image:
+    """Return the image that a loader of torchvision returns, decoded on first use."""
+    return lazily_decoded(path, lambda: theirs(path))

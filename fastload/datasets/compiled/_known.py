@@ -13,11 +13,11 @@ import numpy as np
 import PIL.Image
 import torch
 
-from fastload.datasets.batch import BatchMemory, HostMemory
+from fastload.datasets.batch import BatchMemory, HostMemory, finished
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._steps import CompiledStep, is_timms, is_v2, steps_of
 from fastload.errors import OptionError
-from fastload.system.buffers import reusable_array
+from fastload.images.arrays import Pixels
 from fastload.transforms.levels.rescaling import Rescale, Rescaling, ToDtype
 
 
@@ -80,26 +80,19 @@ class KnownSteps:
 
         If batches are finished on a device, `rescale` is left to it.
         """
-        height, width, channels = images[0].shape
         is_left = out.finishes_on_device and self.rescale.dtype.is_floating_point and not self._erasings
-        dtype = torch.uint8 if is_left else self.rescale.dtype
-        is_last = memory_format == torch.channels_last
-        size = (height, width, channels) if is_last else (channels, height, width)
-        batch = out.empty((len(images), *size), dtype)
-        batch = batch.permute(0, 3, 1, 2) if is_last else batch
-        is_final = is_last and self.rescale.dtype == torch.uint8
-        shape = len(images), height, width, channels
-        pixels = batch.permute(0, 2, 3, 1).numpy() if is_final else reusable_array(shape)
-        for image, place in zip(images, pixels, strict=True):
-            image.render_into(place)
-        if dtype == torch.uint8:
-            if not is_final:
-                batch.copy_(torch.from_numpy(pixels).permute(0, 3, 1, 2))
-        else:
-            self.rescale.into(pixels, batch)
-        for image, finished in zip(images, batch, strict=True):
+        tail = None if is_left or self.rescale.dtype == torch.uint8 else self.rescale
+
+        def render(pixels: Pixels | None) -> Pixels:
+            assert pixels is not None, "levels are rendered into the array that is given"
+            for image, place in zip(images, pixels, strict=True):
+                image.render_into(place)
+            return pixels
+
+        batch = finished(render, (len(images), *images[0].shape), torch.uint8, tail, out, memory_format)
+        for image, place in zip(images, batch, strict=True):
             for (top, left, box_height, box_width), value in image.erasures:
-                finished[:, top : top + box_height, left : left + box_width] = value
+                place[:, top : top + box_height, left : left + box_width] = value
         return batch
 
 

@@ -19,7 +19,7 @@ from fastload.datasets.folder import FilesDataset
 from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels
-from fastload.images.header import parsed_header
+from fastload.images.header import ImageHeader
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList, list_files
@@ -69,25 +69,14 @@ class ListedImages(FileImages):
                 self._loaded(position)
         return self._infos[position]
 
-    def _size(self, position: int) -> tuple[int, int]:
-        index = self._positions[position]
-        height, width, mark = self._headers[index].tolist()
-        if mark:
-            return height, width
-        header = None
-        try:
-            data = self._read(position)
-            header = parsed_header(data)
-        except (DecodeError, OSError):
-            pass  # the loader's own error says more
-        if header is not None and header.is_read_alike:
-            if self._may_buffer(len(data)):
-                self._files[position] = data
-            return self._note_header(index, header.height, header.width, header.orientation)
-        pixels = self._loaded(position)
-        if self._may_buffer(pixels.nbytes):
-            self._decoded[position] = pixels
-        return self._note_header(index, pixels.shape[0], pixels.shape[1], _THEIRS)
+    def _opened(self, position: int) -> tuple[bytes, ImageHeader | None]:
+        with contextlib.suppress(DecodeError, OSError):  # the loader's own error says more
+            data, header = super()._opened(position)
+            return data, header if header is not None and header.is_read_alike else None
+        return b"", None
+
+    def _whole(self, position: int, data: bytes) -> tuple[Pixels, int]:
+        return self._loaded(position), _THEIRS
 
     def _loaded(self, position: int) -> Pixels:
         image = self._load(self._path(self._positions[position])).convert("RGB")
