@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import mmap
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels
 from fastload.images.decode import decode, is_reducible
 from fastload.images.encodings import Encoding, Raw, Yuv420
-from fastload.images.header import orientation_of, parsed_header
+from fastload.images.header import ImageHeader, orientation_of, parsed_header
 from fastload.images.jpeg import TileIndex
 from fastload.images.orientation import stored_box, swaps_sides, upright
 from fastload.images.region import Box, crop, decode_region, reduction_for
@@ -30,16 +29,8 @@ Headers = NDArray[np.uint32]
 _MOST_BUFFERED_BYTES = 64 << 20
 
 
-class StoredImages(BatchSource):
-    """Images as they are stored, before their orientation is applied."""
-
-    @abstractmethod
-    def orientations(self) -> list[int]:
-        """Return the EXIF orientation of each image, 1 if it has none."""
-
-
-StoredImagesAt = Callable[[NDArray[np.int64]], StoredImages]
-"""Returns the images at some positions."""
+ImagesAt = Callable[[NDArray[np.int64]], BatchSource]
+"""Returns the images at some positions, as they are stored: before their orientation is applied."""
 
 
 class Records(Protocol):
@@ -52,7 +43,7 @@ class Records(Protocol):
     def read_verified(self, index: int) -> Record:
         """Return a verified record; its bytes are read-only."""
 
-    def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+    def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[np.generic]:
         """Return a copy of verified records' rows of a fixed column, (indices, *row shape)."""
 
     def stack(self, name: str, indices: NDArray[np.int64]) -> tuple[Pixels, NDArray[np.int64]] | None:
@@ -62,7 +53,7 @@ class Records(Protocol):
         """
 
 
-class RecordImages(StoredImages):
+class RecordImages(BatchSource):
     """Images of verified records, at `positions`; a damaged record's sizes could ask for any memory.
 
     `orientation` is the column that holds their EXIF orientations; "" if only their files do.
@@ -87,7 +78,8 @@ class RecordImages(StoredImages):
         self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
         # Read for the batch at once, because record by record takes ten times as long.
         has_tiles = encoding.name in ("tiled", "jpeg")
-        self._grids: list[Any] = records.take("image/grid", positions).tolist() if has_tiles else []
+        grids = records.take("image/grid", positions).tolist() if has_tiles else []
+        self._grids: list[tuple[int, int, int, int]] = list(map(tuple, grids))
         if np.count_nonzero(self._shapes[:, 0]) < len(positions):
             self.region(int(np.argmin(self._shapes[:, 0])), Box(0, 0, 0, 0), (1, 1))
 
@@ -97,7 +89,7 @@ class RecordImages(StoredImages):
         shape, tiles = tuple(self._shapes[position].tolist()), None
         if self._grids:
             lengths = np.frombuffer(record.stored("image/tiles"), np.uint16)
-            tiles = TileIndex(tuple(self._grids[position]), lengths) if lengths.size else None
+            tiles = TileIndex(self._grids[position], lengths) if lengths.size else None
         try:
             return self._encoding.decode_box(record.stored("image"), shape, box, tiles, reduction)
         except DecodeError as error:
@@ -109,7 +101,7 @@ class RecordImages(StoredImages):
         if self._orientation:
             return self._records.take(self._orientation, self._positions).tolist()  # type: ignore[no-any-return]
         if isinstance(self._encoding, Raw | Yuv420):
-            return [1] * len(self._positions)
+            return super().orientations()
         read = map(self._records.read_verified, self._positions.tolist())
         return [orientation_of(bytes(record.stored("image"))) for record in read]
 
@@ -134,7 +126,7 @@ def unread_headers(count: int) -> Headers:
     return np.frombuffer(memory, np.uint32).reshape(-1, 3)
 
 
-class FileImages(StoredImages):
+class FileImages(BatchSource):
     """Images in files, at `positions`.
 
     `path` returns the path of a file, for messages, and `read` its content.
@@ -187,27 +179,40 @@ class FileImages(StoredImages):
         height, width, orientation = self._headers[index].tolist()
         if orientation:
             return height, width
-        data = self._read(position)
-        try:
-            header = parsed_header(data)
-            if header is not None:
-                self._buffer(self._files, position, data, len(data))
-                return self._note_header(index, header.height, header.width, header.orientation)
-            pixels, orientation = decode(data), orientation_of(data)
-        except DecodeError as error:
-            raise self._with_path(position, error) from error
-        self._buffer(self._decoded, position, pixels, pixels.nbytes)
-        return self._note_header(index, pixels.shape[0], pixels.shape[1], orientation)
-
-    def _note_header(self, index: int, height: int, width: int, orientation: int) -> tuple[int, int]:
+        data, header = self._opened(position)
+        if header is not None:
+            height, width, orientation = header.height, header.width, header.orientation
+            if self._may_buffer(len(data)):
+                self._files[position] = data
+        else:
+            pixels, orientation = self._whole(position, data)
+            height, width = pixels.shape[:2]
+            if self._may_buffer(pixels.nbytes):
+                self._decoded[position] = pixels
         self._headers[index, :2] = height, width
         self._headers[index, 2] = orientation  # last, because it marks the others as known
         return height, width
 
-    def _buffer(self, buffer: dict[int, Any], position: int, value: Any, size_bytes: int) -> None:
-        if size_bytes <= self._free_bytes:
-            buffer[position] = value
-            self._free_bytes -= size_bytes
+    def _opened(self, position: int) -> tuple[bytes, ImageHeader | None]:
+        """Return a file's content, and its header; None if only decoding shows the size."""
+        data = self._read(position)
+        try:
+            return data, parsed_header(data)
+        except DecodeError as error:
+            raise self._with_path(position, error) from error
+
+    def _whole(self, position: int, data: bytes) -> tuple[Pixels, int]:
+        """Return all pixels of a file without a header, and its orientation."""
+        try:
+            return decode(data), orientation_of(data)
+        except DecodeError as error:
+            raise self._with_path(position, error) from error
+
+    def _may_buffer(self, size_bytes: int) -> bool:
+        """Return True, and count the bytes, if so many more may be held in memory."""
+        fits = size_bytes <= self._free_bytes
+        self._free_bytes -= size_bytes * fits
+        return fits
 
     def _read(self, position: int) -> bytes:
         return self._read_file(self._positions[position])
@@ -221,28 +226,36 @@ class JoinedImages(BatchSource):
 
     def __init__(self, count: int) -> None:
         self.sizes = np.zeros((count, 2), np.int64)
-        self._origins: list[tuple[Any, int]] = [(None, 0)] * count
+        self._origins: list[tuple[BatchSource, int]] = [(self, 0)] * count
+        self._parts: list[tuple[BatchSource, Sequence[int]]] = []
 
     def add(self, source: BatchSource, positions: Sequence[int]) -> None:
         self.sizes[positions] = source.sizes
         self.channels = source.channels
+        self._parts.append((source, positions))
         for inner, position in enumerate(positions):
             self._origins[position] = source, inner
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         source, inner = self._origins[position]
-        pixels: Pixels = source.region(inner, box, size)
-        return pixels
+        return source.region(inner, box, size)
 
-    def info(self, position: int) -> dict[Any, Any]:
+    def info(self, position: int) -> dict[object, object]:
         source, inner = self._origins[position]
-        return dict(source.info(inner))
+        return source.info(inner)
+
+    def orientations(self) -> list[int]:
+        joined = [1] * len(self.sizes)
+        for source, positions in self._parts:
+            for position, orientation in zip(positions, source.orientations(), strict=True):
+                joined[position] = orientation
+        return joined
 
 
 class UprightImages(BatchSource):
     """Images of another source, turned upright by their EXIF orientations."""
 
-    def __init__(self, images: StoredImages) -> None:
+    def __init__(self, images: BatchSource) -> None:
         self._images = images
         self._orientations = images.orientations()
         is_turned = np.array([swaps_sides(orientation) for orientation in self._orientations])

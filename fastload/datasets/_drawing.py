@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +24,9 @@ _FRACTION_BITS = 4  # in coordinates for OpenCV's drawing functions
 _HUE_STEP = 0.618034
 
 
-def draw_objects(picture: Pixels, target: Mapping[str, Any], size: tuple[int, int], names: Any) -> None:
+def draw_objects(
+    picture: Pixels, target: Mapping[str, object], size: tuple[int, int], names: Sequence[object]
+) -> None:
     """Draw the objects and the mask of a target like those of PackedDataset onto a picture, in place.
 
     `size` is the (height, width) of the image to which the coordinates belong; `names` lists class names.
@@ -92,15 +93,15 @@ def _blend(picture: Pixels, where: NDArray[np.bool_], colours: Pixels) -> None:
     picture[where] = mixed.astype(np.uint8)
 
 
-def _fixed(points: NDArray[Any]) -> NDArray[np.int32]:
+def _fixed(points: NDArray[np.floating]) -> NDArray[np.int32]:
     # The origin of OpenCV is the centre of the first pixel, not its corner.
     fixed: NDArray[np.int32] = np.rint((points - 0.5) * (1 << _FRACTION_BITS)).astype(np.int32)
     return fixed
 
 
-def _name_of(label: int, names: Any) -> str:
+def _name_of(label: int, names: Sequence[object]) -> str:
     return str(names[label]) if 0 <= label < len(names) else str(label)
 
 
-def _rows(array: NDArray[Any] | None) -> Sequence[NDArray[Any]]:
+def _rows(array: NDArray[np.float32] | None) -> Sequence[NDArray[np.float32]]:
     return () if array is None else list(array)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from fastload.transforms.annotations import TO_CORNERS, Annotations
 _PARTS = ("boxes", "labels", "polygons", "keypoints", "corners", "mask", "masks")
 
 
-def is_upright(made: Mapping[str, Any]) -> bool:
+def is_upright(made: Mapping[str, object]) -> bool:
     """Return True if a manifest states that coordinates refer to upright images."""
     details = made.get("details")
     return isinstance(details, dict) and details.get("is_upright") is True
@@ -69,9 +68,9 @@ class ObjectFields:
         self,
         objects: Annotations,
         record: Record,
-        value: Callable[[str, Record], Any],
+        value: Callable[[str, Record], object],
         as_tv_tensors: bool = False,
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Return a target: annotations as tensors, and the record's other fields by `value`."""
         target = _tv_target(objects) if as_tv_tensors else objects.to_target()
         for name in self._per_record:
@@ -86,7 +85,7 @@ class ObjectFields:
         if field is None:
             return np.zeros((count, 4), np.float32)
         factor = np.tile(scale, 2) if field.relative else 1.0
-        boxes: NDArray[Any] = record["boxes"] @ TO_CORNERS[field.format or "xyxy"].T * factor
+        boxes: NDArray[np.float64] = record["boxes"] @ TO_CORNERS[field.format or "xyxy"].T * factor
         return boxes.astype(np.float32)
 
     def _polygons(self, record: Record, scale: NDArray[np.float64]) -> list[list[Ring]] | None:
@@ -100,7 +99,7 @@ class ObjectFields:
         field = self._parts.get(name)
         if field is None:
             return None
-        points: NDArray[Any] = record[name].astype(np.float64)
+        points: NDArray[np.float64] = record[name].astype(np.float64)
         if name == "keypoints" and points.shape[-1] == 2:
             # As in Ultralytics: a point outside of the image is not labelled.
             seen = (points >= 0).all(axis=-1, keepdims=True)
@@ -126,14 +125,14 @@ class ObjectFields:
         return np.zeros((0, *size), np.uint8) if masks is None else masks.reshape(-1, *size)
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> object:
     """Return a copy, with float64 arrays converted to float32, the default of torch."""
     if not isinstance(value, np.ndarray):
         return value
     return value.astype(np.float32) if value.dtype == np.float64 else value.copy()
 
 
-def _tv_target(objects: Annotations) -> dict[str, Any]:
+def _tv_target(objects: Annotations) -> dict[str, object]:
     """Return annotations as torchvision's tv_tensors, without those that its transforms cannot move.
 
     Polygons become one mask for each object; the visibility of keypoints becomes a separate entry.

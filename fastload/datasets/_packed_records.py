@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 from fastload.datasets.cache.options import Cache, cache_of
 from fastload.errors import OptionError
@@ -15,7 +14,7 @@ from fastload.shards.remote import RemoteFolder, is_url
 def open_records(
     path: str | os.PathLike[str] | RemoteFolder,
     verify: Verify,
-    storage_options: Mapping[str, Any] | None,
+    storage_options: Mapping[str, object] | None,
     cache: str | Cache | None,
 ) -> tuple[RecordReader, str | Cache | None]:
     """Open the records at a path; return them, and the cache through which they are to be read.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class RecordValues:
             if field.encoding in _PIXEL_ENCODINGS
         }
 
-    def value(self, name: str, record: Record) -> Any:
+    def value(self, name: str, record: Record) -> object:
         """Return a field's value, which the caller may keep and write to."""
         if (encoding := self._pixel_encodings.get(name)) is not None:
             pixels = encoding.decode(record.stored(name), record.image_shape(name))
@@ -47,11 +47,11 @@ class RecordValues:
         value = record[name]
         return value.copy() if isinstance(value, np.ndarray) else value
 
-    def of(self, record: Record) -> Any:
+    def of(self, record: Record) -> object:
         """Return all values of a record."""
         return self._formed(lambda name: self.value(name, record), tuple)
 
-    def batch(self, records: Records, positions: NDArray[np.int64], out: BatchMemory) -> Any:
+    def batch(self, records: Records, positions: NDArray[np.int64], out: BatchMemory) -> object:
         """Return the values of verified records, collated as by torch's `default_collate`."""
         one_by_one = [] if all(self._columns.values()) else positions.tolist()
         read = list(map(records.read_verified, one_by_one))
@@ -60,7 +60,7 @@ class RecordValues:
         form = self._form or ()
         in_tuples = form if not isinstance(form, str) else [form] if self._are_targets else ()
 
-        def collated(name: str) -> Any:
+        def collated(name: str) -> object:
             dtype = self._columns[name]
             if dtype is None:
                 container = tuple if name in in_tuples else list
@@ -72,7 +72,7 @@ class RecordValues:
 
         return self._formed(collated, list)
 
-    def _collated(self, name: str, values: Any, records: Sequence[Record]) -> Any:
+    def _collated(self, name: str, values: Any, records: Sequence[Record]) -> object:
         try:
             return default_collate(values)
         except RuntimeError as error:
@@ -83,7 +83,9 @@ class RecordValues:
                 f"{records[0].index} on: pass collate_fn=list, or a function that pads them ({error})"
             ) from error
 
-    def _formed(self, value: Callable[[str], Any], of_elements: Callable[[Any], Any]) -> Any:
+    def _formed(
+        self, value: Callable[[str], object], of_elements: Callable[[Iterable[object]], object]
+    ) -> object:
         form = self._form
         if form is None:
             return {name: value(name) for name in self._columns}

@@ -9,8 +9,7 @@ Both paths give the same pixels as `Pipeline.run` for each image.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from fastload.images.deferred import View, render_view
 from fastload.images.region import Box
 from fastload.system.buffers import reusable_array, reusable_tensor
 from fastload.transforms.geometry import Geometry, Sizes
+from fastload.transforms.levels.rescaling import Rescale
 from fastload.transforms.pipeline import Drawn, Pipeline
 from fastload.transforms.shapes.cropping import RandomCrop
 from fastload.transforms.shapes.flipping import flip_batch
@@ -38,9 +38,13 @@ class BatchSource(ABC):
     def region(self, position: int, box: Box, size: Size) -> Pixels:
         """Return a region of one image; see `Regions`."""
 
-    def info(self, position: int) -> dict[Any, Any]:
+    def info(self, position: int) -> dict[object, object]:
         """Return PIL's `info` of one image."""
         return {}
+
+    def orientations(self) -> list[int]:
+        """Return the EXIF orientation with which each image is stored, 1 if it has none."""
+        return [1] * len(self.sizes)
 
     def gathered(self) -> Gathered | None:
         """Return all images if that needs no decoding and they have one size."""
@@ -75,15 +79,36 @@ def fill(
     # The tail is left to the device only for uint8 batches, which are a quarter of the bytes to copy.
     tail = None if out.finishes_on_device and pipeline.dtype == torch.uint8 else pipeline.tail
     shape = (len(source.sizes), *drawn.size, drawn.channels)
+
+    def make(pixels: Pixels | None) -> Pixels:
+        return _fill_pixels(source, drawn, shape, pixels)
+
+    return finished(make, shape, pipeline.dtype, tail, out, memory_format)
+
+
+def finished(
+    make: Callable[[Pixels | None], Pixels],
+    shape: tuple[int, int, int, int],
+    dtype: torch.dtype,
+    tail: Rescale | None,
+    out: BatchMemory,
+    memory_format: torch.memory_format,
+) -> torch.Tensor:
+    """Return the images that `make` makes, after the tail, as a batch in the memory of `out`.
+
+    Images before the tail have `shape` (images, height, width, channels) and `dtype`. If it is uint8, `make`
+    gets an array, which it may use for its result.
+    """
+    count, height, width, channels = shape
     is_last = memory_format == torch.channels_last
-    dtype = pipeline.dtype if tail is None else tail.dtype
-    batch = out.empty(shape if is_last else (shape[0], drawn.channels, *drawn.size), dtype)
+    final = dtype if tail is None else tail.dtype
+    batch = out.empty(shape if is_last else (count, channels, height, width), final)
     batch = batch.permute(0, 3, 1, 2) if is_last else batch
-    is_final = is_last and dtype == pipeline.dtype == torch.uint8
+    is_final = is_last and final == dtype == torch.uint8
     pixels: Pixels | None = None
-    if pipeline.dtype == torch.uint8:
+    if dtype == torch.uint8:
         pixels = batch.permute(0, 2, 3, 1).numpy() if is_final else reusable_array(shape)
-    made = _fill_pixels(source, drawn, shape, pixels)
+    made = make(pixels)
     if tail is not None:
         tail.into(made, batch)
     elif not (is_final and made is pixels):

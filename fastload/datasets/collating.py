@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from fastload.errors import OptionError
+from fastload.images.arrays import DType, Pixels
 from fastload.images.opencv import cv2
-from fastload.images.polygons import drawn
+from fastload.images.polygons import Ring, drawn
 
 _MASK_SCALE = 4  # masks of Ultralytics have a quarter of the height and width of the image
 
@@ -91,7 +93,9 @@ def _stacked(images: Sequence[torch.Tensor]) -> torch.Tensor:
     return batch
 
 
-def _numbered(target: dict[str, Any], height: int, width: int, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+def _numbered(
+    target: dict[str, Any], height: int, width: int, dtype: DType
+) -> tuple[Pixels, NDArray[np.int64]]:
     """Return Ultralytics' mask of an image, and its objects in the order of their numbers in the mask.
 
     As in Ultralytics, polygons are filled at full size and then reduced; here, only the part around each is.
@@ -120,7 +124,7 @@ def _numbered(target: dict[str, Any], height: int, width: int, dtype: np.dtype[A
     return mask, order.astype(np.int64)
 
 
-def _part(rings: Sequence[Any], height: int, width: int) -> tuple[int, int, int, int]:
+def _part(rings: Sequence[Ring], height: int, width: int) -> tuple[int, int, int, int]:
     """Return top, left, height and width of the blocks of an image that polygons touch."""
     points = np.concatenate(rings) if rings else np.zeros((1, 2))
     limits = np.array((width, height))
@@ -130,7 +134,7 @@ def _part(rings: Sequence[Any], height: int, width: int) -> tuple[int, int, int,
     return top, left, bottom - top, right - left
 
 
-def _filled(rings: Sequence[Any], top: int, left: int, height: int, width: int) -> Any:
+def _filled(rings: Sequence[Ring], top: int, left: int, height: int, width: int) -> Pixels:
     """Return a part of an image with polygons filled as by Ultralytics, 1 inside."""
     pixels = np.zeros((height, width), np.uint8)
     for ring in rings:

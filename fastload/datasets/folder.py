@@ -28,10 +28,10 @@ class FilesDataset(ImageDataset):
         super().__init__(*options)
         self._headers = unread_headers(len(self))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in super().__getstate__().items() if name != "_headers"}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._headers = unread_headers(len(self))
 
@@ -126,7 +126,7 @@ class FolderDataset(FilesDataset):
     def _cacheable_files(self) -> CacheableFiles:
         return CacheableFiles(self.source.files, self.source.files.folder, alike_only=False)
 
-    def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
+    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
         """See `ImageDataset`."""
         return self._labels(positions).tolist()  # type: ignore[no-any-return]
 

@@ -19,7 +19,7 @@ import torch.utils.data
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from fastload.datasets._batch_source import StoredImages, UprightImages
+from fastload.datasets._batch_source import UprightImages
 from fastload.datasets._positions import positions_below
 from fastload.datasets._scenes import draw_batch
 from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
@@ -38,10 +38,13 @@ from fastload.transforms.draws import begin_sample, draws_for
 from fastload.transforms.geometry import Sizes
 from fastload.transforms.pipeline import Pipeline
 
+AnySample = tuple[Any, Any]
+"""An image and its target, as the user's transforms return them."""
+
 _NO_CACHE = SampleCache(no_cache("not requested"))
 
 
-class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
+class ImageDataset(torch.utils.data.Dataset[AnySample]):
     """Base of datasets of (image, target).
 
     Attributes:
@@ -71,7 +74,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         self._is_channels_last = memory_format == torch.channels_last
         self.reducing_gap = reducing_gap
         self.apply_orientation = apply_orientation
-        self._compiled: tuple[list[Any], Pipeline] | None = None
+        self._compiled: tuple[list[AnyTransform], Pipeline] | None = None
         self.cache_option: Cache | None = None
         self._cache: SampleCache = _NO_CACHE
 
@@ -92,7 +95,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         is_own = type(self).__module__.startswith("fastload.")
         return is_own and self.target_transform is None and are_fastloads(transforms)
 
-    def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
+    def __getitem__(self, index: SupportsIndex) -> AnySample:
         """Return one sample, (image, target).
 
         Args:
@@ -105,7 +108,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         """
         return self._samples(self.positions_of([operator.index(index)]))[0]
 
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[Any, Any]]:
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[AnySample]:
         """Return several samples; called by torch's DataLoader for a batch."""
         kind = type(self)
         if kind.__getitem__ is not _getitem and kind.__getitems__ is _getitems:
@@ -113,7 +116,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
             return [self[index] for index in indices]
         return self._samples(self.positions_of(indices))
 
-    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
+    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> object:
         """Make a batch of samples in its final memory; called by fastload's DataLoader.
 
         Args:
@@ -231,18 +234,18 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         raise NotImplementedError
 
     @abstractmethod
-    def _stored_images(self, positions: NDArray[np.int64]) -> StoredImages:
+    def _stored_images(self, positions: NDArray[np.int64]) -> BatchSource:
         """Return the stored images of some samples."""
 
     @abstractmethod
-    def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
+    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
         """Return the targets of some samples, before `target_transform`."""
 
-    def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
+    def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.generic] | None:
         """Return the targets as one array if they are integers within the range of int64."""
         return None
 
-    def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
+    def _samples(self, positions: NDArray[np.int64]) -> list[AnySample]:
         """Return the samples at valid positions."""
         if not len(positions):
             return []
@@ -283,13 +286,13 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         """Return the annotations of some images of these sizes; None if they have no objects and no mask."""
         return None
 
-    def targets_with(self, positions: NDArray[np.int64], annotations: Sequence[Annotations]) -> list[Any]:
+    def targets_with(self, positions: NDArray[np.int64], annotations: Sequence[Annotations]) -> list[object]:
         """Return the targets of some samples, given the annotations of their images after the transform."""
         return [objects.to_target() for objects in annotations]
 
     def batch_of_targets(
         self, positions: NDArray[np.int64], out: BatchMemory, annotations: Sequence[Annotations] | None = None
-    ) -> Any:
+    ) -> object:
         """Return the targets of some samples, collated as by torch's `default_collate`."""
         labels = None if annotations is not None else self._labels(positions)
         if labels is None or self.target_transform is not None:
@@ -320,7 +323,7 @@ class ImageDataset(torch.utils.data.Dataset[tuple[Any, Any]]):
         """Return indices as positions counted from the first sample."""
         return positions_below(len(self), indices, self)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("targets", "samples")}
         return {**state, "_compiled": None}
 

@@ -19,7 +19,7 @@ from fastload.datasets._values import RecordValues
 from fastload.datasets.batch import BatchMemory
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.originals import RecordOriginals
-from fastload.datasets.images import ImageDataset
+from fastload.datasets.images import AnySample, ImageDataset
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.shards.reading_ahead import ReadingAhead
@@ -94,14 +94,14 @@ class PackedDataset(ImageDataset):
         target_transform: AnyTransform | None = None,
         *,
         verify: Verify = "once",
-        on_error: str | Callable[[int, Exception], tuple[Any, Any]] = "raise",
+        on_error: str | Callable[[int, Exception], AnySample] = "raise",
         memory_format: torch.memory_format = torch.channels_last,
         reducing_gap: float | None = None,
         apply_orientation: bool | None = None,
         cache: str | Cache | None = None,
-        transforms: Callable[[Any, Any], Any] | None = None,
+        transforms: AnyTransform | None = None,
         tv_tensors: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(transform, target_transform, memory_format, reducing_gap, bool(apply_orientation))
         if on_error != "raise" and not callable(on_error):
@@ -178,7 +178,7 @@ class PackedDataset(ImageDataset):
         """
         return None if self._records.remote is None else ReadingAhead(self._records, position, in_flight)
 
-    def _samples(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
+    def _samples(self, positions: NDArray[np.int64]) -> list[AnySample]:
         if not callable(self._on_error):
             return self._samples_or_raise(positions)
         samples = []
@@ -189,7 +189,7 @@ class PackedDataset(ImageDataset):
                 samples.append(self._on_error(int(position), error))
         return samples
 
-    def _samples_or_raise(self, positions: NDArray[np.int64]) -> list[tuple[Any, Any]]:
+    def _samples_or_raise(self, positions: NDArray[np.int64]) -> list[AnySample]:
         """Return the samples at valid positions; raise the error of one that cannot be made."""
         if self._encoding is None:
             self._verify_values(positions)
@@ -204,7 +204,7 @@ class PackedDataset(ImageDataset):
         images = map(ToPILImage(), self._full_images(positions))
         return list(map(self.transforms, images, self.targets_of(positions)))
 
-    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
+    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> object:
         """See `ImageDataset`; without images, the result is that of `default_collate` for the samples."""
         if self.transforms is not None or (self._encoding is None and len(indices) == 0):
             return NotImplemented
@@ -261,7 +261,7 @@ class PackedDataset(ImageDataset):
         if self._encoding is not None:
             self._records.prefetch("image", positions)
 
-    def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
+    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
         """See `ImageDataset`."""
         # The records were verified when the source of their images was made.
         records = map(self._stored.read_verified, positions.tolist())
@@ -277,7 +277,7 @@ class PackedDataset(ImageDataset):
         records = map(self._stored.read_verified, positions.tolist())
         return list(map(self._objects.annotations, records, map(tuple, sizes.tolist())))
 
-    def targets_with(self, positions: NDArray[np.int64], annotations: Sequence[Annotations]) -> list[Any]:
+    def targets_with(self, positions: NDArray[np.int64], annotations: Sequence[Annotations]) -> list[object]:
         """See `ImageDataset`."""
         assert self._objects is not None
         records = map(self._stored.read_verified, positions.tolist())
@@ -286,7 +286,7 @@ class PackedDataset(ImageDataset):
 
     def batch_of_targets(
         self, positions: NDArray[np.int64], out: BatchMemory, annotations: Sequence[Annotations] | None = None
-    ) -> Any:
+    ) -> object:
         """See `ImageDataset`."""
         if annotations is None and self.target_transform is None:
             return self._values.batch(self._stored, positions, out)

@@ -115,11 +115,11 @@ def _first_has_objects(dataset: Any) -> bool:
     return False
 
 
-def _has_objects(target: Any) -> bool:
+def _has_objects(target: object) -> bool:
     return isinstance(target, Mapping) and ("boxes" in target or "mask" in target)
 
 
-def _to_levels(image: Any) -> Pixels:
+def _to_levels(image: object) -> Pixels:
     """Return an image of any type as RGB, uint8; floats beyond 0…1, as after Normalize, are stretched."""
     pixels: Pixels = PILToTensor()(image).permute(1, 2, 0).numpy()
     if pixels.dtype != np.uint8:

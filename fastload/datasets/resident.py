@@ -24,7 +24,7 @@ from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
 from fastload.system.units import format_size
 from fastload.transforms.colour.degradation import RandomErasing
-from fastload.transforms.compose import flattened
+from fastload.transforms.compose import AnyTransform, flattened
 from fastload.transforms.draws import draws_for
 from fastload.transforms.geometry import Ints
 from fastload.transforms.levels.converting import (
@@ -61,7 +61,7 @@ def room_of(free_bytes: int, total_bytes: int) -> int:
     return max(0, free_bytes - margin_of(total_bytes, _LEAST_MARGIN_BYTES))
 
 
-def require_resident(transform: Any) -> list[Transform]:
+def require_resident(transform: AnyTransform | None) -> list[Transform]:
     """Return the steps of a transform; raise OptionError if one cannot run on a device."""
     steps: list[Transform] = []
     for step in flattened([] if transform is None else [transform]):
@@ -77,7 +77,7 @@ def require_resident(transform: Any) -> list[Transform]:
     return steps
 
 
-class Resident(Dataset[Any]):
+class Resident(Dataset[object]):
     """A dataset's pixels (samples, height, width, 3), uint8, and its targets (samples, …) on one device.
 
     A batch is made with the transform that the dataset has at that time.
@@ -169,7 +169,7 @@ def _batches(dataset: ImageDataset) -> Iterator[tuple[torch.Tensor, torch.Tensor
     for first in range(0, len(dataset), _LOADED_AT_ONCE):
         indices = range(first, min(first + _LOADED_AT_ONCE, len(dataset)))
         batch = plain.fetch_into(indices, HostMemory())
-        if batch is NotImplemented or not isinstance(batch[1], torch.Tensor):
+        if not isinstance(batch, list) or not isinstance(batch[1], torch.Tensor):
             raise OptionError(
                 'cache="device" must have images of one size, and labels as targets: use cache="ram"'
             )

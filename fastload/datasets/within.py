@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeGuard
 
-from torch.utils.data import ConcatDataset, Dataset, Subset
+from torch.utils.data import ConcatDataset, Subset
 
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
 
 
-def image_datasets_in(dataset: Any) -> list[ImageDataset]:
+def image_datasets_in(dataset: object) -> list[ImageDataset]:
     """Return the datasets of this library that a dataset consists of; none if any part is of another kind."""
     if isinstance(dataset, ImageDataset):
         return [dataset]
@@ -20,23 +20,21 @@ def image_datasets_in(dataset: Any) -> list[ImageDataset]:
     if is_plain_subset(dataset):
         return image_datasets_in(dataset.dataset)
     if isinstance(dataset, ConcatDataset):
-        found: list[Dataset[Any]] = list(dataset.datasets)
+        found: list[object] = list(dataset.datasets)
         parts = [image_datasets_in(part) for part in found]
         return [part for each in parts for part in each] if all(parts) else []
     return []
 
 
-def is_plain_subset(dataset: Any) -> bool:
+def is_plain_subset(dataset: object) -> TypeGuard[Subset[object]]:
     """Return True for a Subset whose samples are those of its dataset: no subclass changes them."""
+    if not isinstance(dataset, Subset):
+        return False
     kind = type(dataset)
-    return (
-        isinstance(dataset, Subset)
-        and kind.__getitem__ is Subset.__getitem__
-        and kind.__getitems__ is Subset.__getitems__
-    )
+    return kind.__getitem__ is Subset.__getitem__ and kind.__getitems__ is Subset.__getitems__
 
 
-def use_cache_in(dataset: Any, cache: str | Cache) -> None:
+def use_cache_in(dataset: object, cache: str | Cache) -> None:
     """Set the cache of all datasets inside another one; raise OptionError if there are none."""
     parts = image_datasets_in(dataset)
     if not parts:

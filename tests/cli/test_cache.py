@@ -9,6 +9,7 @@ import pytest
 from fastload.cli._cache import _ago
 from fastload.cli.main import main
 from fastload.datasets.cache.disk_filling import fill
+from fastload.datasets.cache.options import CopyPlace
 from fastload.sources import open_source
 from fastload.sources.cacheable import CacheableFiles
 from fastload.system.cache_folder import CacheFolder
@@ -25,7 +26,7 @@ def folder(tmp_path):
     for name, is_wanted in (("photos-aaaaaaaaaaaa", lambda: True), ("photos-bbbbbbbbbbbb", lambda: False)):
         lock = folder.lock(name)
         with contextlib.nullcontext() if is_wanted() else pytest.raises(SystemExit):
-            fill(source, folder, name, "encoded", None, is_wanted)
+            fill(source, CopyPlace(folder, name, "encoded"), is_wanted)
         lock.release()
     os.utime(folder.path / "photos-bbbbbbbbbbbb.lock", (1, 1))
     return folder

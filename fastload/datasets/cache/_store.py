@@ -145,20 +145,10 @@ class Store:
         self._states[index] = RecordState.READY
         return True
 
-    def note_filled(self) -> None:
-        """Record that everything has been read once: missing records are unreadable, or being written."""
-        if not self._header["closed"]:
-            self._header["closed"] = Closed.FILLED
-
     @property
     def is_open(self) -> bool:
         """True while records are being stored."""
         return not self.why_closed
-
-    @property
-    def is_filled(self) -> bool:
-        """True once there is nothing more to read ahead."""
-        return bool(self._header["closed"])
 
     @property
     def why_closed(self) -> str:
@@ -172,10 +162,6 @@ class Store:
     @property
     def used_bytes(self) -> int:
         return int(self._header["front"] + self._header["back"])
-
-    def missing(self) -> NDArray[np.int64]:
-        """Return the records that nobody has begun to store."""
-        return np.flatnonzero(self._states == RecordState.EMPTY)
 
     def _is_intact(self, index: int) -> bool:
         """Check a record that is ready; mark a damaged one, so that no process uses it again."""

@@ -9,21 +9,19 @@ from typing import Literal
 
 from fastload.datasets.cache._choose import CacheKind, CacheReport, Form, no_cache
 from fastload.datasets.cache._limits import Room, memory_margin, memory_room, tmpfs_room
-from fastload.datasets.cache._registry import StoreFolder
 from fastload.datasets.cache.disk import open_disk_cache
 from fastload.datasets.cache.layout import Layout
-from fastload.datasets.cache.opening import DEFAULT_PARENT, Opening, can_cache, store_folder
+from fastload.datasets.cache.opening import Opening, can_cache, is_used, store_folder
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.sample_cache import SampleCache
-from fastload.datasets.cache.stored import StoreCache
-from fastload.datasets.cache.storing import RecordLayout
+from fastload.datasets.cache.stored import RecordLayout, StoreCache
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
 from fastload.system.units import format_size
 
 # The version of the store format: increased when the layout or the meaning of a key changes.
-_STORE_VERSION = 5
+_STORE_VERSION = 6
 
 
 def open_cache(
@@ -56,15 +54,12 @@ def _find_shared(cache: Cache, originals: Originals) -> CacheReport | None:
 
     If each rank measured by itself, ranks could choose differently, and would measure a busy disk.
     """
-    kinds: tuple[CacheKind, ...] = ("tmpfs",) if cache.folder is not None else ("ram", "tmpfs")
     forms: tuple[Form, ...] = ("encoded", "decoded") if cache.form is None else (cache.form,)
-    for kind in kinds if can_cache() else ():
-        if cache.folder is None and kind == "tmpfs" and not tmpfs_room(DEFAULT_PARENT):
-            continue
-        registry = StoreFolder(store_folder(cache.folder, holds_data=kind == "tmpfs"))
-        for form in forms:
-            if registry.is_used(_key(kind, form, originals)):
-                return CacheReport(kind, form, 1.0, "another of your processes chose it for this dataset")
+    kind: CacheKind = "ram" if cache.folder is None else "tmpfs"
+    folder = store_folder(cache.folder)
+    for form in forms if can_cache() else ():
+        if is_used(folder, _key(form, originals)):
+            return CacheReport(kind, form, 1.0, "another of your processes chose it for this dataset")
     return None
 
 
@@ -88,15 +83,15 @@ def _open_store(cache: Cache, choice: CacheReport, originals: Originals, room: R
     if capacity <= 0:
         return SampleCache(no_cache(f"{bound}, which leaves no room"))
     layout = Layout(originals.samples, fixed_bytes, capacity)
-    opening = Opening(kind, form, folder, _key(kind, form, originals), layout, room)
+    opening = Opening(kind, form, folder, _key(form, originals), layout, room)
     try:
         return StoreCache(originals, opening, choice, needed)
     except OSError as error:
         return SampleCache(no_cache(f"it could not be opened ({error.strerror})"))
 
 
-def _key(kind: str, form: str, originals: Originals) -> str:
+def _key(form: Form, originals: Originals) -> str:
     """Return 32 hexadecimal digits that distinguish a store from any other."""
     decoder = cv2.__version__ if form == "decoded" else ""
-    parts = "\n".join((str(_STORE_VERSION), kind, form, decoder, originals.identity()))
+    parts = "\n".join((str(_STORE_VERSION), form, decoder, originals.identity()))
     return hashlib.blake2b(parts.encode(errors="surrogateescape"), digest_size=16).hexdigest()

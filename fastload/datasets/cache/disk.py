@@ -11,7 +11,9 @@ import contextlib
 import hashlib
 import mmap
 import os
+import subprocess
 import sys
+import time
 import warnings
 import weakref
 from dataclasses import replace
@@ -19,9 +21,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import RecordImages, StoredImages, StoredImagesAt
-from fastload.datasets.cache._choose import CacheReport, Form
-from fastload.datasets.cache.options import Cache
+from fastload.datasets._batch_source import ImagesAt, RecordImages
+from fastload.datasets.batch import BatchSource
+from fastload.datasets.cache._choose import CacheReport
+from fastload.datasets.cache.options import Cache, CopyPlace
 from fastload.datasets.cache.sample_cache import FilledCache, Positions
 from fastload.errors import AccessError, DamageError, FormatError, OptionError
 from fastload.images.encodings import Encoding, Keep, encoding_named
@@ -32,6 +35,8 @@ from fastload.system.cache_folder import CacheFolder
 
 # Increased when the meaning of the records of a cache changes.
 _VERSION = 2
+
+_CHECK_INTERVAL_S = 1.0
 
 # The caches of this process: two datasets of the same files share one.
 _opened: weakref.WeakValueDictionary[str, DiskCache] = weakref.WeakValueDictionary()
@@ -53,47 +58,55 @@ def open_disk_cache(source: CacheableFiles, cache: Cache) -> DiskCache:
     path = str(folder.dataset(name))
     opened = _opened.get(path)
     if opened is None:
-        opened = _opened[path] = DiskCache(source, folder, name, cache.form, cache.most_bytes)
+        opened = _opened[path] = DiskCache(source, CopyPlace(folder, name, cache.form, cache.most_bytes))
     opened.refresh()
     return opened
 
 
 class DiskCache(FilledCache):
-    """The packed copy of a dataset's files, which may not be complete yet."""
+    """The packed copy of a dataset's files, which may not be complete yet.
 
-    per_process = (*FilledCache.per_process, "_source", "_reader", "_is_stored", "_is_given_up")
+    `failure` is the reason why this process no longer fills, or no longer reads, the copy; "" if it does.
+    """
 
-    def __init__(
-        self,
-        source: CacheableFiles,
-        folder: CacheFolder,
-        name: str,
-        form: Form | None,
-        most_bytes: int | None,
-    ) -> None:
-        self._count = len(source)
-        self._origin = source.origin
-        self._folder = folder
-        self._name = name
-        self._form = form
-        self._most_bytes = most_bytes
+    def __init__(self, source: CacheableFiles, place: CopyPlace) -> None:
+        self._folder, self._name = place.folder, place.name
+        super().__init__(CacheReport("disk", place.form, 1.0, f"asked for: in {place.dataset}"))
+        self._place = place
+        self._count, self._origin = len(source), source.origin
         # Only this process starts another one to pack; a worker forked from it does not.
         self._owner = os.getpid()
-        super().__init__(CacheReport("disk", form, 1.0, f"asked for: in {folder.dataset(name)}"))
         self._source: CacheableFiles | None = source
+        self._begin()
 
-    def _prepare(self, is_unpickled: bool) -> None:
-        super()._prepare(is_unpickled)
-        self._source = None
+    def _begin(self) -> None:
+        self.failure = ""
+        self._next_check_s = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
         self._reader: RecordReader | None = None
         self._is_stored = np.zeros(self._count, bool)
         self._encoding: Encoding = Keep()
         # Shared with forked processes, so that only the first one to find damage warns.
         self._is_given_up = mmap.mmap(-1, 1)
 
-    def images(
-        self, positions: Positions, originals: StoredImagesAt, reducing_gap: float | None
-    ) -> StoredImages:
+    def __getstate__(self) -> dict[str, object]:
+        names = "_choice", "_folder", "_name", "_place", "_count", "_origin", "_owner"
+        return {name: self.__dict__[name] for name in names}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        FilledCache.__init__(self, self._choice)
+        self._source = None
+        self._begin()
+
+    def refresh(self) -> None:
+        """See `SampleCache`; this also starts the process that makes the copy, if none does."""
+        now = time.monotonic()
+        if now >= self._next_check_s:
+            self._next_check_s = now + _CHECK_INTERVAL_S
+            self._check()
+
+    def images(self, positions: Positions, originals: ImagesAt, reducing_gap: float | None) -> BatchSource:
         """See `SampleCache`; if the copy is found to be damaged, it is not read again."""
         try:
             return super().images(positions, originals, reducing_gap)
@@ -116,22 +129,20 @@ class DiskCache(FilledCache):
         """See `SampleCache`."""
         self.refresh()
         described, total = self._folder.description(self._name), max(1, self._count)
-        samples, form = described.samples or total, self._form
+        samples, form = described.samples or total, self._place.form
         ready = min(described.done, 0.99 * samples)  # complete only once it can be read
         if self._reader is not None:
             samples = ready = int(self._is_stored.sum())
             form = "decoded" if self._encoding.name == "raw" else "encoded"
-        hits, misses = self._counts.hits_and_misses
-        return replace(
+        report = replace(
             self._choice,
             form=form,
             share=samples / total,
             ready=ready / total,
             used_bytes=self._folder.size_bytes(self._name),
             stopped=self.failure or described.stopped,
-            hits=hits,
-            misses=misses,
         )
+        return self._counted(report)
 
     def _check(self) -> None:
         if self.failure:
@@ -139,9 +150,9 @@ class DiskCache(FilledCache):
         if self._is_given_up[0]:
             self._stop_reading("another process found it to be damaged")
         elif self._reader is not None:
-            if os.getpid() == self._owner:
-                self._why_ended()  # reaps the process once it has ended
-        elif self._folder.dataset(self._name).is_dir():
+            if os.getpid() == self._owner and self._process is not None:
+                self._process.poll()  # reaps it once it has ended
+        elif self._place.dataset.is_dir():
             self._open()
         elif self._source is not None and os.getpid() == self._owner:
             self._fill(self._source)
@@ -149,10 +160,10 @@ class DiskCache(FilledCache):
     def hold(self, positions: Positions) -> NDArray[np.bool_]:
         """See `FilledCache`."""
         is_held: NDArray[np.bool_] = self._is_stored[positions]
-        self._counts.add(is_held)
+        self._count_reads(is_held)
         return is_held
 
-    def _images(self, positions: Positions, reducing_gap: float | None) -> StoredImages:
+    def _images(self, positions: Positions, reducing_gap: float | None) -> BatchSource:
         assert self._reader is not None
         self._reader.verify_records(positions)
         return RecordImages(self._reader, self._encoding, positions, reducing_gap, "orientation")
@@ -171,7 +182,7 @@ class DiskCache(FilledCache):
             return  # it is being published or removed at this moment
         try:
             self._folder.require_own(self._name)
-            reader = RecordReader(self._folder.dataset(self._name))
+            reader = RecordReader(self._place.dataset)
             if (image := reader.manifest.image) is None:
                 raise FormatError(f"{reader.folder}: a cache of images must have some, got none")
             self._require_origin(reader)
@@ -201,13 +212,14 @@ class DiskCache(FilledCache):
     def _fill(self, source: CacheableFiles) -> None:
         """Start the process that makes the copy, unless another one does."""
         # Imported here, because packing takes time to import, and a complete copy does not need it.
-        from fastload.datasets.cache.disk_filling import fill_or_give_up
+        from fastload.datasets.cache.disk_filling import start_filling
 
         if self._process is not None:
-            reason = self._why_ended()
-            if reason is not None and not self._folder.dataset(self._name).is_dir():
+            code = self._process.poll()
+            if code is not None and not self._place.dataset.is_dir():
+                how = f"was killed (signal {-code})" if code < 0 else f"ended with code {code}"
                 stopped = self._folder.description(self._name).stopped
-                self.failure = stopped or f"{reason}; the next run resumes it"
+                self.failure = stopped or f"the process that fills it {how}; the next run resumes it"
             return
         try:
             lock = self._folder.lock(self._name)
@@ -217,9 +229,10 @@ class DiskCache(FilledCache):
         if lock is None:
             return
         try:
-            if not self._folder.dataset(self._name).is_dir():
-                job = source, self._folder, self._name, self._form, self._most_bytes
-                self._start(fill_or_give_up, job, lock.fileno())
+            if not self._place.dataset.is_dir():
+                self._process = start_filling(self, source, self._place, lock.fileno())
+        except OSError as error:
+            self.failure = f"no process could be started to fill it ({error})"
         finally:
             lock.release()  # the process holds it now
 
@@ -231,7 +244,7 @@ class DiskCache(FilledCache):
     def _give_up(self, error: Exception) -> None:
         """Read files from now on; the next process that opens a damaged copy makes a new one."""
         self._stop_reading(str(error))
-        if isinstance(error, (DamageError, ValueError)) and self._folder.dataset(self._name).is_dir():
+        if isinstance(error, (DamageError, ValueError)) and self._place.dataset.is_dir():
             with contextlib.suppress(OSError):
                 self._folder.update(self._name, stopped=self.failure)
         if not self._is_given_up[0]:

@@ -7,15 +7,21 @@ process reuses the finished shards; if it has to give up, it removes them.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import pickle
+import subprocess
 import sys
+import tempfile
+import weakref
 from collections.abc import Callable
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from fastload.datasets.cache._choose import Form
-from fastload.datasets.cache.filling import IsWanted
+from fastload.datasets.cache.options import CopyPlace
 from fastload.errors import FastloadError, PackError, printable
 from fastload.images.jpegtran import find_jpegtran
 from fastload.packing._options import DEFAULT_SHARD_BYTES
@@ -23,9 +29,20 @@ from fastload.packing.choose import estimate_stats
 from fastload.packing.job import pack
 from fastload.packing.result import PackProgress
 from fastload.sources.cacheable import CacheableFiles
-from fastload.system.cache_folder import CacheFolder
 from fastload.system.memory import available_memory_bytes
+from fastload.system.signals import set_worker_signals
 from fastload.system.units import format_size
+
+_PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    f"from {__name__} import run; run(*map(int, sys.argv[2:]))"
+)
+
+# With as many busy workers as CPUs, the process gets a quarter of one (Linux's weights are 335 to 1024).
+_NICENESS = 5
+
+# It removes its unfinished files within a second.
+_TERMINATION_LIMIT_S = 5.0
 
 # Estimates of a sample's stored size, as a factor for its image and bytes for its columns, and of a shard's
 # metadata. Tiles make photos of 110 KB 0.4 % larger; the mean size of 64 images is within a tenth of the true
@@ -41,46 +58,80 @@ _MOST_SHARDS = 256
 _MEMORY_SHARE = _ROOM_SHARE = 0.5
 
 
-def fill_or_give_up(
-    source: CacheableFiles,
-    folder: CacheFolder,
-    name: str,
-    form: Form | None,
-    most_bytes: int | None,
-    lock: int,
-    is_wanted: IsWanted,
-) -> None:
-    """Fill a cache in a process of its own, which has inherited the descriptor of the cache's lock."""
-    os.umask(0o077)  # a copy that others can write to is never read
+def start_filling(
+    owner: object, source: CacheableFiles, place: CopyPlace, lock: int
+) -> subprocess.Popen[bytes]:
+    """Start a process that packs files, and inherits the descriptor of their cache's lock.
+
+    It is a new interpreter, at low priority: a thread could hold locks while the loader forks its workers,
+    and would compete with training for the GIL. It is terminated when `owner` is finalized. Raises OSError if
+    no process can be started.
+    """
+    with tempfile.TemporaryFile() as file:
+        pickle.dump((source, place), file)
+        file.seek(0)
+        process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, json.dumps(sys.path), str(os.getpid()), str(lock)],
+            stdin=file,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(lock,),
+        )
+    weakref.finalize(owner, _end, process, os.getpid())
+    return process
+
+
+def _end(process: subprocess.Popen[bytes], owner: int) -> None:
+    """Terminate a process, which may first remove its unfinished files; kill it if it does not end."""
+    if os.getpid() != owner:
+        process.returncode = 0  # a forked child's copy
+        return
+    with contextlib.suppress(OSError):
+        process.terminate()
     try:
-        fill(source, folder, name, form, most_bytes, is_wanted)
+        process.wait(_TERMINATION_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def run(parent: int, lock: int) -> None:
+    """Run in the started process: fill the cache whose files and place are pickled on stdin."""
+    set_worker_signals()  # on Ctrl-C it ends with the process that started it
+    os.set_inheritable(lock, False)
+    os.umask(0o077)  # a copy that others can write to is never read
+    lower_priority()
+    source, place = pickle.load(sys.stdin.buffer)
+    try:
+        fill(source, place, lambda: os.getppid() == parent)
     except (FastloadError, OSError, MemoryError) as error:
-        folder.drop_unfinished(name)
+        place.folder.drop_unfinished(place.name)
         reason = str(error) or type(error).__name__
         with contextlib.suppress(OSError):
-            folder.update(name, done=0, stopped=reason)
+            place.folder.update(place.name, done=0, stopped=reason)
         outcome = "is given up, and training goes on without it"
         sys.stderr.write(printable(f"fastload: the cache of {source.name} {outcome}: {reason}") + "\n")
         sys.exit(1)
 
 
-def fill(
-    source: CacheableFiles,
-    folder: CacheFolder,
-    name: str,
-    form: Form | None,
-    most_bytes: int | None,
-    is_wanted: IsWanted,
-) -> None:
+def lower_priority() -> None:
+    """Give the training's processes precedence in the use of CPU and disk."""
+    os.nice(_NICENESS)
+    if sys.platform == "linux":
+        with contextlib.suppress(psutil.Error, OSError):
+            psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+
+
+def fill(source: CacheableFiles, place: CopyPlace, is_wanted: Callable[[], bool]) -> None:
     """Pack as many files as there is room for; the caller holds the cache's lock.
 
-    If `form` is None, pixels are stored where they fit into memory. Raises PackError if there is no room, and
+    Without a form, pixels are stored where they fit into memory. Raises PackError if there is no room, and
     SystemExit as soon as the cache is no longer wanted.
     """
+    folder, name, most_bytes = place.folder, place.name, place.most_bytes
     if not len(source):
         raise PackError(f"{source.name}: there are no files to cache")
     folder.update(name, dataset=source.name, total=len(source))
-    encode, sizes = _encoding_of(source, folder, name, form, most_bytes)
+    encode, sizes = _encoding_of(source, place)
     ends = sizes.cumsum() + _METADATA_BYTES
     can_fit = most_bytes is None or most_bytes >= ends[0]  # if not, removing other caches is of no use
     room = folder.make_room(name, int(ends[-1]), most_bytes) if can_fit else 0
@@ -101,7 +152,7 @@ def fill(
     shard_bytes = min(DEFAULT_SHARD_BYTES, max(_LEAST_SHARD_BYTES, size_bytes // _MOST_SHARDS))
     packed = pack(
         source.part(count),
-        folder.dataset(name),
+        place.dataset,
         encode=encode,
         shard_size=shard_bytes,
         on_error="keep",
@@ -111,15 +162,10 @@ def fill(
     folder.update(name, samples=stored, done=stored)
 
 
-def _encoding_of(
-    source: CacheableFiles,
-    folder: CacheFolder,
-    name: str,
-    form: Form | None,
-    most_bytes: int | None,
-) -> tuple[str, NDArray[np.float64]]:
+def _encoding_of(source: CacheableFiles, place: CopyPlace) -> tuple[str, NDArray[np.float64]]:
     """Return the lossless encoding of the images, and the bytes that each of them takes."""
-    described = folder.description(name)
+    form, most_bytes = place.form, place.most_bytes
+    described = place.folder.description(place.name)
     encode = described.encode
     mean_pixels = estimate_stats(source, None).mean_pixels
     decoded = np.full(len(source), _DECODED_GROWTH * 3 * mean_pixels + _COLUMN_BYTES)
@@ -127,7 +173,7 @@ def _encoding_of(
     if encode not in ("keep", "tiled", "raw") or described.stopped:
         encode = "keep" if find_jpegtran() is None else "tiled"
         if form is None:
-            room = folder.room_for(name, most_bytes)
+            room = place.folder.room_for(place.name, most_bytes)
             form = form_that_fits(decoded.sum(), room if most_bytes is not None else int(_ROOM_SHARE * room))
         encode = "raw" if form == "decoded" else encode
     if encode == "raw":

@@ -27,9 +27,9 @@ class RecordState:
 
 
 class Closed:
-    """Reasons why a store takes no more records; with OPEN and FILLED it still does."""
+    """Reasons why a store takes no more records; with OPEN it still does."""
 
-    OPEN, FULL, NO_SPACE, NO_MEMORY, FILLED = range(5)
+    OPEN, FULL, NO_SPACE, NO_MEMORY = range(4)
 
 
 REASONS = {
@@ -37,7 +37,6 @@ REASONS = {
     Closed.FULL: "the cache has reached its size limit",
     Closed.NO_SPACE: "its file system has no more space",
     Closed.NO_MEMORY: "more would leave less memory free than the margin",
-    Closed.FILLED: "",
 }
 
 

@@ -1,4 +1,19 @@
-"""Opening of stores that the processes of one user share, through their registry."""
+"""Stores of one user: a process opens those that others hold through a folder in which all register as users.
+
+    /dev/shm/fastload-1000/         mode 0700, made by fastload
+      gate                          locked for microseconds by each process that changes this folder
+      <key>.users                   locked, shared, by every process that uses the store; lists their PIDs,
+                                    with the descriptor, the device and the inode of the store
+
+A store has no name: it is anonymous memory (`ram`), or a file that is unlinked as soon as it is made
+(`tmpfs`). A process opens it through /proc/<pid>/fd of a process that holds it, and the kernel frees it with
+the last of them, however that ends.
+
+The kernel drops a lock when its process ends. So if a process can lock a store's users exclusively, nobody
+uses the store, and its list is removed: by its last user or, if a signal or os._exit ended that process, by
+the next process to open a store. Only files with these names are removed, and only if the folder is owned by
+this user and not a link; the folder is removed with the last list.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +21,25 @@ import contextlib
 import errno
 import multiprocessing
 import os
-import signal
+import re
+import stat
 import tempfile
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from fastload.datasets.cache._choose import Form
 from fastload.datasets.cache._limits import Room, memory_room
-from fastload.datasets.cache._registry import STORE_FILE, StoreFolder, start_remover
 from fastload.datasets.cache._store import Store
 from fastload.datasets.cache.layout import Layout, prepare
 from fastload.errors import OptionError
 from fastload.system.cache_lock import CacheLock
-from fastload.system.own_files import open_own
 
 DEFAULT_PARENT = "/dev/shm"
 
-_MEMORY_NAME = "fastload-cache"
+_GATE = "gate"
+_USERS_FILE = re.compile(r"([0-9a-f]{32})\.users")
 
 # The stores of this process: two datasets of one folder share one.
 _opened: weakref.WeakValueDictionary[tuple[str, str], Store] = weakref.WeakValueDictionary()
@@ -57,10 +73,36 @@ class Opening:
 
     kind: Literal["ram", "tmpfs"]
     form: Form
-    folder: str  # of the registry, see `store_folder`
+    folder: str  # where its users register, see `store_folder`
     key: str  # 32 hexadecimal digits that identify the dataset's content and the form in which it is stored
     layout: Layout  # of a new store; an existing one has its own
     room: Room = memory_room
+
+    def open(self, descriptor: int) -> Store:
+        """Return the store of a descriptor, which the store closes; raise OSError if it is another one."""
+        folder = self.folder if self.kind == "tmpfs" else None
+        try:
+            store = Store(descriptor, folder, self.room, bytes.fromhex(self.key))
+        except OSError:
+            os.close(descriptor)
+            raise
+        if (store.count, store.layout.fixed_bytes) != (self.layout.count, self.layout.fixed_bytes):
+            raise OSError(errno.EBADMSG, "it belongs to another dataset")
+        return store
+
+    def create(self) -> int:
+        """Return a descriptor of a new, empty store."""
+        if self.kind == "ram":
+            descriptor = os.memfd_create("fastload-cache", os.MFD_CLOEXEC)
+        else:
+            with tempfile.TemporaryFile(dir=self.folder, buffering=0) as file:
+                descriptor = os.dup(file.fileno())
+        try:
+            prepare(descriptor, self.layout, bytes.fromhex(self.key))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
 
 
 def open_store(opening: Opening, is_unpickled: bool = False) -> Store:
@@ -74,88 +116,112 @@ def open_store(opening: Opening, is_unpickled: bool = False) -> Store:
     store = _opened.get((folder, key))
     if store is not None:
         return store
-    registry = StoreFolder(folder)
-    with registry.gate():
-        for other in {found[1] for name in os.listdir(folder) if (found := STORE_FILE.fullmatch(name))}:
-            registry.remove_if_unused(other)
-        users = registry.open(key, "users")
+    with _gate(folder):
+        for name in os.listdir(folder):
+            if found := _USERS_FILE.fullmatch(name):
+                _remove_if_unused(folder, found[1])
+        users = CacheLock(_users_file(folder, key), os.O_RDWR | os.O_CREAT)
         # Never waits: it is locked exclusively only by a process that holds the gate.
         users.take(shared=True, waits=True)
         try:
-            descriptor = _open_existing(registry, opening, users.fileno())
-            is_new = descriptor is None
-            is_user = is_new or not is_unpickled or multiprocessing.parent_process() is None
+            descriptor = _held_by_a_user(users.fileno())
+            is_user = descriptor is None or not is_unpickled or multiprocessing.parent_process() is None
             if descriptor is None:
-                descriptor = _create(registry, opening)
-            store = open_inherited(opening, descriptor)
+                descriptor = opening.create()
+            store = opening.open(descriptor)
             if is_user:
+                status = os.fstat(descriptor)
                 os.lseek(users.fileno(), 0, os.SEEK_END)
-                line = f"{os.getpid()} {descriptor} {os.fstat(descriptor).st_ino}\n"
+                line = f"{os.getpid()} {descriptor} {status.st_dev} {status.st_ino}\n"
                 os.write(users.fileno(), line.encode())
         except BaseException:
             users.release()
-            registry.remove_if_unused(key)
+            _remove_if_unused(folder, key)
             raise
+    _opened[folder, key] = store
     if is_user:
-        remover = start_remover(folder, key) if is_new and opening.kind == "tmpfs" else 0
-        weakref.finalize(store, _leave, folder, key, users, os.getpid(), remover)
+        weakref.finalize(store, _leave, folder, key, users, os.getpid())
     else:
         users.release()
     return store
 
 
-def open_inherited(opening: Opening, descriptor: int) -> Store:
-    """Return the store of an open descriptor, which the store closes; this process is not made a user."""
-    folder = opening.folder if opening.kind == "tmpfs" else None
-    try:
-        store = Store(descriptor, folder, opening.room, bytes.fromhex(opening.key))
-    except OSError:
-        os.close(descriptor)
-        raise
-    expected = opening.layout
-    if (store.count, store.layout.fixed_bytes) != (expected.count, expected.fixed_bytes):
-        raise OSError(errno.EBADMSG, "it belongs to another dataset")
-    _opened[opening.folder, opening.key] = store
-    return store
+def is_used(folder: str, key: str) -> bool:
+    """Return True if any process uses a store."""
+    if not os.path.exists(_users_file(folder, key)):
+        return False
+    with _gate(folder):
+        return not _remove_if_unused(folder, key)
 
 
-def _open_existing(registry: StoreFolder, opening: Opening, users: int) -> int | None:
-    """Return a descriptor of a store that some process uses."""
-    if opening.kind == "tmpfs":
-        with contextlib.suppress(FileNotFoundError):
-            return open_own(registry.file(opening.key, "data"), os.O_RDWR)
-        return None
+def _leave(folder: str, key: str, users: CacheLock, owner: int) -> None:
+    """End the use of a store by this process."""
+    if os.getpid() != owner:
+        return
+    users.release()
+    # A folder that has been replaced or removed must not make training fail at its end.
+    with contextlib.suppress(OSError, ValueError), _gate(folder):
+        _remove_if_unused(folder, key)
+
+
+def _held_by_a_user(users: int) -> int | None:
+    """Return a descriptor of a store that one of the users in this list holds."""
     for line in os.pread(users, os.fstat(users).st_size, 0).decode().splitlines():
         # The process may have ended since, and its PID or its descriptor may have been reused.
-        process, number, inode = map(int, line.split())
-        path = f"/proc/{process}/fd/{number}"
+        process, number, *identity = map(int, line.split())
         with contextlib.suppress(OSError):
-            if os.readlink(path).startswith(f"/memfd:{_MEMORY_NAME}") and os.stat(path).st_ino == inode:
+            path = f"/proc/{process}/fd/{number}"
+            status = os.stat(path)
+            if [status.st_dev, status.st_ino] == identity:
                 return os.open(path, os.O_RDWR | os.O_CLOEXEC)
     return None
 
 
-def _create(registry: StoreFolder, opening: Opening) -> int:
-    if opening.kind == "ram":
-        descriptor = os.memfd_create(_MEMORY_NAME, os.MFD_CLOEXEC)
-    else:
-        descriptor = open_own(registry.file(opening.key, "data"), os.O_RDWR | os.O_CREAT | os.O_EXCL)
-    try:
-        prepare(descriptor, opening.layout, bytes.fromhex(opening.key))
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+def _users_file(folder: str, key: str) -> str:
+    return os.path.join(folder, f"{key}.users")
 
 
-def _leave(folder: str, key: str, users: CacheLock, owner: int, remover: int) -> None:
-    """End the use of a store by this process; the last user removes it and ends its remover."""
-    if os.getpid() != owner:
-        return
+def _remove_if_unused(folder: str, key: str) -> bool:
+    """Remove the list of a store's users, and return True, if there are none; the caller holds the gate."""
+    users = CacheLock.on(_users_file(folder, key))
+    if users is None:
+        return False
+    os.unlink(_users_file(folder, key))
     users.release()
-    registry = StoreFolder(folder)
-    # A folder that has been replaced or removed must not make training fail at its end.
-    with contextlib.suppress(OSError, ValueError), registry.gate():
-        if registry.remove_if_unused(key) and remover:
-            os.kill(remover, signal.SIGKILL)
-            os.waitpid(remover, 0)
+    return True
+
+
+@contextlib.contextmanager
+def _gate(folder: str) -> Iterator[None]:
+    """Exclude changes of a folder by other processes; it is made for the first store.
+
+    Raises OptionError if the folder is a link, another user's, or open to others.
+    """
+    gate = _lock_gate(folder)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if os.listdir(folder) == [_GATE]:
+                os.unlink(os.path.join(folder, _GATE))
+                # A process that opens the folder now makes a new gate, and rmdir fails.
+                os.rmdir(folder)
+        gate.release()
+
+
+def _lock_gate(folder: str) -> CacheLock:
+    while True:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        try:
+            status = os.lstat(folder)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+                raise OptionError(
+                    f"{folder}: must be a folder that you own and others cannot open (mode 700): "
+                    'remove it, or name another place with fastload.Cache("tmpfs", folder=...)'
+                )
+            gate = CacheLock.on(os.path.join(folder, _GATE), waits=True)
+        except FileNotFoundError:
+            continue  # its last user has just removed the folder
+        assert gate is not None
+        return gate

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import get_args
 
 from fastload.datasets.cache._choose import CacheKind, Form
 from fastload.errors import OptionError
+from fastload.system.cache_folder import CacheFolder
 from fastload.system.units import parse_size
 
 _KINDS = ("auto", *get_args(CacheKind))
@@ -63,3 +65,21 @@ class Cache:
 def cache_of(option: str | Cache) -> Cache:
     """Return a cache option as a `Cache`; raise OptionError if it is invalid."""
     return option if isinstance(option, Cache) else Cache(option)
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlace:
+    """Place of a packed copy, its form, and its largest size.
+
+    None: the form that fits best, and the size that the disk has to spare.
+    """
+
+    folder: CacheFolder
+    name: str
+    form: Form | None = None
+    most_bytes: int | None = None
+
+    @property
+    def dataset(self) -> Path:
+        """The packed dataset, which exists once it is complete."""
+        return self.folder.dataset(self.name)

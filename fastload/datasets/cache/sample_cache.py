@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import mmap
 import os
-import subprocess
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import Records, StoredImages, StoredImagesAt
+from fastload.datasets._batch_source import ImagesAt, JoinedImages, Records
+from fastload.datasets.batch import BatchSource
 from fastload.datasets.cache._choose import CacheReport
-from fastload.datasets.cache.filling import start_filling, why_ended
 from fastload.errors import AccessError, DamageError, DecodeError
 from fastload.images.arrays import Pixels
 from fastload.images.region import Box
@@ -32,28 +29,6 @@ from fastload.shards.records import RecordReader
 from fastload.transforms.windows import Gathered
 
 Positions = NDArray[np.int64]
-
-_CHECK_INTERVAL_S = 1.0
-
-
-class ReadCounts:
-    """Numbers of samples read from a cache and from originals, by this process and those forked from it."""
-
-    def __init__(self) -> None:
-        # Processes forked one after another have consecutive PIDs, so that each has its own pair of counts.
-        self._counts = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
-
-    def add(self, is_hit: NDArray[np.bool_]) -> None:
-        """Count samples of this process, given a mask of those read from the cache."""
-        place = 2 * os.getpid() % len(self._counts)
-        hits = int(np.count_nonzero(is_hit))
-        self._counts[place] += hits
-        self._counts[place + 1] += len(is_hit) - hits
-
-    @property
-    def hits_and_misses(self) -> tuple[int, int]:
-        """Totals of this process and those forked from it."""
-        return sum(self._counts[::2]), sum(self._counts[1::2])
 
 
 class SampleCache:
@@ -63,11 +38,9 @@ class SampleCache:
         self._choice = choice
 
     def refresh(self) -> None:
-        """Ensure that missing samples are stored in the background; cheap, called for every batch."""
+        """Begin to use what has been stored in the background; cheap, called for every batch."""
 
-    def images(
-        self, positions: Positions, originals: StoredImagesAt, reducing_gap: float | None
-    ) -> StoredImages:
+    def images(self, positions: Positions, originals: ImagesAt, reducing_gap: float | None) -> BatchSource:
         """Return the images at some positions: from the cache if it holds them, else `originals`."""
         return originals(positions)
 
@@ -89,126 +62,70 @@ class SampleCache:
 
 
 class FilledCache(SampleCache, ABC):
-    """Base of caches that a process fills in the background.
-
-    `failure` is the reason why this process no longer fills, or no longer reads, the cache; "" if it does.
-    """
-
-    #: Time from the first batch to the first check, at which a process that fills the cache may start.
-    starts_after_s = 0.0
-
-    #: Attributes that each process makes for itself in `_prepare`, and that are not pickled.
-    per_process: tuple[str, ...] = ("_counts", "_next_check_s", "_process")
+    """Base of caches that hold samples, and count how many are read from them."""
 
     def __init__(self, choice: CacheReport) -> None:
         super().__init__(choice)
-        self.failure = ""
-        self._prepare(is_unpickled=False)
+        # Pairs of hits and misses, shared with forked processes: those forked one after another have
+        # consecutive PIDs, so that each has its own pair.
+        self._counts = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
 
-    def _prepare(self, is_unpickled: bool) -> None:
-        self._counts = ReadCounts()
-        self._next_check_s: float | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in self.per_process}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._prepare(is_unpickled=True)
-
-    def refresh(self) -> None:
-        """See `SampleCache`."""
-        now = time.monotonic()
-        if self._next_check_s is None:
-            self._next_check_s = now + self.starts_after_s
-        if now >= self._next_check_s:
-            self._next_check_s = now + _CHECK_INTERVAL_S
-            self._check()
-
-    def images(
-        self, positions: Positions, originals: StoredImagesAt, reducing_gap: float | None
-    ) -> StoredImages:
+    def images(self, positions: Positions, originals: ImagesAt, reducing_gap: float | None) -> BatchSource:
         """See `SampleCache`; samples that the medium takes while they are read are stored first."""
         is_held = self.hold(positions)
-        if not np.count_nonzero(is_held):  # of one sample, ten times as fast as any()
+        held = np.flatnonzero(is_held)
+        if not len(held):
             return originals(positions)
-        return _CachedImages(positions, is_held, lambda held: self._images(held, reducing_gap), originals)
+        if len(held) == len(positions):
+            return _CachedImages(self._images(positions, reducing_gap), positions, originals)
+        joined, others = JoinedImages(len(positions)), np.flatnonzero(~is_held)
+        # Originals first, so that errors are raised in the same order as without a cache.
+        joined.add(originals(positions[others]), others.tolist())
+        cached = self._images(positions[held], reducing_gap)
+        joined.add(_CachedImages(cached, positions[held], originals), held.tolist())
+        return joined
 
     @abstractmethod
     def hold(self, positions: Positions) -> NDArray[np.bool_]:
         """Return a mask of the samples that can be read from the cache, and count all as read."""
 
     @abstractmethod
-    def _images(self, positions: Positions, reducing_gap: float | None) -> StoredImages:
+    def _images(self, positions: Positions, reducing_gap: float | None) -> BatchSource:
         """Return images that the cache holds."""
 
-    @abstractmethod
-    def _check(self) -> None:
-        """Start filling if no process does, or begin to use what was filled; called once a second."""
+    def _count_reads(self, is_hit: NDArray[np.bool_]) -> None:
+        """Count samples that this process reads, given a mask of those in the cache."""
+        place = 2 * os.getpid() % len(self._counts)
+        hits = int(np.count_nonzero(is_hit))
+        self._counts[place] += hits
+        self._counts[place + 1] += len(is_hit) - hits
 
-    def _start(self, fill: Callable[..., None], arguments: tuple[Any, ...], *descriptors: int) -> None:
-        """Start the process that fills the cache; see `start_filling`."""
-        try:
-            self._process = start_filling(self, fill, arguments, *descriptors)
-        except OSError as error:
-            self.failure = f"no process could be started to fill it ({error})"
-
-    def _why_ended(self) -> str | None:
-        """Return why the process that was started has ended, "" if it is done; None if there is none."""
-        code = None if self._process is None else self._process.poll()
-        return None if code is None else why_ended(code) if code else ""
+    def _counted(self, report: CacheReport) -> CacheReport:
+        """Return a report with the counts of this process and those forked from it."""
+        return replace(report, hits=sum(self._counts[::2]), misses=sum(self._counts[1::2]))
 
 
-class _CachedImages(StoredImages):
-    """Images at `positions`, from the cache if `is_held`, else from originals.
+class _CachedImages(BatchSource):
+    """Images from a cache; one that cannot be decoded is read from its original, which raises the error."""
 
-    An image that cannot be decoded from the cache is read from its original, which raises its own error.
-    """
-
-    def __init__(
-        self,
-        positions: Positions,
-        is_held: NDArray[np.bool_],
-        cached: StoredImagesAt,
-        originals: StoredImagesAt,
-    ) -> None:
-        self._positions, self._is_held, self._originals = positions, is_held, originals
-        # Originals first, so that errors are raised in the same order as without a cache.
-        is_all = np.count_nonzero(is_held) == len(is_held)
-        self._others = None if is_all else originals(positions[~is_held])
-        self._cached = cached(positions if self._others is None else positions[is_held])
-        self.sizes = self._joined(self._cached.sizes, None if self._others is None else self._others.sizes)
-
-    def _joined(self, cached: NDArray[np.int64], others: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        """Return values of the images in their order, given those of the images of either kind."""
-        if others is None:
-            return cached
-        values = np.empty((len(self._positions), *cached.shape[1:]), np.int64)
-        values[self._is_held], values[~self._is_held] = cached, others
-        return values
+    def __init__(self, cached: BatchSource, positions: Positions, originals: ImagesAt) -> None:
+        self._cached, self._positions, self._originals = cached, positions, originals
+        self.sizes = cached.sizes
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        place = position
-        if self._others is not None:
-            is_held = self._is_held[position]
-            place = int(np.count_nonzero(self._is_held[:position] == is_held))
-            if not is_held:
-                return self._others.region(place, box, size)
         try:
-            return self._cached.region(place, box, size)
+            return self._cached.region(position, box, size)
         except (AccessError, DamageError, DecodeError):
             return self._original(position).region(0, box, size)
 
-    def info(self, position: int) -> dict[Any, Any]:
+    def info(self, position: int) -> dict[object, object]:
         return self._original(position).info(0)
 
     def orientations(self) -> list[int]:
-        others = None if self._others is None else np.array(self._others.orientations())
-        return self._joined(np.array(self._cached.orientations()), others).tolist()  # type: ignore[no-any-return]
+        return self._cached.orientations()
 
     def gathered(self) -> Gathered | None:
-        return self._cached.gathered() if self._others is None else None
+        return self._cached.gathered()
 
-    def _original(self, position: int) -> StoredImages:
+    def _original(self, position: int) -> BatchSource:
         return self._originals(self._positions[position : position + 1])

@@ -16,19 +16,22 @@ from fastload.datasets.compiled._explain import LATE, description_of
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import images_of, source_attributes
-from fastload.datasets.images import ImageDataset
+from fastload.datasets.images import AnySample, ImageDataset
 from fastload.errors import OptionError
 from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.system.random_states import RandomStates
 from fastload.transforms.draws import begin_sample, fresh_draws
 
+Images = torch.Tensor | list[object]
+"""The images of a batch, as one tensor if they have one size."""
 
-class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
+
+class CompiledDataset(Counterpart, Dataset[AnySample]):
     """Dataset that makes the samples of another dataset faster."""
 
     decodes_late: bool  # True if images that are not converted to tensors may be decoded on first use
     _images: ImageDataset
-    _source_attributes: tuple[Any, ...]
+    _source_attributes: tuple[object, ...]
     _compiled: CompiledTransform
 
     def __init__(self, theirs: Any, images: ImageDataset) -> None:
@@ -58,7 +61,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
+    def __getitem__(self, index: SupportsIndex) -> AnySample:
         self._refresh()
         positions = self._images.positions_of([operator.index(index)])
         (prepared,), (target,) = self._prepared(
@@ -66,21 +69,20 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         )
         return self._finished(prepared), target
 
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[Any, Any]]:
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[AnySample]:
         return self.to_samples(*self._make_batch(indices, HostMemory()))
 
-    def to_samples(self, images: Any, targets: Sequence[Any]) -> list[tuple[Any, Any]]:
+    def to_samples(self, images: Images, targets: Sequence[object]) -> list[AnySample]:
         """Return images and targets made by `transform_images` as samples."""
-        if isinstance(images, torch.Tensor):
-            images = map(self._compiled.end.wrap, images)
-        return list(zip(images, targets, strict=True))
+        wrapped = map(self._compiled.end.wrap, images) if isinstance(images, torch.Tensor) else images
+        return list(zip(wrapped, targets, strict=True))
 
-    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
+    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> object:
         return collated(*self._make_batch(indices, out, is_collated=True))
 
     def _make_batch(
         self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Images, Any]:
         """Return images and targets like `transform_images`; if `is_collated`, targets may be a tensor."""
         self._refresh()
         positions = self._images.positions_of(indices)
@@ -90,8 +92,8 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         return self.transform_images(source, self._images.targets_of(positions), out)
 
     def transform_images(
-        self, source: BatchSource, stored: Sequence[Any], out: BatchMemory
-    ) -> tuple[torch.Tensor | list[Any], list[Any]]:
+        self, source: BatchSource, stored: Sequence[object], out: BatchMemory
+    ) -> tuple[Images, list[object]]:
         """Return the transformed images of a source, as one tensor if they have one size, and targets.
 
         `stored` holds their targets before `target_transform`.
@@ -101,14 +103,14 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         return self._one_by_one(source, stored, out) if images is None else (images, list(stored))
 
     def _one_by_one(
-        self, source: BatchSource, stored: Sequence[Any], out: BatchMemory
-    ) -> tuple[torch.Tensor | list[Any], list[Any]]:
+        self, source: BatchSource, stored: Sequence[object], out: BatchMemory
+    ) -> tuple[Images, list[object]]:
         """Return the same as `transform_images`, with parameters drawn image by image."""
         prepared, targets = self._prepared(source, stored)
-        makes_tensors = self._compiled.end.makes_tensors
-        is_batch = makes_tensors and all(isinstance(image, LazyImage) for image in prepared)
-        if is_batch and len({image.shape for image in prepared}) == 1:
-            return self._compiled.end.batch(prepared, out, torch.contiguous_format), targets
+        lazy = [image for image in prepared if isinstance(image, LazyImage)]
+        is_batch = self._compiled.end.makes_tensors and len(lazy) == len(prepared)
+        if is_batch and len({image.shape for image in lazy}) == 1:
+            return self._compiled.end.batch(lazy, out, torch.contiguous_format), targets
         return [self._finished(image) for image in prepared], targets
 
     def _vectorized(self, source: BatchSource, count: int, out: BatchMemory) -> torch.Tensor | None:
@@ -124,7 +126,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         drawn = pipeline.draw(fresh_draws(count), source.sizes, source.channels)
         return fill(source, pipeline, drawn, out, torch.contiguous_format)
 
-    def _finished(self, prepared: Any) -> Any:
+    def _finished(self, prepared: object) -> object:
         """Return the image of a sample, given the result of `CompiledTransform.prepare`."""
         is_left = self.decodes_late and not self._compiled.end.makes_tensors
         return prepared if is_left else self._compiled.end.finish(prepared)
@@ -153,7 +155,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     def prefetch(self, indices: Sequence[int]) -> None:
         self.images.prefetch(indices)
 
-    def _prepared(self, source: BatchSource, stored: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def _prepared(self, source: BatchSource, stored: Sequence[object]) -> tuple[list[object], list[object]]:
         """Prepare images and targets, with random numbers drawn in the original order: image, then target."""
         to_target = self.theirs.target_transform
         images, targets = [], []
@@ -166,7 +168,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
             targets.append(stored[place] if to_target is None else to_target(stored[place]))
         return images, targets
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         derived = "_compiled", "_source_attributes"
         return {name: value for name, value in self.__dict__.items() if name not in derived}
 
@@ -179,7 +181,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         )
 
 
-def collated(*parts: torch.Tensor | list[Any]) -> list[Any]:
+def collated(*parts: Any) -> list[object]:
     """Return images and targets, passed to `default_collate` unless they are tensors already."""
     return [part if isinstance(part, torch.Tensor) else default_collate(part) for part in parts]
 
@@ -190,7 +192,7 @@ class SkippingDataset(CompiledDataset):
     The original dataset draws the same random numbers, and skips a damaged file with its own warning.
     """
 
-    def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
+    def __getitem__(self, index: SupportsIndex) -> AnySample:
         state = RandomStates()
         try:
             return super().__getitem__(index)
@@ -201,7 +203,7 @@ class SkippingDataset(CompiledDataset):
 
     def _make_batch(
         self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Images, Any]:
         state = RandomStates()
         try:
             return super()._make_batch(indices, out, is_collated)

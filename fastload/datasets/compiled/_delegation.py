@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 
-def delegate_of(transform: Any) -> Any:
+def delegate_of(transform: object) -> object:
     """Return the callable to which `transform` passes its argument; None if it does anything else.
 
     The class of such a callable has a one-line `__call__`, `return self.transforms(image)`, with any names; a
@@ -18,7 +18,7 @@ def delegate_of(transform: Any) -> Any:
     """
     kind: Any = type(transform)
     call = kind.__call__
-    inner: Mapping[str, Any] = {}
+    inner: Mapping[str, object] = {}
     if isinstance(transform, torch.nn.Module) and call is torch.nn.Module.__call__:
         if any(hooks for name, hooks in vars(transform).items() if name.endswith("_hooks")):
             return None
@@ -32,7 +32,7 @@ def delegate_of(transform: Any) -> Any:
     return None if inspect.isdatadescriptor(getattr(kind, name, None)) else found
 
 
-def _delegating(self: Any, image: Any) -> Any:
+def _delegating(self: Any, image: object) -> object:
     return self.transforms(image)
 
 

@@ -7,7 +7,6 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -64,7 +63,7 @@ class _EncodedImage:
         return box.of(pixels)
 
 
-def info_of(data: bytes) -> dict[Any, Any]:
+def info_of(data: bytes) -> dict[object, object]:
     """Return PIL's `info` of a file's image after conversion to RGB: EXIF, resolution, colour profile.
 
     JPEG files, and PNG files with nothing after their pixels, are not decoded for this.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import datasets
+import PIL.Image
 
 from fastload.datasets.compiled._encoded import lazily_decoded
 from fastload.datasets.compiled._functions import CompiledFunction
@@ -16,8 +17,8 @@ from fastload.datasets.compiled._functions import CompiledFunction
 class _LazyImages(datasets.Image):  # type: ignore[misc]
     """A column of images that are decoded on first use, if that gives the same pixels."""
 
-    def decode_example(self, value: Any, token_per_repo_id: Any = None) -> Any:
-        def load() -> Any:
+    def decode_example(self, value: object, token_per_repo_id: object = None) -> object:
+        def load() -> PIL.Image.Image:
             return datasets.Image.decode_example(self, value, token_per_repo_id)
 
         file = None

@@ -13,12 +13,12 @@ import numpy as np
 import PIL.Image
 import torch
 
-from fastload.datasets.batch import BatchMemory, HostMemory
+from fastload.datasets.batch import BatchMemory, HostMemory, finished
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._steps import CompiledStep, is_timms, is_v2, steps_of
 from fastload.errors import OptionError
-from fastload.system.buffers import reusable_array
-from fastload.transforms.levels.rescaling import Rescale, ToDtype
+from fastload.images.arrays import Pixels
+from fastload.transforms.levels.rescaling import Rescale, Rescaling, ToDtype
 
 
 class KnownSteps:
@@ -45,7 +45,7 @@ class KnownSteps:
         self._memory_format = torch.channels_last if is_mixed else torch.contiguous_format
         self.grey_channels = _grey_channels(conversions)
 
-    def prepare(self, image: PIL.Image.Image) -> Any:
+    def prepare(self, image: PIL.Image.Image) -> object:
         """Draw all random numbers of one image, RGB or grey; return an image for `finish`."""
         # The `info` of an image that becomes a tensor is never read.
         result: Any = LazyImage.of(image).without_info() if self.makes_tensors else image
@@ -64,7 +64,7 @@ class KnownSteps:
             return image
         return image.changed(lambda pixels: np.repeat(pixels, count, axis=2), count)
 
-    def finish(self, prepared: Any) -> Any:
+    def finish(self, prepared: object) -> object:
         """Return the finished image, given the result of `prepare`."""
         if not isinstance(prepared, LazyImage):
             return prepared
@@ -80,26 +80,19 @@ class KnownSteps:
 
         If batches are finished on a device, `rescale` is left to it.
         """
-        height, width, channels = images[0].shape
         is_left = out.finishes_on_device and self.rescale.dtype.is_floating_point and not self._erasings
-        dtype = torch.uint8 if is_left else self.rescale.dtype
-        is_last = memory_format == torch.channels_last
-        size = (height, width, channels) if is_last else (channels, height, width)
-        batch = out.empty((len(images), *size), dtype)
-        batch = batch.permute(0, 3, 1, 2) if is_last else batch
-        is_final = is_last and self.rescale.dtype == torch.uint8
-        shape = len(images), height, width, channels
-        pixels = batch.permute(0, 2, 3, 1).numpy() if is_final else reusable_array(shape)
-        for image, place in zip(images, pixels, strict=True):
-            image.render_into(place)
-        if dtype == torch.uint8:
-            if not is_final:
-                batch.copy_(torch.from_numpy(pixels).permute(0, 3, 1, 2))
-        else:
-            self.rescale.into(pixels, batch)
-        for image, finished in zip(images, batch, strict=True):
+        tail = None if is_left or self.rescale.dtype == torch.uint8 else self.rescale
+
+        def render(pixels: Pixels | None) -> Pixels:
+            assert pixels is not None, "levels are rendered into the array that is given"
+            for image, place in zip(images, pixels, strict=True):
+                image.render_into(place)
+            return pixels
+
+        batch = finished(render, (len(images), *images[0].shape), torch.uint8, tail, out, memory_format)
+        for image, place in zip(images, batch, strict=True):
             for (top, left, box_height, box_width), value in image.erasures:
-                finished[:, top : top + box_height, left : left + box_width] = value
+                place[:, top : top + box_height, left : left + box_width] = value
         return batch
 
 
@@ -107,7 +100,7 @@ def known_first(steps: Sequence[CompiledStep]) -> int:
     """Return how many leading steps can be made faster for a PIL image."""
     # The form of the pixels so far: a PIL image, bytes of a tensor, levels of 0…1, or any other numbers.
     form = "image"
-    rescalings: list[Any] = []
+    rescalings: list[Rescaling] = []
     for place, step in enumerate(steps):
         if step.kind == "region":
             is_known = form == "image" or _is_same_for_tensors(step, form)
@@ -118,6 +111,7 @@ def known_first(steps: Sequence[CompiledStep]) -> int:
             form = "bytes" if form == "image" and step.name != "ToPureTensor" else form
         elif step.kind == "rescale":
             is_known = (form == "image") == (step.name == "ToTensor")
+            assert step.rescaling is not None, "each of this kind has one"
             rescalings.append(step.rescaling)
             rescale = _rescale_of(rescalings)
             is_known = is_known and rescale is not None
@@ -158,14 +152,14 @@ def tail_of(steps: Sequence[CompiledStep], first: int) -> int:
     return len(steps)
 
 
-def _rescale_of(rescalings: Sequence[Any]) -> Rescale | None:
+def _rescale_of(rescalings: Sequence[Rescaling]) -> Rescale | None:
     try:
         return Rescale.of(rescalings, torch.uint8)
     except OptionError:
         return None
 
 
-def _wrapper_of(conversions: Sequence[CompiledStep]) -> Callable[[torch.Tensor], Any]:
+def _wrapper_of(conversions: Sequence[CompiledStep]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return a function that gives a finished tensor the class that torchvision's conversions give it."""
     names = {step.name for step in conversions}
     # The arithmetic of v1 transforms returns plain tensors.

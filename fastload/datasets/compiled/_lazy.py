@@ -22,7 +22,7 @@ _RESAMPLINGS = {
 
 _MODES = {1: "L", 3: "RGB"}
 
-Info = Callable[[], dict[Any, Any]]
+Info = Callable[[], dict[object, object]]
 """Returns PIL's `info` of an image, perhaps from its file."""
 
 
@@ -64,12 +64,12 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         return _MODES[self.deferred.channels]
 
     @property
-    def im(self) -> Any:
+    def im(self) -> object:
         self._become_plain()
         return self.im
 
     @property
-    def __array_interface__(self) -> dict[str, Any]:
+    def __array_interface__(self) -> dict[str, object]:
         pixels = self._pixels()
         interface = dict((pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).__array_interface__)
         interface["data"] = (interface["data"][0], True)  # read-only, like PIL's
@@ -103,7 +103,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
             return LazyImage(self.deferred.flipped(upside_down=True), self._info)
         return super().transpose(method)
 
-    def convert(self, mode: str | None = None, *args: Any, **options: Any) -> PIL.Image.Image:
+    def convert(self, mode: str | None = None, *args: object, **options: object) -> PIL.Image.Image:
         if mode == self.mode and not args and not options:
             return self.copy()
         return super().convert(mode, *args, **options)
@@ -121,7 +121,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         image._rendered = self._rendered
         return image
 
-    def load(self) -> Any:
+    def load(self) -> object:
         self._become_plain()
         return self.load()
 

@@ -12,31 +12,32 @@ from torch.utils.data import ConcatDataset, Subset
 from fastload.datasets._batch_source import JoinedImages
 from fastload.datasets.batch import BatchMemory, HostMemory
 from fastload.datasets.compiled._counterpart import Counterpart
-from fastload.datasets.compiled._dataset import CompiledDataset, collated
+from fastload.datasets.compiled._dataset import CompiledDataset, Images, collated
+from fastload.datasets.images import AnySample
 from fastload.transforms.draws import begin_sample
 
 
-class CompiledSubset(Counterpart, Subset[Any]):
+class CompiledSubset(Counterpart, Subset[object]):
     """A Subset of a compiled dataset."""
 
-    def __init__(self, theirs: Subset[Any], dataset: Any) -> None:
+    def __init__(self, theirs: Subset[object], dataset: object) -> None:
         super().__init__(theirs, dataset=dataset)
 
 
-class CompiledConcat(Counterpart, ConcatDataset[Any]):
+class CompiledConcat(Counterpart, ConcatDataset[object]):
     """A ConcatDataset of compiled parts; entire batches are made at once if all parts share a transform."""
 
-    def __init__(self, theirs: ConcatDataset[Any], datasets: list[Any]) -> None:
+    def __init__(self, theirs: ConcatDataset[object], datasets: list[object]) -> None:
         super().__init__(theirs, datasets=datasets)
 
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[AnySample]:
         made = self._make_batch(indices, HostMemory())
         if made is None:
             return list(map(self._sample, range(len(indices)), indices))
         part, images, targets = made
         return part.to_samples(images, targets)
 
-    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
+    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> object:
         """See `ImageDataset`; returns NotImplemented if the parts have different transforms."""
         made = self._make_batch(indices, out)
         if made is None:
@@ -55,13 +56,13 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
 
     def _make_batch(
         self, indices: Sequence[SupportsIndex], out: BatchMemory
-    ) -> tuple[CompiledDataset, Any, list[Any]] | None:
+    ) -> tuple[CompiledDataset, Images, list[object]] | None:
         """Return the first part, images and targets; None unless all parts share its transform."""
         common = self._common()
         if common is None or not len(indices):
             return None
         joined, channels = JoinedImages(len(indices)), set()
-        stored: list[Any] = [None] * len(indices)
+        stored: list[object] = [None] * len(indices)
         for part, samples in _by_part(self, indices).values():
             positions = part.images.positions_of([index for _, index in samples])
             source = part.images.source_of(positions)
@@ -85,7 +86,7 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
         return parts[0] if are_same else None
 
 
-def leaves(dataset: Any) -> Iterator[Any]:
+def leaves(dataset: object) -> Iterator[Any]:
     """Yield the innermost datasets of a Subset or ConcatDataset."""
     if isinstance(dataset, Subset):
         yield from leaves(dataset.dataset)
@@ -96,7 +97,9 @@ def leaves(dataset: Any) -> Iterator[Any]:
         yield dataset
 
 
-def _by_part(dataset: Any, indices: Sequence[SupportsIndex]) -> dict[int, tuple[Any, list[tuple[int, int]]]]:
+def _by_part(
+    dataset: object, indices: Sequence[SupportsIndex]
+) -> dict[int, tuple[Any, list[tuple[int, int]]]]:
     """Return each innermost dataset, by identity, with the batch positions and indices of its samples."""
     found: dict[int, tuple[Any, list[tuple[int, int]]]] = {}
     for place, index in enumerate(indices):
@@ -105,7 +108,7 @@ def _by_part(dataset: Any, indices: Sequence[SupportsIndex]) -> dict[int, tuple[
     return found
 
 
-def _located(dataset: Any, index: Any) -> tuple[Any, int]:
+def _located(dataset: Any, index: Any) -> tuple[object, int]:
     """Return the innermost dataset of a sample, and its index there."""
     while True:
         if isinstance(dataset, Subset):

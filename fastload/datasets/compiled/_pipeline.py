@@ -26,7 +26,7 @@ from fastload.images.deferred import DeferredImage
 _MOST_DEPTH, _MOST_PARTS = 6, 32
 
 # A container, a function that returns its current values, and its values at the time of compilation.
-_Watched = tuple[Any, Callable[[Any], tuple[object, ...]], tuple[object, ...]]
+_Watched = tuple[object, Callable[[Any], tuple[object, ...]], tuple[object, ...]]
 
 
 class CompiledTransform:
@@ -76,7 +76,7 @@ class CompiledTransform:
         """True if a step is known."""
         return any(step.kind != "unknown" for step in self.steps)
 
-    def prepare(self, image: LazyImage) -> Any:
+    def prepare(self, image: LazyImage) -> object:
         """Draw all random numbers of one image; return a LazyImage for `end`, or the finished image."""
         result = self._begin.prepare(image)
         if not self._left:
@@ -91,7 +91,7 @@ class CompiledTransform:
             result = step.theirs(result)
         return result
 
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
+    def __call__(self, *inputs: object, **options: object) -> object:
         """Transform a PIL image or a NumPy array; pass any other input to the original transform."""
         image = inputs[0] if len(inputs) == 1 and not options else None
         if isinstance(image, PIL.Image.Image) and image.mode in ("RGB", "L"):
@@ -115,7 +115,7 @@ class CompiledTransform:
         return f"compiled({self.theirs!r})"
 
 
-def _is_image_array(image: Any) -> bool:
+def _is_image_array(image: object) -> bool:
     """Return True for pixels as OpenCV returns them: (height, width, 1 or 3), uint8."""
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
         return False

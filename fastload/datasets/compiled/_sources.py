@@ -12,13 +12,14 @@ import PIL.Image
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import FileImages, StoredImages
+from fastload.datasets._batch_source import FileImages
+from fastload.datasets.batch import BatchSource
 from fastload.datasets.compiled._encoded import info_of
 from fastload.datasets.folder import FilesDataset
 from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels
-from fastload.images.header import parsed_header
+from fastload.images.header import ImageHeader
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList, list_files
@@ -39,7 +40,7 @@ class ListedImages(FileImages):
 
     def __init__(self, load: Callable[[str], PIL.Image.Image], *files: Any) -> None:
         self._load = load
-        self._infos: dict[int, dict[Any, Any]] = {}
+        self._infos: dict[int, dict[object, object]] = {}
         super().__init__(*files)
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
@@ -59,7 +60,7 @@ class ListedImages(FileImages):
             )
         return box.of(pixels)
 
-    def info(self, position: int) -> dict[Any, Any]:
+    def info(self, position: int) -> dict[object, object]:
         """Return the `info` of one image, as the loader of the original dataset would."""
         if position not in self._infos:
             try:
@@ -68,23 +69,14 @@ class ListedImages(FileImages):
                 self._loaded(position)
         return self._infos[position]
 
-    def _size(self, position: int) -> tuple[int, int]:
-        index = self._positions[position]
-        height, width, mark = self._headers[index].tolist()
-        if mark:
-            return height, width
-        header = None
-        try:
-            data = self._read(position)
-            header = parsed_header(data)
-        except (DecodeError, OSError):
-            pass  # the loader's own error says more
-        if header is not None and header.is_read_alike:
-            self._buffer(self._files, position, data, len(data))
-            return self._note_header(index, header.height, header.width, header.orientation)
-        pixels = self._loaded(position)
-        self._buffer(self._decoded, position, pixels, pixels.nbytes)
-        return self._note_header(index, pixels.shape[0], pixels.shape[1], _THEIRS)
+    def _opened(self, position: int) -> tuple[bytes, ImageHeader | None]:
+        with contextlib.suppress(DecodeError, OSError):  # the loader's own error says more
+            data, header = super()._opened(position)
+            return data, header if header is not None and header.is_read_alike else None
+        return b"", None
+
+    def _whole(self, position: int, data: bytes) -> tuple[Pixels, int]:
+        return self._loaded(position), _THEIRS
 
     def _loaded(self, position: int) -> Pixels:
         image = self._load(self._path(self._positions[position])).convert("RGB")
@@ -95,7 +87,7 @@ class ListedImages(FileImages):
 class ListedFiles(FilesDataset):
     """Image files, listed as (path, target); `load` is the loader of the dataset that lists them."""
 
-    def __init__(self, listed: Sequence[tuple[str, Any]], load: Callable[[str], PIL.Image.Image]) -> None:
+    def __init__(self, listed: Sequence[tuple[str, object]], load: Callable[[str], PIL.Image.Image]) -> None:
         self.listed = listed
         self._count = len(listed)  # the user may extend the list
         self._load = load
@@ -115,7 +107,7 @@ class ListedFiles(FilesDataset):
         with open(self._path(index), "rb", buffering=0) as file:
             return file.read()
 
-    def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
+    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
         return [self.listed[position][1] for position in positions.tolist()]
 
     def _cacheable_files(self) -> CacheableFiles:
@@ -132,7 +124,7 @@ class Arrays(ImageDataset):
 
     lies_in_memory = True
 
-    def __init__(self, pixels: Pixels, targets: Any) -> None:
+    def __init__(self, pixels: Pixels, targets: object) -> None:
         super().__init__(None, None, torch.contiguous_format, None, False)
         # CIFAR's pixels are not contiguous: torchvision only transposes their colour planes.
         self.pixels = np.ascontiguousarray(pixels)
@@ -144,15 +136,15 @@ class Arrays(ImageDataset):
     def _stored_images(self, positions: NDArray[np.int64]) -> ArrayImages:
         return ArrayImages(self.pixels, positions)
 
-    def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
+    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
         return self._targets_at(positions).tolist()  # type: ignore[no-any-return]
 
-    def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:
+    def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.generic] | None:
         targets = self._targets_at(positions)
         fits = targets.dtype.kind in "iu" and np.can_cast(targets.dtype, np.int64)
         return targets if fits and targets.ndim == 1 else None
 
-    def _targets_at(self, positions: NDArray[np.int64]) -> NDArray[Any]:
+    def _targets_at(self, positions: NDArray[np.int64]) -> NDArray[np.generic]:
         # Read from the list of the original dataset, whose elements may be set at any time.
         targets = self._their_targets
         if isinstance(targets, list):
@@ -160,7 +152,7 @@ class Arrays(ImageDataset):
         return np.asarray(targets)[positions]
 
 
-class ArrayImages(StoredImages):
+class ArrayImages(BatchSource):
     """Rows of an array of images."""
 
     def __init__(self, pixels: Pixels, positions: NDArray[np.int64]) -> None:
@@ -172,9 +164,6 @@ class ArrayImages(StoredImages):
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         image: Pixels = self._pixels[self._positions[position]]
         return box.of(image)
-
-    def orientations(self) -> list[int]:
-        return [1] * len(self._positions)
 
     def gathered(self) -> Gathered:
         return Gathered(self._pixels, self._positions)

@@ -74,12 +74,12 @@ _TIMM_CONVERSIONS = {"MaybePILToTensor": "PILToTensor", "MaybeToTensor": "ToTens
 _CONTAINERS = {"RandomApply", "RandomChoice", "RandomOrder"}
 
 
-def steps_of(transform: Any) -> list[CompiledStep]:
+def steps_of(transform: object) -> list[CompiledStep]:
     """Return the steps of a transform; a Compose or Sequential is replaced by its own steps."""
     return [_step_of(each) for each in _flattened(transform)]
 
 
-def _flattened(transform: Any) -> Iterator[Any]:
+def _flattened(transform: Any) -> Iterator[object]:
     name = _torchvision_name(transform)
     if transform is None:
         return
@@ -94,7 +94,7 @@ def _flattened(transform: Any) -> Iterator[Any]:
         yield transform
 
 
-def _preset_steps(preset: Any) -> list[Any]:
+def _preset_steps(preset: Any) -> list[object]:
     """Return the transforms equivalent to torchvision's preset for a model, which calls functions instead."""
     from torchvision import transforms
 
@@ -192,7 +192,7 @@ class _Erasing:
                 image.erasures.append((Box(top, left, box_height, box_width), value))
         return image
 
-    def _record(self, *args: Any, **options: Any) -> Any:
+    def _record(self, *args: object, **options: object) -> object:
         self._drawn = getattr(self._theirs, self._name)(*args, **options)
         return self._drawn
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fastload.datasets.compiled._steps import CompiledStep, is_v2
 from fastload.datasets.compiled._words import WordColumns, WordReader, are_words_as_expected, next_words
@@ -41,6 +42,9 @@ _NONE: Parameters = np.empty((0, 0))
 
 WordSource = WordReader | WordColumns
 
+DrawnNumbers = float | np.bool_ | NDArray[np.generic]
+"""A parameter of one image, or of all images of a batch."""
+
 
 class _Drawer(ABC):
     """Drawer of the parameters of a torchvision transform; `ours` is fastload's equivalent transform."""
@@ -52,7 +56,7 @@ class _Drawer(ABC):
         return None
 
     @abstractmethod
-    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[Any]:
+    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[DrawnNumbers]:
         """Return the parameters of the next image, or of all images as arrays if there is a count."""
 
 
@@ -65,7 +69,7 @@ class _Flip(_Drawer):
     def count(self, size: tuple[int, int]) -> int:
         return 1
 
-    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[Any]:
+    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[DrawnNumbers]:
         # torch compares in single precision.
         return (numbers.uniform(0.0, 1.0) < np.float32(self._theirs.p),)
 
@@ -88,7 +92,7 @@ class _Crop(_Drawer):
     def count(self, size: tuple[int, int]) -> int:
         return sum(self._is_drawn(self._ranges(size)))
 
-    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[Any]:
+    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[DrawnNumbers]:
         left, top, _, _ = self._sides
         ranges = self._ranges(size)
         is_drawn = self._is_drawn(ranges)
@@ -121,7 +125,7 @@ class _ResizedCrop(_Drawer):
         self.ours = RandomResizedCrop(theirs.size, theirs.scale, theirs.ratio, theirs.interpolation)
         self._log_ratio = torch.log(torch.tensor(theirs.ratio)).tolist()
 
-    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[Any]:
+    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[DrawnNumbers]:
         assert isinstance(numbers, WordReader)
         height, width = size
         for _ in range(10):
@@ -186,7 +190,7 @@ class VectorPipeline(Pipeline):
 def _draw_in_turn(drawers: Mapping[int, _Drawer], before: Sequence[Sizes]) -> dict[int, Parameters]:
     """Draw image by image and step by step."""
     sizes = {place: before[place].tolist() for place in drawers}
-    rows: dict[int, list[Sequence[float]]] = {place: [] for place in drawers}
+    rows: dict[int, list[Sequence[DrawnNumbers]]] = {place: [] for place in drawers}
     reader = WordReader(_WORDS_AN_IMAGE * len(before[0]))
     for image in range(len(before[0])):
         for place, drawer in drawers.items():

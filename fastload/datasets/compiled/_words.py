@@ -8,7 +8,6 @@ words in one call takes as long.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -47,7 +46,7 @@ class WordColumns:
 
     def uniform(self, low: float, high: float) -> NDArray[np.float32]:
         """Return the results of `torch.empty(1).uniform_(low, high)` for each image."""
-        return np.float32(low) + np.float32(high - low) * units(next(self._columns))
+        return _uniform(next(self._columns), low, high)
 
 
 class WordReader:
@@ -83,23 +82,18 @@ class WordReader:
         if read is None or self._position >= len(read):
             if self._position >= self._count:
                 self._count = 2 * self._position
-            read = self._read[kind, low, high] = _READERS[kind](
-                _copy_of(self._generator), self._count, low, high
-            )
+            # All words are converted to each kind of number requested; the one at the position is used.
+            words = _words(_copy_of(self._generator), self._count)
+            numbers = words if kind == "word" else _uniform(words, low, high)
+            numbers = torch.from_numpy(numbers).exp().numpy() if kind == "exp" else numbers
+            read = self._read[kind, low, high] = numbers.tolist()
         self._position += 1
         return read[self._position - 1]
 
 
-def _uniform(generator: torch.Generator, count: int, low: float, high: float) -> torch.Tensor:
-    return torch.empty(count, dtype=torch.float32).uniform_(low, high, generator=generator)
-
-
-# All words are converted to each kind of number that is requested; the one at the position is used.
-_READERS: dict[str, Callable[[torch.Generator, int, float, float], list[float]]] = {
-    "word": lambda generator, count, low, high: _words(generator, count).tolist(),
-    "uniform": lambda *arguments: _uniform(*arguments).tolist(),
-    "exp": lambda *arguments: _uniform(*arguments).exp_().tolist(),
-}
+def _uniform(words: Words, low: float, high: float) -> NDArray[np.float32]:
+    """Return the results of `torch.empty(len(words)).uniform_(low, high)`."""
+    return np.float32(low) + np.float32(high - low) * units(words)
 
 
 def _words(generator: torch.Generator, count: int) -> Words:
@@ -113,7 +107,7 @@ def _words(generator: torch.Generator, count: int) -> Words:
 
 
 def _advance(generator: torch.Generator, count: int) -> None:
-    _uniform(generator, count, 0.0, 1.0)
+    torch.empty(count, dtype=torch.float32).uniform_(generator=generator)
 
 
 def _copy_of(generator: torch.Generator) -> torch.Generator:

@@ -41,7 +41,7 @@ def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named 
     return compiled
 
 
-def _compiled(dataset: Any, outer: tuple[object, ...]) -> Any:
+def _compiled(dataset: object, outer: tuple[object, ...]) -> object:
     """Compile a dataset, unless it is one of the `outer` datasets that contain it: there may be a cycle."""
     if isinstance(dataset, Explained) or any(dataset is each for each in outer):
         return dataset
@@ -65,12 +65,12 @@ def _compiled(dataset: Any, outer: tuple[object, ...]) -> Any:
     return with_compiled_attributes(dataset, lambda inner, late: _compiled_inner(inner, late, outer), compile)
 
 
-def _is_compiled(dataset: Any) -> bool:
+def _is_compiled(dataset: object) -> bool:
     has_function = is_huggingface(dataset) and compiled_function(dataset) is not None
     return has_function or isinstance(dataset, Explained)
 
 
-def _compiled_inner(dataset: Any, may_decode_late: bool, outer: tuple[object, ...]) -> Any:
+def _compiled_inner(dataset: object, may_decode_late: bool, outer: tuple[object, ...]) -> object:
     """Compile a dataset that an outer dataset reads, if that makes the outer one faster."""
     result = _compiled(dataset, outer)
     given = list(leaves(dataset))
@@ -82,7 +82,7 @@ def _compiled_inner(dataset: Any, may_decode_late: bool, outer: tuple[object, ..
     return result
 
 
-def explain(dataset: Any) -> str:
+def explain(dataset: object) -> str:
     """Return a description of `fastload.compile(dataset)`: what is made faster, and what is left and why.
 
     Args:

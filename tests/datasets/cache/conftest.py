@@ -48,7 +48,7 @@ def on_disk(caches, no_process):
         dataset.use_cache(Cache("disk", caches, form))
         disk = dataset._cache
         lock = disk._folder.lock(disk._name)
-        fill(disk._source, disk._folder, disk._name, disk._form, None, lambda: True)
+        fill(disk._source, disk._place, lambda: True)
         lock.release()
         disk._next_check_s = 0.0
         disk.refresh()

@@ -18,7 +18,7 @@ def plenty() -> int:
 ROOT = Path(__file__).parents[3]
 
 _PROGRAM = """
-import json, os, sys, time
+import json, os, sys
 import numpy as np
 from fastload import FolderDataset
 from fastload.datasets.cache.options import Cache
@@ -29,17 +29,10 @@ dataset = FolderDataset(path)
 dataset.use_cache(Cache(kind, place, form), room=plenty)
 cache = dataset._cache
 
-def filler():
-    process = cache._process
-    return process and process.pid
-
-def is_filled():
-    return cache.report().ready == 1
-
 def answer():
     report = cache.report()
     store = cache.store
-    values = {"inode": os.fstat(store.descriptor).st_ino, "ready": store.ready, "filler": filler()}
+    values = {"inode": os.fstat(store.descriptor).st_ino, "ready": store.ready}
     values |= {"hits": report.hits, "misses": report.misses, "stopped": report.stopped}
     print(json.dumps(values), flush=True)
 
@@ -49,13 +42,6 @@ for line in sys.stdin:
     if command == "read":
         for index in range(*map(int, rest)):
             cache.images(np.array([index]), dataset._stored_images, None)
-    elif command in ("fill", "start"):
-        deadline = time.monotonic() + float(rest[0])
-        while time.monotonic() < deadline and not is_filled():
-            if command == "start" and filler():
-                break
-            cache.refresh()
-            time.sleep(0.02)
     answer()
 """
 

@@ -34,8 +34,7 @@ def test_store_of_another_dataset_is_not_opened(two, place):
     first, second = (PackedDataset(path, cache=Cache("tmpfs", place)) for path in two)
     own, other = (dataset._cache.opening for dataset in (first, second))
     assert own.layout == other.layout
-    path = os.path.join(other.folder, f"{other.key}.data")
-    descriptor = os.open(path, os.O_RDWR)
+    descriptor = os.dup(second._cache.store.descriptor)
     with pytest.raises(OSError, match="another dataset"):
         Store(descriptor, None, plenty, bytes.fromhex(own.key))
     os.close(descriptor)

@@ -222,7 +222,7 @@ class TestDamage:
         dataset = FolderDataset(folder, cache=Cache("disk", caches))
         disk = dataset._cache
         with pytest.raises(SystemExit):
-            fill(disk._source, disk._folder, disk._name, None, None, lambda: False)
+            fill(disk._source, disk._place, lambda: False)
         assert dataset.cached.state.startswith("filling")
         assert dataset[0][0].shape == (3, 40, 50)
         assert dataset.cached.hits == 0

@@ -12,6 +12,7 @@ import fastload
 import fastload.transforms as T
 from fastload import Cache, DataLoader, FolderDataset
 from fastload.datasets.cache.disk_filling import fill, form_that_fits
+from fastload.datasets.cache.options import CopyPlace
 from fastload.sources.cacheable import CacheableFiles
 from fastload.system.cache_folder import CacheFolder
 from tests.commands import run_python, start_python
@@ -34,7 +35,7 @@ class TestBound:
     def filled(self, source, folder, name, most_bytes=None):
         lock = folder.lock(name)
         try:
-            fill(source, folder, name, "encoded", most_bytes, lambda: True)
+            fill(source, CopyPlace(folder, name, "encoded", most_bytes), lambda: True)
         finally:
             lock.release()
         return folder.entry(name)
@@ -127,7 +128,7 @@ class TestProcess:
         assert process.returncode == 0
 
     def test_its_priority_is_low(self):
-        code = "import os; from fastload.datasets.cache import filling; filling.lower_priority(); "
+        code = "import os; from fastload.datasets.cache import disk_filling; disk_filling.lower_priority(); "
         code += "print(os.nice(0))"
         done = run_python("-c", code, cwd=ROOT)
         assert int(done.stdout) > os.nice(0)

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -12,12 +13,11 @@ from torchvision.datasets import ImageFolder
 
 import fastload
 from fastload import FolderDataset
-from fastload.datasets.cache._registry import StoreFolder
 from fastload.datasets.cache.layout import Layout
-from fastload.datasets.cache.opening import Opening, open_store
+from fastload.datasets.cache.opening import Opening, _gate, open_store
 from fastload.system.cache_lock import CacheLock
-from tests.datasets.cache.programs import is_alive, running, wait_for
-from tests.folders import class_folders, encoded, pixels
+from tests.datasets.cache.programs import running
+from tests.folders import class_folders
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd and /proc are Linux's")
 
@@ -28,16 +28,6 @@ KINDS = ["ram", "tmpfs"]
 @pytest.fixture
 def folder(tmp_path):
     return class_folders(tmp_path / "photos", COUNT)
-
-
-def many_files(root):
-    """A folder that takes a while to decode: one photo under many names."""
-    root.mkdir()
-    photo = root / "0000.jpg"
-    photo.write_bytes(encoded(pixels(0, 400, 400)))
-    for number in range(1, 4000):
-        os.link(photo, root / f"{number:04d}.jpg")
-    return root
 
 
 def stores_in(place):
@@ -109,9 +99,9 @@ class TestNothingIsLeft:
         with running(folder, place, kind) as one:
             own = place / f"fastload-{os.getuid()}"
             (own / "notes.txt").write_text("foreign")
-            (own / f"{'0' * 32}.data.old").write_text("foreign too")
+            (own / f"{'0' * 32}.users.old").write_text("foreign too")
             one.tell(f"read 0 {COUNT}")
-        assert stores_in(place) == [f"{'0' * 32}.data.old", "notes.txt"]
+        assert stores_in(place) == [f"{'0' * 32}.users.old", "notes.txt"]
         for name in os.listdir(own):
             (own / name).unlink()
         with running(folder, place, kind):
@@ -119,100 +109,44 @@ class TestNothingIsLeft:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_after_a_signal_only_the_files_of_a_used_tmpfs_stay(folder, place, number):
-    with running(folder, place, "tmpfs") as other:
-        with running(folder, place, "tmpfs") as one:
-            one.tell(f"read 0 {COUNT}")
-            other.process.send_signal(number)  # which has made the store
-            other.end()
-            with running(folder, place, "tmpfs") as third:
-                assert third.opened["inode"] == one.opened["inode"]
-            one.process.send_signal(number)
-        wait_for(lambda: os.listdir(place) == [])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_signal_ends_only_the_use_of_one_process(folder, place, number, kind, tmp_path):
+    with running(folder, place, kind) as other, running(folder, place, kind) as one:
+        one.tell(f"read 0 {COUNT}")
+        other.process.send_signal(number)  # which has made the store
+        other.end()
+        with running(folder, place, kind) as third:
+            assert third.opened["inode"] == one.opened["inode"]
+        one.process.send_signal(number)
+    left = [path.stat().st_size for path in place.rglob("*.users")]
+    assert all(size < 100 for size in left)  # the list of its users; its memory is free
+    with running(class_folders(tmp_path / "other", 3, seed=50), place, kind):
+        pass
 
 
 class TestFilling:
-    @pytest.mark.parametrize("form", ["encoded", "decoded"])
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_missing_samples_are_read_in_the_background(self, folder, place, kind, form):
-        with running(folder, place, kind, form) as one:
-            assert one.tell("fill 30")["ready"] == COUNT
-            answer = one.tell(f"read 0 {COUNT}")
-            assert (answer["hits"], answer["misses"]) == (COUNT, 0)
-
-    def test_missing_records_are_read_in_the_background(self, folder, tmp_path, cache):
-        fastload.pack(folder, tmp_path / "photos.fl", encode="jpeg", workers=1)
-        for form in ("encoded", "decoded"):
-            dataset = fastload.PackedDataset(tmp_path / "photos.fl", cache=cache("ram", form))
-            wait_for(lambda dataset=dataset: dataset.fill_cache() or dataset.cached.ready == 1)
-            list(dataset)
-            assert (dataset.cached.hits, dataset.cached.misses) == (COUNT, 0)
-
     @pytest.mark.parametrize("kind", KINDS)
     def test_hits_of_forked_workers_are_counted(self, folder, cache, kind):
         dataset = FolderDataset(folder, cache=cache(kind))
         loader = fastload.DataLoader(dataset, num_workers=2, multiprocessing_context="fork")
         for _ in loader:
             pass
-        wait_for(lambda: dataset.fill_cache() or dataset.cached.ready == 1)
         before = dataset.cached
+        assert before.ready == 1
         for _ in loader:
             pass
         after = dataset.cached
         assert (after.hits - before.hits, after.misses - before.misses) == (COUNT, 0)
 
-    def test_one_process_fills_and_another_takes_over(self, tmp_path, place):
-        folder = many_files(tmp_path / "many")
-        with (
-            running(folder, place, "ram", "decoded") as one,
-            running(folder, place, "ram", "decoded") as other,
-        ):
-            first = one.tell("start 30")["filler"]
-            assert is_alive(first)
-            assert other.tell("fill 3")["filler"] is None
-            os.kill(first, signal.SIGKILL)
-            assert other.tell("fill 3")["filler"] is not None
-
-    def test_after_one_that_was_killed_no_process_is_started(self, tmp_path, cache):
-        dataset = FolderDataset(many_files(tmp_path / "many"), cache=cache("ram", "decoded"))
-        cache = dataset._cache
-        cache._next_check_s = 0.0
-        dataset.fill_cache()
-        cache._process.kill()
-        cache._process.wait()
-        cache._next_check_s = 0.0
-        dataset.fill_cache()
-        assert cache._process is None
-        assert "the process that fills it was killed (signal 9)" in dataset.cached.state
-        assert len(dataset[0]) == 2
-
-    def test_filling_process_ends_with_the_process_that_started_it(self, tmp_path, place):
-        folder = many_files(tmp_path / "many")
-        with running(folder, place, "ram", "decoded") as one:
-            filler = one.tell("start 30")["filler"]
-            one.kill()
-        wait_for(lambda: not is_alive(filler), 5)
-        with running(folder, place, "ram", "decoded") as one:
-            filler = one.tell("start 30")["filler"]
-        assert not is_alive(filler)
-
-    def test_filling_process_survives_the_ctrl_c_of_its_terminal(self, tmp_path, place):
-        with running(many_files(tmp_path / "many"), place, "ram", "decoded") as one:
-            filler = one.tell("start 30")["filler"]
-            wait_for(lambda: one.tell("read 0 0")["ready"] > 0)
-            os.kill(filler, signal.SIGINT)
-            before = one.tell("read 0 0")["ready"]
-            wait_for(lambda: one.tell("read 0 0")["ready"] > before + 20)
-            assert is_alive(filler)
-
     def test_unreadable_file_does_not_stop_the_filling(self, folder, place, cache):
         photos = sorted(folder.rglob("*.jpg"))
         photos[3].write_bytes(photos[3].read_bytes()[:100])
         dataset = FolderDataset(folder, cache=cache("ram", "decoded"))
-        wait_for(lambda: dataset.fill_cache() or dataset.cached.ready == (COUNT - 1) / COUNT)
+        for index in range(COUNT):
+            with pytest.raises(fastload.DecodeError, match="truncated") if index == 3 else nullcontext():
+                dataset[index]
+        assert dataset.cached.ready == (COUNT - 1) / COUNT
         assert dataset.cached.stopped == ""
-        with pytest.raises(fastload.DecodeError, match="truncated"):
-            dataset[3]
 
     def test_unreadable_listed_file_does_not_prevent_a_cache_of_pixels(self, folder, cache):
         min(folder.rglob("*.jpg")).write_bytes(b"no image")
@@ -327,8 +261,8 @@ class TestFolder:
         own.unlink()
 
     def test_process_forked_while_the_folder_is_locked_does_not_hold_the_lock(self, place):
-        registry, own = StoreFolder(str(place / "fastload")), place / "fastload"
-        with registry.gate():
+        own = place / "fastload"
+        with _gate(str(own)):
             (own / "notes").touch()  # so that the folder is not removed
             began, beginning = os.pipe()
             if not (child := os.fork()):
@@ -343,5 +277,5 @@ class TestFolder:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         (own / "notes").unlink()
-        with registry.gate():
+        with _gate(str(own)):
             assert is_free
