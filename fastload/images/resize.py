@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import torch
 
 _MAX_SIDE = 65_500  # the largest that libjpeg writes
-_TRANSPOSED_CHANNELS = 4  # the most that OpenCV transposes for every type
 
 _FILTERS = ("bilinear", "bicubic", "area", "nearest", "nearest-exact")
 
@@ -111,13 +110,7 @@ def _take_nearest(image: NDArray[Any], out: NDArray[Any], middle: float) -> None
     If two are equally near, OpenCV's resize selects the other.
     """
     rows, columns = (_nearest(*sides, middle) for sides in zip(image.shape[:2], out.shape[:2], strict=True))
-    taken = image.take(rows, axis=0)
-    if image.shape[2] > _TRANSPOSED_CHANNELS:
-        np.take(taken, columns, axis=1, out=out)
-        return
-    # Columns are selected as rows, ten times as fast: 40 µs for 224x224, OpenCV's resize takes 50.
-    turned = cv2.transpose(taken).take(columns, axis=0)
-    cv2.transpose(turned, dst=out[:, :, 0] if out.shape[2] == 1 else out)
+    np.take(image.take(rows, axis=0), columns, axis=1, out=out)
 
 
 def _nearest(side: int, new_side: int, middle: float) -> NDArray[np.int64]:

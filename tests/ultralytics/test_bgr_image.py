@@ -97,7 +97,7 @@ def test_deferred_image_writes_what_the_steps_make(flip, is_coloured, is_rgb):
     if is_coloured:
         rng = np.random.default_rng(0)
         tables = [rng.integers(0, end, 256).astype(np.uint8) for end in (180, 256, 256)]
-        deferred = deferred.changed(HsvChange(np.stack(tables), None, (None, None), is_bgr=True))
+        deferred = deferred.changed(HsvChange(np.stack(tables), is_bgr=True))
         hsv = cv2.cvtColor(expected, cv2.COLOR_BGR2HSV)
         changed = cv2.merge([cv2.LUT(hsv[..., at], tables[at]) for at in range(3)])
         expected = cv2.cvtColor(changed, cv2.COLOR_HSV2BGR)
