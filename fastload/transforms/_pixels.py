@@ -119,8 +119,3 @@ def contiguous(image: Pixels) -> Pixels:
         merged: Pixels = cv2.merge(tuple(planes))
         return merged
     return np.ascontiguousarray(image)
-
-
-def writable_copy(image: Pixels) -> Pixels:
-    """Return a contiguous copy that may be changed."""
-    return image.copy() if image.flags.c_contiguous else contiguous(image)

@@ -46,9 +46,6 @@ class Transform(Described):
     #: True if pixels of any dtype are accepted, False if only uint8 is.
     takes_any_dtype: ClassVar[bool] = False
 
-    #: True if `apply_batch` changes its images in place and returns them.
-    works_in_place: ClassVar[bool] = False
-
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the parameters of a batch.
 
@@ -89,20 +86,17 @@ class Transform(Described):
         """
         raise NotImplementedError(f"{type(self).__name__} must define apply(self, image, parameters)")
 
-    def apply_batch(self, images: Pixels, parameters: Parameters, out: Pixels | None = None) -> Pixels:
+    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
         """Apply parameters to images of one size whose results have one size too.
 
         Args:
             images: (images, height, width, channels), contiguous; may be changed.
             parameters: The result of `draw`.
-            out: Memory for the result, which a transform that works in place does not need.
 
         Returns:
             (images, height, width, channels).
         """
-        rows = parameters.tolist()
-        results = [self.apply(image, row) for image, row in zip(images, rows, strict=True)]
-        return np.stack(results, out=out)
+        return np.stack([self.apply(*pair) for pair in zip(images, parameters.tolist(), strict=True)])
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         """Move the annotations of one image as `apply` moves its pixels.
@@ -203,16 +197,12 @@ class PixelKeeping(Transform):
     """Base class of transforms that change no pixel, only an image's type or its objects."""
 
     takes_any_dtype = True
-    works_in_place = True
 
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
         return True
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         return image
-
-    def apply_batch(self, images: Pixels, parameters: Parameters, out: Pixels | None = None) -> Pixels:
-        return images
 
 
 class BernoulliTransform(ColourTransform):

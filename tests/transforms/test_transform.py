@@ -144,18 +144,6 @@ def test_a_batch_of_one_equals_the_image(name):
 
 
 @every
-def test_a_batch_is_written_into_out(name):
-    transform = EVERY[name]
-    images = np.stack([image_for(name, seed) for seed in range(4)])
-    rows = drawn(transform, SIZE, 4)
-    expected = transform.apply_batch(images.copy(), rows)
-    out = np.full(expected.shape, 99, expected.dtype)
-    result = transform.apply_batch(images.copy(), rows, out)
-    assert result is out or transform.works_in_place
-    np.testing.assert_array_equal(result, expected)
-
-
-@every
 def test_the_image_given_is_not_changed(name):
     transform, image = EVERY[name], image_for(name)
     before = image.copy()

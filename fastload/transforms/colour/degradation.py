@@ -16,7 +16,7 @@ from fastload.images.arrays import Pixels
 from fastload.images.decode import decode, encode
 from fastload.images.opencv import cv2
 from fastload.transforms import options
-from fastload.transforms._pixels import contiguous, with_last_axis, writable_copy
+from fastload.transforms._pixels import contiguous, with_last_axis
 from fastload.transforms.colour.adjusting import require_channels
 from fastload.transforms.draws import Draws, integers, random_sides, seeds
 from fastload.transforms.geometry import Sizes
@@ -115,7 +115,6 @@ class RandomErasing(ColourTransform):
 
     width = 5
     takes_any_dtype = True
-    works_in_place = True
 
     def __init__(
         self,
@@ -148,23 +147,15 @@ class RandomErasing(ColourTransform):
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         if not parameters[2] or not parameters[3]:
             return image
-        erased = writable_copy(image)
-        self._erase(erased, parameters)
-        return erased
-
-    def apply_batch(self, images: Pixels, parameters: Parameters, out: Pixels | None = None) -> Pixels:
-        for image, row in zip(images, parameters.tolist(), strict=True):
-            self._erase(image, row)
-        return images
-
-    def _erase(self, image: Pixels, parameters: Row) -> None:
+        erased = image.copy() if image.flags.c_contiguous else contiguous(image)
         top, left, height, width, seed = map(int, parameters)
         channels = image.shape[2]
         if self.value == "random":
             colour = _normal_noise(seed, (height, width, channels), image.dtype)
         else:
             colour = _converted(self.colour(channels), image.dtype)
-        image[top : top + height, left : left + width] = colour
+        erased[top : top + height, left : left + width] = colour
+        return erased
 
     def colour(self, channels: int) -> NDArray[np.float32]:
         """Return the colour, unless it is random: one number, or one for each channel."""

@@ -20,7 +20,6 @@ from fastload.transforms.transform import BernoulliTransform, Parameters, Row
 
 class _RandomFlip(BernoulliTransform):
     takes_any_dtype = True
-    works_in_place = True
 
     _axis: ClassVar[int]
 
@@ -40,7 +39,7 @@ class _RandomFlip(BernoulliTransform):
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         return annotations.flipped(self._axis, self.flip_idx) if parameters[0] else annotations
 
-    def apply_batch(self, images: Pixels, parameters: Parameters, out: Pixels | None = None) -> Pixels:
+    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
         flip_batch(images, parameters[:, 0] > 0, self._axis)
         return images
 
