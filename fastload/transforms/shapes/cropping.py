@@ -140,7 +140,7 @@ class RandomCrop(BoxCrop):
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
         if self.padding_mode != "constant" or any(options.to_colour(self._fills[0], images.shape[3])):
             return super().apply_batch(images, parameters)
-        # Padded as far as the windows reach, and copied at once: one by one, CIFAR's crops take twice as long.
+        # Padded as far as the windows reach, and copied at once: one by one, that takes twice as long.
         count, height, width, channels = images.shape
         offsets = parameters[:, :2].astype(np.int64)
         first = np.minimum(offsets.min(axis=0), 0)
