@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,25 +116,6 @@ class Canvas:
         if across is None or down is None or is_mostly_empty((across, down), self.size):
             return None
         return across, down
-
-    @property
-    def shown_rows(self) -> tuple[int, int]:
-        """The (first, end) of the output's rows; a resize makes those before and after it grey."""
-        height = self.output[0]
-        covers = list(filter(_has_area, (each.within(self.bounds) for each in self.placements)))
-        if self.axis_resizes is None or self.matrix is None or not covers:
-            return 0, height
-        scale, offset = self.matrix[1, 1:].tolist()
-        # Each row is made of two neighbours on the canvas, at most 1/32 of a row off.
-        first = math.floor(scale * (min(top for _, top, _, _ in covers) - 2) + offset)
-        end = math.ceil(scale * (max(bottom for _, _, _, bottom in covers) + 1) + offset)
-        return (max(first, 0), min(end, height)) if first < height and end > 0 else (0, height)
-
-    def of_rows(self, first: int, end: int) -> Canvas:
-        """Return the canvas that renders only some rows of the output."""
-        assert self.matrix is not None
-        moved = self.matrix - np.array(((0, 0, 0), (0, 0, first), (0, 0, 0)))
-        return replace(self, matrix=moved, output=(end - first, self.output[1]))
 
 
 def render(canvas: Canvas, region: Region, channels: int = 3, dtype: DType = _LEVELS) -> Pixels:

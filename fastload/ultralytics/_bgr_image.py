@@ -14,9 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.images.arrays import DType, Pixels
-from fastload.images.canvas import GREY
 from fastload.images.deferred import DeferredImage
-from fastload.images.hsv import BAND_PIXELS
 from fastload.images.opencv import cv2
 
 
@@ -51,25 +49,8 @@ class BgrImage:
 
     def write(self, out: Pixels, is_rgb: bool) -> None:
         """Write the pixels into an array (3, height, width), in RGB or BGR."""
-        image = self.deferred
-        is_upside_down = image.view.flips[0]
-        planes = out if image.is_bgr != is_rgb else out[::-1]
-        _, height, width = out.shape
-        first, end = image.canvas.shown_rows
-        if end - first < height:
-            image = image.of_rows(first, end)
-            first, end = (height - end, height - first) if is_upside_down else (first, end)
-            grey = image.finished(np.full((1, 1, 3), GREY, np.uint8))[0, 0].tolist()
-            for plane, level in zip(planes, grey, strict=True):
-                plane[:first] = plane[end:] = level
-        pixels = image.unchanged()
-        # Changes here are of colours, so bands are changed one by one, which stay in the core's cache.
-        rows = max(1, BAND_PIXELS // width)
-        for top in range(0, len(pixels), rows):
-            bottom = min(top + rows, len(pixels))
-            begin, stop = (end - bottom, end - top) if is_upside_down else (first + top, first + bottom)
-            # Not in a variable, so that the next band takes the same memory.
-            cv2.split(image.finished(pixels[top:bottom]), list(planes[:, begin:stop]))
+        planes = out if self.deferred.is_bgr != is_rgb else out[::-1]
+        cv2.split(self.deferred.pixels(), list(planes))
 
     def tensor(self, is_rgb: bool) -> torch.Tensor:
         """Return the pixels as a tensor (3, height, width)."""
