@@ -20,8 +20,7 @@ from fastload.datasets.cache.disk import DiskCache, open_disk_cache
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
-from fastload.images.orientation import upright
-from fastload.images.region import Box
+from fastload.images.region import Box, upright
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import list_files
 from fastload.system.patching import Replacement

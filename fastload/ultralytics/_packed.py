@@ -26,7 +26,7 @@ from fastload.images.decode import imdecode
 from fastload.images.encodings import encoding_named
 from fastload.images.header import orientation_of
 from fastload.images.opencv import cv2
-from fastload.images.orientation import swaps_sides, upright
+from fastload.images.region import swaps_sides, upright
 from fastload.shards.manifest import looks_packed, packed_datasets
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
