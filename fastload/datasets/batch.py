@@ -20,7 +20,7 @@ from fastload.images.arrays import Pixels, Size
 from fastload.images.deferred import View, render_view
 from fastload.images.region import Box
 from fastload.system.buffers import reusable_array, reusable_tensor
-from fastload.transforms.geometry import Geometry, Sizes
+from fastload.transforms.geometry import Geometry, Sizes, common_size
 from fastload.transforms.pipeline import Drawn, Pipeline
 from fastload.transforms.shapes.flipping import flip_batch
 from fastload.transforms.windows import Gathered, windows_into
@@ -106,7 +106,7 @@ def render(source: BatchSource, pipeline: Pipeline, drawn: Drawn, view: View, po
 
 def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out: Pixels | None) -> Pixels:
     """Return the images before the tail, in `out` if it is given and no further copy is needed."""
-    size = drawn.geometry.uniform_size
+    size = common_size(drawn.geometry.sizes)
     if size is not None and (drawn.works_on_batches or not drawn.body):
         may_gather = drawn.works_on_batches and drawn.geometry.resampling is None
         gathered = source.gathered() if may_gather else None

@@ -13,7 +13,6 @@ Coordinates of pixels are OpenCV's: (0, 0) is the centre of the first pixel.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -91,12 +90,12 @@ class Canvas:
     @classmethod
     def of(cls, size: Size) -> Canvas:
         """Return the canvas of one image as it is."""
-        return _canvas_of(size)
+        return cls(size, (Placement(0, size, size),), None, size)
 
     @property
     def is_plain(self) -> bool:
         """True for one image as it is."""
-        return self.matrix is None and self.placements == Canvas.of(self.output).placements
+        return self.matrix is None and self.placements == (Placement(0, self.output, self.output),)
 
     @property
     def bounds(self) -> Rectangle:
@@ -151,11 +150,6 @@ def warped(pixels: Pixels, matrix: Matrix, size: Size, interpolation: int, level
     if matrix[2, 0] or matrix[2, 1]:
         return np.asarray(cv2.warpPerspective(pixels, matrix, size[::-1], **options))
     return np.asarray(cv2.warpAffine(pixels, matrix[:2], size[::-1], **options))
-
-
-@functools.lru_cache(256)
-def _canvas_of(size: Size) -> Canvas:
-    return Canvas(size, (Placement(0, size, size),), None, size)
 
 
 def _intersection(first: Rectangle, second: Rectangle) -> Rectangle:

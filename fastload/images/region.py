@@ -11,7 +11,6 @@ upright image corresponds to a region of the stored one, so only that is decoded
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -209,14 +208,8 @@ def _extract(
     markers += moved[:, None]
     if markers[-1, -1] != jpeg.size - 1:
         raise DecodeError("the tiles must lie within the record, but by the index they do not: it is damaged")
-    jpeg[markers] = _restarts(markers.size).reshape(markers.shape)
+    jpeg[markers] = (_RST0 + np.arange(markers.size) % 8).reshape(markers.shape)
     jpeg[-1] = _EOI
     frame = sof_offset + _FRAME_HEIGHT
     jpeg[frame : frame + 4] = (rows.length >> 8, rows.length & 255, columns.length >> 8, columns.length & 255)
     return jpeg
-
-
-@functools.lru_cache(64)
-def _restarts(count: int) -> NDArray[np.uint8]:
-    """Return the second bytes of the first markers of an image: RST0 to RST7 in turn."""
-    return (_RST0 + np.arange(count) % 8).astype(np.uint8)

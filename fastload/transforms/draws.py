@@ -14,7 +14,6 @@ torchvision's do.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
 import zlib
@@ -205,16 +204,6 @@ class EpochDraws:
 
 
 _current: ContextVar[EpochDraws | None] = ContextVar("fastload_epoch_draws", default=None)
-
-
-@contextlib.contextmanager
-def epoch_seed(seed: int | None) -> Iterator[None]:
-    """Derive all random numbers that this thread draws in the context from an epoch seed."""
-    token = _current.set(None if seed is None else EpochDraws(seed))
-    try:
-        yield
-    finally:
-        _current.reset(token)
 
 
 def begin_epoch_seed(seed: int) -> None:

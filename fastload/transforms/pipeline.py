@@ -56,7 +56,7 @@ class Drawn(NamedTuple):
     @property
     def works_on_batches(self) -> bool:
         """True if the body is applied to whole batches: images are tiny, and of one size throughout."""
-        size = self.geometry.uniform_size
+        size = common_size(self.geometry.sizes)
         return self.is_uniform and size is not None and size[0] * size[1] * 3 <= _WHOLE_BATCH_BYTES
 
     def applied(self, image: Pixels, position: int) -> Pixels:

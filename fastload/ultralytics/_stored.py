@@ -91,20 +91,6 @@ class _Planes:
         return _PLANES.decode_box(self.data, (*self.size, 3), box)
 
 
-class StoredSizes:
-    """Heights and widths of stored images or of their files, in place of the lists of a dataset."""
-
-    def __init__(self, images: ImagesInMemory, is_own: bool) -> None:
-        self._images = images
-        self._is_own = is_own
-
-    def __getitem__(self, index: int) -> Size | None:
-        found = self._images.image(index)
-        if found is None:
-            return None
-        return found[2] if self._is_own else found[1]
-
-
 def cache_replacements() -> list[Replacement]:
     """Return the replacements of methods of datasets: (class, name, function)."""
     return [(BaseDataset, "cache_images", _cache_images), (BaseDataset, "check_cache_ram", _check_cache_ram)]
@@ -135,7 +121,9 @@ def _cache_images(self: Any) -> None:
         stored = pool.map(store, ((first + number) % self.ni for number in range(self.ni)))
         for _ in TQDM(stored, total=self.ni, desc=f"{self.prefix}Caching images", disable=LOCAL_RANK > 0):
             pass
-    self.ims, self.im_hw0, self.im_hw = images, StoredSizes(images, False), StoredSizes(images, True)
+    self.ims = images
+    sizes = [found[1:] if (found := images.image(index)) else (None, None) for index in range(self.ni)]
+    self.im_hw0, self.im_hw = map(list, zip(*sizes, strict=True))
     if LOCAL_RANK <= 0:
         LOGGER.info(
             f"{self.prefix}fastload: cache='ram' takes {format_size(images.used_bytes)}, shared by all ranks "

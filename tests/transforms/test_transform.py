@@ -12,7 +12,7 @@ from PIL import Image
 import fastload.transforms as T
 from fastload.errors import OptionError
 from fastload.transforms._pixels import to_pixels
-from fastload.transforms.draws import draws_for, epoch_seed
+from fastload.transforms.draws import EpochDraws, draws_for
 from tests.transforms.samples import drawn, picture, to_array, to_tensor
 
 v2 = pytest.importorskip("torchvision.transforms.v2")
@@ -224,7 +224,7 @@ def test_calling_with_a_batch_draws_for_each_image(name):
 
 
 def parameters(transform, seed, indices, place):
-    with epoch_seed(seed):
+    with EpochDraws(seed):
         draws = draws_for(indices).at(place)
     return transform.draw(draws, np.tile(np.array([SIZE]), (len(indices), 1)))
 

@@ -46,7 +46,10 @@ class GaussianBlur(ColourTransform):
         return draws.between(*self.sigma)[:, None]
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        along_x, along_y = (_weights(side, parameters[0]) for side in self.kernel_size)
+        sigma, reach = parameters[0], 2 * math.ceil(parameters[0] * _REACH) + 1
+        along_x, along_y = (
+            cv2.getGaussianKernel(min(side, reach), sigma, cv2.CV_32F) for side in self.kernel_size
+        )
         # With uint8 results OpenCV would round the weights to 8 bits.
         blurred = cv2.sepFilter2D(contiguous(image), cv2.CV_32F, along_x, along_y)
         return with_last_axis(cv2.convertScaleAbs(blurred))
@@ -186,11 +189,3 @@ def _quantiles(dtype: np.dtype[Any]) -> NDArray[Any]:
     """
     shares = (torch.arange(1 << 16, dtype=torch.float64) + 0.5) / (1 << 16)
     return _converted(torch.special.ndtri(shares).float().numpy(), dtype)
-
-
-def _weights(size: int, sigma: float) -> NDArray[np.float32]:
-    reach = min(size // 2, math.ceil(sigma * _REACH))
-    places = np.arange(-reach, reach + 1) / sigma
-    weights = np.exp(places * places / -2)
-    normalised: NDArray[np.float32] = (weights / weights.sum()).astype(np.float32)
-    return normalised

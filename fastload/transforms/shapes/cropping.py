@@ -16,7 +16,7 @@ from fastload.transforms._pixels import like, to_pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, between, integers
-from fastload.transforms.geometry import Geometry, Sizes, same_sizes
+from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.options import Fill, FillColour, SizeOption
 from fastload.transforms.samples import SampleParts
 from fastload.transforms.transform import Parameters, Row, Transform, is_image
@@ -119,7 +119,7 @@ class RandomCrop(BoxCrop):
         self._fills = options.to_fills(fill)
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        return same_sizes(self.size, len(sizes))
+        return np.broadcast_to(self.size, sizes.shape)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         left, top, right, bottom = self._pad.sides

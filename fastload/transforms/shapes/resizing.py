@@ -14,7 +14,7 @@ from fastload.images.resize import resize
 from fastload.transforms import options
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers, random_sides
-from fastload.transforms.geometry import Geometry, Sizes, same_sizes
+from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.options import SizeOption
 from fastload.transforms.transform import Parameters, Row, Transform
 
@@ -139,7 +139,7 @@ class RandomResizedCrop(Resizing):
         return (height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        return same_sizes(self.size, len(sizes))
+        return np.broadcast_to(self.size, sizes.shape)
 
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
         sizes = self.sizes_after(geometry.sizes, parameters)
