@@ -19,15 +19,13 @@ import torch
 
 from fastload.images.arrays import Pixels
 from fastload.transforms._pixels import to_pil, to_pixels, to_tensor
-from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import TakesPILImages, call_foreign, flattened, package_of
-from fastload.transforms.draws import Draws
 from fastload.transforms.geometry import Geometry, Sizes, common_size
 from fastload.transforms.levels.converting import Conversion, ToTensor
 from fastload.transforms.levels.rescaling import Normalize, Rescale, ToDtype, rescaled
 from fastload.transforms.scenes import SceneSteps, SceneTransform
 from fastload.transforms.shapes.boxes import ObjectTransform
-from fastload.transforms.transform import Parameters, Transform
+from fastload.transforms.transform import Annotations, Draws, Parameters, Transform
 
 # Up to this image size, the number of calls dominates, so each step runs on the whole batch; above it, all
 # steps run on one image after the other, which stays in the core's cache.

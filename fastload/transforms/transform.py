@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
 from fastload.transforms._pixels import is_pil, like, to_pixels, tv_kind
-from fastload.transforms.annotations import Annotations
-from fastload.transforms.draws import Draws, fresh_draws
-from fastload.transforms.geometry import Geometry, Sizes
+from fastload.transforms.annotations import Annotations as Annotations
+from fastload.transforms.draws import Draws as Draws
+from fastload.transforms.draws import fresh_draws
+from fastload.transforms.geometry import Geometry as Geometry
+from fastload.transforms.geometry import Sizes as Sizes
 from fastload.transforms.options import Described, to_probability
 from fastload.transforms.samples import SampleParts
 

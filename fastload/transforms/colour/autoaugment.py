@@ -20,9 +20,8 @@ from fastload.images.arrays import Pixels
 from fastload.transforms import options
 from fastload.transforms.colour.policies import Policy, Strengths, space
 from fastload.transforms.draws import Draws, integers, seeds
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Fill
-from fastload.transforms.transform import Parameters, Row
+from fastload.transforms.transform import Parameters, Row, Sizes
 
 _STRENGTHS = 10  # of each operation, in both papers
 _DEEPEST = 3  # of AugMix: longest chain if the depth is random

@@ -19,9 +19,8 @@ from fastload.transforms import options
 from fastload.transforms._pixels import contiguous, with_last_axis
 from fastload.transforms.colour.adjusting import require_channels
 from fastload.transforms.draws import Draws, integers, random_sides, seeds
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, SizeOption
-from fastload.transforms.transform import ColourTransform, Parameters, Row
+from fastload.transforms.transform import ColourTransform, Parameters, Row, Sizes
 
 _ATTEMPTS = 10  # to find a rectangle that fits, as in torchvision
 

@@ -13,9 +13,8 @@ from fastload.transforms import options
 from fastload.transforms._pixels import with_last_axis
 from fastload.transforms.colour import adjusting
 from fastload.transforms.draws import Draws, between
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount
-from fastload.transforms.transform import BernoulliTransform, ColourTransform, Parameters, Row
+from fastload.transforms.transform import BernoulliTransform, ColourTransform, Parameters, Row, Sizes
 
 _Range = tuple[float, float]
 

@@ -21,14 +21,12 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
 from fastload.transforms import options
-from fastload.transforms.annotations import Annotations
 from fastload.transforms.colour import adjusting
 from fastload.transforms.draws import Draws, integers
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Fill
 from fastload.transforms.shapes.distorting import Distortion
 from fastload.transforms.shapes.warping import inverse_matrix, rotated, warped
-from fastload.transforms.transform import Parameters, Row
+from fastload.transforms.transform import Annotations, Parameters, Row, Sizes
 
 
 class Strengths(NamedTuple):

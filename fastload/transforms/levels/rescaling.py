@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
 from fastload.transforms._pixels import as_tv_image, to_pixels
-from fastload.transforms.annotations import Annotations
 from fastload.transforms.options import IMAGE_TYPES, of_type, require
 from fastload.transforms.samples import TYPES, SampleParts
-from fastload.transforms.transform import ColourTransform, Row, Transform
+from fastload.transforms.transform import Annotations, ColourTransform, Row, Transform
 
 _Coefficients = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
 

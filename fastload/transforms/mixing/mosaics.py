@@ -21,10 +21,9 @@ from fastload.images.hsv import HsvChange
 from fastload.images.opencv import cv2
 from fastload.transforms import options
 from fastload.transforms.draws import Draws, integers
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.mixing.moved_objects import mask_placer, on_canvas, through_matrix
 from fastload.transforms.scenes import Indices, Scene, SceneTransform
-from fastload.transforms.transform import Parameters, Row
+from fastload.transforms.transform import Parameters, Row, Sizes
 
 
 class Mosaic(SceneTransform):

@@ -17,10 +17,9 @@ from fastload.transforms import options
 from fastload.transforms.annotations import Annotations, joined
 from fastload.transforms.compose import flattened
 from fastload.transforms.draws import Draws, integers, seeds
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.mixing.moved_objects import cut_to_image, resampled, shares_covered
 from fastload.transforms.scenes import Indices, Scene, SceneSteps, SceneTransform
-from fastload.transforms.transform import Parameters, Row
+from fastload.transforms.transform import Parameters, Row, Sizes
 
 # The parameters of MixUp's beta distribution, in Ultralytics.
 _ALPHA = 32.0

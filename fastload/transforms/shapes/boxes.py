@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.transforms import options
-from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.samples import SampleParts
 from fastload.transforms.shapes.cropping import BoxCrop
-from fastload.transforms.transform import Parameters, PixelKeeping, Row
+from fastload.transforms.transform import Annotations, Parameters, PixelKeeping, Row, Sizes
 
 # torchvision draws until a crop fits, or the option to crop nothing, one of seven, is drawn.
 _MOST_ROUNDS = 100

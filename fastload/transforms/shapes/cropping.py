@@ -13,13 +13,11 @@ from fastload.images.arrays import Pixels
 from fastload.system.buffers import reusable_array
 from fastload.transforms import options
 from fastload.transforms._pixels import like, to_pixels
-from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, between, integers
-from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.options import Fill, FillColour, SizeOption
 from fastload.transforms.samples import SampleParts
-from fastload.transforms.transform import Parameters, Row, Transform, is_image
+from fastload.transforms.transform import Annotations, Geometry, Parameters, Row, Sizes, Transform, is_image
 from fastload.transforms.windows import BORDERS, Gathered, crop_padded, windows_into
 
 

@@ -15,10 +15,9 @@ from fastload.images.opencv import cv2
 from fastload.transforms import options
 from fastload.transforms.annotations import Annotations, Mask, MoveMask
 from fastload.transforms.draws import Draws, between, integers, seeds
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, Fill
 from fastload.transforms.shapes import warping
-from fastload.transforms.transform import Parameters, Row, Transform
+from fastload.transforms.transform import Parameters, Row, Sizes, Transform
 
 # The fraction of a pixel, torchvision's, below which a rotated corner does not enlarge the result.
 _CORNER_TOLERANCE = np.float32(1e-4)

@@ -13,9 +13,7 @@ from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
 from fastload.transforms import options
 from fastload.transforms._pixels import with_last_axis
-from fastload.transforms.annotations import Annotations
-from fastload.transforms.geometry import Geometry
-from fastload.transforms.transform import BernoulliTransform, Parameters, Row
+from fastload.transforms.transform import Annotations, BernoulliTransform, Geometry, Parameters, Row
 
 
 class _RandomFlip(BernoulliTransform):

@@ -12,11 +12,9 @@ from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
 from fastload.images.resize import resize
 from fastload.transforms import options
-from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers, random_sides
-from fastload.transforms.geometry import Geometry, Sizes
 from fastload.transforms.options import SizeOption
-from fastload.transforms.transform import Parameters, Row, Transform
+from fastload.transforms.transform import Annotations, Geometry, Parameters, Row, Sizes, Transform
 
 _ATTEMPTS = 10  # of RandomResizedCrop, as in torchvision
 
