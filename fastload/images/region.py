@@ -11,7 +11,7 @@ upright image corresponds to a region of the stored one, so only that is decoded
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ class Box(NamedTuple):
     height: int
     width: int
 
-    def of(self, pixels: NDArray[Any]) -> NDArray[Any]:
+    def of(self, pixels: Pixels) -> Pixels:
         """Return the region of an array (height, width, …) as a view."""
         return pixels[self.top : self.top + self.height, self.left : self.left + self.width]
 

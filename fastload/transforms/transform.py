@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import DType, Pixels
 from fastload.transforms._pixels import is_pil, like, to_pixels, tv_kind
 from fastload.transforms.annotations import Annotations as Annotations
 from fastload.transforms.draws import Draws as Draws
@@ -166,7 +166,7 @@ class Transform(Described):
         self.require_dtype(image.dtype)
         return self.apply(image, parameters)
 
-    def require_dtype(self, dtype: np.dtype[Any]) -> None:
+    def require_dtype(self, dtype: DType) -> None:
         """Raise OptionError unless the transform accepts pixels of this dtype."""
         if dtype != np.uint8 and not self.takes_any_dtype:
             raise OptionError(
@@ -175,7 +175,7 @@ class Transform(Described):
             )
 
 
-def is_image(structure: Any) -> bool:
+def is_image(structure: object) -> bool:
     """Return True for anything but a sample: a container, or one of torchvision's annotations alone."""
     is_container = isinstance(structure, (Mapping, tuple, list))
     return is_pil(structure) or (not is_container and tv_kind(structure) in ("", "Image"))

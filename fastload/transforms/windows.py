@@ -11,7 +11,7 @@ from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import with_last_axis
-from fastload.transforms.options import to_levels
+from fastload.transforms.options import FillColour, to_levels
 
 # torchvision's padding modes and OpenCV's; `reflect` does not repeat the last row, `symmetric` does.
 BORDERS = {
@@ -20,6 +20,8 @@ BORDERS = {
     "reflect": cv2.BORDER_REFLECT_101,
     "symmetric": cv2.BORDER_REFLECT,
 }
+
+_Sides = tuple[int, int]  # pixels before and after
 
 _OPENCV_DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "float16", "float32", "float64")
 
@@ -36,9 +38,7 @@ class Gathered(NamedTuple):
         return cls(images, np.arange(len(images)))
 
 
-def pad(
-    image: Pixels, rows: tuple[int, int], columns: tuple[int, int], fill: Any = 0, mode: str = "constant"
-) -> Pixels:
+def pad(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour = 0, mode: str = "constant") -> Pixels:
     """Pad an image with rows above and below, and columns to the left and right."""
     if not (any(rows) or any(columns)):
         return image
@@ -51,7 +51,7 @@ def pad(
 
 
 def crop_padded(
-    image: Pixels, top: int, left: int, height: int, width: int, fill: Any = 0, mode: str = "constant"
+    image: Pixels, top: int, left: int, height: int, width: int, fill: FillColour = 0, mode: str = "constant"
 ) -> Pixels:
     """Crop a box, padded where it extends beyond the image."""
     rows = max(0, -top), max(0, top + height - image.shape[0])
@@ -83,7 +83,7 @@ def windows_into(gathered: Gathered, offsets: NDArray[np.int64], out: Pixels) ->
     out.reshape(-1).view(run)[:] = runs[(rows * width + offsets[:, 1:]).reshape(-1)]
 
 
-def _padded_by_numpy(image: Pixels, rows: Any, columns: Any, fill: Any, mode: Any) -> Pixels:
+def _padded_by_numpy(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour, mode: Any) -> Pixels:
     """Pad pixels of a dtype that OpenCV lacks: it would turn int64 into int32."""
     if mode != "constant":
         return np.pad(image, (rows, columns, (0, 0)), mode)
@@ -94,12 +94,12 @@ def _padded_by_numpy(image: Pixels, rows: Any, columns: Any, fill: Any, mode: An
     return padded
 
 
-def _levels(fill: Any, image: Pixels) -> NDArray[Any]:
+def _levels(fill: FillColour, image: Pixels) -> Pixels:
     """Return a colour as four levels of an image's dtype, rounded down for uint8, as torchvision does."""
     return np.array(to_levels(fill, image)).astype(image.dtype)
 
 
-def _require_enough(image: Pixels, rows: tuple[int, int], columns: tuple[int, int], mode: str) -> None:
+def _require_enough(image: Pixels, rows: _Sides, columns: _Sides, mode: str) -> None:
     lacks = int(mode == "reflect")
     if max(rows) > image.shape[0] - lacks or max(columns) > image.shape[1] - lacks:
         raise OptionError(

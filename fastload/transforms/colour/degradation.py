@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import DType, Pixels
 from fastload.images.decode import decode, encode
 from fastload.images.opencv import cv2
 from fastload.transforms import options
@@ -68,7 +67,7 @@ class GaussianNoise(ColourTransform):
         self.sigma = options.to_number(sigma, "sigma")
         self.clip = clip
 
-    def require_dtype(self, dtype: np.dtype[Any]) -> None:
+    def require_dtype(self, dtype: DType) -> None:
         if dtype != np.uint8 and not np.issubdtype(dtype, np.floating):
             raise OptionError(f"GaussianNoise takes uint8 or floating-point pixels, got {dtype}")
 
@@ -166,14 +165,14 @@ class RandomErasing(ColourTransform):
         return self._colour
 
 
-def _normal_noise(seed: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _normal_noise(seed: int, shape: tuple[int, ...], dtype: DType) -> Pixels:
     """Return normally distributed numbers of mean 0 and deviation 1, converted to a dtype."""
     count = math.prod(shape)
     bits = np.random.Philox(key=seed).random_raw(-(-count // 4)).astype("<u8", copy=False).view("<u2")
     return np.take(_quantiles(dtype), bits[:count]).reshape(shape)
 
 
-def _converted(numbers: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _converted(numbers: NDArray[np.float32], dtype: DType) -> Pixels:
     """Convert numbers to a dtype; integers that do not fit wrap around, as in torch's conversions."""
     if not np.issubdtype(dtype, np.floating):
         return numbers.astype(np.int64).astype(dtype)
@@ -181,7 +180,7 @@ def _converted(numbers: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[An
 
 
 @functools.lru_cache(maxsize=8)
-def _quantiles(dtype: np.dtype[Any]) -> NDArray[Any]:
+def _quantiles(dtype: DType) -> Pixels:
     """Return the normal distribution as 65,536 equally likely numbers, the largest of them 4.2.
 
     Looking them up takes a tenth of the time that NumPy takes to draw as many.

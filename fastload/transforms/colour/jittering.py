@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -225,7 +224,7 @@ def _permuted(image: Pixels, number: float) -> Pixels:
 
 
 def _to_amounts(
-    value: Any, name: str, neutral: float = 1.0, least: float = 0.0, most: float = math.inf
+    value: Amount | None, name: str, neutral: float = 1.0, least: float = 0.0, most: float = math.inf
 ) -> _Range | None:
     """Return a range of amounts; None for no change."""
     bounds = (neutral, neutral) if value is None else options.to_span(value, name, neutral, least, most)

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import DType, Pixels
 from fastload.transforms._pixels import as_tv_image, to_pixels
 from fastload.transforms.options import IMAGE_TYPES, of_type, require
 from fastload.transforms.samples import TYPES, SampleParts
@@ -57,7 +56,7 @@ class Rescale(NamedTuple):
         self.into(image[None], out)
         return out[0]
 
-    def into(self, images: NDArray[Any], out: torch.Tensor) -> None:
+    def into(self, images: Pixels, out: torch.Tensor) -> None:
         """Rescale a contiguous batch (images, height, width, channels) into a tensor of any memory format."""
         self._require_channels(images.shape[3])
         last = out.permute(0, 2, 3, 1)
@@ -135,7 +134,7 @@ class ToDtype(Rescaling):
         require(is_valid, "dtype must be one of torch's floating-point dtypes, or torch.uint8", dtype)
 
     @property
-    def _image_dtype(self) -> Any:
+    def _image_dtype(self) -> torch.dtype | None:
         return of_type(self.dtype, IMAGE_TYPES, "dtype") if isinstance(self.dtype, Mapping) else self.dtype
 
     @property
@@ -239,7 +238,7 @@ class LinearTransformation(ColourTransform):
         """Transform an image; see `Transform`. A tensor is transformed on its device."""
         return self._transformed(image) if isinstance(image, torch.Tensor) else super().of_image(image)
 
-    def require_dtype(self, dtype: np.dtype[Any]) -> None:
+    def require_dtype(self, dtype: DType) -> None:
         if not np.issubdtype(dtype, np.floating):
             raise OptionError(
                 f"LinearTransformation must be given floating-point pixels, got {dtype}: "
