@@ -162,7 +162,7 @@ class Work:
         if self.is_whole:
             if self.out is None:
                 self.out = self.own.apply_batch(self.batch.copy(), parameters).copy()
-            self.own.apply_batch_into(self.batch, parameters, self.out)
+            np.copyto(self.out, self.own.apply_batch(self.batch.copy(), parameters))
             return
         for number, row in enumerate(parameters.tolist()):
             result = self.own.apply(self.images[number], row)

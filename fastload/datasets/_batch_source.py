@@ -17,8 +17,7 @@ from fastload.images.decode import decode, is_reducible
 from fastload.images.encodings import Encoding, Raw, Yuv420
 from fastload.images.header import ImageHeader, orientation_of, parsed_header
 from fastload.images.jpeg import TileIndex
-from fastload.images.orientation import stored_box, swaps_sides, upright
-from fastload.images.region import Box, crop, decode_region, reduction_for
+from fastload.images.region import Box, crop, decode_region, reduction_for, stored_box, swaps_sides, upright
 from fastload.shards.record import Record
 from fastload.shards.remote import RemoteFolder
 from fastload.transforms.windows import Gathered

@@ -19,10 +19,9 @@ from fastload.images.arrays import Pixels, Size
 from fastload.images.deferred import View, render_view
 from fastload.images.region import Box
 from fastload.system.buffers import reusable_array, reusable_tensor
-from fastload.transforms.geometry import Geometry, Sizes
+from fastload.transforms.geometry import Geometry, Sizes, common_size
 from fastload.transforms.levels.rescaling import Rescale
 from fastload.transforms.pipeline import Drawn, Pipeline
-from fastload.transforms.shapes.cropping import RandomCrop
 from fastload.transforms.shapes.flipping import flip_batch
 from fastload.transforms.windows import Gathered, windows_into
 
@@ -132,13 +131,18 @@ def render(source: BatchSource, pipeline: Pipeline, drawn: Drawn, view: View, po
 
 def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out: Pixels | None) -> Pixels:
     """Return the images before the tail, in `out` if it is given and no further copy is needed."""
-    size = drawn.geometry.uniform_size
+    size = common_size(drawn.geometry.sizes)
     if size is not None and (drawn.works_on_batches or not drawn.body):
         may_gather = drawn.works_on_batches and drawn.geometry.resampling is None
         gathered = source.gathered() if may_gather else None
         if gathered is not None:
-            return _apply_body(_crop_gathered(gathered, drawn, size, out), drawn, out)
-        return _apply_body(_render_all(source, drawn.geometry, size, None if drawn.body else out), drawn, out)
+            made = _crop_gathered(gathered, drawn.geometry, size)
+        else:
+            made = _render_all(source, drawn.geometry, size, None if drawn.body else out)
+        for step, parameters in drawn.body:
+            step.require_dtype(made.dtype)
+            made = step.apply_batch(made, parameters)
+        return made
     images = out
     for position, view in enumerate(drawn.geometry.views()):
         rendered = reusable_array((*view.shown, source.channels))
@@ -151,40 +155,17 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
     return images
 
 
-def _crop_gathered(
-    gathered: Gathered, drawn: Drawn, size: tuple[int, int], out: Pixels | None
-) -> Gathered | Pixels:
-    """Crop and flip gathered images; without either, nothing is copied yet."""
-    geometry = drawn.geometry
-    flips = geometry.flipped()
-    if size != gathered.shape[1:3]:
-        shape = len(gathered.rows), *size, gathered.shape[3]
-        images = reusable_array(shape) if out is None or drawn.body else out
-        windows_into(gathered, geometry.boxes[:, :2], images)
-    elif flips.any() or not drawn.body:
-        images = gathered.taken()
+def _crop_gathered(gathered: Gathered, geometry: Geometry, size: tuple[int, int]) -> Pixels:
+    """Return gathered images, cropped and flipped."""
+    images = reusable_array((len(gathered.rows), *size, gathered.images.shape[3]))
+    if size == gathered.images.shape[1:3]:
+        np.take(gathered.images, gathered.rows, axis=0, out=images, mode="clip")
     else:
-        return gathered
+        windows_into(gathered, geometry.boxes[:, :2], images)
+    flips = geometry.flipped()
     for axis in (0, 1):
         flip_batch(images, flips[:, axis], axis)
     return images
-
-
-def _apply_body(images: Pixels | Gathered, drawn: Drawn, out: Pixels | None) -> Pixels:
-    """Apply the body to a complete batch; the last step that makes new images writes them to `out`."""
-    makes_new = [place for place, (step, _) in enumerate(drawn.body) if not step.works_in_place]
-    for place, (step, parameters) in enumerate(drawn.body):
-        step.require_dtype(np.dtype(np.uint8) if isinstance(images, Gathered) else images.dtype)
-        is_last = makes_new and place == makes_new[-1]
-        if isinstance(step, RandomCrop):
-            images = step.apply_batch(images, parameters, out if is_last else None)
-        else:
-            images = step.apply_batch(_as_array(images), parameters, out if is_last else None)
-    return _as_array(images)
-
-
-def _as_array(images: Pixels | Gathered) -> Pixels:
-    return images.taken() if isinstance(images, Gathered) else images
 
 
 def _render_all(source: BatchSource, geometry: Geometry, size: tuple[int, int], out: Pixels | None) -> Pixels:

@@ -1,7 +1,7 @@
 """A small dataset on a device: all its pixels as one uint8 tensor, cropped, flipped and normalised there.
 
     resident = Resident.load(dataset, "cuda")
-    with epoch_seed(seed):
+    with EpochDraws(seed):
         images, labels = resident.fetch_into(indices, out)
 
 The random parameters are those that the dataset itself draws for the same seed and indices, so the pixels are

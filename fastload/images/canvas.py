@@ -13,10 +13,9 @@ Coordinates of pixels are OpenCV's: (0, 0) is the centre of the first pixel.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,12 +90,12 @@ class Canvas:
     @classmethod
     def of(cls, size: Size) -> Canvas:
         """Return the canvas of one image as it is."""
-        return _canvas_of(size)
+        return cls(size, (Placement(0, size, size),), None, size)
 
     @property
     def is_plain(self) -> bool:
         """True for one image as it is."""
-        return self.matrix is None and self.placements == Canvas.of(self.output).placements
+        return self.matrix is None and self.placements == (Placement(0, self.output, self.output),)
 
     @property
     def bounds(self) -> Rectangle:
@@ -116,25 +115,6 @@ class Canvas:
         if across is None or down is None or is_mostly_empty((across, down), self.size):
             return None
         return across, down
-
-    @property
-    def shown_rows(self) -> tuple[int, int]:
-        """The (first, end) of the output's rows; a resize makes those before and after it grey."""
-        height = self.output[0]
-        covers = list(filter(_has_area, (each.within(self.bounds) for each in self.placements)))
-        if self.axis_resizes is None or self.matrix is None or not covers:
-            return 0, height
-        scale, offset = self.matrix[1, 1:].tolist()
-        # Each row is made of two neighbours on the canvas, at most 1/32 of a row off.
-        first = math.floor(scale * (min(top for _, top, _, _ in covers) - 2) + offset)
-        end = math.ceil(scale * (max(bottom for _, _, _, bottom in covers) + 1) + offset)
-        return (max(first, 0), min(end, height)) if first < height and end > 0 else (0, height)
-
-    def of_rows(self, first: int, end: int) -> Canvas:
-        """Return the canvas that renders only some rows of the output."""
-        assert self.matrix is not None
-        moved = self.matrix - np.array(((0, 0, 0), (0, 0, first), (0, 0, 0)))
-        return replace(self, matrix=moved, output=(end - first, self.output[1]))
 
 
 def render(canvas: Canvas, region: Region, channels: int = 3, dtype: DType = _LEVELS) -> Pixels:
@@ -170,11 +150,6 @@ def warped(pixels: Pixels, matrix: Matrix, size: Size, interpolation: int, level
     if matrix[2, 0] or matrix[2, 1]:
         return np.asarray(cv2.warpPerspective(pixels, matrix, size[::-1], **options))
     return np.asarray(cv2.warpAffine(pixels, matrix[:2], size[::-1], **options))
-
-
-@functools.lru_cache(256)
-def _canvas_of(size: Size) -> Canvas:
-    return Canvas(size, (Placement(0, size, size),), None, size)
 
 
 def _intersection(first: Rectangle, second: Rectangle) -> Rectangle:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError, OptionError
+from fastload.images.arrays import Pixels
 from fastload.images.jpeg import EOI, SOI, parse_jpeg
 from fastload.images.opencv import cv2
 from fastload.system.memory import keep_freed_memory
@@ -73,11 +73,11 @@ def require_end(data: bytes | NDArray[np.uint8]) -> None:
         )
 
 
-def imdecode(data: bytes | NDArray[np.uint8], flags: int) -> NDArray[Any]:
+def imdecode(data: bytes | NDArray[np.uint8], flags: int) -> Pixels:
     """Call `cv2.imdecode`; raise DecodeError if it raises or returns None."""
     keep_freed_memory()
     try:
-        image: NDArray[Any] | None = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+        image: Pixels | None = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error as error:
         raise DecodeError(
             f"the bytes must be an image within OpenCV's limits, got its error: {error.err or error}"

@@ -199,46 +199,31 @@ class DeferredImage:
         canvas = replace(flat.canvas, matrix=matrix, output=output, is_exact=is_exact)
         return replace(flat, canvas=canvas, view=_whole(output))
 
-    def of_rows(self, first: int, end: int) -> DeferredImage:
-        """Return an image that is warped and not cropped with only some of its rows, before flips."""
-        canvas = self.canvas.of_rows(first, end)
-        return replace(self, canvas=canvas, view=_whole(canvas.output)._replace(flips=self.view.flips))
-
     def pixels(self) -> Pixels:
         """Return the pixels, (height, width, channels), perhaps a read-only view of a source."""
-        return self.finished(self.unchanged())
+        if self.changes:
+            pixels = self._changed()
+            _flip_into(pixels, self.view.flips, pixels)
+            return pixels
+        if self.resampling is None and not any(self.view.flips):
+            return self._region()
+        out = reusable_array(self.shape, self.dtype)
+        self.render_into(out)
+        return out
 
     def render_into(self, out: Pixels) -> None:
         """Write the pixels to an array (height, width, channels), contiguous."""
         if self.changes:
-            _flip_into(self._changed(self.unchanged()), self.view.flips, out)
+            _flip_into(self._changed(), self.view.flips, out)
         else:
             render_view(self._region(), self.view, self.resampling, out)
 
-    def finished(self, pixels: Pixels) -> Pixels:
-        """Return pixels of `unchanged` with the changes and flips done, perhaps in the same memory."""
-        pixels = self._changed(pixels)
-        if not any(self.view.flips):
-            return pixels
-        out = reusable_array(pixels.shape, pixels.dtype) if self._is_borrowed else pixels
-        _flip_into(pixels, self.view.flips, out)
-        return out
-
-    def unchanged(self) -> Pixels:
-        """Return the pixels without changes and flips; see `pixels`."""
+    def _changed(self) -> Pixels:
+        """Return the pixels with all changes, in memory of their own, but not flipped."""
         pixels = self._region()
-        if self.resampling is None and (self._is_borrowed or not self.canvas.is_plain):
-            return pixels
-        out = reusable_array((*self.size, pixels.shape[2]), self.dtype)
-        render_view(pixels, self.view._replace(flips=(False, False)), self.resampling, out)
-        return out
-
-    @property
-    def _is_borrowed(self) -> bool:
-        """True if the unchanged pixels are in memory of a source: a change would need a copy."""
-        return self.canvas.is_plain and self.resampling is None and not self.changes
-
-    def _changed(self, pixels: Pixels) -> Pixels:
+        if self.canvas.is_plain or self.resampling is not None:
+            region, pixels = pixels, reusable_array((*self.size, pixels.shape[2]), self.dtype)
+            render_view(region, self.view._replace(flips=(False, False)), self.resampling, pixels)
         return functools.reduce(lambda changed, change: change(changed), self.changes, pixels)
 
     @property

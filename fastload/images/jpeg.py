@@ -14,7 +14,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,15 +78,6 @@ class TileIndex:
     lengths: NDArray[np.uint16]
 
 
-class _Segment(NamedTuple):
-    """A marker with its body."""
-
-    marker: int
-    offset: int  # of the marker's FF
-    start: int  # of the body, after its length
-    end: int
-
-
 def parse_jpeg(data: bytes) -> JpegLayout:
     """Read the markers up to the first scan; like libjpeg, skip stray bytes between segments.
 
@@ -95,13 +85,13 @@ def parse_jpeg(data: bytes) -> JpegLayout:
     """
     if not data.startswith(SOI):
         raise DecodeError(f"a JPEG must start with {SOI!r}, got {data[:2]!r}: it is another format")
-    frame: _Segment | None = None
+    frame: int | None = None
     interval, orientation = 0, 1
     try:
-        for segment in _segments(data):
-            marker, _, start, end = segment
+        for marker, offset, end in _segments(data):
+            start = offset + 4
             if marker in _FRAMES:
-                frame = segment
+                frame = offset
             elif marker == _DRI:
                 (interval,) = _UINT16.unpack_from(data, start)
             elif marker == _APP1 and data.startswith(EXIF_PREFIX, start):
@@ -116,8 +106,11 @@ def parse_jpeg(data: bytes) -> JpegLayout:
     )
 
 
-def _segments(data: bytes) -> Iterator[_Segment]:
-    """Yield the marker segments up to the first start of scan, inclusive, skipping stray bytes."""
+def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield (marker, offset, end) of segments up to the first start of scan, inclusive, skipping stray bytes.
+
+    The offset is that of the marker; the body begins 4 bytes later.
+    """
     offset, marker = len(SOI), 0
     while marker != SOS and (offset := data.find(b"\xff", offset)) >= 0:
         marker = data[offset + 1]
@@ -127,14 +120,14 @@ def _segments(data: bytes) -> Iterator[_Segment]:
             offset += 2
         else:
             end = offset + 2 + _UINT16.unpack_from(data, offset + 2)[0]
-            yield _Segment(marker, offset, offset + 4, end)
+            yield marker, offset, end
             offset = end
 
 
-def _layout(data: bytes, frame: _Segment, scan_offset: int, interval: int, orientation: int) -> JpegLayout:
-    bit_depth, height, width, components = _FRAME.unpack_from(data, frame.start)
+def _layout(data: bytes, frame: int, scan_offset: int, interval: int, orientation: int) -> JpegLayout:
+    bit_depth, height, width, components = _FRAME.unpack_from(data, frame + 4)
     # Each component has three bytes: its name, its sampling factors in two nibbles, its table.
-    factors = data[frame.start + 7 : frame.start + 6 + 3 * components : 3]
+    factors = data[frame + 11 : frame + 10 + 3 * components : 3]
     sampling_y = max((factor & 15 for factor in factors), default=0)
     sampling_x = max((factor >> 4 for factor in factors), default=0)
     if height == 0 or width == 0 or sampling_y == 0 or sampling_x == 0:
@@ -145,7 +138,7 @@ def _layout(data: bytes, frame: _Segment, scan_offset: int, interval: int, orien
     # The MCU of an image of one component is one block, whatever its factors (T.81, A.2.2).
     is_grey = components == 1
     return JpegLayout(
-        sof_offset=frame.offset,
+        sof_offset=frame,
         scan_offset=scan_offset,
         height=height,
         width=width,
@@ -155,7 +148,7 @@ def _layout(data: bytes, frame: _Segment, scan_offset: int, interval: int, orien
         mcu_width=8 if is_grey else 8 * sampling_x,
         restart_interval=interval,
         orientation=orientation,
-        is_baseline=frame.marker in _BASELINE and bit_depth == 8,
+        is_baseline=data[frame + 1] in _BASELINE and bit_depth == 8,
     )
 
 

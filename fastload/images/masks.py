@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +31,7 @@ def decode_mask(data: bytes | NDArray[np.uint8]) -> NDArray[np.uint8]:
             depth, file = file[_BIT_DEPTH], _of_indices(file)
         elif file[_COLOUR_TYPE] == _GREY and file[_BIT_DEPTH] == 1:
             depth = 1  # readers spread grey levels over 0 to 255: of 2 or 4 bits, those are the classes
-    levels: NDArray[Any] = imdecode(file, cv2.IMREAD_UNCHANGED | cv2.IMREAD_IGNORE_ORIENTATION)
+    levels = imdecode(file, cv2.IMREAD_UNCHANGED | cv2.IMREAD_IGNORE_ORIENTATION)
     if levels.ndim == 3 and (levels == levels[:, :, :1]).all():
         levels = levels[:, :, 0]
     if levels.dtype != np.uint8 or levels.ndim != 2:

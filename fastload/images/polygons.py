@@ -9,7 +9,7 @@ polygon that crosses itself has holes, and an object is the union of its polygon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from fastload.images.opencv import cv2
 # (points, 2): x and y; (0, 0) is the corner of the first pixel. The last digits decide about pixels.
 Ring = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+_Level = TypeVar("_Level", bound=np.generic)
 
 _FIFTHS = 5
 _MIDDLE = 2  # the middle of a pixel lies between its fifths 2 and 3
@@ -32,7 +34,7 @@ class Patch(NamedTuple):
     left: int
     pixels: NDArray[np.uint8]
 
-    def view(self, image: NDArray[Any], top: int = 0, left: int = 0) -> NDArray[Any]:
+    def view(self, image: NDArray[_Level], top: int = 0, left: int = 0) -> NDArray[_Level]:
         """Return this part of an image, or of one that begins at `top` and `left`."""
         rows, columns = self.pixels.shape
         down, right = self.top - top, self.left - left
@@ -65,7 +67,7 @@ def outlines(mask: NDArray[np.uint8]) -> list[NDArray[np.float64]]:
     # Around pixels of twice the size, the points of a contour round to the corners of the original pixels.
     doubled = np.repeat(np.repeat(mask, 2, axis=0), 2, axis=1)
     contours, tree = cv2.findContours(doubled, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
-    corners = [_distinct((contour.reshape(-1, 2) + 1) // 2) for contour in contours]
+    corners = [_distinct((contour.reshape(-1, 2).astype(np.int64) + 1) // 2) for contour in contours]
     parents = [] if tree is None else tree[0, :, 3].tolist()
     rings = {index: [corners[index]] for index, parent in enumerate(parents) if parent < 0}
     for hole, parent in zip(corners, parents, strict=True):
@@ -75,7 +77,7 @@ def outlines(mask: NDArray[np.uint8]) -> list[NDArray[np.float64]]:
     return [np.concatenate(parts).astype(np.float64) for parts in rings.values()]
 
 
-def _distinct(points: NDArray[Any]) -> NDArray[Any]:
+def _distinct(points: Integers) -> Integers:
     """Return a closed polygon without points that repeat the one before them."""
     is_other: NDArray[np.bool_] = (points != np.roll(points, 1, axis=0)).any(axis=1)
     return points[is_other]
@@ -135,14 +137,15 @@ def _crossings(rings: Sequence[Ring], size: Size) -> tuple[Integers, Integers, I
     return columns, rows, np.diff(np.concatenate(([0], totals))[ends], prepend=0)
 
 
-def _on_flat(middles: Any, begin: Any, end: Any) -> Any:
+def _on_flat(middles: Integers, begin: Integers, end: Integers) -> Integers:
     """Return the upper one of the fifths before and after the middles of columns, of lines that follow x."""
     slope = (end[:, 1] - begin[:, 1]) / (end[:, 0] - begin[:, 0])
     before = middles - begin[:, 0]
-    return np.minimum(*(begin[:, 1] + slope * each + 0.5 for each in (before, before + 1))).astype(np.int64)
+    fifths = np.minimum(*(begin[:, 1] + slope * each + 0.5 for each in (before, before + 1)))
+    return np.asarray(fifths.astype(np.int64))
 
 
-def _on_steep(middles: Any, begin: Any, end: Any) -> Any:
+def _on_steep(middles: Integers, begin: Integers, end: Integers) -> Integers:
     """Return the last fifths before the middles of columns, of lines that follow y."""
     slope = (end[:, 0] - begin[:, 0]) / (end[:, 1] - begin[:, 1])
     guess = np.floor((middles + 0.5 - begin[:, 0]) / slope)

@@ -1,15 +1,17 @@
-"""Decoding a region of an image file.
+"""Regions of images: boxes, their places by EXIF orientation, and the decoding of one from an image file.
 
 Of a JPEG in tiles, only those that the region touches are decoded: the header and these tiles, with their
 markers, make a plain JPEG of the region's size, which OpenCV decodes like any other. Tiles outside the region
 cost neither time nor memory. Of a JPEG without tiles, the TurboJPEG library decodes a region; without that
 library, and in other formats, the full image is decoded.
+
+The eight orientations are flips and quarter turns (EXIF 2.32, section 4.6.4, tag 274). A region of the
+upright image corresponds to a region of the stored one, so only that is decoded.
 """
 
 from __future__ import annotations
 
-import functools
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,9 @@ _FRAME_HEIGHT = 5  # offset of height and width in a start-of-frame segment, fro
 # ends at a tile's edge.
 _MARGIN = 1
 
+# The orientations in which the stored image's rows and columns are reversed, before its sides are swapped.
+_ROWS_REVERSED, _COLUMNS_REVERSED = (3, 4, 6, 7), (2, 3, 7, 8)
+
 
 class Box(NamedTuple):
     """A region of an image, in pixels."""
@@ -36,7 +41,7 @@ class Box(NamedTuple):
     height: int
     width: int
 
-    def of(self, pixels: NDArray[Any]) -> NDArray[Any]:
+    def of(self, pixels: Pixels) -> Pixels:
         """Return the region of an array (height, width, …) as a view."""
         return pixels[self.top : self.top + self.height, self.left : self.left + self.width]
 
@@ -95,6 +100,29 @@ def reduction_for(box: Box, size: tuple[int, int], gap: float) -> int:
     """Return the largest reduction that leaves a region at least `gap` times the wanted (height, width)."""
     ratio = min(box.height / size[0], box.width / size[1]) / gap
     return max(reduction for reduction in (1, 2, 4, 8) if reduction == 1 or reduction <= ratio)
+
+
+def swaps_sides(orientation: int) -> bool:
+    """Return True if turning upright swaps height and width."""
+    return orientation >= 5
+
+
+def upright(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
+    """Turn stored pixels, (height, width, channels), upright: a contiguous copy, or for 1 the same array."""
+    if orientation == 1:
+        return pixels
+    row_step = -1 if orientation in _ROWS_REVERSED else 1
+    turned = pixels[::row_step, :: -1 if orientation in _COLUMNS_REVERSED else 1]
+    return np.ascontiguousarray(turned.swapaxes(0, 1) if swaps_sides(orientation) else turned)
+
+
+def stored_box(box: Box, stored_size: tuple[int, int], orientation: int) -> Box:
+    """Return the region of a stored image, of (height, width), that is `box` in the upright one."""
+    if swaps_sides(orientation):
+        box = Box(box.left, box.top, box.width, box.height)
+    top = stored_size[0] - box.top - box.height if orientation in _ROWS_REVERSED else box.top
+    left = stored_size[1] - box.left - box.width if orientation in _COLUMNS_REVERSED else box.left
+    return Box(top, left, box.height, box.width)
 
 
 class _Span(NamedTuple):
@@ -180,14 +208,8 @@ def _extract(
     markers += moved[:, None]
     if markers[-1, -1] != jpeg.size - 1:
         raise DecodeError("the tiles must lie within the record, but by the index they do not: it is damaged")
-    jpeg[markers] = _restarts(markers.size).reshape(markers.shape)
+    jpeg[markers] = (_RST0 + np.arange(markers.size) % 8).reshape(markers.shape)
     jpeg[-1] = _EOI
     frame = sof_offset + _FRAME_HEIGHT
     jpeg[frame : frame + 4] = (rows.length >> 8, rows.length & 255, columns.length >> 8, columns.length & 255)
     return jpeg
-
-
-@functools.lru_cache(64)
-def _restarts(count: int) -> NDArray[np.uint8]:
-    """Return the second bytes of the first markers of an image: RST0 to RST7 in turn."""
-    return (_RST0 + np.arange(count) % 8).astype(np.uint8)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fastload.errors import FastloadError, SourceError
 from fastload.images.arrays import Size
 from fastload.images.header import read_header
-from fastload.images.orientation import swaps_sides
+from fastload.images.region import swaps_sides
 from fastload.shards.schema import Field
 from fastload.sources.files import NOT_FOUND, FileList, ImageFileSource, digest_of, value_at
 from fastload.sources.malformed import malformed, quoted

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fastload.errors import FastloadError
 from fastload.images.header import read_header
-from fastload.images.orientation import swaps_sides
+from fastload.images.region import swaps_sides
 from fastload.sources.malformed import CORRECT, malformed
 
 Coordinates = npt.NDArray[np.float64]

@@ -57,7 +57,7 @@ def size_of(image: Any) -> tuple[int, int]:
     return height, width
 
 
-def tv_kind(value: Any) -> str:
+def tv_kind(value: object) -> str:
     """Return the name of the class of `torchvision.tv_tensors` of a value, or "", without importing it."""
     module = sys.modules.get("torchvision.tv_tensors")
     if module is None or not isinstance(value, getattr(module, "TVTensor", torch.Tensor)):
@@ -80,7 +80,7 @@ def as_tv_image(tensor: torch.Tensor, image: Any) -> torch.Tensor:
     return with_grad(tensor.as_subclass(type(image)) if tv_kind(image) else tensor, image)
 
 
-def with_grad(tensor: torch.Tensor, given: Any) -> torch.Tensor:
+def with_grad(tensor: torch.Tensor, given: object) -> torch.Tensor:
     """Return a tensor of floating-point numbers that requires a gradient if what it was made of does."""
     is_wanted = isinstance(given, torch.Tensor) and given.requires_grad and tensor.is_floating_point()
     return tensor.requires_grad_() if is_wanted else tensor
@@ -100,7 +100,7 @@ def to_pil(pixels: Pixels) -> Any:
     return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
 
 
-def is_pil(image: Any) -> bool:
+def is_pil(image: object) -> bool:
     """Return True for a PIL image, without importing PIL."""
     pil = sys.modules.get("PIL.Image")
     return pil is not None and isinstance(image, pil.Image)
@@ -119,8 +119,3 @@ def contiguous(image: Pixels) -> Pixels:
         merged: Pixels = cv2.merge(tuple(planes))
         return merged
     return np.ascontiguousarray(image)
-
-
-def writable_copy(image: Pixels) -> Pixels:
-    """Return a contiguous copy that may be changed."""
-    return image.copy() if image.flags.c_contiguous else contiguous(image)

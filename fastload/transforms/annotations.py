@@ -17,14 +17,16 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.images.polygons import Ring
 from fastload.images.resize import Resampling, resize
 from fastload.transforms.options import require
 from fastload.transforms.windows import crop_padded
 
 Floats = NDArray[np.float32]
-Mask = NDArray[Any]
-Move = Callable[[NDArray[Any]], NDArray[Any]]  # of points (..., 2): x and y
+Mask = Pixels
+Points = NDArray[np.floating]
+Move = Callable[[Points], Points]  # of points (..., 2): x and y
 MoveMask = Callable[
     [Mask, int], Mask
 ]  # of a mask (height, width) of uint8: also what pixels from outside become
@@ -81,7 +83,7 @@ class Annotations:
         target = {name: as_tensors(value) for name, value in fields.items() if value is not None}
         return target | {name: as_tensors(value) for name, value in self.others.items()}
 
-    def chosen(self, objects: NDArray[Any] | Sequence[int]) -> Annotations:
+    def chosen(self, objects: NDArray[np.generic] | Sequence[int]) -> Annotations:
         """Return some of the objects: those of a boolean array, or of indices, in their order."""
         if not len(self):
             return self
@@ -159,21 +161,21 @@ class Annotations:
         to, or that of an object, which becomes 0.
         """
 
-        def move(points: NDArray[Any]) -> NDArray[Any]:
-            moved: NDArray[Any] = points * np.array(factors, points.dtype) + np.array(shifts, points.dtype)
+        def move(points: Points) -> Points:
+            moved: Points = points * np.array(factors, points.dtype) + np.array(shifts, points.dtype)
             return moved
 
         return self.mapped(move, size, move_mask, fill, clips)
 
     def warped(
-        self, matrix: NDArray[Any], size: tuple[int, int], move_mask: MoveMask, fill: float = 0
+        self, matrix: NDArray[np.floating], size: tuple[int, int], move_mask: MoveMask, fill: float = 0
     ) -> Annotations:
         """Return the annotations moved by a matrix, (3, 3), that multiplies columns (x, y, 1).
 
         A box becomes the smallest one around its four corners. For masks, see `rescaled`.
         """
-        matrix = np.asarray(matrix, np.float64)
-        return self.mapped(lambda points: _projected(points, matrix), size, move_mask, fill)
+        doubles = matrix.astype(np.float64)
+        return self.mapped(lambda points: _projected(points, doubles), size, move_mask, fill)
 
     def mapped(
         self, move: Move, size: tuple[int, int], move_mask: MoveMask, fill: float = 0, clips: bool = True
@@ -222,7 +224,7 @@ def _clip(boxes: Floats, size: tuple[int, int]) -> Floats:
     return np.clip(boxes, 0, np.array((width, height, width, height), np.float32))
 
 
-def _projected(points: NDArray[Any], matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+def _projected(points: Points, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     moved: NDArray[np.float64] = points @ matrix[:2, :2].T + matrix[:2, 2]
     if matrix[2, 0] or matrix[2, 1] or matrix[2, 2] != 1:
         moved /= points @ matrix[2:, :2].T + matrix[2, 2]
@@ -260,7 +262,7 @@ def as_tensors(value: Any) -> Any:
     return torch.from_numpy(value if is_accepted else value.copy())
 
 
-def to_corners(boxes: Any) -> NDArray[np.floating]:
+def to_corners(boxes: object) -> NDArray[np.floating]:
     """Return boxes as corners, (objects, 4); also those of torchvision's `BoundingBoxes`.
 
     They are float32, or float64 where that could change numbers: for whole numbers and other formats.
@@ -281,13 +283,13 @@ def to_corners(boxes: Any) -> NDArray[np.floating]:
     return array if box_format == "xyxy" else array @ TO_CORNERS[box_format].T
 
 
-def from_corners(corners: NDArray[np.floating], like: Any) -> NDArray[np.floating]:
+def from_corners(corners: NDArray[np.floating], like: object) -> NDArray[np.floating]:
     """Return corners as boxes in the format of others."""
     box_format = _format_of(like)
     return corners if box_format == "xyxy" else corners @ np.linalg.inv(TO_CORNERS[box_format]).T
 
 
-def _format_of(boxes: Any) -> str:
+def _format_of(boxes: object) -> str:
     name = str(getattr(getattr(boxes, "format", None), "value", "xyxy")).lower()
     if name not in TO_CORNERS:
         raise OptionError(

@@ -75,7 +75,7 @@ def call_foreign(step: AnyTransform, image: Any) -> Any:
     return result["image"]
 
 
-def package_of(step: Any) -> str:
+def package_of(step: object) -> str:
     """Return the package of a callable; torchvision or albumentations if a base class is theirs."""
     if isinstance(step, torch.nn.Sequential) and len(step):
         step = step[0]
@@ -90,7 +90,7 @@ def package_of(step: Any) -> str:
     return known[0] if known else packages[0]
 
 
-def are_fastloads(transforms: Sequence[Any]) -> bool:
+def are_fastloads(transforms: Sequence[object]) -> bool:
     """Return whether transforms, and those that they hold, are all of fastload's own classes."""
     return all(
         type(step).__module__.startswith("fastload.") and are_fastloads(getattr(step, "transforms", ()))
@@ -161,7 +161,7 @@ class _Sequence(Transform):
                 annotations = step.apply_to(annotations, parameters[columns])
         return annotations
 
-    def _draw_turns(self, draws: Draws) -> NDArray[Any]:
+    def _draw_turns(self, draws: Draws) -> NDArray[np.generic]:
         """Draw the indices of the lists to apply, (images, turns)."""
         raise NotImplementedError
 
@@ -189,7 +189,7 @@ class RandomApply(_Sequence):
         self.p = to_probability(p)
         super().__init__([[], _fastload_steps(transforms, "RandomApply")], 1)
 
-    def _draw_turns(self, draws: Draws) -> NDArray[Any]:
+    def _draw_turns(self, draws: Draws) -> NDArray[np.generic]:
         return draws.uniform(1) < self.p
 
 
@@ -214,7 +214,7 @@ class RandomChoice(_Sequence):
         number = int(torch.multinomial(torch.tensor(self.p), 1))
         return self.transforms[number](*inputs)
 
-    def _draw_turns(self, draws: Draws) -> NDArray[Any]:
+    def _draw_turns(self, draws: Draws) -> NDArray[np.generic]:
         if self._is_of_mixes:
             raise OptionError("RandomChoice of MixUp and CutMix must be called with a batch")
         return np.searchsorted(np.cumsum(self.p)[:-1], draws.uniform(1), side="right")
@@ -227,7 +227,7 @@ class RandomOrder(_Sequence):
         super().__init__(_each_as_list(transforms, "RandomOrder"), len(transforms))
         self.transforms = transforms
 
-    def _draw_turns(self, draws: Draws) -> NDArray[Any]:
+    def _draw_turns(self, draws: Draws) -> NDArray[np.generic]:
         return draws.uniform(self._turns).argsort(axis=1)
 
 

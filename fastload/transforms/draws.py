@@ -14,17 +14,19 @@ torchvision's do.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import operator
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar, Token
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+_Index = TypeVar("_Index")
+_Bounds = float | NDArray[np.float64] | NDArray[np.int64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
@@ -78,7 +80,7 @@ class Draws:
         return between(self.uniform(1)[:, 0], low, high)
 
 
-def between(uniform: NDArray[np.float64], low: Any, high: Any) -> NDArray[np.float64]:
+def between(uniform: NDArray[np.float64], low: _Bounds, high: _Bounds) -> NDArray[np.float64]:
     """Turn numbers in [0, 1) into numbers in [low, high)."""
     return np.asarray(low + (high - low) * uniform)
 
@@ -135,15 +137,15 @@ class EpochDraws:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         # Indices in the loader's dataset of the batch, and of its samples that are being made; () if unknown.
-        self._batch: Sequence[Any] = ()
-        self._indices: Sequence[Any] = ()
+        self._batch: Sequence[object] = ()
+        self._indices: Sequence[object] = ()
         # Of `each`: the iterator of the batch's indices, whose length tells which sample is being made.
-        self._left: Iterator[Any] | None = None
+        self._left: Iterator[object] | None = None
         self._place = -1
         # True if the user's own code makes the samples.
         self._is_users = False
         # The indices that the next two belong to: most samples need neither, and reset nothing.
-        self._counted: Sequence[Any] | None = None
+        self._counted: Sequence[object] | None = None
         # The number of calls of transforms on images of unknown index, counted from `_first_call`.
         self._calls = self._first_call = 0
         # How often a dataset was asked for the same images while the user's own code made a sample.
@@ -157,28 +159,28 @@ class EpochDraws:
         assert self._token is not None
         _current.reset(self._token)
 
-    def begin(self, indices: Sequence[Any], is_users: bool) -> None:
+    def begin(self, indices: Sequence[object], is_users: bool) -> None:
         """Begin to make the samples with these indices; if `is_users`, the user's own code makes them."""
         self._batch = self._indices = indices
         self._left, self._place = None, -1
         self._is_users, self._first_call, self._counted = is_users, 0, None
 
-    def each(self, indices: Iterable[Any]) -> Iterator[Any]:
+    def each(self, indices: Iterable[_Index]) -> Iterator[_Index]:
         """Return an iterator of the indices of samples that the user's own code makes, one after the other.
 
         Nothing is done for a sample (the cheapest take 0.1 µs) that draws no numbers.
         """
-        batch = indices if type(indices) is list else list(indices)
+        batch = indices if isinstance(indices, list) else list(indices)
         self.begin(batch, True)
-        self._left = iter(batch)
-        return self._left
+        left = self._left = iter(batch)
+        return left
 
     def begin_sample(self, place: int) -> None:
         """Begin with the sample at this place of the batch, unless the user's own code makes the batch."""
         if not self._is_users and len(self._batch) > 1:
             self._indices = (self._batch[place],)
 
-    def begin_collating(self, indices: Sequence[Any]) -> None:
+    def begin_collating(self, indices: Sequence[object]) -> None:
         """Begin to make a batch of the samples with these indices."""
         self._indices, self._left = indices, None
         self._is_users, self._first_call, self._counted = False, _COLLATION, None
@@ -187,7 +189,7 @@ class EpochDraws:
     def are_samples_known(self) -> bool:
         return len(self._sample()) > 0
 
-    def of_images(self, indices: NDArray[np.int64], dataset: Any) -> NDArray[np.uint64]:
+    def of_images(self, indices: NDArray[np.int64], dataset: object) -> NDArray[np.uint64]:
         """Return the keys of images of a dataset: others if one sample takes the same image again."""
         keys = _keys(self.seed, indices.view(np.uint64))
         if not self._is_users:
@@ -223,16 +225,6 @@ class EpochDraws:
 _current: ContextVar[EpochDraws | None] = ContextVar("fastload_epoch_draws", default=None)
 
 
-@contextlib.contextmanager
-def epoch_seed(seed: int | None) -> Iterator[None]:
-    """Derive all random numbers that this thread draws in the context from an epoch seed."""
-    token = _current.set(None if seed is None else EpochDraws(seed))
-    try:
-        yield
-    finally:
-        _current.reset(token)
-
-
 def begin_epoch_seed(seed: int) -> None:
     """Derive all random numbers that this thread draws from now on from an epoch seed."""
     current = _current.get()
@@ -251,7 +243,7 @@ def begin_sample(place: int) -> None:
         current.begin_sample(place)
 
 
-def draws_for(indices: Sequence[int] | NDArray[np.int64], dataset: Any = None) -> Draws:
+def draws_for(indices: Sequence[int] | NDArray[np.int64], dataset: object = None) -> Draws:
     """Return the numbers of images, given their indices in a dataset: torch's if no epoch seed is set."""
     if (current := _current.get()) is None:
         return _torchs_draws(len(indices))

@@ -6,7 +6,6 @@ image can express them.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -39,11 +38,6 @@ class Geometry:
     def sizes(self) -> Sizes:
         """Sizes of the results in pixels, (images, 2)."""
         return self._region_sizes if self._windows is None else self._windows[:, 2:]
-
-    @property
-    def uniform_size(self) -> tuple[int, int] | None:
-        """The (height, width) of every result; None if they differ."""
-        return common_size(self.sizes)
 
     def crop(self, boxes: Ints) -> bool:
         """Crop to boxes (images, 4); return False after a flip, or if a box extends beyond its image."""
@@ -87,12 +81,6 @@ class Geometry:
     @property
     def _region_sizes(self) -> Sizes:
         return self.boxes[:, 2:] if self._resized is None else self._resized
-
-
-@functools.lru_cache(64)
-def same_sizes(size: tuple[int, int], count: int) -> Sizes:
-    """Return one (height, width) for each of `count` images, read-only and without a copy for each."""
-    return np.broadcast_to(np.array(size, np.int64), (count, 2))
 
 
 def common_size(sizes: Sizes) -> tuple[int, int] | None:

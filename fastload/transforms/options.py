@@ -7,18 +7,20 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.images.resize import Resampling
 
 SizeOption = int | Sequence[int]  # pixels, or (height, width)
 Amount = float | Sequence[float]  # one number, or several
 FillColour = float | Sequence[float] | None  # one number, or one for each channel
 Fill = FillColour | Mapping[Any, FillColour]  # a colour, or one for each type of input
+
+Filter = str | int | Enum  # a name, a number of PIL, InterpolationMode or torchvision's
 
 ABOVE_0 = math.ulp(0.0)  # the smallest number above 0, as a lower bound
 
@@ -59,43 +61,43 @@ def require(is_valid: bool, rule: str, value: object) -> None:
         raise OptionError(f"{rule}, got {value!r}")
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Return True for a real number, Python's or NumPy's."""
     return isinstance(value, numbers.Real)
 
 
-def is_whole(value: Any) -> bool:
+def is_whole(value: object) -> TypeGuard[int]:
     """Return True for an integer, Python's or NumPy's, but not for a boolean."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def to_number(value: Any, name: str, least: float = 0, most: float = math.inf) -> float:
+def to_number(value: object, name: str, least: float = 0, most: float = math.inf) -> float:
     """Return a number, checked to be from `least` to `most`."""
-    is_valid = is_number(value) and least <= value <= most
-    require(is_valid, f"{name} must be a number{_within(least, most)}", value)
+    if not (is_number(value) and least <= value <= most):
+        raise OptionError(f"{name} must be a number{_within(least, most)}, got {value!r}")
     return float(value)
 
 
-def to_whole(value: Any, name: str, least: int, most: float = math.inf) -> int:
+def to_whole(value: object, name: str, least: int, most: float = math.inf) -> int:
     """Return a whole number, checked to be from `least` to `most`."""
-    is_valid = is_whole(value) and least <= value <= most
-    require(is_valid, f"{name} must be a whole number{_within(least, most)}", value)
+    if not (is_whole(value) and least <= value <= most):
+        raise OptionError(f"{name} must be a whole number{_within(least, most)}, got {value!r}")
     return int(value)
 
 
-def to_list(value: Any) -> list[Any]:
+def to_list(value: object) -> list[Any]:
     """Return a list or tuple as a list, and any other value as a list of one."""
     return list(value) if isinstance(value, (tuple, list)) else [value]
 
 
 def to_numbers(
-    value: Any,
+    value: object,
     rule: str,
     counts: Sequence[int],
     least: float = -math.inf,
     most: float = math.inf,
     *,
-    kind: Callable[[Any], bool] = is_number,
+    kind: Callable[[object], bool] = is_number,
     is_ordered: bool = False,
 ) -> tuple[Any, ...]:
     """Return one number or several as a tuple; raise OptionError, with the rule, if they are invalid.
@@ -109,13 +111,13 @@ def to_numbers(
     return tuple(values)
 
 
-def to_two(value: Any, rule: str, *bounds: float, **checks: Any) -> tuple[Any, Any]:
+def to_two(value: object, rule: str, *bounds: float, **checks: Any) -> tuple[Any, Any]:
     """Return one number twice, or two numbers; see `to_numbers` for the checks."""
     values = to_numbers(value, rule, (1, 2), *bounds, **checks)
     return values[0], values[-1]
 
 
-def to_range(value: Any, name: str, least: float = ABOVE_0, most: float = math.inf) -> tuple[float, float]:
+def to_range(value: object, name: str, least: float = ABOVE_0, most: float = math.inf) -> tuple[float, float]:
     """Return (low, high), both checked to be from `least` to `most`, the smaller first."""
     rule = f"{name} must be two numbers{_within(least, most)}, the smaller first"
     low, high = to_numbers(value, rule, (2,), least, most, is_ordered=True)
@@ -123,7 +125,7 @@ def to_range(value: Any, name: str, least: float = ABOVE_0, most: float = math.i
 
 
 def to_span(
-    value: Any, name: str, middle: float = 0.0, least: float = -math.inf, most: float = math.inf
+    value: object, name: str, middle: float = 0.0, least: float = -math.inf, most: float = math.inf
 ) -> tuple[float, float]:
     """Return a range (low, high), given as such or as the distance of both from its middle."""
     if is_number(value) and 0 <= value <= most - middle:
@@ -134,20 +136,21 @@ def to_span(
     return float(low), float(high)
 
 
-def to_size(size: Any, name: str = "size") -> tuple[int, int]:
+def to_size(size: object, name: str = "size") -> tuple[int, int]:
     """Return (height, width) for an int or a sequence of one or two; raise OptionError for anything else."""
     rule = f"{name} must be a whole number of pixels, or (height, width)"
     height, width = to_two(size, rule, 1, kind=is_whole)
     return int(height), int(width)
 
 
-def to_probability(p: Any) -> float:
+def to_probability(p: object) -> float:
     """Return a probability as a float; raise OptionError if it is not one."""
-    require(is_number(p) and 0 <= p <= 1, "p must be a probability, 0 to 1", p)
+    if not (is_number(p) and 0 <= p <= 1):
+        raise OptionError(f"p must be a probability, 0 to 1, got {p!r}")
     return float(p)
 
 
-def to_colour(fill: Any, channels: int | None = None) -> tuple[float, ...]:
+def to_colour(fill: FillColour, channels: int | None = None) -> tuple[float, ...]:
     """Return a fill colour as the four numbers that OpenCV takes; those of missing channels are 0.
 
     It must be one number, one for each of `channels` (None: not known yet), or None for 0.
@@ -162,7 +165,7 @@ def to_colour(fill: Any, channels: int | None = None) -> tuple[float, ...]:
     return (*colour, 0, 0, 0)[:4]
 
 
-def to_levels(fill: Any, pixels: NDArray[Any]) -> tuple[float, ...]:
+def to_levels(fill: FillColour, pixels: Pixels) -> tuple[float, ...]:
     """Return a fill colour as `to_colour` does; raise OptionError if pixels of that dtype cannot hold it."""
     colour = to_colour(fill, pixels.shape[-1])
     if pixels.dtype.kind in "iu":
@@ -196,13 +199,13 @@ def of_type(by_type: Mapping[Any, Any], names: Sequence[str], owner: str) -> Any
     return found[0] if found else by_type.get("others", None)
 
 
-def to_resampling(interpolation: Any, antialias: bool | None = True) -> Resampling:
+def to_resampling(interpolation: Filter, antialias: bool | None = True) -> Resampling:
     """Return the resampling for torchvision's parameters; an antialias of None means True."""
-    name = getattr(interpolation, "value", interpolation)
+    name: Any = interpolation.value if isinstance(interpolation, Enum) else interpolation
     return Resampling(_PIL_FILTERS.get(name, name), antialias is not False)
 
 
-def to_warp_filter(interpolation: Any) -> str:
+def to_warp_filter(interpolation: Filter) -> str:
     """Return the name of an interpolation; raise OptionError unless it is nearest or bilinear."""
     name = to_resampling(interpolation).filter
     require(name in ("nearest", "bilinear"), "interpolation must be nearest or bilinear here", name)

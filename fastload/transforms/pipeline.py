@@ -10,7 +10,7 @@ is not split: it runs image by image, step by step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -19,15 +19,13 @@ import torch
 
 from fastload.images.arrays import Pixels
 from fastload.transforms._pixels import to_pil, to_pixels, to_tensor
-from fastload.transforms.annotations import Annotations
-from fastload.transforms.compose import TakesPILImages, call_foreign, flattened, package_of
-from fastload.transforms.draws import Draws
+from fastload.transforms.compose import AnyTransform, TakesPILImages, call_foreign, flattened, package_of
 from fastload.transforms.geometry import Geometry, Sizes, common_size
 from fastload.transforms.levels.converting import Conversion, ToTensor
 from fastload.transforms.levels.rescaling import Normalize, Rescale, ToDtype, rescaled
 from fastload.transforms.scenes import SceneSteps, SceneTransform
 from fastload.transforms.shapes.boxes import ObjectTransform
-from fastload.transforms.transform import Parameters, Transform
+from fastload.transforms.transform import Annotations, Draws, Parameters, Transform
 
 # Up to this image size, the number of calls dominates, so each step runs on the whole batch; above it, all
 # steps run on one image after the other, which stays in the core's cache.
@@ -56,7 +54,7 @@ class Drawn(NamedTuple):
     @property
     def works_on_batches(self) -> bool:
         """True if the body is applied to whole batches: images are tiny, and of one size throughout."""
-        size = self.geometry.uniform_size
+        size = common_size(self.geometry.sizes)
         return self.is_uniform and size is not None and size[0] * size[1] * 3 <= _WHOLE_BATCH_BYTES
 
     def applied(self, image: Pixels, position: int) -> Pixels:
@@ -75,7 +73,7 @@ class Pipeline:
         is_foreign: True if any step is a callable of another library.
     """
 
-    def __init__(self, transform: Callable[[Any], Any] | None) -> None:
+    def __init__(self, transform: AnyTransform | None) -> None:
         steps = flattened([] if transform is None else [transform])
         self.is_foreign = not all(isinstance(step, Transform) for step in steps)
         leading = (
@@ -162,7 +160,7 @@ class Pipeline:
         return image if ends_foreign or not isinstance(image, np.ndarray) else to_tensor(image)
 
 
-def _foreign_result(step: Any, image: Any) -> Any:
+def _foreign_result(step: AnyTransform, image: Any) -> Any:
     """Call another library's transform with the type of image that it takes."""
     if isinstance(image, np.ndarray):
         # torchvision's transforms return arrays unchanged, without any error.

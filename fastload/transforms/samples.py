@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Size
+from fastload.images.arrays import Pixels, Size
 from fastload.transforms._pixels import is_pil, size_of, tv_kind, with_grad
 from fastload.transforms.annotations import OF_OBJECTS, Annotations, as_tensors, from_corners, to_corners
 
@@ -239,11 +239,11 @@ def _walked(value: Any, name: Any, visit: Callable[[Any, Any], Any]) -> Any:
     return type(value)([_walked(each, inner, visit) for each in value])
 
 
-def _holds_plain_values(values: Sequence[Any]) -> bool:
+def _holds_plain_values(values: Sequence[object]) -> bool:
     return not any(isinstance(each, Mapping) or tv_kind(each) or is_pil(each) for each in values)
 
 
-def _array(leaf: _Leaf) -> NDArray[Any]:
+def _array(leaf: _Leaf) -> Pixels:
     """Return a mask or points as an array; points are float32, or float64 where that changes numbers."""
     value, is_mask = leaf.value, leaf.role in ("mask", "masks")
     if isinstance(value, torch.Tensor):
@@ -252,14 +252,14 @@ def _array(leaf: _Leaf) -> NDArray[Any]:
             if is_mask:
                 raise OptionError(f"{leaf.role} must have a dtype that NumPy has, got bfloat16")
             value = value.float()
-    array: NDArray[Any] = np.asarray(value)
+    array: Pixels = np.asarray(value)
     is_exact = is_mask or array.dtype == np.float64 or (leaf.kind != "" and array.dtype.kind in "iu")
     if is_exact:
         return array if is_mask else array.astype(np.float64)
     return array.astype(np.float32)
 
 
-def _has_length(value: Any) -> bool:
+def _has_length(value: object) -> bool:
     return isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) > 0
 
 
@@ -300,7 +300,7 @@ def _like(tensor: torch.Tensor, leaf: _Leaf, size: Size) -> torch.Tensor:
     return with_grad(wrapped, leaf.value)
 
 
-def _described(structure: Any) -> str:
+def _described(structure: object) -> str:
     if isinstance(structure, Mapping):
         return f"a dict of {', '.join(map(str, structure)) or 'nothing'}"
     if isinstance(structure, (list, tuple)):

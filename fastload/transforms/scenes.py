@@ -18,11 +18,8 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
 from fastload.images.deferred import DeferredImage
-from fastload.transforms.annotations import Annotations
-from fastload.transforms.draws import Draws
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import require
-from fastload.transforms.transform import Parameters, Row, Transform
+from fastload.transforms.transform import Annotations, Draws, Parameters, Row, Sizes, Transform
 
 Indices = NDArray[np.int64]
 

@@ -18,11 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import DType, Pixels
 from fastload.transforms._pixels import is_pil, like, to_pixels, tv_kind
-from fastload.transforms.annotations import Annotations
-from fastload.transforms.draws import Draws, fresh_draws
-from fastload.transforms.geometry import Geometry, Sizes
+from fastload.transforms.annotations import Annotations as Annotations
+from fastload.transforms.draws import Draws as Draws
+from fastload.transforms.draws import fresh_draws
+from fastload.transforms.geometry import Geometry as Geometry
+from fastload.transforms.geometry import Sizes as Sizes
 from fastload.transforms.options import Described, to_probability
 from fastload.transforms.samples import SampleParts
 
@@ -45,9 +47,6 @@ class Transform(Described):
 
     #: True if pixels of any dtype are accepted, False if only uint8 is.
     takes_any_dtype: ClassVar[bool] = False
-
-    #: True if `apply_batch` changes its images in place and returns them.
-    works_in_place: ClassVar[bool] = False
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the parameters of a batch.
@@ -89,20 +88,17 @@ class Transform(Described):
         """
         raise NotImplementedError(f"{type(self).__name__} must define apply(self, image, parameters)")
 
-    def apply_batch(self, images: Pixels, parameters: Parameters, out: Pixels | None = None) -> Pixels:
+    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
         """Apply parameters to images of one size whose results have one size too.
 
         Args:
             images: (images, height, width, channels), contiguous; may be changed.
             parameters: The result of `draw`.
-            out: Memory for the result, which a transform that works in place does not need.
 
         Returns:
             (images, height, width, channels).
         """
-        rows = parameters.tolist()
-        results = [self.apply(image, row) for image, row in zip(images, rows, strict=True)]
-        return np.stack(results, out=out)
+        return np.stack([self.apply(*pair) for pair in zip(images, parameters.tolist(), strict=True)])
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         """Move the annotations of one image as `apply` moves its pixels.
@@ -170,7 +166,7 @@ class Transform(Described):
         self.require_dtype(image.dtype)
         return self.apply(image, parameters)
 
-    def require_dtype(self, dtype: np.dtype[Any]) -> None:
+    def require_dtype(self, dtype: DType) -> None:
         """Raise OptionError unless the transform accepts pixels of this dtype."""
         if dtype != np.uint8 and not self.takes_any_dtype:
             raise OptionError(
@@ -179,7 +175,7 @@ class Transform(Described):
             )
 
 
-def is_image(structure: Any) -> bool:
+def is_image(structure: object) -> bool:
     """Return True for anything but a sample: a container, or one of torchvision's annotations alone."""
     is_container = isinstance(structure, (Mapping, tuple, list))
     return is_pil(structure) or (not is_container and tv_kind(structure) in ("", "Image"))
@@ -203,16 +199,12 @@ class PixelKeeping(Transform):
     """Base class of transforms that change no pixel, only an image's type or its objects."""
 
     takes_any_dtype = True
-    works_in_place = True
 
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
         return True
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         return image
-
-    def apply_batch(self, images: Pixels, parameters: Parameters, out: Pixels | None = None) -> Pixels:
-        return images
 
 
 class BernoulliTransform(ColourTransform):

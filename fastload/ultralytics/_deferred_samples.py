@@ -1,29 +1,45 @@
-"""Samples and batches of Ultralytics' datasets, whose images are deferred until a batch is made."""
+"""Replacements in Ultralytics while it is patched, above all of samples and batches.
+
+The images of samples are deferred until a batch is made.
+"""
 
 from __future__ import annotations
 
 import copy
 import functools
-import operator
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from ultralytics.data import base
+from ultralytics.data.build import InfiniteDataLoader
 from ultralytics.data.dataset import YOLOConcatDataset, YOLODataset
-from ultralytics.utils import LOGGER
+from ultralytics.utils import LOGGER, dist
 
 from fastload.datasets.batch import BatchMemory, HostMemory
+from fastload.loader.dataloader import DataLoader
 from fastload.system.patching import Replacement
-from fastload.ultralytics._bgr_image import BgrImage
-from fastload.ultralytics._steps import replacements, unknown_steps
-from fastload.ultralytics._stored import ImagesInMemory
+from fastload.ultralytics._disk import disk_replacements
+from fastload.ultralytics._packed import packed_replacements
+from fastload.ultralytics._steps import BgrImage, step_replacements, unknown_steps
+from fastload.ultralytics._stored import ImagesInMemory, cache_replacements
 
 _plain_item = base.BaseDataset.__getitem__
 _plain_label = base.BaseDataset.get_image_and_label
 _plain_collate = YOLODataset.collate_fn
+_plain_init = InfiniteDataLoader.__init__
+_plain_ddp_file = dist.generate_ddp_file
+
+# Prefix of the program of a rank, which Ultralytics writes.
+_RANK = """if __name__ == "__main__":
+    import sys
+    sys.path = {path!r}
+    import fastload.ultralytics
+    fastload.ultralytics.patch()
+"""
 
 
 class _ThreadState(threading.local):
@@ -41,17 +57,48 @@ class _ThreadState(threading.local):
 _thread = _ThreadState()
 
 
-def sample_replacements() -> list[Replacement]:
-    """Return the replacements of methods of datasets and transforms: (class, name, function)."""
+def replacements(rank_programs: list[str], patch: Callable[[], object]) -> list[Replacement]:
+    """Return the replacements of attributes: (owner, name, value).
+
+    Args:
+        rank_programs: List to which the files with the programs of ranks are appended.
+        patch: Patches Ultralytics, in workers that were not forked.
+    """
+
+    @functools.wraps(_plain_ddp_file)
+    def generate_ddp_file(trainer: object) -> str:
+        name: str = _plain_ddp_file(trainer)
+        file = Path(name)
+        file.write_text(_RANK.format(path=sys.path) + file.read_text(encoding="utf-8"), encoding="utf-8")
+        rank_programs.append(name)
+        return name
+
+    @functools.wraps(_plain_init)
+    def init(self: InfiniteDataLoader, *args: object, **options: Any) -> None:
+        if options.get("collate_fn") in (YOLODataset.collate_fn, YOLOConcatDataset.collate_fn):
+            dataset = options.get("dataset")
+            # Determined here, so that the reason is logged once and not by each worker.
+            reason = unsupported_reason(dataset) if isinstance(dataset, base.BaseDataset) else ""
+            options["collate_fn"] = Batches(reason)
+            options["worker_init_fn"] = BatchesInWorker(options.get("worker_init_fn"), patch)
+            options["compile"] = False
+        _plain_init(self, *args, **options)
+
     return [
+        (InfiniteDataLoader, "__bases__", (DataLoader,)),
+        (InfiniteDataLoader, "__init__", init),
+        (dist, "generate_ddp_file", generate_ddp_file),
         (base.BaseDataset, "__getitem__", _item),
         (base.BaseDataset, "get_image_and_label", _image_and_label),
-        *replacements(lambda: _thread.is_worker),
+        *step_replacements(lambda: _thread.is_worker),
+        *cache_replacements(),
+        *disk_replacements(),
+        *packed_replacements(),
     ]
 
 
 @functools.wraps(_plain_item)
-def _item(self: Any, index: int) -> Any:
+def _item(self: base.BaseDataset, index: int) -> Any:
     if unsupported_reason(self):
         return _plain_item(self, index)
     before, _thread.dataset = _thread.dataset, self
@@ -62,10 +109,10 @@ def _item(self: Any, index: int) -> Any:
 
 
 @functools.wraps(_plain_label)
-def _image_and_label(self: Any, index: int) -> Any:
+def _image_and_label(self: base.BaseDataset, index: int) -> Any:
     if _thread.dataset is not self:
         return _plain_label(self, index)
-    label = {name: _copied(value) for name, value in self.labels[index].items() if name != "shape"}
+    label = copy.deepcopy({name: value for name, value in self.labels[index].items() if name != "shape"})
     stored = self.ims.image(index) if isinstance(self.ims, ImagesInMemory) else None
     if stored is None:
         pixels, original, resized = self.load_image(index)
@@ -79,29 +126,17 @@ def _image_and_label(self: Any, index: int) -> Any:
     return self.update_labels_info(label)
 
 
-def _copied(value: Any) -> Any:
-    """Return a copy of one entry of a label; `copy.deepcopy` would take 60 µs for arrays and numbers."""
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, list):
-        return [_copied(each) for each in value]
-    return value if isinstance(value, (str, int, float, tuple)) else copy.deepcopy(value)
-
-
-def unsupported_reason(dataset: Any) -> str:
+def unsupported_reason(dataset: base.BaseDataset) -> str:
     """Return why fastload cannot make a dataset's samples, and log it once; "" if it can."""
-    steps = getattr(dataset.transforms, "transforms", ())
-    known_steps, reason = dataset.__dict__.get("_fastload_plain", ((), None))
+    reason = _find_reason(dataset)
     # A callback may have added a step since the last call.
-    if reason is None or len(known_steps) != len(steps) or not all(map(operator.is_, known_steps, steps)):
-        before, reason = reason, _find_reason(dataset)
-        if reason and reason != before:
-            LOGGER.info(f"{dataset.prefix}fastload: {reason}, so each sample is made by Ultralytics itself")
-        dataset.__dict__["_fastload_plain"] = list(steps), reason
-    return str(reason)
+    if reason and reason != dataset.__dict__.get("_fastload_reason"):
+        LOGGER.info(f"{dataset.prefix}fastload: {reason}, so each sample is made by Ultralytics itself")
+    dataset.__dict__["_fastload_reason"] = reason
+    return reason
 
 
-def _find_reason(dataset: Any) -> str:
+def _find_reason(dataset: base.BaseDataset) -> str:
     kind = type(dataset)
     if kind.__getitem__ is not _item or kind.get_image_and_label is not _image_and_label:
         return f"{kind.__name__} makes samples in a way of its own"
@@ -157,11 +192,6 @@ def _shape(image: object) -> tuple[int, int, int] | None:
 def _rendered(sample: dict[str, Any]) -> dict[str, Any]:
     image = sample.get("img")
     return {**sample, "img": image[0].tensor(image[1])} if isinstance(image, tuple) else sample
-
-
-def is_plain_collation(function: object) -> bool:
-    """Return True for the collate function of Ultralytics."""
-    return function in (YOLODataset.collate_fn, YOLOConcatDataset.collate_fn)
 
 
 class BatchesInWorker:

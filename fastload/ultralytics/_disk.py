@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import random
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,7 @@ from fastload.datasets.cache.disk import DiskCache, open_disk_cache
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.images.opencv import cv2
-from fastload.images.orientation import upright
-from fastload.images.region import Box
+from fastload.images.region import Box, upright
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import list_files
 from fastload.system.patching import Replacement
@@ -56,7 +55,7 @@ class _NotCopiedError(Exception):
     pass
 
 
-def _raise_not_copied(positions: NDArray[np.int64]) -> Any:
+def _raise_not_copied(positions: NDArray[np.int64]) -> NoReturn:
     raise _NotCopiedError
 
 
@@ -66,7 +65,7 @@ def disk_replacements() -> list[Replacement]:
 
 
 @functools.wraps(_plain_check)
-def _check_cache_disk(self: Any, *args: Any, **options: Any) -> bool:
+def _check_cache_disk(self: BaseDataset, *args: object, **options: object) -> bool:
     """Make a packed copy of the files of a dataset; return False, so that Ultralytics makes no copy."""
     if packed_of(self.im_files[0]) is not None:
         outcome = "is not needed, because the dataset is packed"
@@ -85,7 +84,7 @@ def _check_cache_disk(self: Any, *args: Any, **options: Any) -> bool:
     return False
 
 
-def _copied_files(dataset: Any) -> list[CopiedFile]:
+def _copied_files(dataset: BaseDataset) -> list[CopiedFile]:
     if dataset.channels != 3:
         raise OptionError(f"its images have {dataset.channels} channels")
     paths = [os.path.abspath(name) for name in dataset.im_files]
@@ -101,6 +100,6 @@ def _copied_files(dataset: Any) -> list[CopiedFile]:
 
 
 @functools.wraps(read)
-def _read(filename: Any, *args: Any, **options: Any) -> Any:
+def _read(filename: Any, *args: object, **options: object) -> Any:
     pixels = filename.pixels() if isinstance(filename, CopiedFile) else None
     return read(filename, *args, **options) if pixels is None else pixels

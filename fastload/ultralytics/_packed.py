@@ -26,7 +26,7 @@ from fastload.images.decode import imdecode
 from fastload.images.encodings import encoding_named
 from fastload.images.header import orientation_of
 from fastload.images.opencv import cv2
-from fastload.images.orientation import swaps_sides, upright
+from fastload.images.region import swaps_sides, upright
 from fastload.shards.manifest import looks_packed, packed_datasets
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
@@ -181,7 +181,7 @@ def packed_of(name: str) -> PackedImages | None:
 
 
 @functools.wraps(_plain_check)
-def _check_det_dataset(dataset: Any, *args: Any, **options: Any) -> dict[str, Any]:
+def _check_det_dataset(dataset: object, *args: object, **options: object) -> dict[str, Any]:
     if Path(str(dataset)).suffix != ".fl":
         return _plain_check(dataset, *args, **options)  # type: ignore[no-any-return]
     folder = Path(os.path.abspath(os.path.expanduser(str(dataset))))
@@ -198,7 +198,7 @@ def _check_det_dataset(dataset: Any, *args: Any, **options: Any) -> dict[str, An
 
 
 @functools.wraps(_plain_files)
-def _get_img_files(self: Any, img_path: Any) -> Any:
+def _get_img_files(self: base.BaseDataset, img_path: str | list[str]) -> Any:
     paths = img_path if isinstance(img_path, list) else [img_path]
     if not all(str(path).endswith(".fl") for path in paths):
         return _plain_files(self, img_path)
@@ -211,7 +211,7 @@ def _get_img_files(self: Any, img_path: Any) -> Any:
 
 
 @functools.wraps(_plain_labels)
-def _get_labels(self: Any) -> Any:
+def _get_labels(self: YOLODataset) -> Any:
     if packed_of(self.im_files[0]) is None:
         return _plain_labels(self)
     self.label_files = list(self.im_files)
@@ -225,7 +225,7 @@ def _get_labels(self: Any) -> Any:
 
 
 @functools.wraps(_plain_read)
-def read(filename: Any, *args: Any, **options: Any) -> Any:
+def read(filename: str, *args: object, **options: object) -> Any:
     """Return the image of a record, or of a file as Ultralytics reads it."""
     packed = packed_of(filename)
     if packed is None:

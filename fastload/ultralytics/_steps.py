@@ -2,6 +2,9 @@
 
 Each function replaces one method, which it calls for anything but a deferred image. So Ultralytics itself
 draws the random numbers, in its order, and labels come from its own code.
+
+Ultralytics pastes a mosaic, warps it, changes its colours and flips it, each into a new array. A deferred
+image stands in for the array: it has its shape, records the steps, and renders only the visible pixels.
 """
 
 from __future__ import annotations
@@ -9,18 +12,20 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from ultralytics.data import augment
 
+from fastload.images.arrays import DType, Pixels
 from fastload.images.canvas import Canvas, Placement
 from fastload.images.deferred import DeferredImage
 from fastload.images.hsv import HsvChange
 from fastload.images.opencv import cv2
 from fastload.system.patching import Replacement
-from fastload.ultralytics._bgr_image import BgrImage
 
 Labels = dict[str, Any]
 
@@ -41,6 +46,48 @@ _KNOWN = (
 )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BgrImage:
+    """Array of an image, rendered on demand."""
+
+    ndim: ClassVar[int] = 3
+
+    deferred: DeferredImage
+
+    @classmethod
+    def of(cls, pixels: Pixels) -> BgrImage:
+        """Return an array of Ultralytics, which must not change any more."""
+        return cls(DeferredImage.of_pixels(pixels, is_bgr=True))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels."""
+        return self.deferred.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of the array."""
+        return self.deferred.dtype
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the pixels in memory of their own, BGR."""
+        image = self.deferred
+        pixels = image.pixels() if image.is_bgr else cv2.cvtColor(image.pixels(), cv2.COLOR_RGB2BGR)
+        return np.array(pixels, dtype, copy=True if image.is_source and image.is_bgr else None)
+
+    def write(self, out: Pixels, is_rgb: bool) -> None:
+        """Write the pixels into an array (3, height, width), in RGB or BGR."""
+        planes = out if self.deferred.is_bgr != is_rgb else out[::-1]
+        cv2.split(self.deferred.pixels(), list(planes))
+
+    def tensor(self, is_rgb: bool) -> torch.Tensor:
+        """Return the pixels as a tensor (3, height, width)."""
+        height, width, channels = self.shape
+        out = torch.empty((channels, height, width), dtype=torch.uint8)
+        self.write(out.numpy(), is_rgb)
+        return out
+
+
 def unknown_steps(transform: Any) -> list[str]:
     """Return the names of a transform's steps that may look at pixels and are not Ultralytics' own."""
     if type(transform) is augment.Compose:
@@ -50,7 +97,7 @@ def unknown_steps(transform: Any) -> list[str]:
     return names if inner is None else names + unknown_steps(inner)
 
 
-def replacements(ends_in_batch: Callable[[], bool]) -> list[Replacement]:
+def step_replacements(ends_in_batch: Callable[[], bool]) -> list[Replacement]:
     """Return the replacements of methods: (class, name, function).
 
     Args:
@@ -59,7 +106,7 @@ def replacements(ends_in_batch: Callable[[], bool]) -> list[Replacement]:
     plain_format = augment.Format._format_img
 
     @functools.wraps(plain_format)
-    def format_image(self: Any, img: Any) -> Any:
+    def format_image(self: augment.Format, img: object) -> Any:
         if not isinstance(img, BgrImage):
             return plain_format(self, img)
         is_rgb = random.uniform(0, 1) > self.bgr
@@ -87,7 +134,7 @@ def _if_deferred(plain: Callable[..., Any], of_deferred: Callable[..., Any]) -> 
     """Return a method that calls `of_deferred` for deferred images, and the original for arrays."""
 
     @functools.wraps(plain)
-    def method(self: Any, labels: Labels, params: Any = None) -> Any:
+    def method(self: object, labels: Labels, params: Any = None) -> Any:
         if not isinstance(labels["img"], BgrImage):
             return plain(self, labels, params)
         of_deferred(self, labels, params)
@@ -100,7 +147,7 @@ def _with_pixels(plain: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that gives pixels to the original, and defers its result."""
 
     @functools.wraps(plain)
-    def method(self: Any, labels: Labels, params: Any = None) -> Any:
+    def method(self: object, labels: Labels, params: Any = None) -> Any:
         image = labels.get("img")
         arguments = (labels,) if params is None else (labels, params)
         is_idle = (params or {}).get("skip") or getattr(self, "transform", self) is None
@@ -117,7 +164,7 @@ def _with_pixels(plain: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-def _mosaic(self: Any, labels: Labels, params: Labels) -> None:
+def _mosaic(self: augment.Mosaic, labels: Labels, params: Labels) -> None:
     sides, moved = (2, 0) if self.n == 4 else (3, self.border[0])
     side = sides * self.imgsz + 2 * moved
     images = [item["labels_patch"]["img"].deferred for item in params["layout"]]
@@ -128,7 +175,7 @@ def _mosaic(self: Any, labels: Labels, params: Labels) -> None:
     labels["img"] = BgrImage(DeferredImage.on(Canvas((side, side), placements, None, (side, side)), images))
 
 
-def _perspective(self: Any, labels: Labels, params: Labels) -> None:
+def _perspective(self: augment.RandomPerspective, labels: Labels, params: Labels) -> None:
     width, height = params["size"]
     matrix, image = params["M"], labels["img"].deferred
     warped = image.warped(matrix, (height, width))
@@ -139,7 +186,7 @@ def _perspective(self: Any, labels: Labels, params: Labels) -> None:
     labels["resized_shape"] = (height, width)
 
 
-def _hsv(self: Any, labels: Labels, params: Any) -> None:
+def _hsv(self: augment.RandomHSV, labels: Labels, params: object) -> None:
     gains = np.array([self.hgain, self.sgain, self.vgain])
     if not gains.any():
         return
@@ -149,13 +196,13 @@ def _hsv(self: Any, labels: Labels, params: Any) -> None:
     labels["img"] = BgrImage(image.changed(change))
 
 
-def _flip(self: Any, labels: Labels, params: Labels) -> None:
+def _flip(self: augment.RandomFlip, labels: Labels, params: Labels) -> None:
     if params["flip"]:
         is_vertical = params["direction"] == "vertical"
         labels["img"] = BgrImage(labels["img"].deferred.flipped(is_vertical, not is_vertical))
 
 
-def _letterbox(self: Any, labels: Labels, params: Labels) -> None:
+def _letterbox(self: augment.LetterBox, labels: Labels, params: Labels) -> None:
     image = labels["img"].deferred
     width, height = params["new_unpad"]
     if image.size != (height, width):

@@ -13,7 +13,6 @@ import struct
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from ultralytics.data.base import BaseDataset
@@ -28,8 +27,8 @@ from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.system.patching import Replacement
 from fastload.system.units import format_size
-from fastload.ultralytics._bgr_image import BgrImage
 from fastload.ultralytics._packed import packed_of
+from fastload.ultralytics._steps import BgrImage
 
 _PLANES = Yuv420()
 
@@ -47,7 +46,7 @@ class ImagesInMemory:
         self._opening = opening
         self._store = open_store(opening, is_unpickled)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return ImagesInMemory, (self._opening, True)
 
     def __getitem__(self, index: int) -> Pixels | None:
@@ -91,34 +90,20 @@ class _Planes:
         return _PLANES.decode_box(self.data, (*self.size, 3), box)
 
 
-class StoredSizes:
-    """Heights and widths of stored images or of their files, in place of the lists of a dataset."""
-
-    def __init__(self, images: ImagesInMemory, is_own: bool) -> None:
-        self._images = images
-        self._is_own = is_own
-
-    def __getitem__(self, index: int) -> Size | None:
-        found = self._images.image(index)
-        if found is None:
-            return None
-        return found[2] if self._is_own else found[1]
-
-
 def cache_replacements() -> list[Replacement]:
     """Return the replacements of methods of datasets: (class, name, function)."""
     return [(BaseDataset, "cache_images", _cache_images), (BaseDataset, "check_cache_ram", _check_cache_ram)]
 
 
 @functools.wraps(_plain_check)
-def _check_cache_ram(self: Any, safety_margin: float = 1.0) -> bool:
+def _check_cache_ram(self: BaseDataset, safety_margin: float = 1.0) -> bool:
     # A margin of 1 requires twice the bytes of the pixels; half of these bytes are stored.
     is_possible = _is_possible(self)
     return bool(_plain_check(self, (safety_margin - 1) / 2 if is_possible else safety_margin))
 
 
 @functools.wraps(_plain_cache)
-def _cache_images(self: Any) -> None:
+def _cache_images(self: BaseDataset) -> None:
     if self.cache != "ram" or not _is_possible(self):
         _plain_cache(self)
         return
@@ -135,7 +120,9 @@ def _cache_images(self: Any) -> None:
         stored = pool.map(store, ((first + number) % self.ni for number in range(self.ni)))
         for _ in TQDM(stored, total=self.ni, desc=f"{self.prefix}Caching images", disable=LOCAL_RANK > 0):
             pass
-    self.ims, self.im_hw0, self.im_hw = images, StoredSizes(images, False), StoredSizes(images, True)
+    self.ims = images
+    sizes = [found[1:] if (found := images.image(index)) else (None, None) for index in range(self.ni)]
+    self.im_hw0, self.im_hw = map(list, zip(*sizes, strict=True))
     if LOCAL_RANK <= 0:
         LOGGER.info(
             f"{self.prefix}fastload: cache='ram' takes {format_size(images.used_bytes)}, shared by all ranks "
@@ -143,11 +130,11 @@ def _cache_images(self: Any) -> None:
         )
 
 
-def _is_possible(dataset: Any) -> bool:
+def _is_possible(dataset: BaseDataset) -> bool:
     return can_cache() and bool(dataset.channels == 3)
 
 
-def _opening(dataset: Any) -> Opening:
+def _opening(dataset: BaseDataset) -> Opening:
     """Return the parameters of the store of a dataset, shared with other runs on these files at this size."""
     side = max(np.ravel(dataset.imgsz).tolist())
     digest = hashlib.blake2b(f"ultralytics 1 {type(dataset).__name__} {side}".encode(), digest_size=16)

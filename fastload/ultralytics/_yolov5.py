@@ -26,7 +26,7 @@ def replacements(module: ModuleType) -> list[Replacement]:
     plain_init, plain_collate = loader.__init__, dataset.collate_fn
 
     @functools.wraps(plain_init)
-    def init(self: Any, *args: Any, **options: Any) -> None:
+    def init(self: object, *args: object, **options: Any) -> None:
         if options.get("collate_fn") is plain_collate:
             options["collate_fn"] = StackedImages(plain_collate)
         plain_init(self, *args, **options)

@@ -8,8 +8,8 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
 
 from fastload.errors import LibraryMissingError
 from fastload.system.patching import Replacement, patched
@@ -90,7 +90,7 @@ def patched_on_import() -> Iterator[list[str]]:
 def _in_ultralytics() -> list[Replacement]:
     if importlib.util.find_spec("ultralytics") is None:
         return []
-    from fastload.ultralytics._replacing import replacements
+    from fastload.ultralytics._deferred_samples import replacements
 
     return replacements(_rank_programs, patch)
 
@@ -104,10 +104,12 @@ def _in_yolov5(module: ModuleType) -> list[Replacement]:
 class _Finder(importlib.abc.MetaPathFinder):
     """Import hook that calls a function with a module that has been imported."""
 
-    def __init__(self, actions: Mapping[str, Callable[[ModuleType], Any]]) -> None:
+    def __init__(self, actions: Mapping[str, Callable[[ModuleType], object]]) -> None:
         self.actions = actions
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Return the spec of the other finders, with a loader that calls the function at its end."""
         action = self.actions.get(name)
         if action is None:

@@ -7,7 +7,7 @@ from fastload import FolderDataset
 from fastload.datasets.batch import HostMemory
 from fastload.images.decode import decode
 from fastload.images.encodings import encoding_named
-from fastload.transforms.draws import draws_for, epoch_seed
+from fastload.transforms.draws import EpochDraws, draws_for
 from fastload.transforms.pipeline import Pipeline
 from tests.images.samples import file_of, photo
 
@@ -27,7 +27,7 @@ def folder_of(root, sizes, count, suffix=".jpg"):
 
 def plain(dataset, transform, index, seed=SEED):
     """Make one reference sample: decode the whole image, then apply one transform after the other."""
-    with epoch_seed(seed):
+    with EpochDraws(seed):
         draws = draws_for([index])
     if isinstance(dataset, FolderDataset):
         pixels = decode(dataset.source.read(index).image)
@@ -39,7 +39,7 @@ def plain(dataset, transform, index, seed=SEED):
 
 
 def filled(dataset, indices, seed=SEED):
-    with epoch_seed(seed):
+    with EpochDraws(seed):
         return dataset.fetch_into(indices, HostMemory())
 
 
@@ -49,7 +49,7 @@ def check_against_plain(dataset, transform, indices):
     assert images.dtype == expected[0].dtype
     assert torch.equal(images, torch.stack(expected))
     assert labels.tolist() == [dataset.targets[index] for index in indices]
-    with epoch_seed(SEED):
+    with EpochDraws(SEED):
         samples = dataset.__getitems__(indices)
     assert all(torch.equal(image, one) for (image, _), one in zip(samples, expected, strict=True))
     assert [label for _, label in samples] == labels.tolist()

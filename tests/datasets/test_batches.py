@@ -13,7 +13,7 @@ import fastload.transforms as T
 from fastload import FolderDataset, PackedDataset
 from fastload.datasets.batch import HostMemory
 from fastload.errors import OptionError
-from fastload.transforms.draws import epoch_seed
+from fastload.transforms.draws import EpochDraws
 from tests.datasets.pipelines import MEAN, PIPELINES, STD
 from tests.datasets.reference import SEED, filled
 from tests.images.samples import file_of, photo
@@ -97,7 +97,7 @@ class TestFinishing:
 
         dataset = PackedDataset(packed("photos", "jpeg"), PIPELINES["normalised"])
         expected, _ = filled(dataset, [1, 2, 3])
-        with epoch_seed(SEED):
+        with EpochDraws(SEED):
             left, _ = dataset.fetch_into([1, 2, 3], Leaving())
         assert left.dtype == torch.uint8
         assert torch.equal(dataset.finish(left), expected)

@@ -9,7 +9,7 @@ from torch.utils.data import default_collate
 import fastload
 import fastload.transforms as T
 from fastload.errors import OptionError
-from fastload.transforms.draws import draws_for, epoch_seed
+from fastload.transforms.draws import EpochDraws, draws_for
 from fastload.transforms.pipeline import Pipeline
 
 SEED = 5
@@ -50,7 +50,7 @@ def pipeline():
 
 def plain(dataset, transform, index):
     """One sample made step by step: its whole image and its objects."""
-    with epoch_seed(SEED):
+    with EpochDraws(SEED):
         draws = draws_for([index])
     image, objects = dataset[index][0].permute(1, 2, 0).numpy(), dataset.annotations(index)
     for place, step in enumerate(Pipeline(transform)._before_tail):
@@ -72,7 +72,7 @@ def assert_same(found, expected):
 def test_samples_equal_those_made_step_by_step(path):
     whole, dataset = fastload.PackedDataset(path), fastload.PackedDataset(path, pipeline())
     for index in range(COUNT):
-        with epoch_seed(SEED):
+        with EpochDraws(SEED):
             image, target = dataset[index]
         expected, objects = plain(whole, pipeline(), index)
         torch.testing.assert_close(image, expected)
@@ -148,7 +148,7 @@ def test_masks_are_stacked_with_their_images(tmp_path):
         assert images.shape == (6, 3, 30, 40)
         assert list(targets) == ["mask"]
         assert torch.equal(images[:, 0], targets["mask"] * 20)
-    with epoch_seed(SEED):
+    with EpochDraws(SEED):
         expected = default_collate([dataset[index] for index in range(6)])
         again = default_collate(dataset.__getitems__(range(6)))
     assert torch.equal(again[1]["mask"], expected[1]["mask"])

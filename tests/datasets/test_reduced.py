@@ -12,7 +12,7 @@ import fastload
 import fastload.transforms as T
 from fastload import FolderDataset, PackedDataset
 from fastload.errors import OptionError
-from fastload.transforms.draws import draws_for, epoch_seed
+from fastload.transforms.draws import EpochDraws, draws_for
 from fastload.transforms.pipeline import Pipeline
 from tests.datasets.pipelines import PIPELINES
 from tests.datasets.reference import SEED, filled
@@ -84,7 +84,7 @@ class TestOrientation:
         full = PackedDataset(tmp_path / "turned.fl", apply_orientation=True)
         images, _ = filled(dataset, range(8))
         for index, image in enumerate(images):
-            with epoch_seed(SEED):
+            with EpochDraws(SEED):
                 draws = draws_for([index])
             pixels = np.ascontiguousarray(full[index][0].permute(1, 2, 0).numpy())
             assert torch.equal(image, Pipeline(transform).run(pixels, draws))

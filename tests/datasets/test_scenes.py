@@ -10,7 +10,7 @@ import fastload
 import fastload.transforms as T
 from fastload.errors import OptionError
 from fastload.transforms.annotations import Annotations
-from fastload.transforms.draws import draws_for, epoch_seed
+from fastload.transforms.draws import EpochDraws, draws_for
 from fastload.transforms.pipeline import Pipeline
 from tests.folders import encoded, pixels
 
@@ -107,7 +107,7 @@ def test_batches_are_the_same_for_any_workers_and_after_a_resume(folder, name):
 
 def test_a_sample_does_not_depend_on_its_batch(folder):
     data = Boxed(folder, PIPELINES["mosaic"])
-    with epoch_seed(1):
+    with EpochDraws(1):
         batch = data.__getitems__([3, 0, 11])
         singles = [data[index] for index in (3, 0, 11)]
     for (image, target), (other, wanted) in zip(batch, singles, strict=True):
@@ -117,7 +117,7 @@ def test_a_sample_does_not_depend_on_its_batch(folder):
 
 def test_others_come_from_the_batch_if_asked_for(folder):
     data = Boxed(folder, T.Mosaic(SIZE, among="batch"))
-    with epoch_seed(1):
+    with EpochDraws(1):
         labels = {int(label) for _, target in data.__getitems__([3, 5, 7]) for label in target["labels"]}
         assert labels == {3, 5, 7}
         data.transform = T.Mosaic(SIZE)
@@ -142,7 +142,7 @@ def test_regions_make_the_pixels_of_whole_images(folder):
             return source
 
     for transform in (PIPELINES["mosaic"], PIPELINES["mosaic of the batch"]):
-        with epoch_seed(2):
+        with EpochDraws(2):
             made = Boxed(folder, transform).__getitems__(list(range(8)))
             expected = Whole(folder, transform).__getitems__(list(range(8)))
         for (image, _), (other, _) in zip(made, expected, strict=True):
@@ -154,7 +154,7 @@ def test_exact_pixels_differ_little(folder):
     made = []
     for exact in (False, True):
         steps = [T.Mosaic(SIZE, exact=exact), *MOSAIC[1:], *TAIL]
-        with epoch_seed(4):
+        with EpochDraws(4):
             made.append(Boxed(folder, T.Compose(steps)).__getitems__(list(range(COUNT))))
     for (image, target), (other, wanted) in zip(*made, strict=True):
         # Neighbours in noise of 96 levels differ by 32 on average: a tenth of a pixel changes that by 3.
@@ -200,7 +200,7 @@ def test_letterbox_and_colours_work_with_labels_of_images(folder):
 def test_scenes_of_one_image_equal_whole_images_step_by_step(folder, step, most):
     steps = T.Compose([T.LetterBox(SIZE), step, T.RandomCrop(30)])
     data, plain = fastload.FolderDataset(folder, steps), fastload.FolderDataset(folder)
-    with epoch_seed(6):
+    with EpochDraws(6):
         for index in range(COUNT):
             expected = Pipeline(steps).run(plain[index][0].permute(1, 2, 0).numpy(), draws_for([index]))
             assert (data[index][0].int() - expected.int()).abs().max() <= most

@@ -14,7 +14,7 @@ from fastload.images.canvas import Canvas, Placement
 from fastload.images.deferred import DeferredImage
 from fastload.images.hsv import HsvChange
 from fastload.transforms.annotations import Annotations
-from fastload.transforms.mixing.layouts import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
+from fastload.transforms.mixing.mosaics import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
 from fastload.transforms.mixing.moved_objects import on_canvas, resampled, through_matrix
 from fastload.transforms.mixing.objects import blended, pasted
 from fastload.transforms.scenes import Scene

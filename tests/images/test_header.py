@@ -16,7 +16,7 @@ from fastload.images._exif import orientation_segment, read_orientation
 from fastload.images.decode import decode
 from fastload.images.header import ImageHeader, orientation_of, read_header, validate_file
 from fastload.images.jpeg import parse_jpeg
-from fastload.images.orientation import upright
+from fastload.images.region import upright
 from tests.images.samples import ODD_SIZES, exif, file_of, photo, sizes
 
 CHANNELS = {"1": 1, "L": 1, "I;16": 1, "LA": 2, "RGB": 3, "P": 3, "RGBA": 4, "CMYK": 4}

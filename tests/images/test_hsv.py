@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import cv2
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -31,10 +30,3 @@ def test_levels_are_those_of_tables(hue, saturation, value, is_bgr):
     gains = (hue, saturation, value)
     expected = looked_up(image, gains, is_bgr)
     assert np.array_equal(HsvChange.of(gains, is_bgr=is_bgr)(image), expected)
-
-
-@pytest.mark.parametrize("hue", [-0.42, -0.015, 0.0, 0.015, 0.42])
-def test_usual_changes_need_no_tables(hue):
-    change = HsvChange.of((hue, 0.3141, -0.2718))
-    assert change.shift == np.floor(hue * 180)
-    assert None not in change.factors

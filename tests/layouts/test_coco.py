@@ -11,7 +11,7 @@ import fastload.transforms as T
 from fastload import PackedDataset, pack, unpack
 from fastload.images.opencv import cv2
 from fastload.images.polygons import drawn
-from fastload.images.rle import decode_counts, mask_of_counts
+from fastload.sources.coco.rows import decode_counts, mask_of_counts
 from tests.layouts.conformance import LayoutConformance
 from tests.layouts.samples import SIZE, coco, coco_content, run_lengths
 

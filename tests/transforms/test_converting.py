@@ -9,7 +9,7 @@ from PIL import Image
 
 import fastload.transforms as T
 from fastload.errors import OptionError
-from fastload.transforms.draws import draws_for, epoch_seed
+from fastload.transforms.draws import EpochDraws, draws_for
 from fastload.transforms.pipeline import Pipeline
 from tests.transforms.samples import keys, picture, to_tensor
 
@@ -100,7 +100,7 @@ def test_tensors_of_torchvision_become_plain_tensors():
 
 
 def piped(transform, pixels, index=5, seed=3):
-    with epoch_seed(seed):
+    with EpochDraws(seed):
         return Pipeline(transform).run(pixels, draws_for([index]).image(0))
 
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from fastload.transforms.draws import draws_for, epoch_seed, fresh_draws, integers
+from fastload.transforms.draws import EpochDraws, draws_for, fresh_draws, integers
 from tests.transforms.samples import assert_same_distribution, keys
 
 
 def numbers(seed, indices, place=None, count=3):
-    with epoch_seed(seed):
+    with EpochDraws(seed):
         draws = draws_for(indices)
     return (draws if place is None else draws.at(place)).uniform(count)
 
@@ -62,13 +62,13 @@ def test_numbers_outside_an_epoch_come_from_torchs_generator():
 
 
 def test_the_epoch_seed_ends_with_its_block():
-    before = numbers(None, [1])
-    with epoch_seed(3):
+    before = draws_for([1]).uniform(3)
+    with EpochDraws(3):
         inside = draws_for([1]).uniform(3)
-        with epoch_seed(4):
+        with EpochDraws(4):
             assert not np.array_equal(draws_for([1]).uniform(3), inside)
         np.testing.assert_array_equal(draws_for([1]).uniform(3), inside)
-    assert not np.array_equal(numbers(None, [1]), before)
+    assert not np.array_equal(draws_for([1]).uniform(3), before)
 
 
 @pytest.mark.parametrize("bound", [1, 2, 14, 1000])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fastload.transforms as T
-from fastload.transforms.draws import draws_for, epoch_seed
+from fastload.transforms.draws import EpochDraws, draws_for
 from fastload.transforms.pipeline import Pipeline
 
 SIZES = np.array([[375, 500], [500, 333], [64, 64]], np.int64)
@@ -39,7 +39,7 @@ PIXELS = [
 
 @pytest.fixture
 def draws():
-    with epoch_seed(2024):
+    with EpochDraws(2024):
         return draws_for(INDICES)
 
 

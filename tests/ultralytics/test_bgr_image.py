@@ -12,7 +12,7 @@ from fastload.images._axis_resize import axis_resize
 from fastload.images.canvas import GREY, Canvas, Placement
 from fastload.images.deferred import DeferredImage
 from fastload.images.hsv import HsvChange
-from fastload.ultralytics._bgr_image import BgrImage
+from fastload.ultralytics._steps import BgrImage
 
 SIDE = 120
 
@@ -97,7 +97,7 @@ def test_deferred_image_writes_what_the_steps_make(flip, is_coloured, is_rgb):
     if is_coloured:
         rng = np.random.default_rng(0)
         tables = [rng.integers(0, end, 256).astype(np.uint8) for end in (180, 256, 256)]
-        deferred = deferred.changed(HsvChange(np.stack(tables), None, (None, None), is_bgr=True))
+        deferred = deferred.changed(HsvChange(np.stack(tables), is_bgr=True))
         hsv = cv2.cvtColor(expected, cv2.COLOR_BGR2HSV)
         changed = cv2.merge([cv2.LUT(hsv[..., at], tables[at]) for at in range(3)])
         expected = cv2.cvtColor(changed, cv2.COLOR_HSV2BGR)

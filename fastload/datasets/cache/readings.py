@@ -24,7 +24,7 @@ from fastload.system.cpus import usable_cpus
 from fastload.system.disks import disk_of
 from fastload.system.random_states import preserved_random_states
 from fastload.system.read_speed import measure_reading
-from fastload.transforms.draws import epoch_seed
+from fastload.transforms.draws import EpochDraws
 
 # Limits of the disk measurement: opening a dataset may take about a second.
 _MOST_S = 1.0
@@ -116,7 +116,7 @@ def _prepared_per_s(dataset: PreparesSamples, form: Form, room: Room) -> float |
             return None
     indices = evenly_spaced(len(dataset), _PREPARED)
     try:
-        with preserved_random_states(), epoch_seed(0):
+        with preserved_random_states(), EpochDraws(0):
             for _ in range(2):  # the first time, samples are read from the disk
                 began = time.perf_counter()
                 if probe.fetch_into(indices, HostMemory()) is NotImplemented:

@@ -23,7 +23,6 @@ from fastload.images.header import ImageHeader
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList, list_files
-from fastload.transforms.geometry import same_sizes
 from fastload.transforms.windows import Gathered
 
 # A mark in place of an orientation: the file is decoded by the loader of the original dataset.
@@ -159,7 +158,7 @@ class ArrayImages(BatchSource):
         self._pixels = pixels
         self._positions = positions
         self.channels = pixels.shape[3]
-        self.sizes = same_sizes((pixels.shape[1], pixels.shape[2]), len(positions))
+        self.sizes = np.broadcast_to(pixels.shape[1:3], (len(positions), 2))
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         image: Pixels = self._pixels[self._positions[position]]

@@ -23,7 +23,7 @@ from fastload.images.arrays import Size
 from fastload.images.decode import decode
 from fastload.images.encodings import Encoding, StoredImage, encoding_named
 from fastload.images.header import read_header
-from fastload.images.orientation import swaps_sides, upright
+from fastload.images.region import swaps_sides, upright
 from fastload.images.resize import SizeLimit
 from fastload.packing._options import OnError
 from fastload.packing.encoding.scaling import scaled

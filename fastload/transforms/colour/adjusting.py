@@ -27,8 +27,6 @@ _LEVELS = np.arange(256, dtype=np.float32)
 # down to the level below.
 _GREY = np.array([[0.2989, 0.587, 0.114, 3e-5]], np.float32)
 
-_GREYS_AT_A_TIME = 1 << 16  # their floats fit into a core's own cache
-
 # torchvision's kernel of a blurred image: 5 in the middle and 1 around it.
 _SOFT = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / np.float32(13)
 
@@ -138,14 +136,8 @@ def equalize(image: Pixels) -> Pixels:
 
 def _grey_plane(image: Pixels) -> Pixels:
     """Return the grey levels (height, width) of a contiguous image of 3 channels."""
-    # OpenCV's weights have 10 bits for bytes and 24 for floats: hence floats, but not many at a time.
-    height, width = image.shape[:2]
-    greys = np.empty((height, width), np.uint8)
-    step = max(1, _GREYS_AT_A_TIME // width)
-    for first in range(0, height, step):
-        floats = image[first : first + step].astype(np.float32)
-        greys[first : first + step] = cv2.transform(floats, _GREY).reshape(-1, width)
-    return greys
+    # OpenCV's weights have 10 bits for bytes and 24 for floats: hence floats.
+    return np.asarray(cv2.transform(image.astype(np.float32), _GREY)).astype(np.uint8)
 
 
 def _round_down(factor: float) -> float:

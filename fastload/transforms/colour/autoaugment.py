@@ -10,7 +10,6 @@ https://arxiv.org/abs/1912.02781.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +19,8 @@ from fastload.images.arrays import Pixels
 from fastload.transforms import options
 from fastload.transforms.colour.policies import Policy, Strengths, space
 from fastload.transforms.draws import Draws, integers, seeds
-from fastload.transforms.geometry import Sizes
-from fastload.transforms.options import Fill
-from fastload.transforms.transform import Parameters, Row
+from fastload.transforms.options import Fill, Filter
+from fastload.transforms.transform import Parameters, Row, Sizes
 
 _STRENGTHS = 10  # of each operation, in both papers
 _DEEPEST = 3  # of AugMix: longest chain if the depth is random
@@ -87,7 +85,7 @@ class AutoAugment(Policy):
     def __init__(
         self,
         policy: AutoAugmentPolicy = AutoAugmentPolicy.IMAGENET,
-        interpolation: Any = "nearest",
+        interpolation: Filter = "nearest",
         fill: Fill = None,
     ) -> None:
         try:
@@ -130,7 +128,7 @@ class AugMix(Policy):
         chain_depth: int = -1,
         alpha: float = 1.0,
         all_ops: bool = True,
-        interpolation: Any = "bilinear",
+        interpolation: Filter = "bilinear",
         fill: Fill = None,
     ) -> None:
         options.require(options.is_whole(chain_depth), "chain_depth must be a whole number", chain_depth)

@@ -5,23 +5,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import DType, Pixels
 from fastload.images.decode import decode, encode
 from fastload.images.opencv import cv2
 from fastload.transforms import options
-from fastload.transforms._pixels import contiguous, with_last_axis, writable_copy
+from fastload.transforms._pixels import contiguous, with_last_axis
 from fastload.transforms.colour.adjusting import require_channels
 from fastload.transforms.draws import Draws, integers, random_sides, seeds
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount, SizeOption
-from fastload.transforms.transform import ColourTransform, Parameters, Row
+from fastload.transforms.transform import ColourTransform, Parameters, Row, Sizes
 
 _ATTEMPTS = 10  # to find a rectangle that fits, as in torchvision
 
@@ -46,7 +44,10 @@ class GaussianBlur(ColourTransform):
         return draws.between(*self.sigma)[:, None]
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        along_x, along_y = (_weights(side, parameters[0]) for side in self.kernel_size)
+        sigma, reach = parameters[0], 2 * math.ceil(parameters[0] * _REACH) + 1
+        along_x, along_y = (
+            cv2.getGaussianKernel(min(side, reach), sigma, cv2.CV_32F) for side in self.kernel_size
+        )
         # With uint8 results OpenCV would round the weights to 8 bits.
         blurred = cv2.sepFilter2D(contiguous(image), cv2.CV_32F, along_x, along_y)
         return with_last_axis(cv2.convertScaleAbs(blurred))
@@ -66,7 +67,7 @@ class GaussianNoise(ColourTransform):
         self.sigma = options.to_number(sigma, "sigma")
         self.clip = clip
 
-    def require_dtype(self, dtype: np.dtype[Any]) -> None:
+    def require_dtype(self, dtype: DType) -> None:
         if dtype != np.uint8 and not np.issubdtype(dtype, np.floating):
             raise OptionError(f"GaussianNoise takes uint8 or floating-point pixels, got {dtype}")
 
@@ -115,7 +116,6 @@ class RandomErasing(ColourTransform):
 
     width = 5
     takes_any_dtype = True
-    works_in_place = True
 
     def __init__(
         self,
@@ -148,23 +148,15 @@ class RandomErasing(ColourTransform):
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         if not parameters[2] or not parameters[3]:
             return image
-        erased = writable_copy(image)
-        self._erase(erased, parameters)
-        return erased
-
-    def apply_batch(self, images: Pixels, parameters: Parameters, out: Pixels | None = None) -> Pixels:
-        for image, row in zip(images, parameters.tolist(), strict=True):
-            self._erase(image, row)
-        return images
-
-    def _erase(self, image: Pixels, parameters: Row) -> None:
+        erased = image.copy() if image.flags.c_contiguous else contiguous(image)
         top, left, height, width, seed = map(int, parameters)
         channels = image.shape[2]
         if self.value == "random":
             colour = _normal_noise(seed, (height, width, channels), image.dtype)
         else:
             colour = _converted(self.colour(channels), image.dtype)
-        image[top : top + height, left : left + width] = colour
+        erased[top : top + height, left : left + width] = colour
+        return erased
 
     def colour(self, channels: int) -> NDArray[np.float32]:
         """Return the colour, unless it is random: one number, or one for each channel."""
@@ -173,14 +165,14 @@ class RandomErasing(ColourTransform):
         return self._colour
 
 
-def _normal_noise(seed: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _normal_noise(seed: int, shape: tuple[int, ...], dtype: DType) -> Pixels:
     """Return normally distributed numbers of mean 0 and deviation 1, converted to a dtype."""
     count = math.prod(shape)
     bits = np.random.Philox(key=seed).random_raw(-(-count // 4)).astype("<u8", copy=False).view("<u2")
     return np.take(_quantiles(dtype), bits[:count]).reshape(shape)
 
 
-def _converted(numbers: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _converted(numbers: NDArray[np.float32], dtype: DType) -> Pixels:
     """Convert numbers to a dtype; integers that do not fit wrap around, as in torch's conversions."""
     if not np.issubdtype(dtype, np.floating):
         return numbers.astype(np.int64).astype(dtype)
@@ -188,18 +180,10 @@ def _converted(numbers: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[An
 
 
 @functools.lru_cache(maxsize=8)
-def _quantiles(dtype: np.dtype[Any]) -> NDArray[Any]:
+def _quantiles(dtype: DType) -> Pixels:
     """Return the normal distribution as 65,536 equally likely numbers, the largest of them 4.2.
 
     Looking them up takes a tenth of the time that NumPy takes to draw as many.
     """
     shares = (torch.arange(1 << 16, dtype=torch.float64) + 0.5) / (1 << 16)
     return _converted(torch.special.ndtri(shares).float().numpy(), dtype)
-
-
-def _weights(size: int, sigma: float) -> NDArray[np.float32]:
-    reach = min(size // 2, math.ceil(sigma * _REACH))
-    places = np.arange(-reach, reach + 1) / sigma
-    weights = np.exp(places * places / -2)
-    normalised: NDArray[np.float32] = (weights / weights.sum()).astype(np.float32)
-    return normalised

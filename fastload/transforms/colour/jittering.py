@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -13,9 +12,8 @@ from fastload.transforms import options
 from fastload.transforms._pixels import with_last_axis
 from fastload.transforms.colour import adjusting
 from fastload.transforms.draws import Draws, between
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Amount
-from fastload.transforms.transform import BernoulliTransform, ColourTransform, Parameters, Row
+from fastload.transforms.transform import BernoulliTransform, ColourTransform, Parameters, Row, Sizes
 
 _Range = tuple[float, float]
 
@@ -226,7 +224,7 @@ def _permuted(image: Pixels, number: float) -> Pixels:
 
 
 def _to_amounts(
-    value: Any, name: str, neutral: float = 1.0, least: float = 0.0, most: float = math.inf
+    value: Amount | None, name: str, neutral: float = 1.0, least: float = 0.0, most: float = math.inf
 ) -> _Range | None:
     """Return a range of amounts; None for no change."""
     bounds = (neutral, neutral) if value is None else options.to_span(value, name, neutral, least, most)

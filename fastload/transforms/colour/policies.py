@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -21,14 +21,12 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
 from fastload.transforms import options
-from fastload.transforms.annotations import Annotations
 from fastload.transforms.colour import adjusting
 from fastload.transforms.draws import Draws, integers
-from fastload.transforms.geometry import Sizes
-from fastload.transforms.options import Fill
+from fastload.transforms.options import Fill, FillColour, Filter
 from fastload.transforms.shapes.distorting import Distortion
 from fastload.transforms.shapes.warping import inverse_matrix, rotated, warped
-from fastload.transforms.transform import Parameters, Row
+from fastload.transforms.transform import Annotations, Parameters, Row, Sizes
 
 
 class Strengths(NamedTuple):
@@ -80,18 +78,18 @@ def space(
     }
 
 
-def _translated(image: Pixels, x: float, y: float, interpolation: str, fill: Any) -> Pixels:
+def _translated(image: Pixels, x: float, y: float, interpolation: str, fill: FillColour) -> Pixels:
     return warped(image, inverse_matrix(0.0, (int(x), int(y))), interpolation, fill)
 
 
-def _sheared(image: Pixels, x: float, y: float, interpolation: str, fill: Any) -> Pixels:
+def _sheared(image: Pixels, x: float, y: float, interpolation: str, fill: FillColour) -> Pixels:
     angles = math.degrees(math.atan(x)), math.degrees(math.atan(y))
     corner = -image.shape[1] / 2, -image.shape[0] / 2
     return warped(image, inverse_matrix(0.0, shear=angles, center=corner), interpolation, fill)
 
 
 #: Each operation as a function of an image, a strength, an interpolation and a fill colour.
-_OPERATIONS: dict[str, Callable[[Pixels, float, str, Any], Pixels]] = {
+_OPERATIONS: dict[str, Callable[[Pixels, float, str, FillColour], Pixels]] = {
     "Identity": lambda image, strength, *edges: image,
     "ShearX": lambda image, strength, *edges: _sheared(image, strength, 0, *edges),
     "ShearY": lambda image, strength, *edges: _sheared(image, 0, strength, *edges),
@@ -115,7 +113,7 @@ class Policy(Distortion):
 
     _space: ClassVar[Space]
 
-    def __init__(self, interpolation: Any, fill: Fill) -> None:
+    def __init__(self, interpolation: Filter, fill: Fill) -> None:
         super().__init__(interpolation, fill)
         self._names = list(self._space)
 
@@ -167,7 +165,7 @@ class RandAugment(Policy):
         num_ops: int = 2,
         magnitude: int = 9,
         num_magnitude_bins: int = 31,
-        interpolation: Any = "nearest",
+        interpolation: Filter = "nearest",
         fill: Fill = None,
     ) -> None:
         self.num_ops = options.to_whole(num_ops, "num_ops", 0)
@@ -191,7 +189,7 @@ class TrivialAugmentWide(Policy):
     _space = space(shear=0.99, shift=32, is_relative=False, angle=135, factor=0.99, fewest_bits=2)
 
     def __init__(
-        self, num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Fill = None
+        self, num_magnitude_bins: int = 31, interpolation: Filter = "nearest", fill: Fill = None
     ) -> None:
         self.num_magnitude_bins = options.to_whole(num_magnitude_bins, "num_magnitude_bins", 2)
         super().__init__(interpolation, fill)

@@ -7,7 +7,6 @@ Lambda or another library's transform after a conversion gets the type of image 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import torch
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
 from fastload.transforms._pixels import is_pil, to_pixels, to_tensor, with_last_axis
-from fastload.transforms.compose import TakesPILImages
+from fastload.transforms.compose import AnyTransform, TakesPILImages
 from fastload.transforms.levels.rescaling import ToDtype, rescaled
 from fastload.transforms.options import Described, require
 from fastload.transforms.samples import SampleParts
@@ -134,7 +133,7 @@ class Lambda(TakesPILImages):
     Images of other types than `types` are returned unchanged; none given means all types.
     """
 
-    def __init__(self, lambd: Callable[[Any], Any], *types: type) -> None:
+    def __init__(self, lambd: AnyTransform, *types: type) -> None:
         require(callable(lambd), "lambd must be callable", lambd)
         self.lambd = lambd
         self.types = types or (object,)

@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import DType, Pixels
 from fastload.transforms._pixels import as_tv_image, to_pixels
-from fastload.transforms.annotations import Annotations
 from fastload.transforms.options import IMAGE_TYPES, of_type, require
 from fastload.transforms.samples import TYPES, SampleParts
-from fastload.transforms.transform import ColourTransform, Row, Transform
+from fastload.transforms.transform import Annotations, ColourTransform, Row, Transform
 
 _Coefficients = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
 
@@ -58,43 +56,26 @@ class Rescale(NamedTuple):
         self.into(image[None], out)
         return out[0]
 
-    def into(self, images: NDArray[Any], out: torch.Tensor) -> None:
+    def into(self, images: Pixels, out: torch.Tensor) -> None:
         """Rescale a contiguous batch (images, height, width, channels) into a tensor of any memory format."""
         self._require_channels(images.shape[3])
         last = out.permute(0, 2, 3, 1)
+        source = torch.from_numpy(np.require(images, requirements=("C", "W")))
         if not self.dtype.is_floating_point:
-            source = torch.from_numpy(np.require(images, requirements="W"))
             out.copy_(self.on(source.permute(0, 3, 1, 2)))
-        elif last.is_contiguous():
-            self._into_pixels(images, last)
-        else:
-            self._into_planes(images, out)
-
-    def _into_pixels(self, images: NDArray[Any], out: torch.Tensor) -> None:
-        """Rescale into a contiguous tensor of the same shape."""
-        height, width, channels = images.shape[1:]
+            return
+        factors, offsets = (torch.tensor(each, dtype=out.dtype) for each in (self.factors, self.offsets))
         # Factors for an entire row, because a loop over three channels would be all overhead.
-        row = width * channels
-        source = torch.from_numpy(np.require(images, requirements=("C", "W"))).view(-1, row)
-        out, coefficients = out.view(-1, row), _coefficients(self, out.device, 0, width)
-        step = height * _at_a_time(height * row * out.itemsize)
+        width, channels = images.shape[2:]
+        by_rows = _coefficients(self, out.device, 0, width)
+        step = max(1, _BYTES_AT_A_TIME // (images[0].size * out.itemsize))
         for first in range(0, len(source), step):
-            part = out[first : first + step]
-            part.copy_(source[first : first + step])
-            _scale(part, coefficients)
-
-    def _into_planes(self, images: NDArray[Any], out: torch.Tensor) -> None:
-        """Rescale into a tensor (images, channels, height, width): the same numbers, in one pass."""
-        count, height, width, channels = images.shape
-        pair = (torch.tensor(each, dtype=out.dtype) for each in (self.factors, self.offsets))
-        factors, offsets = (each.expand(channels) for each in pair)
-        step = _at_a_time(height * width * channels * out.itemsize)
-        source = torch.from_numpy(np.require(images, requirements="W"))
-        for first in range(0, count, step):
-            part = source[first : first + step]
-            for channel, factor in enumerate(factors.tolist()):
-                result = out[first : first + step, channel]
-                torch.add(offsets[channel], part[..., channel], alpha=factor, out=result)
+            part, given = last[first : first + step], source[first : first + step]
+            if last.is_contiguous():
+                part.copy_(given)
+                _scale(part.view(-1, width * channels), by_rows)
+            else:
+                torch.addcmul(offsets, given, factors, out=part)
 
     def on(self, images: torch.Tensor) -> torch.Tensor:
         """Rescale a batch (images, channels, height, width) on its device, in its memory format."""
@@ -153,7 +134,7 @@ class ToDtype(Rescaling):
         require(is_valid, "dtype must be one of torch's floating-point dtypes, or torch.uint8", dtype)
 
     @property
-    def _image_dtype(self) -> Any:
+    def _image_dtype(self) -> torch.dtype | None:
         return of_type(self.dtype, IMAGE_TYPES, "dtype") if isinstance(self.dtype, Mapping) else self.dtype
 
     @property
@@ -257,7 +238,7 @@ class LinearTransformation(ColourTransform):
         """Transform an image; see `Transform`. A tensor is transformed on its device."""
         return self._transformed(image) if isinstance(image, torch.Tensor) else super().of_image(image)
 
-    def require_dtype(self, dtype: np.dtype[Any]) -> None:
+    def require_dtype(self, dtype: DType) -> None:
         if not np.issubdtype(dtype, np.floating):
             raise OptionError(
                 f"LinearTransformation must be given floating-point pixels, got {dtype}: "
@@ -298,11 +279,6 @@ def _exactly(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
             f"{values.max()}"
         )
     return converted
-
-
-def _at_a_time(image_bytes: int) -> int:
-    """Return how many images' results stay in a core's own cache between two passes."""
-    return max(1, _BYTES_AT_A_TIME // max(1, image_bytes))
 
 
 @functools.lru_cache(16)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import as_tv_image
 from fastload.transforms.options import ABOVE_0, require, to_number, to_whole
@@ -81,7 +82,7 @@ class Mix(BatchTransform):
         alpha = torch.tensor([self.alpha])
         return float(torch.distributions.Beta(alpha, alpha).sample())
 
-    def _check(self, images: Any, labels: Any) -> None:
+    def _check(self, images: object, labels: object) -> None:
         name = type(self).__name__
         if not isinstance(images, torch.Tensor) or not isinstance(labels, torch.Tensor):
             kinds = f"{type(images).__name__} and {type(labels).__name__}"
@@ -163,7 +164,7 @@ def _require(is_valid: bool, rule: str, given: torch.Tensor) -> None:
         raise OptionError(f"{rule}, got {given.dtype} {tuple(given.shape)}")
 
 
-def _as_rows(images: torch.Tensor) -> Any:
+def _as_rows(images: torch.Tensor) -> Pixels | None:
     """Return the memory of images as an array with one row for each; None if it is not contiguous."""
     for pixels in (images, images.permute(0, 2, 3, 1)):
         if pixels.is_contiguous():

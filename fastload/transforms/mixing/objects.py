@@ -5,22 +5,22 @@ MixUp and CutMix of `fastload.transforms` are torchvision's, of batches with cla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms import options
 from fastload.transforms.annotations import Annotations, joined
-from fastload.transforms.compose import flattened
+from fastload.transforms.compose import AnyTransform, flattened
 from fastload.transforms.draws import Draws, integers, seeds
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.mixing.moved_objects import cut_to_image, resampled, shares_covered
 from fastload.transforms.scenes import Indices, Scene, SceneSteps, SceneTransform
-from fastload.transforms.transform import Parameters, Row
+from fastload.transforms.transform import Parameters, Row, Sizes
 
 # The parameters of MixUp's beta distribution, in Ultralytics.
 _ALPHA = 32.0
@@ -29,7 +29,7 @@ _ALPHA = 32.0
 # share of any object that a pasted one may hide: Ultralytics' CutMix and CopyPaste.
 _LEAST_OF_OUTLINE, _LEAST_OF_BOX, _MOST_HIDDEN = 0.01, 0.1, 0.3
 
-PreTransform = Callable[[Any], Any] | None
+PreTransform = AnyTransform | None
 
 
 class _SecondImage(SceneTransform):
@@ -199,7 +199,7 @@ def pasted(scene: Scene, second: Scene, area: NDArray[np.float32]) -> Scene:
 
 
 def _with_copies(
-    scene: Scene, pixels: NDArray[np.uint8], others: Annotations, source: Any, chosen: NDArray[np.int64]
+    scene: Scene, pixels: Pixels, others: Annotations, source: Pixels, chosen: NDArray[np.int64]
 ) -> Scene:
     covered = np.zeros(scene.size, np.uint8)
     for row in chosen.tolist():

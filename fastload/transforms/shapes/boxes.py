@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.transforms import options
-from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.samples import SampleParts
 from fastload.transforms.shapes.cropping import BoxCrop
-from fastload.transforms.transform import Parameters, PixelKeeping, Row
+from fastload.transforms.transform import Annotations, Parameters, PixelKeeping, Row, Sizes
+
+LabelsGetter = Callable[[Any], Any] | str | None
 
 # torchvision draws until a crop fits, or the option to crop nothing, one of seven, is drawn.
 _MOST_ROUNDS = 100
@@ -76,7 +76,7 @@ class RandomIoUCrop(BoxCrop):
         return boxes
 
     def _first_fit(
-        self, numbers: NDArray[np.float64], size: Any, boxes: NDArray[np.float32], overlap: float
+        self, numbers: NDArray[np.float64], size: Sizes, boxes: NDArray[np.float32], overlap: float
     ) -> NDArray[np.float64] | None:
         """Return the first of the trials that satisfies all conditions."""
         scales = self.min_scale + (self.max_scale - self.min_scale) * numbers[:2]
@@ -108,7 +108,9 @@ class SanitizeBoundingBoxes(ObjectTransform):
     with the sample, returns the tensor or tensors that go with boxes and masks; None means none.
     """
 
-    def __init__(self, min_size: float = 1.0, min_area: float = 1.0, labels_getter: Any = "default") -> None:
+    def __init__(
+        self, min_size: float = 1.0, min_area: float = 1.0, labels_getter: LabelsGetter = "default"
+    ) -> None:
         self.min_size = options.to_number(min_size, "min_size", 1)
         self.min_area = options.to_number(min_area, "min_area", 1)
         is_valid = labels_getter in ("default", None) or callable(labels_getter)
@@ -121,7 +123,7 @@ class SanitizeBoundingBoxes(ObjectTransform):
         options.require(sample.has_boxes, "SanitizeBoundingBoxes must be given boxes", type(structure))
         if self.labels_getter == "default":
             return super().of_sample(structure)
-        found = None if self.labels_getter is None else self.labels_getter(structure)
+        found = self.labels_getter(structure) if callable(self.labels_getter) else None
         labels = () if found is None else found if isinstance(found, (tuple, list)) else (found,)
         count = len(sample.annotations)
         is_valid = all(isinstance(each, torch.Tensor) and len(each) == count for each in labels)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms import options
-from fastload.transforms.annotations import Annotations, Mask, MoveMask
+from fastload.transforms.annotations import Annotations, Mask, MoveMask, Points
 from fastload.transforms.draws import Draws, between, integers, seeds
-from fastload.transforms.geometry import Sizes
-from fastload.transforms.options import Amount, Fill
+from fastload.transforms.options import Amount, Fill, Filter
 from fastload.transforms.shapes import warping
-from fastload.transforms.transform import Parameters, Row, Transform
+from fastload.transforms.transform import Parameters, Row, Sizes, Transform
 
 # The fraction of a pixel, torchvision's, below which a rotated corner does not enlarge the result.
 _CORNER_TOLERANCE = np.float32(1e-4)
@@ -27,7 +24,7 @@ _CORNER_TOLERANCE = np.float32(1e-4)
 class Distortion(Transform):
     """Base class of transforms that move pixels."""
 
-    def __init__(self, interpolation: Any, fill: Fill) -> None:
+    def __init__(self, interpolation: Filter, fill: Fill) -> None:
         self.interpolation = interpolation
         self.fill = fill
         self._filter = options.to_warp_filter(interpolation)
@@ -52,7 +49,7 @@ class RandomRotation(Distortion):
     def __init__(
         self,
         degrees: Amount,
-        interpolation: Any = "nearest",
+        interpolation: Filter = "nearest",
         expand: bool = False,
         center: Sequence[float] | None = None,
         fill: Fill = 0,
@@ -112,7 +109,7 @@ class RandomAffine(Distortion):
         translate: Sequence[float] | None = None,
         scale: Sequence[float] | None = None,
         shear: Fill = None,
-        interpolation: Any = "nearest",
+        interpolation: Filter = "nearest",
         fill: Fill = 0,
         center: Sequence[float] | None = None,
     ) -> None:
@@ -165,7 +162,11 @@ class RandomPerspective(Distortion):
     width = 9
 
     def __init__(
-        self, distortion_scale: float = 0.5, p: float = 0.5, interpolation: Any = "bilinear", fill: Fill = 0
+        self,
+        distortion_scale: float = 0.5,
+        p: float = 0.5,
+        interpolation: Filter = "bilinear",
+        fill: Fill = 0,
     ) -> None:
         self.distortion_scale = options.to_number(distortion_scale, "distortion_scale", 0, 1)
         self.p = options.to_probability(p)
@@ -207,7 +208,11 @@ class ElasticTransform(Distortion):
     width = 1
 
     def __init__(
-        self, alpha: Amount = 50.0, sigma: Amount = 5.0, interpolation: Any = "bilinear", fill: Fill = 0
+        self,
+        alpha: Amount = 50.0,
+        sigma: Amount = 5.0,
+        interpolation: Filter = "bilinear",
+        fill: Fill = 0,
     ) -> None:
         rule = "must be a number, or one along x and one along y"
         self.alpha = options.to_two(alpha, f"alpha {rule}")
@@ -245,13 +250,13 @@ class ElasticTransform(Distortion):
         # The movement is one of points of the result: that of a source's point is about the opposite.
         moves = self.displacement(parameters[0], height, width)[0].numpy() * (width / 2, height / 2)
 
-        def move(points: NDArray[Any]) -> NDArray[Any]:
+        def move(points: Points) -> Points:
             places = np.clip(np.floor(points), 0, (width - 1, height - 1)).astype(np.int64)
-            moved: NDArray[Any] = points - moves[places[..., 1], places[..., 0]]
+            moved: Points = points - moves[places[..., 1], places[..., 0]]
             return moved
 
         return annotations.mapped(move, (height, width), self.mask_mover(parameters), self._mask_fill)
 
 
-def _to_center(center: Any) -> tuple[float, ...] | None:
+def _to_center(center: Sequence[float] | None) -> tuple[float, ...] | None:
     return None if center is None else options.to_numbers(center, "center must be two numbers", (2,))

@@ -13,14 +13,11 @@ from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
 from fastload.transforms import options
 from fastload.transforms._pixels import with_last_axis
-from fastload.transforms.annotations import Annotations
-from fastload.transforms.geometry import Geometry
-from fastload.transforms.transform import BernoulliTransform, Parameters, Row
+from fastload.transforms.transform import Annotations, BernoulliTransform, Geometry, Parameters, Row
 
 
 class _RandomFlip(BernoulliTransform):
     takes_any_dtype = True
-    works_in_place = True
 
     _axis: ClassVar[int]
 
@@ -40,7 +37,7 @@ class _RandomFlip(BernoulliTransform):
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         return annotations.flipped(self._axis, self.flip_idx) if parameters[0] else annotations
 
-    def apply_batch(self, images: Pixels, parameters: Parameters, out: Pixels | None = None) -> Pixels:
+    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
         flip_batch(images, parameters[:, 0] > 0, self._axis)
         return images
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import DType, Pixels
 from fastload.images.resize import resize
 from fastload.transforms import options
-from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, integers, random_sides
-from fastload.transforms.geometry import Geometry, Sizes, same_sizes
-from fastload.transforms.options import SizeOption
-from fastload.transforms.transform import Parameters, Row, Transform
+from fastload.transforms.options import Filter, SizeOption
+from fastload.transforms.transform import Annotations, Geometry, Parameters, Row, Sizes, Transform
 
 _ATTEMPTS = 10  # of RandomResizedCrop, as in torchvision
 
@@ -27,12 +24,12 @@ class Resizing(Transform):
     width = 2
     takes_any_dtype = True
 
-    def __init__(self, interpolation: Any, antialias: bool | None) -> None:
+    def __init__(self, interpolation: Filter, antialias: bool | None) -> None:
         self.interpolation = interpolation
         self.antialias = antialias
         self._resampling = options.to_resampling(interpolation, antialias)
 
-    def require_dtype(self, dtype: np.dtype[Any]) -> None:
+    def require_dtype(self, dtype: DType) -> None:
         if dtype not in (np.uint8, np.float16, np.float32, np.float64):
             raise OptionError(
                 f"{type(self).__name__} takes pixels of uint8 or floating-point numbers, got {dtype}: "
@@ -72,7 +69,7 @@ class Resize(Resizing):
     def __init__(
         self,
         size: SizeOption | None,
-        interpolation: Any = "bilinear",
+        interpolation: Filter = "bilinear",
         max_size: int | None = None,
         antialias: bool | None = True,
     ) -> None:
@@ -109,7 +106,7 @@ class RandomResizedCrop(Resizing):
         size: SizeOption,
         scale: Sequence[float] = (0.08, 1.0),
         ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
-        interpolation: Any = "bilinear",
+        interpolation: Filter = "bilinear",
         antialias: bool | None = True,
     ) -> None:
         self.size = options.to_size(size)
@@ -139,7 +136,7 @@ class RandomResizedCrop(Resizing):
         return (height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        return same_sizes(self.size, len(sizes))
+        return np.broadcast_to(self.size, sizes.shape)
 
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
         sizes = self.sizes_after(geometry.sizes, parameters)
@@ -160,7 +157,11 @@ class RandomResize(Resizing):
     """Resizes the shorter side to a random length, keeping the aspect ratio; parameters as in torchvision."""
 
     def __init__(
-        self, min_size: int, max_size: int, interpolation: Any = "bilinear", antialias: bool | None = True
+        self,
+        min_size: int,
+        max_size: int,
+        interpolation: Filter = "bilinear",
+        antialias: bool | None = True,
     ) -> None:
         self.min_size = options.to_whole(min_size, "min_size", 1)
         self.max_size = options.to_whole(max_size, "max_size", min_size + 1)
@@ -178,7 +179,7 @@ class RandomShortestSize(Resizing):
         self,
         min_size: list[int] | tuple[int] | int,
         max_size: int | None = None,
-        interpolation: Any = "bilinear",
+        interpolation: Filter = "bilinear",
         antialias: bool | None = True,
     ) -> None:
         rule = "min_size must be a whole number of pixels, or several"
@@ -205,7 +206,7 @@ class ScaleJitter(Resizing):
         self,
         target_size: tuple[int, int],
         scale_range: tuple[float, float] = (0.1, 2.0),
-        interpolation: Any = "bilinear",
+        interpolation: Filter = "bilinear",
         antialias: bool | None = True,
     ) -> None:
         self.target_size = options.to_size(target_size, "target_size")

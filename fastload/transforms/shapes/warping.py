@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import contiguous, with_last_axis
-from fastload.transforms.options import to_levels
+from fastload.transforms.options import FillColour, to_levels
 
 _FLAGS = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR}
 
@@ -81,7 +81,7 @@ def rotated(
     image: Pixels,
     angle: float,
     interpolation: str,
-    fill: Any,
+    fill: FillColour,
     center: Sequence[float] | None = None,
     size: tuple[int, int] | None = None,
 ) -> Pixels:
@@ -98,7 +98,11 @@ def rotated(
 
 
 def warped(
-    image: Pixels, matrix: Sequence[float], interpolation: str, fill: Any, size: tuple[int, int] | None = None
+    image: Pixels,
+    matrix: Sequence[float],
+    interpolation: str,
+    fill: FillColour,
+    size: tuple[int, int] | None = None,
 ) -> Pixels:
     """Map a uint8 image (height, width, channels) by a matrix of `inverse_matrix`; a fill of None is 0."""
     image = contiguous(image)
@@ -124,7 +128,7 @@ def warped(
     return pixels
 
 
-def sampled(image: Pixels, grid: torch.Tensor, interpolation: str, fill: Any) -> Pixels:
+def sampled(image: Pixels, grid: torch.Tensor, interpolation: str, fill: FillColour) -> Pixels:
     """Sample an image at the points of a grid, as torchvision does.
 
     `grid` holds points of the source, (1, height, width, 2), float32: x and y, from -1 to 1 within the image.

@@ -1,5 +1,7 @@
 """A dataset on a device gives the same pixels as elsewhere; here the device is the CPU."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ import fastload.transforms as T
 from fastload import FolderDataset, OptionError, PackedDataset
 from fastload.datasets.batch import HostMemory
 from fastload.datasets.resident import Resident, device_room, room_of
-from fastload.transforms.draws import epoch_seed
+from fastload.transforms.draws import EpochDraws
 from tests.datasets.pipelines import MEAN, STD
 from tests.datasets.reference import filled
 
@@ -39,7 +41,7 @@ NUMBERS = [T.ToDtype(torch.float32, scale=True), T.Normalize(MEAN, STD)]
 
 
 def batch(resident, indices, seed=None):
-    with epoch_seed(seed):
+    with EpochDraws(seed) if seed is not None else contextlib.nullcontext():
         return resident.fetch_into(indices, HostMemory())
 
 
