@@ -48,11 +48,6 @@ class PackOptions:
                 "use encode=jpeg, yuv420 or raw together with a size"
             )
 
-    @property
-    def is_for_images(self) -> bool:
-        """True if an option is set that has no meaning without images."""
-        return self.encode != "auto" or self.limit is not None or self.space_bytes is not None
-
 
 def limit_of(
     max_side: int | None, shorter_side: int | None, size: tuple[int, int] | int | None

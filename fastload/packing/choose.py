@@ -50,9 +50,6 @@ class EncodingChoice:
     reason: str
 
 
-NO_IMAGES = EncodingChoice("", "")
-
-
 def estimate_stats(source: Source, limit: SizeLimit | None) -> SourceStats:
     """Estimate a source's statistics from the headers of sampled records; unreadable ones are ignored."""
     sizes, pixels, jpegs = [], [], 0

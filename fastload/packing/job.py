@@ -24,16 +24,21 @@ from fastload.packing._options import (
     limit_of,
     ray_address,
 )
-from fastload.packing.choose import NO_IMAGES, EncodingChoice, choose_encoding, combine, estimate_stats
-from fastload.packing.cutting import cut
+from fastload.packing.choose import EncodingChoice, choose_encoding, combine, estimate_stats
 from fastload.packing.encoding.chunk import Recipe
-from fastload.packing.encoding.partition import Partition, SplitPartition, require_records
+from fastload.packing.encoding.partition import (
+    Partition,
+    SplitPartition,
+    cuts_of,
+    predict_sizes,
+    require_records,
+    sampled_for_cuts,
+)
 from fastload.packing.result import PackProgress, PackResult
-from fastload.packing.running.executor import Executor
-from fastload.packing.running.local import LocalExecutor
+from fastload.packing.running.local import Executor, LocalExecutor
 from fastload.packing.running.workers import describe_failure
-from fastload.packing.staging.destination import check_apart
 from fastload.packing.staging.journal import Journal, folder_of
+from fastload.packing.staging.places import check_apart
 from fastload.packing.staging.staging import Staging, staging_for
 from fastload.shards.attachment import ATTACHMENT_NAME, Attachment, write_attachment
 from fastload.shards.manifest import Manifest
@@ -66,7 +71,7 @@ def pack(
     layout: str | None = None,
     on: str | None = None,
     part: tuple[int, int] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, object] | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackResult:
     """Pack a folder of images, a table or a dataset into shards; its records may be without images.
@@ -217,7 +222,7 @@ class _PackJob:
     def _choose_encoding(self) -> EncodingChoice:
         options = self.options
         if not self._have_images():
-            return NO_IMAGES
+            return EncodingChoice("", "")
         if options.encode == "tiled":
             require_jpegtran()
         if options.encode != "auto":
@@ -241,7 +246,8 @@ class _PackJob:
                 f"{name}: the records of all splits must have an image, or those of none, got images in "
                 f"{', '.join(with_images)} but not in {', '.join(others)}: pack them one by one"
             )
-        if self.options.is_for_images:
+        options = self.options
+        if options.encode != "auto" or options.limit is not None or options.space_bytes is not None:
             raise OptionError(
                 f"{name}: encode, space and sizes are for images, and its records have none: leave them out"
             )
@@ -295,7 +301,11 @@ class _PackJob:
         """Partition the records into shards; save the partition for later runs and for other parts."""
         splits = []
         for split, recipe in recipes.items():
-            cuts = cut(recipe, self.options.shard_bytes, journal, self.executor)
+            # Packing raises the errors instead, so that they name the first record that cannot be packed.
+            tolerant = replace(recipe, on_error="skip")
+            measured = self.executor.measure(tolerant, sampled_for_cuts(len(recipe.source)), journal)
+            sizes = predict_sizes(recipe.source, dict(sorted(measured.items())))
+            cuts = cuts_of(sizes, self.options.shard_bytes)
             manifest = replace(manifests[split], attachment=self._attach(split, recipe.source, journal))
             splits.append(SplitPartition(split, tuple(cuts), manifest))
         partition = Partition(tuple(splits), self.part[1] if self.part else 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from fastload.errors import FastloadError, PackError
 from fastload.packing.encoding.assemble import ShardRange
@@ -22,7 +21,7 @@ def merge(
     dest: str | os.PathLike[str],
     *,
     overwrite: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> PackResult:
     """Merge all parts, packed by `pack(…, part=(number, count))`, into a packed dataset.
 

@@ -14,10 +14,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from fastload.errors import DestinationError, FastloadError, FormatError, PackError
-from fastload.packing._restoring import restorable, restore
 from fastload.shards.manifest import looks_packed, packed_datasets, read_manifest
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
@@ -28,7 +26,7 @@ from fastload.sources.coco.writer import CocoWriter
 from fastload.sources.databases.writer import write_databases
 from fastload.sources.huggingface.writer import write_arrow
 from fastload.sources.masks.writer import MaskWriter
-from fastload.sources.stored_records import StoredRecords, drafted, safe_path
+from fastload.sources.stored_records import StoredRecords, drafted, restorable, restore, safe_path
 from fastload.sources.table.writer import TableWriter
 from fastload.sources.voc.writer import VocWriter
 from fastload.sources.webdataset.writer import write_tar
@@ -80,7 +78,7 @@ def unpack(
     path: str | os.PathLike[str],
     dest: str | os.PathLike[str],
     *,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, object] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> UnpackResult:
     """Write every record of a packed dataset as a file below `dest`.
@@ -167,7 +165,7 @@ def unpack(
 
 @contextlib.contextmanager
 def _reading(
-    path: str | os.PathLike[str], root: Path, storage_options: Mapping[str, Any] | None
+    path: str | os.PathLike[str], root: Path, storage_options: Mapping[str, object] | None
 ) -> Iterator[RecordReader]:
     """Open a packed dataset; copies of remote shards are below `root` until the end of the block."""
     if not is_url(path):

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from fastload.errors import DamageError, RemoteError
 from fastload.shards._copies import POLL_S, Copies
-from fastload.shards._entries import ShardEntry
 from fastload.shards.container import ShardReader
+from fastload.shards.files import ShardEntry
 from fastload.shards.manifest import Manifest
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Column
@@ -100,15 +100,16 @@ class RemoteShards:
                     copy = self.copies.get(entry)
                 if copy is None:
                     break
+                path, lock = copy
                 try:
-                    shard = open_within_limit(close, number, container, copy.path, columns, entry)
+                    shard = open_within_limit(close, number, container, path, columns, entry)
                 except BaseException as error:
-                    copy.lock.release()
+                    lock.release()
                     if is_second or not isinstance(error, DamageError):
                         raise
                     self.copies.remove(entry)  # damaged on this disk
                 else:
-                    weakref.finalize(shard, copy.lock.release)
+                    weakref.finalize(shard, lock.release)
                     return shard
             self._has_no_room.add(number)
         if container != "hdf5":

@@ -62,9 +62,9 @@ class Column:
     ragged: bool = False  # True if a record has any number of rows instead of exactly one
 
     @property
-    def numpy_dtype(self) -> np.dtype[Any]:
+    def numpy_dtype(self) -> np.dtype[np.generic]:
         """The element type as stored: little-endian."""
-        stored: np.dtype[Any] = np.dtype(self.dtype).newbyteorder("<")
+        stored: np.dtype[np.generic] = np.dtype(self.dtype).newbyteorder("<")
         return stored
 
     @property

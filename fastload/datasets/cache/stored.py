@@ -23,10 +23,9 @@ from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.sample_cache import FilledCache, Positions
 from fastload.datasets.cache.storing import LENGTH, ORIENTATION, PIXELS, RecordLayout, StoreWriter, fill_store
 from fastload.shards.container import ShardReader
-from fastload.shards.record import Record
+from fastload.shards.record import Record, value_reader
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder
-from fastload.shards.values import value_reader
 
 
 class StoreCache(FilledCache):

@@ -7,10 +7,9 @@ which process they were encoded.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from fastload.packing.encoding.chunk import Chunk, ChunkEncoder, Recipe, WriteTa
 from fastload.shards.checksum import apply_masks, array_crc32c, file_crc32c, identity_crc, shard_identity
 from fastload.shards.container import Payload, Ragged, ShardContent
 from fastload.shards.manifest import ShardEntry, Skipped
-from fastload.shards.schema import CRC32C, Column, image_of, record_columns
+from fastload.shards.schema import CRC32C, image_of, record_columns
 from fastload.shards.shard import writer_for
 
 
@@ -111,28 +110,29 @@ class ShardDraft:
     def _content(self) -> ShardContent:
         chunks, image = self._chunks, image_of(self._recipe.fields)
         count = sum(len(chunk.indices) for chunk in chunks)
-        fixed: dict[str, NDArray[Any]] = {}
+        fixed: dict[str, NDArray[np.generic]] = {}
         ragged: dict[str, Ragged] = {}
         for column in record_columns(self._recipe.fields):
+            if column.ragged and image is not None and column.name == image.name:
+                continue  # the payload
+            rows = b"".join(chunk.rows[column.name] for chunk in chunks)
             if not column.ragged:
-                rows = b"".join(chunk.rows[column.name] for chunk in chunks)
                 fixed[column.name] = np.frombuffer(rows, column.numpy_dtype).reshape(count, *column.shape)
-            elif image is None or column.name != image.name:
-                ragged[column.name] = _join_ragged(column, chunks)
+            else:
+                lengths = np.concatenate([chunk.lengths[column.name] for chunk in chunks])
+                data = np.frombuffer(rows, column.numpy_dtype).reshape(-1, *column.shape)
+                ragged[column.name] = Ragged(data, _offsets(lengths // column.row_bytes))
         crcs = b"".join(chunk.crcs for chunk in chunks)
         sizes = np.concatenate([chunk.sizes for chunk in chunks])
-        parts = [self._dataset(), b"%d" % self._shard.number, crcs, sizes.astype("<i8").tobytes()]
-        identity = shard_identity(parts)
+        recipe = self._recipe
+        # The dataset is a part of the identity, as equal bytes may have different meanings.
+        dataset = [recipe.split, [field.to_json() for field in recipe.fields], [*recipe.source.classes]]
+        parts = [json.dumps(dataset).encode(), b"%d" % self._shard.number, crcs]
+        identity = shard_identity([*parts, sizes.astype("<i8").tobytes()])
         fixed[CRC32C.name] = apply_masks(identity, np.frombuffer(crcs, "<u4"))
         shape = _common_shape(fixed) if image is not None and image.encoding == "raw" else None
         payload = Payload(None if image is None else image.name, self._payload, _offsets(sizes), shape)
         return ShardContent(count, identity, fixed, ragged, payload)
-
-    def _dataset(self) -> bytes:
-        """Return the dataset's part of a shard's identity, as equal bytes may have different meanings."""
-        recipe = self._recipe
-        fields = [field.to_json() for field in recipe.fields]
-        return json.dumps([recipe.split, fields, [*recipe.source.classes]]).encode()
 
 
 def pack_shard(shard: ShardRange, recipe: Recipe, folder: Path) -> tuple[FinishedShard, Path]:
@@ -147,21 +147,13 @@ def pack_shard(shard: ShardRange, recipe: Recipe, folder: Path) -> tuple[Finishe
     return draft.finish(), draft.path
 
 
-def _join_ragged(column: Column, chunks: Sequence[Chunk]) -> Ragged:
-    """Return the rows of a ragged column, joined from several chunks."""
-    rows = b"".join(chunk.rows[column.name] for chunk in chunks)
-    lengths = np.concatenate([chunk.lengths[column.name] for chunk in chunks])
-    data = np.frombuffer(rows, column.numpy_dtype).reshape(-1, *column.shape)
-    return Ragged(data, _offsets(lengths // column.row_bytes))
-
-
 def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
     offsets = np.zeros(len(lengths) + 1, "<u8")
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
-def _common_shape(fixed: Mapping[str, NDArray[Any]]) -> tuple[int, int, int] | None:
+def _common_shape(fixed: Mapping[str, NDArray[np.generic]]) -> tuple[int, int, int] | None:
     """Return the shape that all images share; None if they differ, one cannot be read, or there are none."""
     shapes = fixed.get("image/shape")
     if shapes is None:

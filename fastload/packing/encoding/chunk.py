@@ -23,15 +23,15 @@ from fastload.images.arrays import Size
 from fastload.images.decode import decode
 from fastload.images.encodings import Encoding, StoredImage, encoding_named
 from fastload.images.header import read_header
+from fastload.images.masks import resize_mask
 from fastload.images.orientation import swaps_sides, upright
-from fastload.images.resize import SizeLimit
+from fastload.images.resize import Resampling, SizeLimit, resize
 from fastload.packing._options import OnError
-from fastload.packing.encoding.scaling import scaled
 from fastload.shards.checksum import StoredRow, record_crc32c
 from fastload.shards.manifest import Skipped
+from fastload.shards.record import stored_rows
 from fastload.shards.schema import Field, image_of, record_columns
-from fastload.shards.values import stored_rows
-from fastload.sources.dataset.splitting import IF_NO_IMAGE
+from fastload.sources.dataset.nested import IF_NO_IMAGE
 from fastload.sources.protocol import Source
 
 # A chunk that has reached this size ends early, so that a worker's memory stays bounded.
@@ -194,7 +194,7 @@ class ChunkEncoder:
         if self._recipe.limit is not None and any(each.is_of_objects or each.format for each in fields):
             before, after = self._sizes(image, stored)
             if before != after and stored.shape[0]:
-                return scaled(fields, values, before, after)
+                return {each.name: _scaled(each, values[each.name], before, after) for each in fields}
         return values
 
     def _value_rows(self, values: dict[str, object]) -> list[StoredRow]:
@@ -279,3 +279,25 @@ def _blocks(buffers: Sequence[StoredRow]) -> Iterator[memoryview]:
             view = memoryview(buffer)  # type: ignore[arg-type]
             yield from (view[at : at + _WRITE_BYTES] for at in range(0, len(view), _WRITE_BYTES))
     yield memoryview(b"".join(small))  # type: ignore[arg-type]
+
+
+def _scaled(field: Field, value: Any, before: Size, after: Size) -> object:
+    """Return a value of an image, with pixel coordinates, areas and masks scaled to its new size."""
+    factors = np.array([after[1] / before[1], after[0] / before[0]])
+    if field.kind == "image":
+        if field.format == "masks" and len(value):
+            return np.concatenate([_nearest(mask, after) for mask in value.reshape(-1, *before)])
+        return resize_mask(value, *after) if field.format == "mask" and value else value
+    if field.name == "area" and field.per_object:
+        return value * factors.prod()
+    if field.relative or field.kind not in ("boxes", "polygons", "keypoints", "corners"):
+        return value
+    if field.kind == "polygons":
+        return [[polygon * factors for polygon in polygons] for polygons in value]
+    if field.kind == "boxes":
+        return value * np.tile(factors, 2)
+    return np.concatenate([value[..., :2] * factors, value[..., 2:]], axis=-1)
+
+
+def _nearest(mask: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
+    return resize(mask[:, :, None], *size, Resampling("nearest-exact"))[:, :, 0]

@@ -6,12 +6,28 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from fastload.packing.encoding.assemble import FinishedShard, ShardDraft, ShardRange
 from fastload.packing.encoding.chunk import Chunk, Recipe, WriteTask
-from fastload.packing.running.executor import Report
-from fastload.packing.running.workers import EncodeTask, WorkerPool
+from fastload.packing.running.workers import Run, WorkerPool
 from fastload.packing.staging.journal import Journal
+
+Report = Callable[[int, int, int], None]
+"""Called with the numbers of records packed, bytes read and bytes stored since the last call."""
+
+
+class Executor(Protocol):
+    """Executor of a job: it encodes records and packs shards, whose bytes depend only on the recipe."""
+
+    def measure(self, recipe: Recipe, indices: Sequence[int], journal: Journal) -> dict[int, int]:
+        """Return the stored size of records by index, without those that cannot be packed."""
+
+    def pack(
+        self, recipe: Recipe, shards: Sequence[ShardRange], journal: Journal, report: Report
+    ) -> dict[ShardRange, FinishedShard]:
+        """Pack shards of one split, and add each to the journal when it is finished."""
+
 
 # Target size and time of a run, the records that a worker encodes in one task: large enough that messages
 # cost little in comparison, small enough that progress is smooth and memory use bounded.
@@ -89,7 +105,7 @@ def exchange(
     while True:
         while pool.has_room() and (run := schedule.take()) is not None:
             run_ends[run[0]] = run[1]
-            pool.encode(EncodeTask(*run))
+            pool.encode(run)
         if pool.is_idle():
             return
         for event in pool.events():
@@ -99,13 +115,13 @@ def exchange(
                 for task in place(event):
                     pool.write(task)
             else:
-                written(event.start)
+                written(event)
 
 
 class Schedule:
     """Schedule that divides ascending ranges of records, [begin, end), into runs, lowest first."""
 
-    def __init__(self, ranges: Sequence[tuple[int, int]], workers: int) -> None:
+    def __init__(self, ranges: Sequence[Run], workers: int) -> None:
         self._ranges = [*ranges]  # ascending, and therefore a heap
         self._left = sum(end - begin for begin, end in ranges)
         self._workers = workers
@@ -113,7 +129,7 @@ class Schedule:
         self._bytes = 0
         self._seconds = 0.0
 
-    def take(self) -> tuple[int, int] | None:
+    def take(self) -> Run | None:
         """Return the next run, [begin, end), which lies within one range; None if nothing is left."""
         if not self._ranges:
             return None

@@ -8,17 +8,21 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import TypeVar
 
 from fastload._version import __version__
 from fastload.errors import AccessError, FastloadError, LibraryMissingError, PackError, SourceError
 from fastload.images.opencv import cv2
 from fastload.packing.encoding.assemble import FinishedShard, ShardRange, pack_shard
 from fastload.packing.encoding.chunk import ChunkEncoder, Recipe
-from fastload.packing.running.executor import Report
+from fastload.packing.running.local import Report
 from fastload.packing.running.workers import RESUMES, describe_failure, use_one_thread
 from fastload.packing.staging.journal import Journal
 from fastload.system.memory import keep_freed_memory
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
 
 _VERSIONS = {"fastload": __version__, "OpenCV": cv2.__version__}
 
@@ -78,7 +82,7 @@ def _require_answer(address: str | None) -> None:
 class RayExecutor:
     """An `Executor` that runs Ray tasks."""
 
-    ray: Any
+    ray: ModuleType
     origin: str | None
 
     def measure(self, recipe: Recipe, indices: Sequence[int], journal: Journal) -> dict[int, int]:
@@ -99,8 +103,12 @@ class RayExecutor:
         return packed
 
     def _results(
-        self, function: Callable[..., Any], tasks: Sequence[Any], recipe: Recipe, journal: Journal
-    ) -> Iterator[tuple[Any, Any]]:
+        self,
+        function: Callable[[Task, Recipe, Journal], Result],
+        tasks: Sequence[Task],
+        recipe: Recipe,
+        journal: Journal,
+    ) -> Iterator[tuple[Task, Result]]:
         """Yield each task and its result, in order of completion."""
         ray = self.ray
         remote = ray.remote(num_cpus=1)(_on_node)
@@ -123,13 +131,13 @@ class RayExecutor:
 
 
 def _on_node(
-    function: Callable[[Any, Recipe, Journal], Any],
-    task: Any,
+    function: Callable[[Task, Recipe, Journal], Result],
+    task: Task,
     recipe: Recipe,
     journal: Journal,
     origin: str | None,
     versions: dict[str, str],
-) -> Any:
+) -> Result:
     """Run a task on a node, after checking the releases and paths that all nodes must share."""
     node = socket.gethostname()
     if versions != _VERSIONS:

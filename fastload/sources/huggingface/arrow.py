@@ -5,31 +5,38 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from importlib import import_module
 from itertools import accumulate
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from fastload.errors import LibraryMissingError
 from fastload.sources.files import FileList
 from fastload.sources.malformed import explaining, malformed
 
+if TYPE_CHECKING:
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+
 # Older releases unpickle data from a file's metadata (CVE-2023-47248).
 _OLDEST = (14, 0, 1)
 
 
-def import_arrow(path: str) -> Any:
+def import_arrow(path: str) -> ModuleType:
     """Return the module pyarrow; raise LibraryMissingError if it is missing or too old to be safe."""
     try:
-        import pyarrow
+        arrow = import_module("pyarrow")
     except ImportError as error:
         raise LibraryMissingError(
             f"{path}: Arrow and Parquet files need pyarrow, which is not installed: pip install pyarrow"
         ) from error
-    if tuple(int(part) for part in pyarrow.__version__.split(".")[:3] if part.isdigit()) < _OLDEST:
+    if tuple(int(part) for part in arrow.__version__.split(".")[:3] if part.isdigit()) < _OLDEST:
         raise LibraryMissingError(
             f"{path}: must be read by pyarrow {'.'.join(map(str, _OLDEST))} or newer, which runs no code of "
-            f"files, got {pyarrow.__version__}: pip install --upgrade pyarrow"
+            f"files, got {arrow.__version__}: pip install --upgrade pyarrow"
         )
-    return pyarrow
+    return arrow
 
 
 class ArrowFiles:
@@ -38,18 +45,18 @@ class ArrowFiles:
     def __init__(self, files: FileList) -> None:
         self.files = files
         self._arrow = import_arrow(files.path(0))
-        self._open: dict[int, Any] = {}
+        self._open: dict[int, pyarrow.Table | ParquetFile] = {}
         self._group: tuple[int, int] | None = None  # the file and row group that `_rows` belong to
-        self._rows: Any = None
-        self.schema: Any = None
+        self._rows: pyarrow.Table = None
+        self.schema: pyarrow.Schema = None
         counts = [self._check(number) for number in range(len(files))]
         self.ends = list(accumulate(counts))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         state = {**self.__dict__, "_open": {}, "_group": None, "_rows": None, "_arrow": None}
         return state | {"schema": self.schema.serialize().to_pybytes()}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._arrow = import_arrow(self.files.path(0))
         self.schema = self._arrow.ipc.read_schema(self._arrow.py_buffer(state["schema"]))
@@ -59,7 +66,7 @@ class ArrowFiles:
         number = bisect.bisect_right(self.ends, index)
         return number, index - (self.ends[number - 1] if number else 0)
 
-    def row(self, index: int) -> dict[str, Any]:
+    def row(self, index: int) -> dict[str, object]:
         """Return a row as Python values by column; raise SourceError, naming file and row, on damage."""
         number, row = self.place(index)
         with self._explaining(number, row):
@@ -75,7 +82,7 @@ class ArrowFiles:
                 table = self._rows
             return {name: table.column(at)[row].as_py() for at, name in enumerate(self.schema.names)}
 
-    def columns(self, name: str) -> Iterator[Any]:
+    def columns(self, name: str) -> Iterator[pyarrow.ChunkedArray]:
         """Yield the column of this name from each file."""
         for number in range(len(self.files)):
             with self._explaining(number):
@@ -104,14 +111,14 @@ class ArrowFiles:
     def _is_parquet(self, number: int) -> bool:
         return self.files.names[number].lower().endswith(".parquet")
 
-    def _file(self, number: int) -> Any:
+    def _file(self, number: int) -> ParquetFile:
         if number not in self._open:
             from pyarrow import parquet
 
             self._open[number] = parquet.ParquetFile(self.files.path(number), memory_map=True)
         return self._open[number]
 
-    def _table(self, number: int) -> Any:
+    def _table(self, number: int) -> pyarrow.Table:
         """Return an .arrow file in stream format (as from `datasets`) or file format, memory-mapped."""
         if number not in self._open:
             mapped = self._arrow.memory_map(self.files.path(number))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,12 +14,16 @@ from fastload.sources.huggingface.arrow import ArrowFiles
 from fastload.sources.malformed import explaining, malformed
 from fastload.sources.table.columns import free_field_name
 
+if TYPE_CHECKING:
+    import pyarrow
+
+
 _IMAGE_NAMES = ("image", "img", "jpg", "jpeg", "png")
 _IMAGE_TYPES = ("struct<bytes: binary, path: string>", "binary")
 _CATEGORIES = ("category", "category_id", "categories", "label", "labels")
-_BASES = {"bool": "bool", "halffloat": "float16", "float": "float32", "double": "float64"} | {
-    "string": "text",
-    "binary": "bytes",
+_BASES = {
+    **{"bool": "bool", "halffloat": "float16", "float": "float32", "double": "float64"},
+    **{"string": "text", "binary": "bytes"},
 }
 
 Path = tuple[str, ...]
@@ -61,21 +65,20 @@ class ArrowColumns:
             if column.name not in images:
                 self._add(list(_leaves((column.name,), (), column.type)))
 
-    def _is_image(self, column: Any) -> bool:
+    def _is_image(self, column: pyarrow.Field) -> bool:
         feature = self._features.get(column.name)
         kind = feature.get("_type") if isinstance(feature, dict) else None
         if str(column.type) not in _IMAGE_TYPES or kind not in ("Image", "Value", None):
             return False
-        return kind == "Image" or (not kind and column.name in _IMAGE_NAMES) or self._holds_images(column)
-
-    def _holds_images(self, column: Any) -> bool:
-        """Return True if the first value of a binary column is an image file."""
+        if kind == "Image" or (not kind and column.name in _IMAGE_NAMES):
+            return True
         first = next((value.as_py() for values in self._rows.columns(column.name) for value in values), None)
         return isinstance(first, bytes) and format_of(first[:HEAD_BYTES]) is not None
 
     def _add_image(self, name: str) -> None:
-        target = free_field_name(name, self._taken) if self.roles else "image"
+        target = "image"
         if self.roles:
+            target = free_field_name(name, self._taken)
             self.fields.append(Field(target, "image", encoding="keep"))
         self.paths[target] = free_field_name(f"{target}_path", self._taken)
         self.fields.append(Field(self.paths[target], "text", internal=True))
@@ -89,7 +92,7 @@ class ArrowColumns:
                 described = Field.boxes("xywh")
             elif category and part == category:
                 described = Field.labels()
-            elif not leaf.lengths and leaf.base.startswith("int") and self._is_label(leaf, names):
+            elif self._is_label(leaf, names):
                 described = Field.label()
             else:
                 name = free_field_name(part if category else "_".join(leaf.path), self._taken)
@@ -102,7 +105,8 @@ class ArrowColumns:
                 self.classes = tuple(names) or self.classes
 
     def _is_label(self, leaf: _Leaf, names: Sequence[str]) -> bool:
-        return "label" not in self._taken and (bool(names) or leaf.path == ("label",))
+        is_integer = not leaf.lengths and leaf.base.startswith("int")
+        return is_integer and "label" not in self._taken and (bool(names) or leaf.path == ("label",))
 
     def _category_of_objects(self, leaves: Sequence[_Leaf]) -> str:
         """Return the part with the classes of objects that also have a part `bbox`; "" if there is none."""
@@ -153,7 +157,7 @@ class ArrowColumns:
         return sides if len(sides) == len(leaf.lengths) - 1 else None
 
 
-def _leaves(path: Path, lengths: tuple[int | None, ...], kind: Any) -> Iterator[_Leaf]:
+def _leaves(path: Path, lengths: tuple[int | None, ...], kind: pyarrow.DataType) -> Iterator[_Leaf]:
     """Yield the parts of a type that are not structs."""
     name = str(kind)
     if hasattr(kind, "storage_type"):
@@ -168,7 +172,7 @@ def _leaves(path: Path, lengths: tuple[int | None, ...], kind: Any) -> Iterator[
         yield _Leaf(path, lengths, _BASES.get(name.removeprefix("large_"), name))
 
 
-def _features(schema: Any, where: str) -> dict[str, Any]:
+def _features(schema: pyarrow.Schema, where: str) -> dict[str, Any]:
     """Return the features that `datasets` stored in a schema; none if another program wrote it."""
     stored = (schema.metadata or {}).get(b"huggingface")
     errors = (ValueError, TypeError, KeyError, RecursionError)

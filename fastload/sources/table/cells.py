@@ -128,10 +128,8 @@ def _rows_of_text(path: str) -> Iterator[list[str]]:
             for cells in filter(None, reader):
                 width = width or len(cells)
                 if len(cells) != width:
-                    where, step = (
-                        f"{path}, line {skipped + reader.line_num}",
-                        "quote cells that hold a delimiter",
-                    )
+                    where = f"{path}, line {skipped + reader.line_num}"
+                    step = "quote cells that hold a delimiter"
                     raise malformed(where, f"have {width} cells as the first row has", len(cells), step)
                 yield cells
         except csv.Error as error:

@@ -45,14 +45,8 @@ LABEL_HEADERS = (
 """Headers, without case and punctuation, of a column of labels, if it is the only one of them."""
 
 TEXT_HEADERS = (
-    "text",
-    "caption",
-    "captions",
-    "description",
-    "comment",
-    "prompt",
-    "sentence",
-    "transcription",
+    *("text", "caption", "captions", "description", "comment"),
+    *("prompt", "sentence", "transcription"),
 )
 """Such headers of a column of texts, which are no classes."""
 
@@ -180,7 +174,9 @@ class TableColumn:
             return TableField(Field(name, "image", encoding="keep"), self.to_files(), meaning)
         numbers = self._to_numbers()
         if numbers is not None:
-            note = _empty_note(self.cells) if self.has_empty else ""
+            empty = [row for row, cell in enumerate(self.cells, 1) if not cell]
+            are = format_count(len(empty), "empty cell is", "empty cells are")
+            note = f", {are} NaN (the first in row {empty[0]})" if empty else ""
             meaning = f"{numbers.dtype.name}, {self.origin}{note}"
             return TableField(Field(name, "scalar", numbers.dtype.name), numbers, meaning)
         if self.kind is None:
@@ -237,12 +233,6 @@ def are_class_names(names: Sequence[str]) -> bool:
     """Return True if `to_labels` would take these labels for class names, regardless of which files exist."""
     are_files = all_filled(names, is_image)
     return numbers_in(names) is None and not look_like_decimals(Counter(names)) and not are_files
-
-
-def _empty_note(cells: NameTable) -> str:
-    empty = [row for row, cell in enumerate(cells, 1) if not cell]
-    count = "1 empty cell is" if len(empty) == 1 else f"{len(empty):,} empty cells are"
-    return f", {count} NaN (the first in row {empty[0]})"
 
 
 def _refuse_images(column: TableColumn) -> None:

@@ -14,15 +14,12 @@ decides, the table is refused.
 from __future__ import annotations
 
 import copy
-import difflib
 import os
 import posixpath
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
-from typing import NamedTuple
 
 from fastload.errors import SourceError
 from fastload.sources.listing import Listing, is_image, stem_of
@@ -34,13 +31,6 @@ from fastload.sources.table.naming import AS_PATH, IMAGE_HEADERS, PATH_HEADERS, 
 
 _SAMPLED = 64
 _MOST_PLACES = 16  # compared completely, if they hold the same sampled names
-_MOST_COMPARED = 2000
-
-
-class _Resolved(NamedTuple):
-    names: NameTable
-    naming: str  # in words
-    missing: int
 
 
 class ImageSearch:
@@ -120,9 +110,9 @@ class ImageSearch:
 
     def _fits(self, columns: Sequence[TableColumn]) -> dict[TableColumn, Fit]:
         """Return, for each column that may be of images, the ways in which its cells name some."""
-        samples = {column: _sampled(column.cells) for column in columns if column.kind in (None, "path")}
         fits: dict[TableColumn, Fit] = {}
-        for column, cells in samples.items():
+        for column in (each for each in columns if each.kind in (None, "path")):
+            cells = [column.cells[at] for at in evenly_spaced(len(column.cells), _SAMPLED)]
             is_known = self._is_known(column, cells, is_first=column is columns[0])
             hits = sum((is_known or is_image(cell)) and self.names(AS_PATH, cell) for cell in cells)
             fits[column] = Fit(hits, cells, (AS_PATH,) if hits else (), is_known)
@@ -175,8 +165,8 @@ class ImageSearch:
         if fit.namings == (AS_PATH,):
             return
         found = {naming: self._resolve(column, naming) for naming in fit.namings[:_MOST_PLACES]}
-        least = min(each.missing for each in found.values())
-        best = [naming for naming, each in found.items() if each.missing == least]
+        least = min(missing for _, _, missing in found.values())
+        best = [naming for naming, (_, _, missing) in found.items() if missing == least]
         own = [naming for naming in best if self._is_own(naming)]
         best = own if len(own) == 1 else best
         if len(best) > 1:
@@ -195,8 +185,11 @@ class ImageSearch:
         parts = (naming.place or "").split("/")
         return any(re.fullmatch(rf"{own}([_ -].*)?", part, re.IGNORECASE) for part in parts)
 
-    def _resolve(self, column: TableColumn, naming: Naming) -> _Resolved:
-        """Return the files that a column's cells name; raise SourceError if a cell names two of them."""
+    def _resolve(self, column: TableColumn, naming: Naming) -> tuple[NameTable, str, int]:
+        """Return the files that a column's cells name, how they do in words, and the number of missing ones.
+
+        Raises SourceError if a cell names two files.
+        """
         candidates = self._candidates(naming)
         found = [candidates(cell) for cell in column.cells]
         suffixes = Counter(os.path.splitext(path)[1] for paths in found for path in paths)
@@ -219,9 +212,10 @@ class ImageSearch:
             for paths, cell in zip(found, column.cells, strict=True)
         )
         if naming.place == "" and not added:
-            return _Resolved(NameTable(names), "", missing)
-        folders = [naming.place] if naming.place is not None else _folders_of(found)
-        return _Resolved(NameTable(names), _in_words(folders, added), missing)
+            return NameTable(names), "", missing
+        folders = sorted({paths[0][: paths[0].rfind("/") + 1] for paths in found if paths})
+        folders = folders if naming.place is None else [naming.place]
+        return NameTable(names), _in_words(folders, added), missing
 
     def _candidates(self, naming: Naming) -> Callable[[str], Sequence[str]]:
         """Return the function that gives the files of a cell."""
@@ -240,12 +234,8 @@ class ImageSearch:
         cell = next(filter(None, column.cells), "")
         if not cell:
             return column.error(1, "name an image", "an empty cell", "fill it in, or leave the row out")
-        images = (path for paths in self._by_stem.values() for path in paths)
-        near = {posixpath.basename(path): path for path in islice(images, _MOST_COMPARED)}
-        names = (
-            difflib.get_close_matches(posixpath.basename(plain_path(cell)), near, 2, 0.5) or list(near)[:2]
-        )
-        there = f"there are {in_quotes([near[name] for name in names])}" if names else "there are no images"
+        images = [path for paths in self._by_stem.values() for path in paths][:2]
+        there = f"there are {in_quotes(images)}" if images else "there are no images"
         got = f"{cell!r}, which is no file in {self.folder} or below, with or without a suffix ({there})"
         step = "correct the names, or move the table to the folder that they are relative to"
         if column.kind is None:
@@ -253,19 +243,11 @@ class ImageSearch:
         return column.error(1, "name existing images", got, step)
 
 
-def _sampled(cells: NameTable) -> list[str]:
-    return [cells[at] for at in evenly_spaced(len(cells), _SAMPLED)]
-
-
 def plain_path(cell: str) -> str:
     """Return a path with `/` between its parts, without `.` and `..`."""
     if "\\" in cell:
         cell = cell.replace("\\", "/")
     return posixpath.normpath(cell) if "./" in cell or "//" in cell else cell
-
-
-def _folders_of(found: Sequence[Sequence[str]]) -> list[str]:
-    return sorted({paths[0][: paths[0].rfind("/") + 1] for paths in found if paths})
 
 
 def _in_words(folders: Sequence[str], suffixes: Sequence[str]) -> str:

@@ -39,13 +39,7 @@ from fastload.sources.files import Values, digest_of, list_files, value_at
 from fastload.sources.malformed import malformed, numbers_of
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import SourceRecord
-from fastload.sources.table.columns import (
-    LABEL,
-    ColumnKind,
-    TableColumn,
-    TableField,
-    free_field_name,
-)
+from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn, TableField, free_field_name
 from fastload.sources.table.numbers import floats_of, numbers_in
 
 _BOXES: Mapping[tuple[str, ...], BoxFormat] = {
