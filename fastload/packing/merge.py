@@ -7,8 +7,7 @@ import time
 from collections.abc import Mapping
 
 from fastload.errors import FastloadError, PackError
-from fastload.packing.encoding.assemble import ShardRange
-from fastload.packing.encoding.partition import Partition
+from fastload.packing.encoding.assemble import Partition, ShardRange
 from fastload.packing.result import PackResult
 from fastload.packing.running.workers import describe_failure
 from fastload.packing.staging.staging import staging_for

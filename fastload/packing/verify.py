@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import itertools
 import os
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,6 +44,9 @@ from fastload.system import signals
 from fastload.system.cpus import usable_cpus
 
 Check = Literal["checksums", "pixels"]
+
+# Shards for each process that wait for it or are being checked.
+_AHEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +181,6 @@ def _contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | 
     return None
 
 
-# Shards for each process that wait for it or are being checked.
-_AHEAD = 2
-
-
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
     """Result of `verify`."""
@@ -229,7 +229,12 @@ def verify(
         if remote is not None or not looks_packed(Path(path)):
             raise
         return VerifyResult(0, 0, (Damage(MANIFEST_NAME, None, str(error)),))
-    with signals.unwinding(), _local_folder(place, manifest) as folder:
+    with signals.unwinding(), contextlib.ExitStack() as stack:
+        folder = Path(path)
+        if remote is not None:  # a folder for a few of the shards, with the manifest
+            scratch = tempfile.TemporaryDirectory(prefix="fastload-verify-")
+            folder = Path(stack.enter_context(scratch))
+            (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
         found = _check_shards(folder, remote, manifest, check, workers or usable_cpus(), progress)
     if remote is not None:
         found = [replace(damage, message=damage.message.replace(str(folder), remote.url)) for damage in found]
@@ -251,17 +256,6 @@ def verify(
     return VerifyResult(manifest.records, manifest.size_bytes, (*found, *unlisted))
 
 
-@contextlib.contextmanager
-def _local_folder(place: Path | RemoteFolder, manifest: Manifest) -> Iterator[Path]:
-    """Yield the folder of the shards or, for a URL, one for a few of them, with the manifest."""
-    if isinstance(place, Path):
-        yield place
-        return
-    with tempfile.TemporaryDirectory(prefix="fastload-verify-") as name:
-        (Path(name) / MANIFEST_NAME).write_bytes(manifest.to_bytes())
-        yield Path(name)
-
-
 def _check_shards(
     folder: Path,
     remote: RemoteFolder | None,
@@ -272,37 +266,37 @@ def _check_shards(
 ) -> list[Damage]:
     """Check all shards; those at a URL are fetched one after the other, a few ahead of their check."""
     count = min(workers, max(len(manifest.shards), 1))
-    damages: dict[int, list[Damage]] = {}
-    checks: dict[Future[list[Damage]], int] = {}
-    left = deque(range(len(manifest.shards)))
+    damages: list[Damage] = []
     done = 0
     pool = ProcessPoolExecutor(count, initializer=signals.set_pool_worker_signals)
-    with pool, signals.killing_workers(pool):
-        while left or checks:
-            while left and len(checks) < _AHEAD * count:
-                number = left.popleft()
-                future: Future[list[Damage]] = Future()
-                if remote is not None and (damage := _fetch(remote, folder, manifest.shards[number])):
-                    future.set_result([damage])
-                else:
-                    try:
-                        future = pool.submit(check_shard, folder, number, check)
-                    except BrokenProcessPool as error:
-                        future.set_exception(error)
-                checks[future] = number
-            for finished in wait(checks, return_when=FIRST_COMPLETED).done:
-                number = checks.pop(finished)
-                entry = manifest.shards[number]
+
+    def begun() -> Iterator[Future[list[Damage]]]:
+        for number, entry in enumerate(manifest.shards):
+            future: Future[list[Damage]] = Future()
+            if remote is not None and (damage := _fetch(remote, folder, entry)):
+                future.set_result([damage])
+            else:
                 try:
-                    damages[number] = finished.result()
-                except BrokenProcessPool:  # a process crashed: check this shard in a process of its own
-                    damages[number] = check_records_isolated(folder, manifest, number, check)
-                if remote is not None:
-                    (folder / entry.file).unlink(missing_ok=True)
-                done += entry.size_bytes
-                if progress is not None:
-                    progress(done, manifest.size_bytes)
-    return [damage for number in sorted(damages) for damage in damages[number]]
+                    future = pool.submit(check_shard, folder, number, check)
+                except BrokenProcessPool as error:
+                    future.set_exception(error)
+            yield future
+
+    with pool, signals.killing_workers(pool):
+        later = begun()
+        checks = deque(itertools.islice(later, _AHEAD * count))
+        for number, entry in enumerate(manifest.shards):
+            try:
+                damages += checks.popleft().result()
+            except BrokenProcessPool:  # a process crashed: check this shard in a process of its own
+                damages += check_records_isolated(folder, manifest, number, check)
+            if remote is not None:
+                (folder / entry.file).unlink(missing_ok=True)
+            done += entry.size_bytes
+            if progress is not None:
+                progress(done, manifest.size_bytes)
+            checks.extend(itertools.islice(later, 1))
+    return damages
 
 
 def _fetch(remote: RemoteFolder, folder: Path, entry: ShardEntry) -> Damage | None:

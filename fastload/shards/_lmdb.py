@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fastload.errors import DamageError
 from fastload.shards.container import IDENTITY_NAME, ByteArray, ShardContent
-from fastload.shards.files import ShardEntry, Stamp, opening, require_identity
+from fastload.shards.files import ShardEntry, opening, require_identity
 from fastload.shards.schema import CRC32C, Column
 from fastload.system.folders import free_bytes
 
@@ -55,20 +55,16 @@ class LmdbWriter:
         with content.payload.path.open("rb") as file:
             payload = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
             try:
-                _write_sorted(draft, _items(columns, content, payload), _map_size(columns, content))
+                # LMDB needs an upper bound of the file's size beforehand, and stores it in the file.
+                stored = size + sum(array.nbytes for array in content.fixed.values())
+                stored += sum(ragged.data.nbytes for ragged in content.ragged.values())
+                most = int(2 * stored + (content.count + 16) * (len(columns) + 1) * _PAGE_BYTES)
+                _write_sorted(draft, _items(columns, content, payload), most)
             except lmdb.Error as error:
                 # LMDB does not always report that the disk is full.
                 number = errno.ENOSPC if free_bytes(path.parent) < _FULL_BYTES else errno.EIO
                 raise OSError(number, f"{os.strerror(number)}: {error}", str(draft)) from error
         os.replace(draft, path)
-
-
-def _map_size(columns: Sequence[Column], content: ShardContent) -> int:
-    """Return an upper bound of the file's size: LMDB needs it beforehand, and stores it in the file."""
-    stored = content.payload.size_bytes
-    stored += sum(array.nbytes for array in content.fixed.values())
-    stored += sum(ragged.data.nbytes for ragged in content.ragged.values())
-    return int(2 * stored + (content.count + 16) * (len(columns) + 1) * _PAGE_BYTES)
 
 
 def _items(
@@ -155,15 +151,6 @@ _readers: weakref.WeakSet[LmdbReader] = weakref.WeakSet()
 _open_lock = threading.Lock()
 
 
-def _shared_environment(path: Path, stamp: Stamp) -> _Environment:
-    place = stamp.device, stamp.inode
-    with _open_lock:
-        environment = _environments.get(place)
-        if environment is None:
-            environment = _environments[place] = _Environment(str(path))
-        return environment
-
-
 class LmdbReader:
     """Reader of one LMDB shard.
 
@@ -189,7 +176,10 @@ class LmdbReader:
         if self._environment is not None:
             return self._environment
         with opening(self._path, self._entry) as self.stamp:
-            environment = _shared_environment(self._path, self.stamp)
+            place = self.stamp.device, self.stamp.inode
+            with _open_lock:
+                environment = _environments.get(place) or _Environment(str(self._path))
+                _environments[place] = environment
             # Checked before anything else: the tree of an overwritten file may point anywhere.
             require_identity(self._path, bytes(environment.identity), self._entry)
             if bytes(environment.get(_COUNT_KEY) or b"") != b"%d" % self.count:

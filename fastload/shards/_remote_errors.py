@@ -1,4 +1,4 @@
-"""Classification of failed remote requests: final errors become those of the library, others are retried."""
+"""fsspec's file systems, and their failed requests: final errors become those of the library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ _REFUSALS = frozenset({401, 402, 403, 407})
 _UNSUPPORTED = frozenset({501, 505})
 _MISSING = frozenset({404, 410})
 _FINAL_ERRNOS = frozenset({errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC})
-
 _FINAL_TYPES = (TypeError, ValueError, LookupError, AttributeError, ImportError, NotImplementedError)
 # Names of errors in the libraries for S3, Google and Azure: NoCredentialsError, RefreshError, ….
 _CREDENTIAL_ERROR = re.compile("Credential|Authentication|RefreshError")

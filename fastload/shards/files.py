@@ -1,4 +1,4 @@
-"""Shard files on disk: identity, size and readability, checked against the manifest."""
+"""Entries of a manifest (shards, and files skipped, kept or left out), and checks of shards on disk."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ from fastload.shards.schema import Field, image_of
 MOST_RECORDS = 1 << 48
 # A record's checksum; and the shape and grid of its image.
 _LEAST_RECORD_BYTES, _LEAST_IMAGE_BYTES = 4, 28
-
 _SHARD_NAME = re.compile(r"shard-[0-9]{5,}\.(h5|lmdb)")
 _SUFFIXES = {"hdf5": ".h5", "lmdb": ".lmdb"}
 _CRC = re.compile("[0-9a-f]{8}")
 _IDENTITY = re.compile("[0-9a-f]{32}")
+
+TOO_MANY_OPEN = frozenset({errno.EMFILE, errno.ENFILE})
+
+# Errors of this process, not of the file: other permissions, a higher limit or more memory would help.
+_PROCESS_ERRORS = TOO_MANY_OPEN | {errno.EACCES, errno.EPERM, errno.ENOMEM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +93,6 @@ class LeftOut:
 def is_shard_name(name: str) -> bool:
     """Return True if a file of this name is a shard."""
     return _SHARD_NAME.fullmatch(name) is not None
-
-
-TOO_MANY_OPEN = frozenset({errno.EMFILE, errno.ENFILE})
-# Errors of this process, not of the file: other permissions, a higher limit or more memory would help.
-_PROCESS_ERRORS = TOO_MANY_OPEN | {errno.EACCES, errno.EPERM, errno.ENOMEM}
 
 
 class Stamp(NamedTuple):

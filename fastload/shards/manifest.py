@@ -141,13 +141,16 @@ def _manifest_of(content: JsonValue) -> Manifest:
     if image_of(fields) is None and (not may_lack_image or any(field.needs_image for field in fields)):
         raise ValueError(f"fields must begin with the image to which others belong, got {names}")
     shape = content["image_shape"]
+    sides = None if shape.value is None else [side.count(1, _MOST_SIDE) for side in shape.each()]
+    if sides is not None and len(sides) != 3:
+        raise ValueError(f"image_shape must have three sides, got {len(sides)}")
     manifest = Manifest(
         container=container,
         fields=fields,
         classes=tuple(name.text() for name in content["classes"].each()),
         shards=tuple(ShardEntry.from_json(entry, container, fields) for entry in content["shards"].each()),
         made=content["made"].mapping(),
-        image_shape=None if shape.value is None else _image_shape_of(shape),
+        image_shape=None if sides is None else (sides[0], sides[1], sides[2]),
         skipped=tuple(Skipped(*_reason_of(each)) for each in content["skipped"].each()),
         kept=tuple(Skipped(*_reason_of(each)) for each in content["kept"].each()),
         left_out=tuple(
@@ -168,13 +171,6 @@ def _manifest_of(content: JsonValue) -> Manifest:
 
 def _reason_of(entry: JsonValue) -> tuple[str, str]:
     return entry["key"].text(), entry["reason"].text()
-
-
-def _image_shape_of(value: JsonValue) -> tuple[int, int, int]:
-    sides = [side.count(1, _MOST_SIDE) for side in value.each()]
-    if len(sides) != 3:
-        raise ValueError(f"image_shape must have three sides, got {len(sides)}")
-    return sides[0], sides[1], sides[2]
 
 
 def _check_digest(data: bytes, where: str) -> None:

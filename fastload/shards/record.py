@@ -16,6 +16,8 @@ from fastload.shards.checksum import StoredRow
 from fastload.shards.container import ByteArray, ShardReader
 from fastload.shards.schema import DTYPES, Field
 
+_SHAPE = struct.Struct("<3I")
+
 
 class ValueReader(NamedTuple):
     """Conversion of a field's stored bytes to its value; raises ValueError if they do not encode one.
@@ -92,7 +94,6 @@ def _bounds(ends: StoredRow, length: int) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
-_SHAPE = struct.Struct("<3I")
 ValueReaders = dict[str, ValueReader]  # by field
 
 

@@ -250,7 +250,7 @@ class RecordReader:
             self._reopen_if_changed(number)
         shard = self._open.get(number) or self._open_shard(number)
         # A file that is overwritten in place changes under the mapping. Comparing costs 0.1 µs.
-        return shard if shard.identity() == self._identities[number] else self._reopen(number)
+        return shard if shard.identity() == self._identities[number] else self._open_shard(number)
 
     def _reopen_if_changed(self, number: int) -> None:
         """Reopen a shard, and verify its records again, if its file was replaced or written to."""
@@ -263,14 +263,11 @@ class RecordReader:
         if shard is not None and not is_same:
             end = self._ends[number]
             self._verified[end - shard.count : end] = 0
-            self._reopen(number)
+            self._open_shard(number)
         self._recheck.discard(number)
 
-    def _reopen(self, number: int) -> ShardReader:
-        self.close_shard(number)
-        return self._open_shard(number)
-
     def _open_shard(self, number: int) -> ShardReader:
+        self.close_shard(number)  # in case of a file that has changed
         entry, container = self.manifest.shards[number], self.manifest.container
         path, columns = self.folder / entry.file, (*self._columns, CRC32C)
         if self.remote is not None:

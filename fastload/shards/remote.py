@@ -74,23 +74,16 @@ class RemoteFolder:
         self.url = _URL.sub(lambda found: found[0].lower(), url, count=1).rstrip("/")
         self.storage_options = dict(storage_options or {})
         self.timeout_s = timeout_s
-        self._prepare()
-        self._system()  # raises for a protocol that cannot be used
-
-    def _prepare(self) -> None:
         self._opened: tuple[int, AbstractFileSystem, str] | None = None
         self.ignores_ranges = False
         # Of the last parts; 0: unknown.
         self._bytes_per_s = 0.0
         self._stopped = threading.Event()
         self._requests: set[concurrent.futures.Future[Any]] = set()
+        self._system()  # raises for a protocol that cannot be used
 
-    def __getstate__(self) -> dict[str, object]:
-        return {"url": self.url, "storage_options": self.storage_options, "timeout_s": self.timeout_s}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._prepare()
+    def __reduce__(self) -> tuple[type[RemoteFolder], tuple[str, Mapping[str, object], float]]:
+        return RemoteFolder, (self.url, self.storage_options, self.timeout_s)
 
     def __str__(self) -> str:
         return self.url

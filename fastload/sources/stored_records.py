@@ -1,4 +1,4 @@
-"""Records of a packed dataset together with the files of their images, for unpacking."""
+"""Records of a packed dataset with the files of their images, and its attached files, for unpacking."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from fastload.shards.records import RecordReader
 from fastload.shards.schema import Field
 from fastload.system.units import format_count
 
-SOURCE_ENCODINGS = ("keep", "tiled")
-"""The encodings that store a file in the source's format, which keeps its name."""
+# The encodings that store a file in the source's format, which keeps its name.
+_SOURCE_ENCODINGS = ("keep", "tiled")
 
 _SUFFIXES = {
     "JPEG": ".jpg", "PNG": ".png", "GIF": ".gif", "BMP": ".bmp", "WebP": ".webp",
@@ -105,7 +105,7 @@ def _stored_file(record: Record, field: Field, *, is_first: bool) -> tuple[bytes
         return bytes(stored), ""  # kept although it is not a readable image
     if field.encoding == "jpeg":
         return bytes(stored), ".jpg"
-    if field.encoding in SOURCE_ENCODINGS:
+    if field.encoding in _SOURCE_ENCODINGS:
         # Only the first image of a record has a file name, and only if the source has files.
         has_name = is_first and Path(record.key).suffix
         suffix = "" if has_name else _SUFFIXES.get(format_of(bytes(stored[:HEAD_BYTES])) or "", "")
@@ -146,7 +146,7 @@ def restorable(readers: Mapping[str, RecordReader]) -> tuple[RecordReader, Attac
     """
     manifests = [reader.manifest for reader in readers.values()]
     encodings = [None if each.image is None else each.image.encoding for each in manifests]
-    are_same = all(encoding in (None, *SOURCE_ENCODINGS) for encoding in encodings) and not any(
+    are_same = all(encoding in (None, *_SOURCE_ENCODINGS) for encoding in encodings) and not any(
         each.made.get("limit") or each.skipped for each in manifests
     )
     are_same |= all(each.made.get("source_kind") == "huggingface" for each in manifests)  # of no image's size

@@ -26,7 +26,7 @@ from fastload.images.header import read_header
 from fastload.images.masks import resize_mask
 from fastload.images.orientation import swaps_sides, upright
 from fastload.images.resize import Resampling, SizeLimit, resize
-from fastload.packing._options import OnError
+from fastload.packing.options import OnError
 from fastload.shards.checksum import StoredRow, record_crc32c
 from fastload.shards.manifest import Skipped
 from fastload.shards.record import stored_rows
@@ -42,11 +42,9 @@ CHUNK_LIMIT_BYTES = 16 << 20
 # (Linux 6.18, ext4, medians).
 _WRITE_BYTES = 32 << 10
 _SMALL_BYTES = 16 << 10
-
 _SHAPE = struct.Struct("<3I")
 _GRID = struct.Struct("<4I")
 _CRC = struct.Struct("<I")
-
 _WITHOUT_ORIENTATION = ("raw", "yuv420")
 
 # Shape, grid and tiles of a file that is kept although it is not a readable image.
@@ -166,8 +164,10 @@ class ChunkEncoder:
     ) -> tuple[StoredImage, list[Skipped]]:
         """Return the stored image, and the reason if it is kept although it is unreadable."""
         recipe = self._recipe
-        if recipe.source.is_upright and encoding.name in _WITHOUT_ORIENTATION:
-            image = _upright(image)  # these encodings drop the orientation, which the coordinates assume
+        # Some encodings drop the orientation, which the coordinates assume.
+        is_turned = recipe.source.is_upright and encoding.name in _WITHOUT_ORIENTATION
+        if is_turned and isinstance(image, bytes) and (orientation := read_header(image).orientation) != 1:
+            image = upright(decode(image), orientation)
         try:
             return encoding.encode(image, recipe.limit, self._temporary), []
         except DecodeError as error:
@@ -222,13 +222,6 @@ class ChunkEncoder:
         encoding = self._recipe.encoding
         is_turned = encoding is not None and encoding.name in _WITHOUT_ORIENTATION
         return (header.width, header.height), after if is_turned else (after[1], after[0])
-
-
-def _upright(image: bytes | NDArray[np.uint8]) -> bytes | NDArray[np.uint8]:
-    """Return an image turned by its EXIF orientation; return a file that is already upright unchanged."""
-    if isinstance(image, np.ndarray) or (orientation := read_header(image).orientation) == 1:
-        return image
-    return upright(decode(image), orientation)
 
 
 def _image_rows(stored: StoredImage) -> tuple[StoredRow, bytes, bytes, bytes]:
@@ -286,7 +279,9 @@ def _scaled(field: Field, value: Any, before: Size, after: Size) -> object:
     factors = np.array([after[1] / before[1], after[0] / before[0]])
     if field.kind == "image":
         if field.format == "masks" and len(value):
-            return np.concatenate([_nearest(mask, after) for mask in value.reshape(-1, *before)])
+            resampling = Resampling("nearest-exact")
+            masks = value.reshape(-1, *before, 1)
+            return np.concatenate([resize(mask, *after, resampling)[:, :, 0] for mask in masks])
         return resize_mask(value, *after) if field.format == "mask" and value else value
     if field.name == "area" and field.per_object:
         return value * factors.prod()
@@ -297,7 +292,3 @@ def _scaled(field: Field, value: Any, before: Size, after: Size) -> object:
     if field.kind == "boxes":
         return value * np.tile(factors, 2)
     return np.concatenate([value[..., :2] * factors, value[..., 2:]], axis=-1)
-
-
-def _nearest(mask: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
-    return resize(mask[:, :, None], *size, Resampling("nearest-exact"))[:, :, 0]

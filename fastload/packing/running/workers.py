@@ -44,7 +44,7 @@ _JOIN_LIMIT_S = 5.0
 RESUMES = "pack again, which resumes (with a Python dataset, it starts over)"
 
 
-Run = tuple[int, int]
+RecordRange = tuple[int, int]
 """The source's records that a worker is to encode, [begin, end)."""
 
 
@@ -97,11 +97,6 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    @property
-    def count(self) -> int:
-        """The number of workers."""
-        return len(self._workers)
-
     def is_idle(self) -> bool:
         """Return True if no worker has anything to do."""
         return not any(worker.unwritten for worker in self._workers)
@@ -110,7 +105,7 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
         """Return True if some worker can take another chunk."""
         return any(len(worker.unwritten) < _HELD_CHUNKS for worker in self._workers)
 
-    def encode(self, run: Run) -> None:
+    def encode(self, run: RecordRange) -> None:
         """Give some records to the worker with the fewest chunks."""
         worker = min(self._workers, key=lambda worker: len(worker.unwritten))
         worker.unwritten.add(run[0])
@@ -149,7 +144,7 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
                     # from those that this process joins when it exits.
                     getattr(multiprocessing.process, "_children", set()).discard(worker.process)
 
-    def _send(self, worker: _Worker, message: Run | WriteTask) -> None:
+    def _send(self, worker: _Worker, message: RecordRange | WriteTask) -> None:
         try:
             worker.connection.send(message)
         except OSError as error:
@@ -224,7 +219,7 @@ def _work(recipe: Recipe, connection: Connection, temporary: Path, inherited: Se
 
 def _serve(encoder: ChunkEncoder, connection: Connection) -> None:
     """Carry out tasks until the thread that receives them ends the process."""
-    tasks: queue.SimpleQueue[Run | WriteTask] = queue.SimpleQueue()
+    tasks: queue.SimpleQueue[RecordRange | WriteTask] = queue.SimpleQueue()
     threading.Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
     payloads: dict[int, list[StoredRow]] = {}
     while True:
@@ -237,7 +232,7 @@ def _serve(encoder: ChunkEncoder, connection: Connection) -> None:
             connection.send(chunk)
 
 
-def _receive_tasks(connection: Connection, tasks: queue.SimpleQueue[Run | WriteTask]) -> None:
+def _receive_tasks(connection: Connection, tasks: queue.SimpleQueue[RecordRange | WriteTask]) -> None:
     """Receive tasks as soon as they are sent, and end the process when its pipe closes.
 
     If tasks stayed in the pipe while a chunk is encoded and sent, each side could wait forever for the other

@@ -1,4 +1,8 @@
-"""Storage of an unfinished dataset (DATASET) and of its state (STATE), on this machine or at a URL."""
+"""Storage of an unfinished dataset (DATASET) and of its state (STATE), on this machine or at a URL.
+
+Only a packed dataset is ever replaced, and never the source. One packing process locks a staging folder, or
+those that pack parts share the lock.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,13 @@ from fastload.shards.manifest import MANIFEST_NAME, ShardEntry, is_own_name, is_
 from fastload.shards.remote import RemoteFolder, is_url
 
 DATASET, STATE = "dataset", "state"
+
+# On some cluster file systems (Lustre mounted without "flock"), no file can be locked.
+_CANNOT_LOCK = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
+
+# fcntl's locks only exclude other processes; this set prevents a second packing within the same process.
+_locked_here: set[Path] = set()
+_locking = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +227,6 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
-
-# On some cluster file systems (Lustre mounted without "flock"), no file can be locked.
-_CANNOT_LOCK = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
-
-# fcntl's locks only exclude other processes; this set prevents a second packing within the same process.
-_locked_here: set[Path] = set()
-_locking = threading.Lock()
 
 
 @contextlib.contextmanager

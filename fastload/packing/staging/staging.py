@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import DestinationError, FormatError, OptionError, PackError
-from fastload.packing.encoding.partition import Partition
+from fastload.packing.encoding.assemble import Partition
 from fastload.packing.result import PackedSplit
 from fastload.packing.staging.journal import JOB, Journal, folder_of
 from fastload.packing.staging.places import (
@@ -43,7 +43,7 @@ from fastload.system.folders import fsync_folder, replace_folder
 _REMOTE_STATE = ".partial"
 
 
-class Staging(contextlib.AbstractContextManager["Staging"]):
+class Staging(contextlib.ExitStack):
     """The unfinished dataset of one packing job, used as a context manager."""
 
     place: Place
@@ -52,6 +52,7 @@ class Staging(contextlib.AbstractContextManager["Staging"]):
     _state_folder: str  # a path or a URL, for messages
 
     def __init__(self, overwrite: bool, is_part: bool) -> None:
+        super().__init__()
         self._overwrite = overwrite
         self._is_part = is_part
         self._can_be_resumed = True
@@ -180,26 +181,22 @@ class LocalStaging(Staging):
         self.place = LocalPlace(self._root)
 
     def __enter__(self) -> LocalStaging:
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(locked(self._root, self.destination, is_shared=self._is_part))
-                stack.callback(self._remove_unfinished)
-                # The previous holder of the lock may have published a moment ago.
-                check_replaceable(self.destination, self._overwrite)
-                self._dataset.mkdir(exist_ok=True)
-                self._state.mkdir(exist_ok=True)
-            except DestinationError:
+        try:
+            self.enter_context(locked(self._root, self.destination, is_shared=self._is_part))
+            self.callback(self._remove_unfinished)
+            # The previous holder of the lock may have published a moment ago.
+            check_replaceable(self.destination, self._overwrite)
+            self._dataset.mkdir(exist_ok=True)
+            self._state.mkdir(exist_ok=True)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, DestinationError) or not isinstance(error, OSError):
                 raise
-            except OSError as error:
-                raise PackError(
-                    f"{self._root}: cannot be created ({error.strerror}): choose a destination in a folder "
-                    "that can be written to"
-                ) from error
-            self._release = stack.pop_all().close
+            raise PackError(
+                f"{self._root}: cannot be created ({error.strerror}): choose a destination in a folder "
+                "that can be written to"
+            ) from error
         return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._release()
 
     def begin(self, job: str | None) -> Journal:
         """Begin a job, and remove the files of any other job and what an earlier run left unfinished."""
@@ -255,9 +252,6 @@ class _RemoteStaging(Staging):
     def __enter__(self) -> _RemoteStaging:
         self._is_published = check_remote_replaceable(self.destination, self._overwrite, _REMOTE_STATE)
         return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
 
     def begin(self, job: str | None) -> Journal:
         if self._is_published and (job is None or self.place.read(JOB) != job.encode()):

@@ -36,6 +36,16 @@ if TYPE_CHECKING:
     import lmdb
 
 
+_LSUN = re.compile(r"(.+)_(train|val|test)_lmdb")
+_LOCK = "lock.mdb"
+_LOCKED: LeftOutReason = "a lock of LMDB", True
+_UNLABELLED = {"": NO_LABEL}
+_META_LINE = re.compile(r"(.*)\.\w+ \([0-9]+, ?[0-9]+, ?[0-9]+\)( [0-9]+)?")
+_MOST_DIGITS = 12
+_SAMPLED = 8
+_REWRITE = "write the database again"
+
+
 @dataclass(frozen=True, slots=True)
 class DatabaseLayout:
     """Layout of the databases of a program. `sign` is an entry or file that only they have; "" for any.
@@ -76,12 +86,6 @@ DATABASES = {each.kind: each for each in (BASICSR, CRNN, STYLEGAN2, PICKLED, LSU
 """The layouts that are read and written, by the kind of their sources."""
 
 
-_LSUN = re.compile(r"(.+)_(train|val|test)_lmdb")
-_LOCK = "lock.mdb"
-_LOCKED: LeftOutReason = "a lock of LMDB", True
-_UNLABELLED = {"": NO_LABEL}
-
-
 def recognise(listing: Listing) -> Claim | None:
     """Claim a folder that is an LMDB database, or the folder of LSUN's databases, by class and split."""
     if DATA in listing.top.others:
@@ -118,12 +122,6 @@ def _lsun(listing: Listing, class_of: Mapping[str, str]) -> Reading:
         for split, names in files_by_split(listing.name, class_of).items()
     }
     return Reading(sources, (), {f"{name}/{_LOCK}": _LOCKED for name in class_of})
-
-
-_META_LINE = re.compile(r"(.*)\.\w+ \([0-9]+, ?[0-9]+, ?[0-9]+\)( [0-9]+)?")
-_MOST_DIGITS = 12
-_SAMPLED = 8
-_REWRITE = "write the database again"
 
 
 @dataclass(eq=False, kw_only=True)

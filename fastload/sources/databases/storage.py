@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 
 DATA = "data.mdb"
 
+_PUTS = {"PUT", "BINPUT", "LONG_BINPUT"}
+
+_OPERATIONS = _PUTS | {
+    *("PROTO", "FRAME", "STOP", "MARK", "MEMOIZE", "GET", "BINGET", "LONG_BINGET"),
+    *("NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"),
+    *("FLOAT", "BINFLOAT", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
+    *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8"),
+    *("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_LIST", "LIST", "APPEND", "APPENDS"),
+    *("GLOBAL", "REDUCE"),
+}
+
 
 @contextlib.contextmanager
 def reading_lmdb(path: str) -> Iterator[lmdb.Transaction]:
@@ -101,17 +112,6 @@ def _require_stored(path: str, name: str, dataset: h5py.Dataset) -> None:
     if stored < whole:
         step = "its writing was interrupted, or it was made to seem large: write it again"
         raise malformed(path, f"hold all {whole:,} {unit} of {name!r}", f"{stored:,}", step)
-
-
-_PUTS = {"PUT", "BINPUT", "LONG_BINPUT"}
-_OPERATIONS = _PUTS | {
-    *("PROTO", "FRAME", "STOP", "MARK", "MEMOIZE", "GET", "BINGET", "LONG_BINGET"),
-    *("NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4"),
-    *("FLOAT", "BINFLOAT", "UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8"),
-    *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8"),
-    *("EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_LIST", "LIST", "APPEND", "APPENDS"),
-    *("GLOBAL", "REDUCE"),
-}
 
 
 def _bytes_of(text: str = "", encoding: str = "latin1") -> bytes:

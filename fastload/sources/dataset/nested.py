@@ -1,4 +1,4 @@
-"""Named values of nested samples, including detection targets, and fields that fit several samples."""
+"""Splitting of samples into an image and named, perhaps nested values; fields that fit several samples."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ from fastload.sources.boxes import to_xywh
 _DETECTION = {"masks", "image_id", "area", "iscrowd"}
 _COORDINATES = {"boxes", "bbox", "bboxes", "keypoints", "polygons"}
 _FORMATS = {"XYXY": "xyxy", "XYWH": "xywh", "CXCYWH": "cxcywh"}
+
+_INPUT = "input"  # the name of what is in the image's place in a sample without one
+IF_NO_IMAGE = "or, if it is not an image, make each sample a dict that names it, as in {'input': …}"
+"""The next step for a value that is taken for an image."""
 
 
 def is_instance(value: object, module: str, name: str) -> bool:
@@ -175,12 +179,6 @@ def _shape(value: object) -> tuple[int, ...]:
     return tuple(getattr(value, "shape", ()))
 
 
-_INPUT = "input"  # the name of what is in the image's place in a sample without one
-
-IF_NO_IMAGE = "or, if it is not an image, make each sample a dict that names it, as in {'input': …}"
-"""The next step for a value that is taken for an image."""
-
-
 def has_image(sample: object) -> bool:
     """Return True if a sample holds an image, or something in its place that could only be one.
 
@@ -244,20 +242,18 @@ def sample_form(sample: object, names: Sequence[str]) -> str | list[str | list[s
 def kept_as_arrays(sample: object) -> tuple[str, ...]:
     """Return a warning if a sample without image has values that look like images."""
     _, values = split_sample(sample, has_image=False)
-    names = [name for name, value in values.items() if _looks_like_image(value)]
+    names = []
+    for name, value in values.items():
+        shape = tuple(getattr(value, "shape", ()))
+        is_pixels = len(shape) == 3 and dtype_name(value) == "uint8" and 3 in (shape[0], shape[2])
+        is_file = isinstance(value, (bytes, bytearray)) and format_of(bytes(value[:HEAD_BYTES])) is not None
+        names += [name] if is_pixels or is_file else []
     if not names:
         return ()
     return (
         f"{', '.join(names)}: kept as {'an array' if len(names) == 1 else 'arrays'} or bytes, and not as "
         "an image, which transforms take: name it 'image' if it is one",
     )
-
-
-def _looks_like_image(value: object) -> bool:
-    if isinstance(value, (bytes, bytearray)):
-        return format_of(bytes(value[:HEAD_BYTES])) is not None
-    shape = tuple(getattr(value, "shape", ()))
-    return len(shape) == 3 and dtype_name(value) == "uint8" and 3 in (shape[0], shape[2])
 
 
 def _image_key(sample: Mapping[Any, object]) -> str | None:

@@ -135,7 +135,11 @@ def files_behind(dataset: Any) -> FileSource | None:
         where, must = f"Subset of {parent.name}", f"have indices below {len(parent)}"
         with explaining((IndexError,), where, must, "make it again from the dataset"):
             return parent.part([operator.index(index) for index in dataset.indices])
-    if not _is_plain(dataset):
+    if any(getattr(dataset, name, None) is not None for name in ("transform", "target_transform")):
+        return None
+    # The effects of a subclass's own __getitem__ or of a loader would be lost silently.
+    makers = [type(dataset).__getitem__, *([dataset.loader] if hasattr(dataset, "loader") else [])]
+    if not {getattr(maker, "__module__", None) for maker in makers} <= _PLAIN_MODULES:
         return None
     source = getattr(dataset, "source", None)
     if isinstance(source, FileSource):
@@ -153,16 +157,6 @@ def files_behind(dataset: Any) -> FileSource | None:
         files=files,
         values={"label": np.array(array("q", (label for _, label in dataset.samples)))},
     )
-
-
-def _is_plain(dataset: Any) -> bool:
-    if any(getattr(dataset, name, None) is not None for name in ("transform", "target_transform")):
-        return False
-    # The effects of a subclass's own __getitem__ or of a loader would be lost silently.
-    makers = [type(dataset).__getitem__]
-    if hasattr(dataset, "loader"):
-        makers.append(dataset.loader)
-    return {getattr(maker, "__module__", None) for maker in makers} <= _PLAIN_MODULES
 
 
 def _class_names(dataset: Any) -> tuple[str, ...]:

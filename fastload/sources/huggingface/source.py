@@ -33,8 +33,7 @@ from fastload.sources.boxes import Coordinates, Sides, require_inside, require_p
 from fastload.sources.containers import SHARD, ContainerSource, data_files_by_split, find_data_files
 from fastload.sources.dataset.samples import fit
 from fastload.sources.files import list_files, read_text
-from fastload.sources.huggingface.arrow import ArrowFiles
-from fastload.sources.huggingface.columns import ArrowColumns, dig
+from fastload.sources.huggingface.columns import ArrowColumns, ArrowFiles, dig
 from fastload.sources.listing import Folder, Listing, is_image
 from fastload.sources.malformed import explaining, malformed
 from fastload.sources.protocol import Claim, LeftOutReason, Reading, SourceRecord
@@ -43,6 +42,11 @@ from fastload.sources.splits import by_split
 _DICT, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
 _TITLE = "a Hugging Face dataset"
 _CACHE: LeftOutReason = "a cache of datasets", True
+
+SUFFIXES = (".arrow", ".parquet")
+REWRITE = "write the dataset again"
+_FORMAT = "be x, y, width, height in pixels"
+_STEP = "correct it; pack corners or fractions from Python: fastload.pack(dataset, 'DEST.fl', fields=…)"
 
 
 def recognise(listing: Listing) -> Claim | None:
@@ -108,12 +112,6 @@ def _json(path: str, member: str) -> Any:
         return json.loads(read_text(path))[member]
 
 
-SUFFIXES = (".arrow", ".parquet")
-REWRITE = "write the dataset again"
-_FORMAT = "be x, y, width, height in pixels"
-_STEP = "correct it; pack corners or fractions from Python: fastload.pack(dataset, 'DEST.fl', fields=…)"
-
-
 def list_rows(path: str, root: str, data: Mapping[str, Sequence[str]]) -> dict[str, ArrowSource]:
     """List the rows of data files, which are given by split, relative to the folder `root`."""
     sources: dict[str, ArrowSource] = {}
@@ -173,7 +171,11 @@ def _require_pixels(rows: ArrowFiles, roles: Mapping[tuple[str, ...], str]) -> N
             return upright_sides(_image_of(image, rows.files.folder)[0])
         return None
 
-    boxes = [_boxes_of(value and dig(value, inner)) for value in values]
+    boxes: list[Coordinates] = []
+    for value in values:
+        boxes.append(np.zeros((0, 4)))
+        with contextlib.suppress(TypeError, ValueError):  # reading the row reports it
+            boxes[-1] = np.array(value and dig(value, inner), np.float64).reshape(-1, 4)
     require_pixels(f"{rows.files.path(0)}, bbox", _FORMAT, _STEP, boxes, sides_of)
 
 
@@ -235,10 +237,3 @@ def _fitted(described: Field, value: Any) -> object:
     if fitted is None:
         raise ValueError(f"an array of shape {array.shape}")
     return fitted.item() if described.kind == "scalar" else fitted
-
-
-def _boxes_of(row: Any) -> Coordinates:
-    """Return the boxes of a row; none if it is malformed, which is reported when the row is read."""
-    with contextlib.suppress(TypeError, ValueError):
-        return np.array(row, np.float64).reshape(-1, 4)
-    return np.zeros((0, 4))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastload.shards.record import Record
-from fastload.sources.huggingface.arrow import import_arrow
+from fastload.sources.huggingface.columns import import_arrow
 from fastload.sources.stored_records import ImageFiles, StoredRecords, drafted, safe_path
 
 if TYPE_CHECKING:
@@ -35,7 +35,13 @@ def write_arrow(records: StoredRecords, root: Path) -> list[Path]:
         with drafted(path) as draft, _opened(arrow, draft, path, schema) as writer:
             while batch := list(itertools.islice(of_file, _BATCH_ROWS)):
                 rows = [_row(schema, roles, details["paths"], *each) for each in batch]
-                arrays = [_column(arrow, column, [row[column.name] for row in rows]) for column in schema]
+                arrays = []
+                for column in schema:
+                    kind = getattr(column.type, "storage_type", column.type)
+                    array = arrow.array([row[column.name] for row in rows], kind)
+                    if kind is not column.type:
+                        array = arrow.ExtensionArray.from_storage(column.type, array)
+                    arrays.append(array)
                 writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
         written.append(path)
     return written
@@ -80,9 +86,3 @@ def _struct(kind: pyarrow.DataType, path: _Path, values: Mapping[_Path, object])
     if not is_list:
         return parts
     return [dict(zip(parts, each, strict=True)) for each in zip(*parts.values(), strict=True)]
-
-
-def _column(arrow: ModuleType, column: pyarrow.Field, values: list[object]) -> pyarrow.Array:
-    kind = getattr(column.type, "storage_type", column.type)
-    array = arrow.array(values, kind)
-    return array if kind is column.type else arrow.ExtensionArray.from_storage(column.type, array)

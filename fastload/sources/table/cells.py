@@ -19,8 +19,7 @@ from fastload.errors import OptionError
 from fastload.sources.files import read_text, unreadable
 from fastload.sources.malformed import explaining, is_finite, malformed, quoted
 from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn
-from fastload.sources.table.images import ImageSearch
-from fastload.sources.table.naming import PATH_HEADERS
+from fastload.sources.table.images import PATH_HEADERS, ImageSearch
 
 TEXT_SUFFIXES = (".txt", ".lst")
 """The suffixes of texts that may be tables of images."""

@@ -62,10 +62,8 @@ def labels_not_read(
         for name in names:
             is_table = name.lower().endswith((".csv", ".tsv", ".mat")) and "submission" not in name.lower()
             if ((is_table and are_flat) or _OF_LABELS.search(name)) and stem_of(name) not in stems:
-                yield (
-                    f"images with labels in {listing.shown(folder.join(name))}, which is not read",
-                    WRITE_TABLE,
-                )
+                where = listing.shown(folder.join(name))
+                yield f"images with labels in {where}, which is not read", WRITE_TABLE
 
 
 def _beside(listing: Listing) -> list[Folder]:
@@ -85,9 +83,8 @@ def _reading_of(listing: Listing, paths: Sequence[str]) -> tuple[str, str]:
     step = f"{pack_command(shown[0])} packs {'it' if len(shown) == 1 else 'the first'}"
     if is_beside:
         moved = os.path.join(listing.name, os.path.basename(paths[0]))
-        step = (
-            f"move it to {listing.name} (mv {shlex.quote(shown[0])} {shlex.quote(moved)}), and pack it there"
-        )
+        move = f"mv {shlex.quote(shown[0])} {shlex.quote(moved)}"
+        step = f"move it to {listing.name} ({move}), and pack it there"
     if len(shown) == 1:
         return f"the table {listed}, which names the images", step
     return f"the tables {listed}, which name the images", step

@@ -55,6 +55,8 @@ from fastload.sources.table.objects import OBJECT_HEADER, find_boxes, list_objec
 _BOX_NUMBERS = 4  # in a table without a header
 _VIA_HEADER = "region_shape_attributes"
 
+UNNAMED = "an image that no row of the table names"
+
 
 def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Source:
     """List the rows of a table, one record each, with the image that it names; repeated rows stay repeated.
@@ -88,19 +90,19 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
             require_no_images(search, table)
             require_header(path, header, table)
         elif not any(header):
-            _require_no_boxes(path, table)
+            filled = ([*filter(None, column.cells)] for column in table if column.kind is None)
+            if sum(bool(cells) and numbers_in(cells) is not None for cells in filled) >= _BOX_NUMBERS:
+                kinds = "give the kinds of columns (--column col2=int)"
+                step = f"add one, for boxes {OBJECT_HEADER} or similar, or {kinds}"
+                raise malformed(path, "begin with a header, as its numbers may be boxes", "none", step)
         source = _list_records(path, header, table, image, given)
     if image is not None:
         source.left_out = images_beside(search, source.record_files())
-    source.attached = _attached(search, source.record_files())
+    # The table itself, unless `unpack` writes some images elsewhere than it names them.
+    names = (name for files in source.record_files() for name in files.names)
+    if not any(name[:1] == "/" or ".." in name or ":" in name for name in names):
+        source.attached = _table_alone(search.table)
     return source
-
-
-def _attached(search: ImageSearch, lists: Iterator[FileList]) -> FileList | None:
-    """Return the table itself; None if `unpack` writes some images elsewhere than it names them."""
-    if any(name[:1] == "/" or ".." in name or ":" in name for files in lists for name in files.names):
-        return None
-    return _table_alone(search.table)
 
 
 def _table_alone(path: str) -> FileList:
@@ -165,16 +167,6 @@ def _list_records(
             "paths": {name: each.field.name for name, each in paths.items()},
         },
     )
-
-
-def _require_no_boxes(path: str, table: Sequence[TableColumn]) -> None:
-    """Raise SourceError if the columns of a table without a header may be boxes, by their numbers."""
-    filled = ([*filter(None, column.cells)] for column in table if column.kind is None)
-    if sum(bool(cells) and numbers_in(cells) is not None for cells in filled) >= _BOX_NUMBERS:
-        step = (
-            f"add one, for boxes {OBJECT_HEADER} or similar, or give the kinds of columns (--column col2=int)"
-        )
-        raise malformed(path, "begin with a header, as its numbers may be boxes", "none", step)
 
 
 def _label_of(
@@ -266,9 +258,6 @@ def _first_name(search: ImageSearch, column: TableColumn) -> tuple[int, str] | N
     if search.may_name_images(column):
         return first, "which names none of the images below the table's folder"
     return None
-
-
-UNNAMED = "an image that no row of the table names"
 
 
 def images_beside(search: ImageSearch, lists: Iterable[FileList]) -> tuple[LeftOut, ...]:

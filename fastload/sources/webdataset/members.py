@@ -1,4 +1,4 @@
-"""Members of tar shards, grouped to samples by one of two rules for their names."""
+"""Members of tar shards, grouped to samples by one of two rules for their names, or to class folders."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ WITHOUT_IMAGE = (*TEXTS, "npy")
 _META = re.compile("__[^/]*__(/|$)")
 _NO_MEMBER = "not a member of a sample"
 _MOST_EXTENSIONS = 1000
-
 _Integers = npt.NDArray[np.int64]
+
+UNPACK = "unpack the tar files (tar -xf), and pack the folder"
 
 
 def kind_of(extension: str) -> str:
@@ -189,14 +190,21 @@ def grouped(path: str, splits: Mapping[str, Members], left_out: LeftOutFiles) ->
 
 def _by_one_rule(path: str, splits: Sequence[Members]) -> list[Samples]:
     by_dot = [Samples(members, "first dot") for members in splits]
-    dotted = [_differing(samples) for samples in by_dot]
-    if not any(map(len, dotted)):
+    first_dot, suffixes = RULES.values()
+    # The members whose key depends on the rule.
+    dotted = [
+        [
+            at
+            for at, name in enumerate(each.names)
+            if name.count(".") > 1 and first_dot(name) != suffixes(name)
+        ]
+        for each in splits
+    ]
+    if not any(dotted):
         return by_dot
     by_suffixes = [Samples(members, "suffixes") for members in splits]
     is_complete, is_other_complete = (all(s.is_complete for s in each) for each in (by_dot, by_suffixes))
-    extensions = {
-        RULES["first dot"](s.members.names[at])[1] for s, d in zip(by_dot, dotted, strict=True) for at in d
-    }
+    extensions = {first_dot(s.members.names[at])[1] for s, d in zip(by_dot, dotted, strict=True) for at in d}
     are_fields = all(map(are_words, extensions))
     if all(np.array_equal(a.sample_of, b.sample_of) for a, b in zip(by_dot, by_suffixes, strict=True)):
         # The samples are the same, only the names of their fields differ.
@@ -204,10 +212,14 @@ def _by_one_rule(path: str, splits: Sequence[Members]) -> list[Samples]:
         return by_dot if are_fields and is_complete and is_repeated else by_suffixes
     if is_complete != is_other_complete:
         return by_dot if is_complete else by_suffixes
-    has_plain = any(_beside_plain(samples, at) for samples, at in zip(by_dot, dotted, strict=True))
+    has_plain = False  # a sample by WebDataset's rule has some of the differing members, and one that is not
+    for each, indices in zip(by_dot, dotted, strict=True):
+        members = np.bincount(each.sample_of, minlength=len(each))
+        of_dotted = np.bincount(each.sample_of[indices], minlength=len(each))
+        has_plain |= bool(((of_dotted > 0) & (of_dotted < members)).any())
     if are_fields == has_plain:
         return by_dot if has_plain else by_suffixes
-    samples, at = next((s, int(d[0])) for s, d in zip(by_dot, dotted, strict=True) if len(d))
+    samples, at = next((s, d[0]) for s, d in zip(by_dot, dotted, strict=True) if d)
     name = samples.members.names[at]
     (key, extension), (other, suffix) = (RULES[rule](name) for rule in RULES)
     raise malformed(
@@ -217,27 +229,6 @@ def _by_one_rule(path: str, splits: Sequence[Members]) -> list[Samples]:
         "write the tar again with one dot in names of files that are samples by themselves, or for images "
         "alone, unpack it (tar -xf) and pack the folder",
     )
-
-
-def _differing(samples: Samples) -> _Integers:
-    """Return the indices of the members whose key depends on the rule."""
-    first_dot, suffixes = RULES.values()
-    found = (
-        at
-        for at, name in enumerate(samples.members.names)
-        if name.count(".") > 1 and first_dot(name) != suffixes(name)
-    )
-    return np.fromiter(found, np.int64)
-
-
-def _beside_plain(samples: Samples, dotted: _Integers) -> bool:
-    """Return True if a sample by WebDataset's rule has some of these members, and one that is not."""
-    members = np.bincount(samples.sample_of, minlength=len(samples))
-    of_dotted = np.bincount(samples.sample_of[dotted], minlength=len(samples))
-    return bool(((of_dotted > 0) & (of_dotted < members)).any())
-
-
-UNPACK = "unpack the tar files (tar -xf), and pack the folder"
 
 
 def class_folders(path: str, names: Iterable[str]) -> list[str] | None:

@@ -55,6 +55,11 @@ from fastload.sources.table.numbers import numbers_in
 from fastload.sources.webdataset.members import UNPACK, Samples, class_folders, grouped, kind_of, list_members
 from fastload.sources.webdataset.tar import IMAGES, INTEGERS, RULES, TAR_SUFFIXES, TEXTS, TarReader
 
+_NPY_HEAD = 1 << 16  # the longest header of version 1.0
+_ALL_BYTES = 1 << 62
+Spans = npt.NDArray[np.int64]
+"""The offset and size of a member for each sample, (2, samples); -1 where there is none."""
+
 
 def recognise(listing: Listing) -> Claim | None:
     """Claim a folder of tar files, or folders of them that are named after splits."""
@@ -98,13 +103,6 @@ def open_file(path: str) -> Mapping[str, TarSource] | None:
     if missing:
         raise malformed(os.path.join(root, missing[0]), "exist", "no such file", f"check {path!r}")
     return list_shards(path, root, files_by_split(path, names))
-
-
-_NPY_HEAD = 1 << 16  # the longest header of version 1.0
-_ALL_BYTES = 1 << 62
-
-Spans = npt.NDArray[np.int64]
-"""The offset and size of a member for each sample, (2, samples); -1 where there is none."""
 
 
 def list_shards(path: str, root: str, shards: Mapping[str, Sequence[str]]) -> dict[str, TarSource]:
@@ -247,7 +245,9 @@ class TarSource(ContainerSource):
 
     def read_from(self, path: str, index: int) -> SourceRecord:
         """Read one sample by the offsets of its members."""
-        where = f"{path}, sample {self._sample(index)!r}"
+        has_image = "image" in self.members and self.members["image"][0, index] >= 0
+        name = self.names[index]
+        where = f"{path}, sample {RULES[self.details['rule']](name)[0] if has_image else name!r}"
         places = {name: at[:, index].tolist() for name, at in self.members.items()}
         for name, (offset, _) in places.items():
             if offset < 0:
@@ -263,10 +263,6 @@ class TarSource(ContainerSource):
         described = {field.name: field for field in self.fields}
         values = {name: self._value(described[name], each, where) for name, each in data.items()}
         return SourceRecord(self.key(index), image, values)
-
-    def _sample(self, index: int) -> str:
-        has_image = "image" in self.members and self.members["image"][0, index] >= 0
-        return RULES[self.details["rule"]](self.names[index])[0] if has_image else self.names[index]
 
     def _value(self, described: Field, data: bytes, where: str) -> object:
         if described.kind == "text":

@@ -1,7 +1,12 @@
-"""Members of tar files, read at their offsets without extracting anything.
+"""Members of tar files, read at their offsets without extracting anything, and the parts of their names.
 
 A compressed file can only be read forwards: reading members in order takes one pass, and every step back
 starts another.
+
+A name is the key of a sample and an extension, between which two rules decide. WebDataset splits it at the
+first dot: `a.left.jpg` is `left.jpg` of the sample `a`. Tars that other programs make of files have dots
+anywhere: `cats/cat.0.jpg` is an image of its own, not `0.jpg` of the sample `cats/cat`. There, a name is
+split at its last dot, or before the known extensions that it ends in.
 """
 
 from __future__ import annotations
@@ -33,8 +38,12 @@ _KNOWN = {
 }  # fmt: skip
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
 _KEY = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
-
 Split = Callable[[str], tuple[str, str]]
+
+TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
+_READ_BYTES = 1 << 20
+_DAMAGED = "the file is damaged or was cut off: copy or write it again"
+_ERRORS = (OSError, EOFError, ValueError, OverflowError, tarfile.TarError, zlib.error, lzma.LZMAError)
 
 
 def at_first_dot(name: str) -> tuple[str, str]:
@@ -74,13 +83,6 @@ def are_words(extension: str) -> bool:
     (True, False)
     """
     return all(map(_WORD.fullmatch, extension.split(".")))
-
-
-TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
-
-_READ_BYTES = 1 << 20
-_DAMAGED = "the file is damaged or was cut off: copy or write it again"
-_ERRORS = (OSError, EOFError, ValueError, OverflowError, tarfile.TarError, zlib.error, lzma.LZMAError)
 
 
 class TarReader:
