@@ -93,7 +93,7 @@ def _race(
     import fastload.transforms as T
     from fastload.bench import loading
     from fastload.images.opencv import cv2
-    from fastload.packing.choose import estimate_stats
+    from fastload.packing.options import estimate_stats
     from fastload.sources.opening import open_class_folders
     from fastload.system.cpus import cpu_name, usable_cpus
 

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from fastload._version import __version__
@@ -15,25 +16,25 @@ from fastload.errors import FastloadError, OptionError, SourceError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
 from fastload.images.opencv import cv2, require_opencv
-from fastload.packing._options import (
+from fastload.packing.encoding.assemble import Partition, SplitPartition, require_records
+from fastload.packing.encoding.chunk import Recipe
+from fastload.packing.options import (
     DEFAULT_SHARD_BYTES,
+    EncodingChoice,
     OnError,
     PackOptions,
     check_fields,
     check_part,
+    choose_encoding,
+    combine,
+    estimate_stats,
     limit_of,
-    ray_address,
 )
-from fastload.packing.choose import NO_IMAGES, EncodingChoice, choose_encoding, combine, estimate_stats
-from fastload.packing.cutting import cut
-from fastload.packing.encoding.chunk import Recipe
-from fastload.packing.encoding.partition import Partition, SplitPartition, require_records
 from fastload.packing.result import PackProgress, PackResult
-from fastload.packing.running.executor import Executor
-from fastload.packing.running.local import LocalExecutor
+from fastload.packing.running.local import Executor, cut, pack_here
 from fastload.packing.running.workers import describe_failure
-from fastload.packing.staging.destination import check_apart
 from fastload.packing.staging.journal import Journal, folder_of
+from fastload.packing.staging.places import check_apart
 from fastload.packing.staging.staging import Staging, staging_for
 from fastload.shards.attachment import ATTACHMENT_NAME, Attachment, write_attachment
 from fastload.shards.manifest import Manifest
@@ -66,7 +67,7 @@ def pack(
     layout: str | None = None,
     on: str | None = None,
     part: tuple[int, int] | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, object] | None = None,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> PackResult:
     """Pack a folder of images, a table or a dataset into shards; its records may be without images.
@@ -140,7 +141,9 @@ def pack(
         try:
             with executor_context as executor:
                 sources = open_source(source, fields, columns, layout)
-                return _PackJob(sources, options, part, executor, staging, progress, began).run()
+                return _PackJob(
+                    sources, options, part, executor, workers or usable_cpus(), staging, progress, began
+                ).run()
         except (FastloadError, BrokenPipeError):  # BrokenPipeError: the reader of the progress is gone
             raise
         except OSError as error:
@@ -151,8 +154,10 @@ def _executor(
     on: str | None, workers: int | None, source: Any
 ) -> contextlib.AbstractContextManager[Executor]:
     if on is None:
-        return contextlib.nullcontext(LocalExecutor(workers or usable_cpus()))
-    address = ray_address(on)
+        return contextlib.nullcontext(partial(pack_here, workers or usable_cpus()))
+    name, sign, address = on.partition("=")
+    if name != "ray" or bool(sign) != bool(address):
+        raise OptionError(f"on must be 'ray' or 'ray=ADDRESS', as in ray=10.0.0.1:6379, got {on!r}")
     if workers is not None:
         raise OptionError(
             "workers are processes of this machine, and on='ray' uses those of Ray: leave one out"
@@ -160,7 +165,7 @@ def _executor(
     from fastload.packing.running.ray import connected
 
     is_path = isinstance(source, str | os.PathLike) and os.path.exists(os.path.expanduser(source))
-    return connected(address, os.path.abspath(os.path.expanduser(source)) if is_path else None)
+    return connected(address or None, os.path.abspath(os.path.expanduser(source)) if is_path else None)
 
 
 @dataclass
@@ -171,6 +176,7 @@ class _PackJob:
     options: PackOptions
     part: tuple[int, int] | None
     executor: Executor
+    workers: int  # of this machine, which measure some records
     staging: Staging
     progress: Callable[[PackProgress], None] | None
     began: float
@@ -194,7 +200,7 @@ class _PackJob:
         for split, recipe in recipes.items():
             self.state = replace(self.state, split=split)
             if left := [shard for shard in shards if shard.split == split and shard not in finished]:
-                finished |= self.executor.pack(recipe, left, journal, self._report)
+                finished |= self.executor(recipe, left, journal, self._report)
         manifests = partition.manifests(finished)
         if self.part is None:
             self.staging.publish(manifests)
@@ -217,7 +223,7 @@ class _PackJob:
     def _choose_encoding(self) -> EncodingChoice:
         options = self.options
         if not self._have_images():
-            return NO_IMAGES
+            return EncodingChoice("", "")
         if options.encode == "tiled":
             require_jpegtran()
         if options.encode != "auto":
@@ -241,7 +247,8 @@ class _PackJob:
                 f"{name}: the records of all splits must have an image, or those of none, got images in "
                 f"{', '.join(with_images)} but not in {', '.join(others)}: pack them one by one"
             )
-        if self.options.is_for_images:
+        options = self.options
+        if options.encode != "auto" or options.limit is not None or options.space_bytes is not None:
             raise OptionError(
                 f"{name}: encode, space and sizes are for images, and its records have none: leave them out"
             )
@@ -295,7 +302,7 @@ class _PackJob:
         """Partition the records into shards; save the partition for later runs and for other parts."""
         splits = []
         for split, recipe in recipes.items():
-            cuts = cut(recipe, self.options.shard_bytes, journal, self.executor)
+            cuts = cut(self.workers, recipe, self.options.shard_bytes, journal)
             manifest = replace(manifests[split], attachment=self._attach(split, recipe.source, journal))
             splits.append(SplitPartition(split, tuple(cuts), manifest))
         partition = Partition(tuple(splits), self.part[1] if self.part else 1)
@@ -309,7 +316,9 @@ class _PackJob:
             return None
         with journal.drafts() as folder:
             draft = folder / ATTACHMENT_NAME
-            named = ((_attached_name(name), files.read(index)) for index, name in enumerate(files.names))
+            # A description outside of the dataset comes to its top.
+            names = (os.path.basename(name) if name[:3] == "../" else safe_key(name) for name in files.names)
+            named = ((name, files.read(index)) for index, name in enumerate(names))
             attachment = write_attachment(draft, named, tuple(self.sources))
             journal.place.store(f"{folder_of(split)}/{ATTACHMENT_NAME}", draft)
         return attachment
@@ -325,8 +334,3 @@ class _PackJob:
         )
         if self.progress is not None:
             self.progress(self.state)
-
-
-def _attached_name(name: str) -> str:
-    """Return the name of an annotation file; a description outside of the dataset comes to its top."""
-    return os.path.basename(name) if name.startswith("../") else safe_key(name)

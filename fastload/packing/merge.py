@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from fastload.errors import FastloadError, PackError
-from fastload.packing.encoding.assemble import ShardRange
-from fastload.packing.encoding.partition import Partition
+from fastload.packing.encoding.assemble import Partition, ShardRange
 from fastload.packing.result import PackResult
 from fastload.packing.running.workers import describe_failure
 from fastload.packing.staging.staging import staging_for
@@ -22,7 +20,7 @@ def merge(
     dest: str | os.PathLike[str],
     *,
     overwrite: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> PackResult:
     """Merge all parts, packed by `pack(…, part=(number, count))`, into a packed dataset.
 

@@ -12,12 +12,10 @@ import itertools
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from fastload.errors import DestinationError, FastloadError, FormatError, PackError
-from fastload.packing._restoring import restorable, restore
 from fastload.shards.manifest import looks_packed, packed_datasets, read_manifest
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
@@ -28,7 +26,7 @@ from fastload.sources.coco.writer import CocoWriter
 from fastload.sources.databases.writer import write_databases
 from fastload.sources.huggingface.writer import write_arrow
 from fastload.sources.masks.writer import MaskWriter
-from fastload.sources.stored_records import StoredRecords, drafted, safe_path
+from fastload.sources.stored_records import StoredRecords, drafted, restorable, restore, safe_path
 from fastload.sources.table.writer import TableWriter
 from fastload.sources.voc.writer import VocWriter
 from fastload.sources.webdataset.writer import write_tar
@@ -80,7 +78,7 @@ def unpack(
     path: str | os.PathLike[str],
     dest: str | os.PathLike[str],
     *,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, object] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> UnpackResult:
     """Write every record of a packed dataset as a file below `dest`.
@@ -167,7 +165,7 @@ def unpack(
 
 @contextlib.contextmanager
 def _reading(
-    path: str | os.PathLike[str], root: Path, storage_options: Mapping[str, Any] | None
+    path: str | os.PathLike[str], root: Path, storage_options: Mapping[str, object] | None
 ) -> Iterator[RecordReader]:
     """Open a packed dataset; copies of remote shards are below `root` until the end of the block."""
     if not is_url(path):
@@ -200,53 +198,51 @@ def _explaining(root: Path) -> Iterator[None]:
         ) from error
 
 
+@dataclass(slots=True)
 class _Unpacking:
     """The unpacking of one packed dataset into one folder."""
 
-    def __init__(
-        self,
-        reader: RecordReader,
-        root: Path,
-        progress: Callable[[int, int], None] | None,
-        writer: LayoutWriter | None,
-        *,
-        is_rebuilt: bool,
-    ) -> None:
-        self.writer = writer
-        self._is_rebuilt = is_rebuilt  # the writer writes annotation files anew
-        self._reader = reader
-        self._manifest = reader.manifest
-        self._root = root
-        images = [field for field in self._manifest.fields if field.kind == "image"]
-        self._images = images if writer is None else images[:1]  # the writer writes the others
-        self._records = StoredRecords(reader, progress, self._images)
-        self._refused: list[str] = []
-        self._files = self._bytes = 0
+    reader: RecordReader
+    root: Path
+    progress: Callable[[int, int], None] | None
+    writer: LayoutWriter | None
+    is_rebuilt: bool  # the writer writes annotation files anew
+    records: StoredRecords = field(init=False)
+    refused: list[str] = field(default_factory=list)
+    files: int = 0
+    size_bytes: int = 0
+
+    @property
+    def images(self) -> list[Field]:
+        """The image fields of each record; a writer writes all but the first."""
+        images = [each for each in self.reader.manifest.fields if each.kind == "image"]
+        return images if self.writer is None else images[:1]
 
     def run(self) -> UnpackResult:
-        own = self._manifest.fields if self.writer is None else ()  # a writer writes its fields itself
+        self.records = StoredRecords(self.reader, self.progress, self.images)
+        own = self.reader.manifest.fields if self.writer is None else ()  # a writer writes its fields itself
         fields = [field for field in own if field.kind in _TABLE_KINDS]
         unwritten = tuple(field.name for field in own if field.kind not in (*_TABLE_KINDS, "image"))
         table = None
-        self._root.mkdir(parents=True, exist_ok=True)
+        self.root.mkdir(parents=True, exist_ok=True)
         has_class_folders = [field.name for field in fields] == ["label"] and self._make_class_folders()
         # Images without class folders have no labels either, and their source had no table.
-        is_flat = self._manifest.made.get("source_kind") == "flat"
-        is_table = (bool(fields) and not is_flat) or len(self._images) > 1
+        is_flat = self.reader.manifest.made.get("source_kind") == "flat"
+        is_table = (bool(fields) and not is_flat) or len(self.images) > 1
         if self.writer is not None or has_class_folders or not is_table:
             self._write_all()
         else:
             table = self._write_with_table(fields)
-        damaged, refused = tuple(self._records.damaged), tuple(self._refused)
-        return UnpackResult(self._files, self._bytes, table, damaged, unwritten, refused)
+        damaged, refused = tuple(self.records.damaged), tuple(self.refused)
+        return UnpackResult(self.files, self.size_bytes, table, damaged, unwritten, refused)
 
     def write_last(self, writers: Sequence[LayoutWriter]) -> list[Path]:
         """Write the files that describe the split or the dataset, after all others; return their paths."""
-        files = self.writer.last_files(writers) if self.writer is not None and self._is_rebuilt else ()
-        return [self._write(safe_path(self._root, name), data) for name, data in files]
+        files = self.writer.last_files(writers) if self.writer is not None and self.is_rebuilt else ()
+        return [self._write(safe_path(self.root, name), data) for name, data in files]
 
     def _write_with_table(self, fields: Sequence[Field]) -> Path:
-        path = self._root / LABELS_NAME
+        path = self.root / LABELS_NAME
         path.touch(exist_ok=False)  # reserve the name before an image can take it
         try:
             with (
@@ -255,7 +251,7 @@ class _Unpacking:
             ):
                 # Quoted, because reading drops the leading spaces of unquoted cells.
                 writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
-                self._write_all(LabelTable(writer, self._reader, fields, self._images[1:]))
+                self._write_all(LabelTable(writer, self.reader, fields, self.images[1:]))
         except BaseException:
             path.unlink()
             raise
@@ -267,9 +263,9 @@ class _Unpacking:
         Two classes share a folder if the file system does not distinguish `Cat` from `cat`, and a class has
         none if its path is too long.
         """
-        if self._manifest.made.get("source_kind") != "folder":
+        if self.reader.manifest.made.get("source_kind") != "folder":
             return False
-        folders = [safe_path(self._root, name) for name in self._manifest.classes]
+        folders = [safe_path(self.root, name) for name in self.reader.manifest.classes]
         for folder in folders:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -280,35 +276,35 @@ class _Unpacking:
         return len({os.stat(folder).st_ino for folder in folders}) == len(folders)
 
     def _write_all(self, table: LabelTable | None = None) -> None:
-        for record, files in self._records:
+        for record, files in self.records:
             self._write_record(record, list(files.values()), table)
 
     def _write_record(self, record: Record, files: list[tuple[bytes, str]], table: LabelTable | None) -> None:
-        path = safe_path(self._root, record.key)
+        path = safe_path(self.root, record.key)
         written: list[Path] = []
         try:
-            for field, (data, suffix) in zip(self._images, files, strict=True):
+            for field, (data, suffix) in zip(self.images, files, strict=True):
                 place = _with_suffix(path, suffix)
                 if written:
                     place = written[0].with_name(f"{written[0].stem}.{field.name}{suffix}")
                 written.append(self._write(place, data))
             if self.writer is not None:
-                image = PurePosixPath(*(each.relative_to(self._root).as_posix() for each in written[:1]))
+                image = PurePosixPath(*(each.relative_to(self.root).as_posix() for each in written[:1]))
                 self.writer.images.append(image)
                 named = [self.writer.further_images(record, image)]
-                named += [self.writer.annotations(record, image)] if self._is_rebuilt else []
+                named += [self.writer.annotations(record, image)] if self.is_rebuilt else []
                 for name, data in itertools.chain(*named):
-                    self._write(safe_path(self._root, name), data)
+                    self._write(safe_path(self.root, name), data)
         except OSError as error:
             if error.errno in _FATAL_ERRORS:
                 raise
-            self._refused.append(
-                f"record {record.index} (key {record.key!r}): its files cannot be written to {self._root}: "
+            self.refused.append(
+                f"record {record.index} (key {record.key!r}): its files cannot be written to {self.root}: "
                 f"{error.strerror}: read it in Python, or unpack to another place if its path is too long"
             )
         else:
             if table is not None:
-                table.add([path.relative_to(self._root).as_posix() for path in written], record)
+                table.add([path.relative_to(self.root).as_posix() for path in written], record)
 
     def _write(self, path: Path, data: bytes) -> Path:
         """Write a file and return its path; raise FileExistsError if a different one has that name."""
@@ -321,8 +317,8 @@ class _Unpacking:
             raise FileExistsError(errno.EEXIST, "another record has this name", str(path))
         with drafted(path) as draft:
             draft.write_bytes(data)
-        self._files += 1
-        self._bytes += len(data)
+        self.files += 1
+        self.size_bytes += len(data)
         return path
 
 

@@ -8,35 +8,149 @@ of each image.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import itertools
 import os
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from fastload.errors import (
     AccessError,
     DamageError,
+    DecodeError,
     FastloadError,
     FormatError,
     OptionError,
     RemoteMissingError,
 )
-from fastload.packing._checks import Check as Check
-from fastload.packing._checks import Damage as Damage
-from fastload.packing._checks import check_records_isolated, check_shard
+from fastload.packing.contradictions import contradiction
 from fastload.shards.attachment import ATTACHMENT_NAME, read_attachment
+from fastload.shards.checksum import file_crc32c
+from fastload.shards.files import opening
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, ShardEntry, looks_packed, read_manifest
+from fastload.shards.record import Record
+from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, changed, is_url
+from fastload.shards.schema import Field
 from fastload.system import signals
 from fastload.system.cpus import usable_cpus
 
+Check = Literal["checksums", "pixels"]
+
 # Shards for each process that wait for it or are being checked.
 _AHEAD = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Damage in a packed dataset."""
+
+    file: str
+    record: int | None  # its index in the dataset; None if the entire file is damaged
+    message: str  # one sentence
+
+
+def check_shard(folder: Path, number: int, check: Check) -> list[Damage]:
+    """Return the damage of a shard: of its file, its records and its columns."""
+    manifest = read_manifest(folder)
+    entry = manifest.shards[number]
+    path = folder / entry.file
+    try:
+        with opening(path, entry):
+            crc32c = file_crc32c(path)
+    except DamageError as error:
+        return [Damage(entry.file, None, str(error))]
+    if crc32c == entry.crc32c:
+        return _check_records(folder, manifest, number, check)
+    message = f"{path}: its checksum is {crc32c}, the manifest says {entry.crc32c}"
+    damages = check_records_isolated(folder, manifest, number, check)
+    if not damages:
+        message += ": none of its records is damaged"
+    elif damages[0].record is not None:
+        message += f": {len(damages):,} of its {entry.records:,} records damaged"
+    return [Damage(entry.file, None, message), *damages]
+
+
+def check_records_isolated(folder: Path, manifest: Manifest, number: int, check: Check) -> list[Damage]:
+    """Return the damaged records of a shard that is known to be damaged, checked in a separate process.
+
+    LMDB trusts the pages of its tree: a page number outside of the file crashes the process.
+    """
+    try:
+        with ProcessPoolExecutor(1, initializer=_crash_quietly) as pool:
+            return pool.submit(_check_records, folder, manifest, number, check).result()
+    except BrokenProcessPool:
+        file = manifest.shards[number].file
+        message = f"{folder / file}: its tree is damaged: LMDB crashes when reading it, so it cannot be used"
+        return [Damage(file, None, message)]
+
+
+def _crash_quietly() -> None:
+    signals.set_pool_worker_signals()
+    faulthandler.disable()
+
+
+def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) -> list[Damage]:
+    entry = manifest.shards[number]
+    first = sum(shard.records for shard in manifest.shards[:number])
+    reader = RecordReader(folder, "always")
+    kept = {each.key for each in manifest.kept}
+    if check == "pixels":
+        from fastload.images.opencv import cv2  # not needed for checksums
+
+        cv2.setNumThreads(0)  # there are as many processes as CPUs, and threads can hang after a fork
+    damages = []
+    for index in range(first, first + entry.records):
+        try:
+            record = reader.read(index)
+            error_text = contradiction(record, manifest, kept)
+            if error_text is not None:
+                error_text += ": the program that wrote it did not follow the format's specification"
+            elif check == "pixels":
+                error_text = _decode_error(record, manifest.fields)
+            if error_text is not None:
+                where = f"{folder / entry.file}, record {index} (key {record.key!r})"
+                damages.append(Damage(entry.file, index, f"{where}: {error_text}"))
+        except AccessError:
+            raise
+        except FastloadError as error:
+            if not reader.is_open(number):  # the shard itself cannot be opened
+                return [Damage(entry.file, None, str(error))]
+            damages.append(Damage(entry.file, index, str(error)))
+    # A damaged record explains the wrong checksum of its column.
+    if damages:
+        return damages
+    for name in entry.columns:  # all labels are read by these
+        try:
+            reader.column_of(number, name)
+        except DamageError as error:
+            damages.append(Damage(entry.file, None, str(error)))
+    return damages
+
+
+def _decode_error(record: Record, fields: Sequence[Field]) -> str | None:
+    """Return the first error in decoding a record's images, or None."""
+    from fastload.images.encodings import encoding_named  # not needed for checksums
+
+    for field in fields:
+        if field.kind != "image" or not any(shape := record.image_shape(field.name)):
+            continue  # kept although it is not a readable image
+        try:
+            decoded = encoding_named(field.encoding or "keep").decode(record.stored(field.name), shape).shape
+        except DecodeError as error:
+            return f"{field.name} cannot be decoded: {error}"
+        if decoded[:2] != shape[:2]:
+            return (
+                f"{field.name} must be of the size that is stored with it, {shape[0]}x{shape[1]}, "
+                f"got {decoded[0]}x{decoded[1]} by decoding it"
+            )
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +201,12 @@ def verify(
         if remote is not None or not looks_packed(Path(path)):
             raise
         return VerifyResult(0, 0, (Damage(MANIFEST_NAME, None, str(error)),))
-    with signals.unwinding(), _local_folder(place, manifest) as folder:
+    with signals.unwinding(), contextlib.ExitStack() as stack:
+        folder = Path(path)
+        if remote is not None:  # a folder for a few of the shards, with the manifest
+            scratch = tempfile.TemporaryDirectory(prefix="fastload-verify-")
+            folder = Path(stack.enter_context(scratch))
+            (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
         found = _check_shards(folder, remote, manifest, check, workers or usable_cpus(), progress)
     if remote is not None:
         found = [replace(damage, message=damage.message.replace(str(folder), remote.url)) for damage in found]
@@ -100,19 +219,13 @@ def verify(
         for name in names
         if name not in listed
     ]
-    damages = (*found, *_check_attachment(place, manifest), *unlisted)
-    return VerifyResult(manifest.records, manifest.size_bytes, damages)
-
-
-@contextlib.contextmanager
-def _local_folder(place: Path | RemoteFolder, manifest: Manifest) -> Iterator[Path]:
-    """Yield the folder of the shards or, for a URL, one for a few of them, with the manifest."""
-    if isinstance(place, Path):
-        yield place
-        return
-    with tempfile.TemporaryDirectory(prefix="fastload-verify-") as name:
-        (Path(name) / MANIFEST_NAME).write_bytes(manifest.to_bytes())
-        yield Path(name)
+    if manifest.attachment is not None:
+        try:
+            for _ in read_attachment(place, manifest.attachment):
+                pass
+        except (DamageError, RemoteMissingError) as error:
+            found.append(Damage(ATTACHMENT_NAME, None, str(error)))
+    return VerifyResult(manifest.records, manifest.size_bytes, (*found, *unlisted))
 
 
 def _check_shards(
@@ -125,45 +238,45 @@ def _check_shards(
 ) -> list[Damage]:
     """Check all shards; those at a URL are fetched one after the other, a few ahead of their check."""
     count = min(workers, max(len(manifest.shards), 1))
-    damages: dict[int, list[Damage]] = {}
-    checks: dict[Future[list[Damage]], int] = {}
-    left = deque(range(len(manifest.shards)))
+    damages: list[Damage] = []
     done = 0
     pool = ProcessPoolExecutor(count, initializer=signals.set_pool_worker_signals)
-    with pool, signals.killing_workers(pool):
-        while left or checks:
-            while left and len(checks) < _AHEAD * count:
-                number = left.popleft()
-                future: Future[list[Damage]] = Future()
-                if remote is not None and (damage := _fetch(remote, folder, manifest.shards[number])):
-                    future.set_result([damage])
-                else:
-                    try:
-                        future = pool.submit(check_shard, folder, number, check)
-                    except BrokenProcessPool as error:
-                        future.set_exception(error)
-                checks[future] = number
-            for finished in wait(checks, return_when=FIRST_COMPLETED).done:
-                number = checks.pop(finished)
-                entry = manifest.shards[number]
+
+    def begun() -> Iterator[Future[list[Damage]]]:
+        for number, entry in enumerate(manifest.shards):
+            future: Future[list[Damage]] = Future()
+            if remote is not None and (damage := _fetch(remote, folder, entry)):
+                future.set_result([damage])
+            else:
                 try:
-                    damages[number] = finished.result()
-                except BrokenProcessPool:  # a process crashed: check this shard in a process of its own
-                    damages[number] = check_records_isolated(folder, manifest, number, check)
-                if remote is not None:
-                    (folder / entry.file).unlink(missing_ok=True)
-                done += entry.size_bytes
-                if progress is not None:
-                    progress(done, manifest.size_bytes)
-    return [damage for number in sorted(damages) for damage in damages[number]]
+                    future = pool.submit(check_shard, folder, number, check)
+                except BrokenProcessPool as error:
+                    future.set_exception(error)
+            yield future
+
+    with pool, signals.killing_workers(pool):
+        later = begun()
+        checks = deque(itertools.islice(later, _AHEAD * count))
+        for number, entry in enumerate(manifest.shards):
+            try:
+                damages += checks.popleft().result()
+            except BrokenProcessPool:  # a process crashed: check this shard in a process of its own
+                damages += check_records_isolated(folder, manifest, number, check)
+            if remote is not None:
+                (folder / entry.file).unlink(missing_ok=True)
+            done += entry.size_bytes
+            if progress is not None:
+                progress(done, manifest.size_bytes)
+            checks.extend(itertools.islice(later, 1))
+    return damages
 
 
 def _fetch(remote: RemoteFolder, folder: Path, entry: ShardEntry) -> Damage | None:
     """Copy a shard into a folder; return its damage if the server does not have it, or has another one."""
     try:
-        found = remote.stat(entry.file)
-        if found.size_bytes not in (None, entry.size_bytes):
-            raise changed(remote, entry, str(found))
+        size_bytes = remote.size_of(entry.file)
+        if size_bytes not in (None, entry.size_bytes):
+            raise changed(remote, entry, f"{size_bytes:,} bytes")
         with (folder / entry.file).open("wb", buffering=0) as file:
             for part in remote.parts(entry):
                 file.write(part)
@@ -177,14 +290,3 @@ def _fetch(remote: RemoteFolder, folder: Path, entry: ShardEntry) -> Damage | No
             f"({error.strerror}): make room, or choose another folder with the variable TMPDIR"
         ) from error
     return None
-
-
-def _check_attachment(folder: Path | RemoteFolder, manifest: Manifest) -> list[Damage]:
-    """Return the damage of the attached annotation files."""
-    if manifest.attachment is not None:
-        try:
-            for _ in read_attachment(folder, manifest.attachment):
-                pass
-        except (DamageError, RemoteMissingError) as error:
-            return [Damage(ATTACHMENT_NAME, None, str(error))]
-    return []

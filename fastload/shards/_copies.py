@@ -17,12 +17,11 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import NamedTuple
 
 from google_crc32c import extend
 
 from fastload.errors import AccessError, OptionError, RemoteError
-from fastload.shards._entries import ShardEntry
+from fastload.shards.files import ShardEntry
 from fastload.shards.remote import RemoteFolder, changed
 from fastload.system.cache_folder import CacheFolder
 from fastload.system.cache_lock import CacheLock
@@ -37,11 +36,8 @@ POLL_S = 0.01
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-class Copy(NamedTuple):
-    """A complete copy of a shard, and the shared lock that keeps it from being removed."""
-
-    path: Path
-    lock: CacheLock
+Copy = tuple[Path, CacheLock]
+"""A complete copy of a shard, and the shared lock that keeps it from being removed."""
 
 
 class Copies:
@@ -170,7 +166,7 @@ class Copies:
             self._folder.remove(name)
             return None
         self._folder.note_use(name)
-        return Copy(path, lock)
+        return path, lock
 
     def _fetch(self, name: str, path: Path, entry: ShardEntry) -> bool:
         """Fetch a shard whose lock is held; return False if there is no room for it."""

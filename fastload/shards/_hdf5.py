@@ -19,10 +19,9 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.shards._entries import ShardEntry
 from fastload.shards.checksum import IDENTITY_BYTES
 from fastload.shards.container import IDENTITY_NAME, ByteArray, Payload, ShardContent
-from fastload.shards.files import opening, require_identity
+from fastload.shards.files import ShardEntry, opening, require_identity
 from fastload.shards.schema import CRC32C, Column
 from fastload.system import signals
 
@@ -31,6 +30,8 @@ from fastload.system import signals
 # payload, or another release, the offset may differ: then the payload is moved in memory.
 _ALIGNMENT = 4096
 _ALIGNMENT_THRESHOLD = 512
+
+Array = NDArray[np.generic]
 
 
 class Hdf5Writer:
@@ -135,7 +136,7 @@ def _create(structure: _HollowFile) -> h5py.File:
     return h5py.File(h5py.h5f.create(name, h5py.h5f.ACC_TRUNC, creation, access))
 
 
-def _add(file: h5py.File, name: str, array: NDArray[Any]) -> None:
+def _add(file: h5py.File, name: str, array: Array) -> None:
     _make_groups(file, name)
     file[name] = array
 
@@ -162,8 +163,8 @@ def _reserve(file: h5py.File, payload: Payload) -> int | None:
     _make_groups(file, name)
     space = h5py.h5s.create_simple(shape)
     dataset = h5py.h5d.create(file.id, name.encode(), h5py.h5t.STD_U8LE, space, creation)
-    offset = dataset.get_offset()
-    return None if offset is None else int(offset)
+    found: int | None = dataset.get_offset()
+    return found
 
 
 class Hdf5Reader:
@@ -173,7 +174,11 @@ class Hdf5Reader:
 
     def __init__(self, path: Path, columns: Sequence[Column], entry: ShardEntry) -> None:
         with opening(path, entry) as self.stamp, h5py.File(path, "r", locking=False) as file:
-            mapping = _map(path)
+            options: dict[str, Any] = {"access": mmap.ACCESS_READ}
+            if sys.version_info >= (3, 13):
+                options["trackfd"] = False  # saves a descriptor for every open shard
+            with path.open("rb") as opened:
+                mapping = mmap.mmap(opened.fileno(), 0, **options)
             self._view_identity(file, mapping)
             require_identity(path, self.identity(), entry)
             self._view_columns(file, mapping, columns, entry)
@@ -187,7 +192,7 @@ class Hdf5Reader:
         self, file: h5py.File, mapping: mmap.mmap, columns: Sequence[Column], entry: ShardEntry
     ) -> None:
         self.count = entry.records
-        self._fixed: dict[str, NDArray[Any]] = {}
+        self._fixed: dict[str, Array] = {}
         self._fixed_bytes: dict[str, ByteArray] = {}
         self._ragged: dict[str, tuple[ByteArray, memoryview, int]] = {}
         for column in columns:
@@ -238,7 +243,7 @@ class Hdf5Reader:
     def location(self, column: str, index: int) -> ByteArray:
         return self.row(column, index)
 
-    def fixed(self, column: str, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
+    def fixed(self, column: str, rows: NDArray[np.int64] | None = None) -> Array:
         values = self._fixed[column]
         return values if rows is None else values[rows]
 
@@ -255,15 +260,7 @@ class Hdf5Reader:
         return data[: last * size * row_bytes].reshape(last, size * row_bytes), indices
 
 
-def _map(path: Path) -> mmap.mmap:
-    options: dict[str, Any] = {"access": mmap.ACCESS_READ}
-    if sys.version_info >= (3, 13):
-        options["trackfd"] = False  # saves a descriptor for every open shard
-    with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, **options)
-
-
-def _view_of(file: h5py.File, mapping: mmap.mmap, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _view_of(file: h5py.File, mapping: mmap.mmap, name: str, dtype: np.dtype[np.generic]) -> Array:
     """Return a dataset as a read-only view of the mapped file; raise ValueError if it is not as specified."""
     path = PurePosixPath(name)
     for part in (*reversed(path.parents[:-1]), path):
@@ -284,10 +281,10 @@ def _view_of(file: h5py.File, mapping: mmap.mmap, name: str, dtype: np.dtype[Any
     offset = dataset.id.get_offset()
     if offset is None:
         raise ValueError(f"dataset {name} has no storage in the file")
-    array: NDArray[Any] = np.frombuffer(mapping, dtype, dataset.size, offset).reshape(dataset.shape)
+    array: Array = np.frombuffer(mapping, dtype, dataset.size, offset).reshape(dataset.shape)
     return array
 
 
-def _require_shape(name: str, array: NDArray[Any], shape: tuple[int, ...]) -> None:
+def _require_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
     if array.shape != shape:
         raise ValueError(f"dataset {name} must have the shape {shape}, it has {array.shape}")

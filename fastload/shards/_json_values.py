@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 # A manifest nests five levels; Python's own recursion ends at some hundreds.
 _MOST_LEVELS = 30
@@ -18,7 +17,7 @@ _MOST = (1 << 62) - 1
 class JsonValue:
     """A parsed value and its path; every method raises ValueError if the value has another type."""
 
-    value: Any
+    value: object
     name: str = ""  # its path, such as `shards[3].records`; empty for the document itself
 
     @classmethod
@@ -45,7 +44,7 @@ class JsonValue:
     def _path(self, member: str) -> str:
         return f"{self.name}.{member}" if self.name else member
 
-    def mapping(self) -> Mapping[str, Any]:
+    def mapping(self) -> Mapping[str, object]:
         """Return the members of an object."""
         if not isinstance(self.value, dict):
             raise self._error("an object")
@@ -84,8 +83,8 @@ class JsonValue:
         return ValueError(f"{self.name or 'it'} must be {wanted}, got {got[:80]}")
 
 
-def _unique_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _unique_members(members: list[tuple[str, object]]) -> dict[str, object]:
+    found: dict[str, object] = {}
     for name, value in members:
         if name in found:
             raise ValueError(f"{name!r} is given twice")
@@ -93,7 +92,7 @@ def _unique_members(members: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _require_shallow(value: Any) -> None:
+def _require_shallow(value: object) -> None:
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(_MOST_LEVELS):
         inner = [each.values() if isinstance(each, dict) else each for each in level]

@@ -13,6 +13,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError
-from fastload.shards._entries import ShardEntry
 from fastload.shards.container import IDENTITY_NAME, ByteArray, ShardContent
-from fastload.shards.files import Stamp, opening, require_identity
+from fastload.shards.files import ShardEntry, opening, require_identity
 from fastload.shards.schema import CRC32C, Column
 from fastload.system.folders import free_bytes
 
@@ -55,20 +55,16 @@ class LmdbWriter:
         with content.payload.path.open("rb") as file:
             payload = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
             try:
-                _write_sorted(draft, _items(columns, content, payload), _map_size(columns, content))
+                # LMDB needs an upper bound of the file's size beforehand, and stores it in the file.
+                stored = size + sum(array.nbytes for array in content.fixed.values())
+                stored += sum(ragged.data.nbytes for ragged in content.ragged.values())
+                most = int(2 * stored + (content.count + 16) * (len(columns) + 1) * _PAGE_BYTES)
+                _write_sorted(draft, _items(columns, content, payload), most)
             except lmdb.Error as error:
                 # LMDB does not always report that the disk is full.
                 number = errno.ENOSPC if free_bytes(path.parent) < _FULL_BYTES else errno.EIO
                 raise OSError(number, f"{os.strerror(number)}: {error}", str(draft)) from error
         os.replace(draft, path)
-
-
-def _map_size(columns: Sequence[Column], content: ShardContent) -> int:
-    """Return an upper bound of the file's size: LMDB needs it beforehand, and stores it in the file."""
-    stored = content.payload.size_bytes
-    stored += sum(array.nbytes for array in content.fixed.values())
-    stored += sum(ragged.data.nbytes for ragged in content.ragged.values())
-    return int(2 * stored + (content.count + 16) * (len(columns) + 1) * _PAGE_BYTES)
 
 
 def _items(
@@ -97,8 +93,8 @@ def _items(
 
 
 def _ragged_items(name: str, data: memoryview, begins: list[int]) -> Iterator[tuple[bytes, memoryview]]:
-    for index in range(len(begins) - 1):
-        yield _row_key(name, index), data[begins[index] : begins[index + 1]]
+    for index, (begin, end) in enumerate(pairwise(begins)):
+        yield _row_key(name, index), data[begin:end]
 
 
 def _write_sorted(path: Path, items: Iterator[tuple[bytes, Any]], map_size: int) -> None:
@@ -155,15 +151,6 @@ _readers: weakref.WeakSet[LmdbReader] = weakref.WeakSet()
 _open_lock = threading.Lock()
 
 
-def _shared_environment(path: Path, stamp: Stamp) -> _Environment:
-    place = stamp.device, stamp.inode
-    with _open_lock:
-        environment = _environments.get(place)
-        if environment is None:
-            environment = _environments[place] = _Environment(str(path))
-        return environment
-
-
 class LmdbReader:
     """Reader of one LMDB shard.
 
@@ -179,7 +166,7 @@ class LmdbReader:
         self._columns = columns
         self._entry = entry
         self._environment: _Environment | None = None
-        self._fixed: dict[str, NDArray[Any]] = {}
+        self._fixed: dict[str, NDArray[np.generic]] = {}
         self._checksummed: list[tuple[ByteArray | None, bytes]] = []
         self._opened()
         _readers.add(self)
@@ -189,32 +176,31 @@ class LmdbReader:
         if self._environment is not None:
             return self._environment
         with opening(self._path, self._entry) as self.stamp:
-            environment = _shared_environment(self._path, self.stamp)
+            place = self.stamp.device, self.stamp.inode
+            with _open_lock:
+                environment = _environments.get(place) or _Environment(str(self._path))
+                _environments[place] = environment
             # Checked before anything else: the tree of an overwritten file may point anywhere.
             require_identity(self._path, bytes(environment.identity), self._entry)
             if bytes(environment.get(_COUNT_KEY) or b"") != b"%d" % self.count:
                 raise ValueError(f"key {_COUNT_KEY.decode()} must hold {self.count}")
+            fixed_bytes: dict[str, ByteArray] = {}
             for column in self._columns:
                 if not column.ragged:
-                    self._fixed[column.name] = self._view_of(environment, column)
+                    value = environment.get(column.name.encode())
+                    if value is None or len(value) != self.count * column.row_bytes:
+                        raise ValueError(f"key {column.name} must hold {self.count} rows")
+                    rows = np.frombuffer(value, np.uint8).reshape(self.count, -1)
+                    fixed_bytes[column.name] = rows
+                    shape = self.count, *column.shape
+                    self._fixed[column.name] = rows.view(column.numpy_dtype).reshape(shape)
         self._checksummed = [
-            (self._bytes_of(column), column.name.encode() + b"/")
+            (fixed_bytes.get(column.name), column.name.encode() + b"/")
             for column in self._columns
             if column != CRC32C
         ]
         self._environment = environment
         return environment
-
-    def _view_of(self, environment: _Environment, column: Column) -> NDArray[Any]:
-        value = environment.get(column.name.encode())
-        if value is None or len(value) != self.count * column.row_bytes:
-            raise ValueError(f"key {column.name} must hold {self.count} rows")
-        rows: NDArray[Any] = np.frombuffer(value, column.numpy_dtype).reshape(self.count, *column.shape)
-        return rows
-
-    def _bytes_of(self, column: Column) -> ByteArray | None:
-        fixed = self._fixed.get(column.name)
-        return None if fixed is None else fixed.reshape(-1).view(np.uint8).reshape(self.count, -1)
 
     def identity(self) -> bytes:
         return bytes((self._environment or self._opened()).identity)
@@ -250,9 +236,9 @@ class LmdbReader:
         environment = self._environment or self._opened()
         return np.frombuffer(environment.get(_row_key(column, index)) or b"", np.uint8)
 
-    def fixed(self, column: str, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
+    def fixed(self, column: str, rows: NDArray[np.int64] | None = None) -> NDArray[np.generic]:
         self._opened()
-        values: NDArray[Any] = self._fixed[column]
+        values: NDArray[np.generic] = self._fixed[column]
         return values.copy() if rows is None else values[rows]
 
     def stack(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:

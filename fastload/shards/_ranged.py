@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError, FastloadError
-from fastload.shards._entries import ShardEntry
 from fastload.shards._hdf5 import Hdf5Reader
 from fastload.shards.container import IDENTITY_NAME, ByteArray
-from fastload.shards.files import Stamp, require_identity
+from fastload.shards.files import ShardEntry, Stamp, require_identity
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import CRC32C, Column
 
@@ -49,7 +48,9 @@ class RangedReader(Hdf5Reader):
         self._held: dict[tuple[str, int], ByteArray] = {}
         where = remote / entry.file
         try:
-            with h5py.File(_Blocks(self, _known_bytes(columns, entry)), "r") as file:
+            # The data of fixed size, which is about half of the structure.
+            row_bytes = sum(8 if column.ragged else column.row_bytes for column in columns)
+            with h5py.File(_Blocks(self, row_bytes * (entry.records + 1)), "r") as file:
                 self._view_identity(file, self._memory)
                 self._view_columns(file, self._memory, columns, entry)
                 self._locate(file, columns)
@@ -138,11 +139,6 @@ class RangedReader(Hdf5Reader):
             first = int(begins[np.searchsorted(begins, begin, "right") - 1])
             parts.append(arrays[first][begin - first : end - first])
         return parts
-
-
-def _known_bytes(columns: Sequence[Column], entry: ShardEntry) -> int:
-    """Return the size of the structure's data of fixed size, which is about half of the structure."""
-    return sum(8 if column.ragged else column.row_bytes for column in columns) * (entry.records + 1)
 
 
 class _Blocks(io.RawIOBase):

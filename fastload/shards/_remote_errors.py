@@ -1,12 +1,18 @@
-"""Classification of failed remote requests: final errors become those of the library, others are retried."""
+"""fsspec's file systems, and their failed requests: final errors become those of the library."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from fastload.errors import AccessError, RemoteError, RemoteMissingError
+from fastload.errors import AccessError, LibraryMissingError, OptionError, RemoteError, RemoteMissingError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
 
 # Request timeout (RFC 9110), too early (RFC 8470), too many requests (RFC 6585); most from 500 on are too.
 _TRANSIENT_STATUSES = frozenset({408, 425, 429})
@@ -14,7 +20,6 @@ _REFUSALS = frozenset({401, 402, 403, 407})
 _UNSUPPORTED = frozenset({501, 505})
 _MISSING = frozenset({404, 410})
 _FINAL_ERRNOS = frozenset({errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC})
-
 _FINAL_TYPES = (TypeError, ValueError, LookupError, AttributeError, ImportError, NotImplementedError)
 # Names of errors in the libraries for S3, Google and Azure: NoCredentialsError, RefreshError, ….
 _CREDENTIAL_ERROR = re.compile("Credential|Authentication|RefreshError")
@@ -52,3 +57,31 @@ def reason_of(error: Exception) -> Exception:
 def text_of(error: BaseException) -> str:
     """Return an error's type and message."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def open_system(url: str, storage_options: Mapping[str, object]) -> tuple[AbstractFileSystem, str]:
+    """Return the file system of a URL, and the path in it.
+
+    Raises:
+        LibraryMissingError: fsspec, or the package for the protocol, is not installed.
+        OptionError: fsspec does not know the protocol, or refuses an option.
+    """
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise LibraryMissingError(
+            f"{url}: reading and writing URLs needs fsspec ({error}): pip install fsspec, "
+            "and the package for the protocol, such as s3fs, gcsfs or aiohttp"
+        ) from error
+    if url.startswith("http") and "?" in url:
+        advice = "pass tokens as storage_options={'headers': {...}}"
+        raise OptionError(f"{url.partition('?')[0]}: must be a URL without a query: {advice}")
+    try:
+        system, path = url_to_fs(url, **storage_options)
+    except ImportError as error:
+        missing = getattr(error.__cause__, "name", None) or "its package"
+        raise LibraryMissingError(f"{url}: {error}: pip install {missing}") from error
+    except Exception as error:  # file systems raise any exception for an option that they do not have
+        reason = text_of(error)
+        raise OptionError(f"{url}: cannot be opened by fsspec with these options: {reason}") from error
+    return system, str(path).rstrip("/")

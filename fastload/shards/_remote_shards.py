@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from fastload.errors import DamageError, RemoteError
 from fastload.shards._copies import POLL_S, Copies
-from fastload.shards._entries import ShardEntry
 from fastload.shards.container import ShardReader
+from fastload.shards.files import ShardEntry
 from fastload.shards.manifest import Manifest
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Column
@@ -96,19 +96,22 @@ class RemoteShards:
             for is_second in (False, True):
                 copy = self.copies.get(entry)
                 # Not where ranges will do: a full shuffle would fetch a complete shard for a few records.
-                if copy is None and container != "hdf5" and self._close_copies(close):
+                if copy is None and container != "hdf5":
+                    for other in [other for other, shard in self.opened.items() if not shard.is_ranged]:
+                        close(other)  # so that its copy can be removed
                     copy = self.copies.get(entry)
                 if copy is None:
                     break
+                path, lock = copy
                 try:
-                    shard = open_within_limit(close, number, container, copy.path, columns, entry)
+                    shard = open_within_limit(close, number, container, path, columns, entry)
                 except BaseException as error:
-                    copy.lock.release()
+                    lock.release()
                     if is_second or not isinstance(error, DamageError):
                         raise
                     self.copies.remove(entry)  # damaged on this disk
                 else:
-                    weakref.finalize(shard, copy.lock.release)
+                    weakref.finalize(shard, lock.release)
                     return shard
             self._has_no_room.add(number)
         if container != "hdf5":
@@ -177,13 +180,6 @@ class RemoteShards:
     def _close_passed(self, close: Callable[[int], None]) -> None:
         for number in [number for number in self.opened if self._is_passed[number]]:
             close(number)
-
-    def _close_copies(self, close: Callable[[int], None]) -> bool:
-        """Close the shards read from copies, so that these can be removed; return False if there are none."""
-        numbers = [number for number, shard in self.opened.items() if not shard.is_ranged]
-        for number in numbers:
-            close(number)
-        return bool(numbers)
 
     def _needs_copy(self, number: int) -> bool:
         return is_worth_a_copy(self._manifest.shards[number], int(self._requested[number]))

@@ -16,10 +16,9 @@ import hashlib
 import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from google_crc32c import extend
+from google_crc32c import Checksum, extend
 from numpy.typing import NDArray
 
 StoredRow = bytes | memoryview | NDArray[np.uint8]
@@ -68,7 +67,7 @@ def apply_masks(identity: bytes, crcs: NDArray[np.uint32]) -> NDArray[np.uint32]
     return stored
 
 
-def array_crc32c(array: NDArray[Any], shard_crc: int) -> str:
+def array_crc32c(array: NDArray[np.generic], shard_crc: int) -> str:
     """Return the checksum of an array's bytes, in hexadecimal, started from a shard's `identity_crc`."""
     return format(extend(shard_crc, np.ascontiguousarray(array).reshape(-1).view(np.uint8)), "08x")
 
@@ -78,9 +77,8 @@ def file_crc32c(path: Path) -> str:
 
     The file is read, not mapped: that is as fast, and if a disk fails, reading a mapping kills the process.
     """
-    crc = 0
-    block = np.empty(_BLOCK_BYTES, np.uint8)
+    checksum = Checksum()
     with path.open("rb", buffering=0) as file:
-        while size := file.readinto(block.data):
-            crc = extend(crc, block[:size])
-    return format(crc, "08x")
+        for _ in checksum.consume(file, _BLOCK_BYTES):
+            pass
+    return str(checksum.hexdigest().decode())

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ IDENTITY_NAME = "shard-identity"
 class Ragged:
     """A ragged column: record i has the rows `data[offsets[i]:offsets[i + 1]]`."""
 
-    data: NDArray[Any]
+    data: NDArray[np.generic]
     offsets: NDArray[np.uint64]
 
 
@@ -54,7 +54,7 @@ class ShardContent:
 
     count: int  # of records
     identity: bytes  # see `fastload.shards.checksum`
-    fixed: dict[str, NDArray[Any]]  # (count, *row shape)
+    fixed: dict[str, NDArray[np.generic]]  # (count, *row shape)
     ragged: dict[str, Ragged]  # without the payload
     payload: Payload
 
@@ -89,7 +89,7 @@ class ShardReader(Protocol):
     def location(self, column: str, index: int) -> ByteArray:
         """Return a short-lived view of one record's bytes of a ragged column in the mapped file."""
 
-    def fixed(self, column: str, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
+    def fixed(self, column: str, rows: NDArray[np.int64] | None = None) -> NDArray[np.generic]:
         """Return rows of a fixed column, (count, *row shape); None: all of them, mapped if possible."""
 
     def stack(self, column: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:

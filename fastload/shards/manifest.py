@@ -17,15 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import HOW_TO_INSTALL, AccessError, FormatError, RemoteMissingError
-from fastload.shards._entries import MOST_RECORDS
-from fastload.shards._entries import LeftOut as LeftOut
-from fastload.shards._entries import ShardEntry as ShardEntry
-from fastload.shards._entries import Skipped as Skipped
-from fastload.shards._entries import is_shard_name as is_shard_name
 from fastload.shards._json_values import JsonValue
 from fastload.shards._remote_errors import text_of
 from fastload.shards.attachment import ATTACHMENT_NAME, Attachment
-from fastload.shards.files import stamp_of, unreadable
+from fastload.shards.files import MOST_RECORDS, stamp_of, unreadable
+from fastload.shards.files import LeftOut as LeftOut
+from fastload.shards.files import ShardEntry as ShardEntry
+from fastload.shards.files import Skipped as Skipped
+from fastload.shards.files import is_shard_name as is_shard_name
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Column, Field, image_of, record_columns
 
@@ -109,8 +108,18 @@ class Manifest:
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Manifest:
         """Parse the result of `to_bytes`; raise FormatError, which names `where`, for anything else."""
-        content = _parse(data, where)
-        _check_version(content.value.get("version"), where)
+        try:
+            content = JsonValue.parsed(data)
+        except ValueError as error:
+            raise FormatError(f"{where}: is not valid JSON ({error}); {_DAMAGED}") from error
+        if not isinstance(content.value, dict) or content.value.get("format") != "fastload":
+            raise FormatError(f'{where}: "format" must be "fastload"; {_DAMAGED}')
+        version = content.value.get("version")
+        if type(version) is not int or not _OLDEST_VERSION <= version <= FORMAT_VERSION:
+            raise FormatError(
+                f"{where}: its format version is {version!r}, this release reads {_OLDEST_VERSION} to "
+                f"{FORMAT_VERSION}: install a newer one ({HOW_TO_INSTALL})"
+            )
         _check_digest(data, where)
         try:
             return _manifest_of(content)
@@ -132,16 +141,22 @@ def _manifest_of(content: JsonValue) -> Manifest:
     if image_of(fields) is None and (not may_lack_image or any(field.needs_image for field in fields)):
         raise ValueError(f"fields must begin with the image to which others belong, got {names}")
     shape = content["image_shape"]
+    sides = None if shape.value is None else [side.count(1, _MOST_SIDE) for side in shape.each()]
+    if sides is not None and len(sides) != 3:
+        raise ValueError(f"image_shape must have three sides, got {len(sides)}")
     manifest = Manifest(
         container=container,
         fields=fields,
         classes=tuple(name.text() for name in content["classes"].each()),
         shards=tuple(ShardEntry.from_json(entry, container, fields) for entry in content["shards"].each()),
         made=content["made"].mapping(),
-        image_shape=None if shape.value is None else _image_shape_of(shape),
-        skipped=tuple(map(_skipped_of, content["skipped"].each())),
-        kept=tuple(map(_skipped_of, content["kept"].each())),
-        left_out=tuple(map(_left_out_of, content["left_out"].each())),
+        image_shape=None if sides is None else (sides[0], sides[1], sides[2]),
+        skipped=tuple(Skipped(*_reason_of(each)) for each in content["skipped"].each()),
+        kept=tuple(Skipped(*_reason_of(each)) for each in content["kept"].each()),
+        left_out=tuple(
+            LeftOut(*_reason_of(each), each["files"].count(1), each["is_clutter"].flag())
+            for each in content["left_out"].each()
+        ),
         attachment=None if (found := content.get("attachment")) is None else Attachment.from_json(found),
     )
     for unique in ([shard.file for shard in manifest.shards], [shard.identity for shard in manifest.shards]):
@@ -154,38 +169,8 @@ def _manifest_of(content: JsonValue) -> Manifest:
     return manifest
 
 
-def _skipped_of(entry: JsonValue) -> Skipped:
-    return Skipped(entry["key"].text(), entry["reason"].text())
-
-
-def _left_out_of(entry: JsonValue) -> LeftOut:
-    key, reason = entry["key"].text(), entry["reason"].text()
-    return LeftOut(key, reason, entry["files"].count(1), entry["is_clutter"].flag())
-
-
-def _image_shape_of(value: JsonValue) -> tuple[int, int, int]:
-    sides = [side.count(1, _MOST_SIDE) for side in value.each()]
-    if len(sides) != 3:
-        raise ValueError(f"image_shape must have three sides, got {len(sides)}")
-    return sides[0], sides[1], sides[2]
-
-
-def _parse(data: bytes, where: str) -> JsonValue:
-    try:
-        content = JsonValue.parsed(data)
-    except ValueError as error:
-        raise FormatError(f"{where}: is not valid JSON ({error}); {_DAMAGED}") from error
-    if not isinstance(content.value, dict) or content.value.get("format") != "fastload":
-        raise FormatError(f'{where}: "format" must be "fastload"; {_DAMAGED}')
-    return content
-
-
-def _check_version(version: Any, where: str) -> None:
-    if type(version) is not int or not _OLDEST_VERSION <= version <= FORMAT_VERSION:
-        raise FormatError(
-            f"{where}: its format version is {version!r}, this release reads {_OLDEST_VERSION} to "
-            f"{FORMAT_VERSION}: install a newer one ({HOW_TO_INSTALL})"
-        )
+def _reason_of(entry: JsonValue) -> tuple[str, str]:
+    return entry["key"].text(), entry["reason"].text()
 
 
 def _check_digest(data: bytes, where: str) -> None:

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastload.errors import FastloadError, RemoteError
-from fastload.shards._entries import ShardEntry
 from fastload.shards._remote_shards import RemoteShards, is_worth_a_copy
+from fastload.shards.files import ShardEntry
 from fastload.shards.records import RecordReader
 from fastload.system.cache_lock import CacheLock
 
@@ -156,7 +156,7 @@ class _Fetching:
         while wanted.last >= self._position() and not self._has_ended.is_set():
             is_needed = wanted.first <= self._position()
             if (copy := self._copies.get(wanted.entry, waits=is_needed)) is not None:
-                held.append((wanted, copy.lock))
+                held.append((wanted, copy[1]))
                 break
             if not is_needed and self._copies.is_being_fetched(wanted.entry):
                 break  # another process will have fetched it by then: go on with the next shard

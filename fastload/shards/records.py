@@ -11,7 +11,7 @@ import os
 from bisect import bisect_right
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,22 +23,17 @@ from fastload.shards.checksum import array_crc32c, identity_crc, record_crc32c, 
 from fastload.shards.container import ByteArray, ShardReader
 from fastload.shards.files import stamp_of, unreadable
 from fastload.shards.manifest import read_manifest
-from fastload.shards.record import Record
+from fastload.shards.record import Record, value_reader
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import CRC32C, Column
 from fastload.shards.shard import max_open_shards, open_within_limit
-from fastload.shards.values import value_reader
 from fastload.system.page_cache import fetch_ahead, is_resident
 
 Verify = Literal["always", "once", "never"]
 
 
-class _ShardBatch(NamedTuple):
-    """The records of a batch that are in one shard: their positions in the batch and rows in the shard."""
-
-    shard: ShardReader
-    positions: NDArray[np.int64]
-    rows: NDArray[np.int64]
+_ShardBatch = tuple[ShardReader, NDArray[np.int64], NDArray[np.int64]]
+"""A shard, the positions in a batch of the records that are in it, and their rows in the shard."""
 
 
 class RecordReader:
@@ -138,28 +133,29 @@ class RecordReader:
         for index in indices.tolist():
             self.read(index)
 
-    def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[Any]:
+    def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[np.generic]:
         """Return a copy of some rows of a fixed column, (indices, *row shape), without verification."""
         parts = self._by_shard(indices)
         if len(parts) == 1:
-            return parts[0].shard.fixed(name, parts[0].rows)
+            [(shard, _, rows)] = parts
+            return shard.fixed(name, rows)
         values = np.empty((len(indices), *self._column(name).shape), self._column(name).numpy_dtype)
-        for part in parts:
-            values[part.positions] = part.shard.fixed(name, part.rows)
+        for shard, positions, rows in parts:
+            values[positions] = shard.fixed(name, rows)
         return values
 
     def stack(self, name: str, indices: NDArray[np.int64]) -> tuple[ByteArray, NDArray[np.int64]] | None:
         """Return some records' bytes as `ShardReader.stack` does, without verification."""
         parts = self._by_shard(indices)
-        stacks = [part.shard.stack(name, part.rows) for part in parts]
+        stacks = [shard.stack(name, rows) for shard, _, rows in parts]
         if len(stacks) == 1:
             return stacks[0]
         found = [stack for stack in stacks if stack is not None]
         if len(found) != len(stacks) or len({stored.shape[1] for stored, _ in found}) != 1:
             return None
         values = np.empty((len(indices), found[0][0].shape[1]), np.uint8)
-        for part, (stored, rows) in zip(parts, found, strict=True):
-            values[part.positions] = stored[rows]
+        for (_, positions, _), (stored, rows) in zip(parts, found, strict=True):
+            values[positions] = stored[rows]
         return values, np.arange(len(indices))
 
     def prefetch(self, name: str, indices: NDArray[np.int64]) -> None:
@@ -170,12 +166,12 @@ class RecordReader:
         self._recheck.update(self._open)  # reading the mapping of a truncated file kills the process
         # Only two records are looked at: a hint costs a microsecond, and a batch may need hundreds.
         sample = self._by_shard(indices[[0, -1]] if len(indices) else indices)
-        if all(is_resident(part.shard.location(name, row)) for part in sample for row in part.rows.tolist()):
+        if all(is_resident(shard.location(name, row)) for shard, _, rows in sample for row in rows.tolist()):
             return
-        for part in self._by_shard(indices):
-            fetch_ahead(part.shard.location(name, row) for row in part.rows.tolist())
+        for shard, _, rows in self._by_shard(indices):
+            fetch_ahead(shard.location(name, row) for row in rows.tolist())
 
-    def column(self, name: str) -> NDArray[Any]:
+    def column(self, name: str) -> NDArray[np.generic]:
         """Return the column of a scalar or vector field, (records, *row shape).
 
         It is verified shard by shard against the manifest, unless `verify` is `never`.
@@ -185,7 +181,7 @@ class RecordReader:
             return np.empty((0, *self._column(name).shape), self._column(name).numpy_dtype)
         return np.concatenate(parts)
 
-    def column_of(self, number: int, name: str) -> NDArray[Any]:
+    def column_of(self, number: int, name: str) -> NDArray[np.generic]:
         """Return one shard's part of a column, as `column` does."""
         entry, array = self.manifest.shards[number], self._shard(number).fixed(name)
         crc = "" if self.verify == "never" else array_crc32c(array, self._identity_crcs[number])
@@ -219,8 +215,7 @@ class RecordReader:
         return next(column for column in self._columns if column.name == name)
 
     def _by_shard(self, indices: NDArray[np.int64]) -> list[_ShardBatch]:
-        parts = self._split(indices)
-        return [_ShardBatch(self._shard(number), positions, rows) for number, positions, rows in parts]
+        return [(self._shard(number), positions, rows) for number, positions, rows in self._split(indices)]
 
     def _split(self, indices: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
         """Return, for each shard with some of the records, its number, their positions and their rows."""
@@ -255,7 +250,7 @@ class RecordReader:
             self._reopen_if_changed(number)
         shard = self._open.get(number) or self._open_shard(number)
         # A file that is overwritten in place changes under the mapping. Comparing costs 0.1 µs.
-        return shard if shard.identity() == self._identities[number] else self._reopen(number)
+        return shard if shard.identity() == self._identities[number] else self._open_shard(number)
 
     def _reopen_if_changed(self, number: int) -> None:
         """Reopen a shard, and verify its records again, if its file was replaced or written to."""
@@ -268,14 +263,11 @@ class RecordReader:
         if shard is not None and not is_same:
             end = self._ends[number]
             self._verified[end - shard.count : end] = 0
-            self._reopen(number)
+            self._open_shard(number)
         self._recheck.discard(number)
 
-    def _reopen(self, number: int) -> ShardReader:
-        self.close_shard(number)
-        return self._open_shard(number)
-
     def _open_shard(self, number: int) -> ShardReader:
+        self.close_shard(number)  # in case of a file that has changed
         entry, container = self.manifest.shards[number], self.manifest.container
         path, columns = self.folder / entry.file, (*self._columns, CRC32C)
         if self.remote is not None:

@@ -18,12 +18,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastload.errors import DamageError, RemoteError, RemoteMissingError
-from fastload.shards._entries import ShardEntry
-from fastload.shards._file_systems import open_system
-from fastload.shards._remote_errors import final_error, reason_of, text_of
+from fastload.shards._remote_errors import final_error, open_system, reason_of, text_of
+from fastload.shards.files import ShardEntry
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
 
 # The longest time without progress, retries included, that a request may take.
 _TIMEOUT_S = 60.0
@@ -43,26 +46,12 @@ _PARTS_SHARE = 1 / 4
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::|://)")
 
-# The members of fsspec's `info` that change with a file.
-_VERSIONS = ("ETag", "etag", "mtime", "LastModified", "updated", "created")
-
 T = TypeVar("T")
 
 
 def is_url(path: object) -> bool:
     """Return True for a URL such as `s3://bucket/photos.fl`; False for a path of this machine."""
     return isinstance(path, str) and _URL.match(path) is not None
-
-
-class RemoteFile(NamedTuple):
-    """Size and version (ETag or modification time) of a file; None if the server does not say."""
-
-    size_bytes: int | None
-    version: str | None
-
-    def __str__(self) -> str:
-        size = "an unknown size" if self.size_bytes is None else f"{self.size_bytes:,} bytes"
-        return size if self.version is None else f"{size}, version {self.version}"
 
 
 class RemoteFolder:
@@ -80,28 +69,21 @@ class RemoteFolder:
     """
 
     def __init__(
-        self, url: str, storage_options: Mapping[str, Any] | None = None, timeout_s: float = _TIMEOUT_S
+        self, url: str, storage_options: Mapping[str, object] | None = None, timeout_s: float = _TIMEOUT_S
     ) -> None:
         self.url = _URL.sub(lambda found: found[0].lower(), url, count=1).rstrip("/")
         self.storage_options = dict(storage_options or {})
         self.timeout_s = timeout_s
-        self._prepare()
-        self._system()  # raises for a protocol that cannot be used
-
-    def _prepare(self) -> None:
-        self._opened: tuple[int, Any, str] | None = None
+        self._opened: tuple[int, AbstractFileSystem, str] | None = None
         self.ignores_ranges = False
         # Of the last parts; 0: unknown.
         self._bytes_per_s = 0.0
         self._stopped = threading.Event()
         self._requests: set[concurrent.futures.Future[Any]] = set()
+        self._system()  # raises for a protocol that cannot be used
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"url": self.url, "storage_options": self.storage_options, "timeout_s": self.timeout_s}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._prepare()
+    def __reduce__(self) -> tuple[type[RemoteFolder], tuple[str, Mapping[str, object], float]]:
+        return RemoteFolder, (self.url, self.storage_options, self.timeout_s)
 
     def __str__(self) -> str:
         return self.url
@@ -154,9 +136,9 @@ class RemoteFolder:
                 done += len(part)
                 yield part
 
-    def stat(self, name: str) -> RemoteFile:
-        """Return a file's size and version now."""
-        return self._retried(name, lambda: self._stat(name))
+    def size_of(self, name: str) -> int | None:
+        """Return a file's size now; None if the server does not say."""
+        return self._retried(name, lambda: self._size_of(name))
 
     def require_unchanged(self, entry: ShardEntry) -> None:
         """Raise DamageError if a shard has another size than the manifest lists, by one request.
@@ -165,15 +147,13 @@ class RemoteFolder:
         """
         found = None
         with contextlib.suppress(Exception):
-            found = self._stat(entry.file)
-        if found is not None and found.size_bytes not in (None, entry.size_bytes):
-            raise changed(self, entry, str(found))
+            found = self._size_of(entry.file)
+        if found not in (None, entry.size_bytes):
+            raise changed(self, entry, f"{found:,} bytes")
 
-    def _stat(self, name: str) -> RemoteFile:
-        found: dict[str, Any] = self._call("info", self._path(name))
-        version = next((str(found[each]) for each in _VERSIONS if found.get(each)), None)
-        size = found.get("size")
-        return RemoteFile(None if size is None else int(size), version)
+    def _size_of(self, name: str) -> int | None:
+        size = self._call("info", self._path(name)).get("size")
+        return None if size is None else int(size)
 
     def names(self) -> list[str]:
         """Return the sorted names of the folder's entries; none if there is no such folder."""
@@ -190,9 +170,9 @@ class RemoteFolder:
     def upload(self, name: str, path: str | os.PathLike[str]) -> None:
         """Copy a file of this machine to the folder, or replace one there."""
         # Progress may be reported only at the end (s3fs, up to 100 MB): allow the slowest rate of reading.
-        stall_s = self.timeout_s * (1 + _STALL_SHARE * os.path.getsize(path) / _LEAST_BYTES)
+        limit_s = self.timeout_s * (1 + _STALL_SHARE * os.path.getsize(path) / _LEAST_BYTES)
         self._retried(
-            name, lambda: self._call("put_file", os.fspath(path), self._path(name), stall_s=stall_s)
+            name, lambda: self._call("put_file", os.fspath(path), self._path(name), limit_s=limit_s)
         )
 
     def remove(self, name: str) -> None:
@@ -213,7 +193,7 @@ class RemoteFolder:
     def _path(self, name: str) -> str:
         return f"{self._system()[1]}/{name}".rstrip("/")
 
-    def _system(self) -> tuple[Any, str]:
+    def _system(self) -> tuple[AbstractFileSystem, str]:
         """Return fsspec's file system, which each process opens anew, and the folder's path in it."""
         if self._opened is None or self._opened[0] != os.getpid():
             self._opened = (os.getpid(), *open_system(self.url, self.storage_options))
@@ -278,8 +258,8 @@ class RemoteFolder:
             self.pause(wait_s)
             number, pause_s = number + 1, 2 * pause_s
 
-    def _call(self, method: str, *args: Any, stall_s: float | None = None, **options: Any) -> Any:
-        """Call a method of the file system; raise TimeoutError after `stall_s` without progress."""
+    def _call(self, method: str, *args: Any, limit_s: float | None = None, **options: Any) -> Any:
+        """Call a method of the file system; raise TimeoutError after `limit_s`, or the time of a stall."""
         system, _ = self._system()
         if method in ("info", "ls"):
             system.invalidate_cache()
@@ -288,13 +268,8 @@ class RemoteFolder:
             if method in ("pipe_file", "put_file"):
                 system.makedirs(str(args[method == "put_file"]).rpartition("/")[0], exist_ok=True)
             return getattr(system, method)(*args, **options)  # with timeouts of its own, if any
-        from fsspec.callbacks import Callback
-
-        callback = Callback()
-        if method == "put_file":
-            options["callback"] = callback
-        limit_s = self.timeout_s * _STALL_SHARE if stall_s is None else stall_s
-        coroutine = _watched(getattr(system, f"_{method}")(*args, **options), callback, limit_s)
+        limit_s = self.timeout_s * _STALL_SHARE if limit_s is None else limit_s
+        coroutine = asyncio.wait_for(getattr(system, f"_{method}")(*args, **options), limit_s)
         request = asyncio.run_coroutine_threadsafe(coroutine, system.loop)
         self._requests.add(request)
         try:
@@ -311,18 +286,3 @@ def changed(remote: RemoteFolder, entry: ShardEntry, found: str) -> DamageError:
         f"the server has {found}: the dataset was replaced or damaged since it was opened: open it again, or "
         "upload it again"
     )
-
-
-async def _watched(coroutine: Any, callback: Any, stall_s: float) -> Any:
-    """Return a coroutine's result; raise TimeoutError once its callback shows no progress for `stall_s`."""
-    task = asyncio.ensure_future(coroutine)
-    try:
-        while True:
-            before = callback.value
-            finished, _ = await asyncio.wait({task}, timeout=stall_s)
-            if finished:
-                return task.result()
-            if callback.value == before:
-                raise TimeoutError(f"no answer for {stall_s:.0f} s")
-    finally:
-        task.cancel()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -62,9 +62,9 @@ class Column:
     ragged: bool = False  # True if a record has any number of rows instead of exactly one
 
     @property
-    def numpy_dtype(self) -> np.dtype[Any]:
+    def numpy_dtype(self) -> np.dtype[np.generic]:
         """The element type as stored: little-endian."""
-        stored: np.dtype[Any] = np.dtype(self.dtype).newbyteorder("<")
+        stored: np.dtype[np.generic] = np.dtype(self.dtype).newbyteorder("<")
         return stored
 
     @property
@@ -112,54 +112,42 @@ class Field:
                 f"a field's name must be an identifier of at most 64 characters, other than "
                 f"{', '.join(sorted(_RESERVED))}, got {self.name!r}: rename the column or key"
             )
+        for defect in self._defects():
+            raise OptionError(f"field {self.name!r}: {defect}")
+
+    def _defects(self) -> Iterator[str]:
+        """Yield each defect; a check assumes that those before it found none."""
         if self.kind not in get_args(FieldKind):
-            raise OptionError(
-                f"field {self.name!r}: kind must be one of {get_args(FieldKind)}, got {self.kind!r}"
-            )
+            yield f"kind must be one of {get_args(FieldKind)}, got {self.kind!r}"
         if self.dtype not in DTYPES:
-            raise OptionError(
-                f"field {self.name!r}: dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}"
-            )
+            yield f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}"
         if self.kind == "vector" and not self.shape:
-            raise OptionError(f"field {self.name!r}: a vector needs a shape, such as (4,)")
+            yield "a vector needs a shape, such as (4,)"
         if self.kind in _COORDINATE_KINDS:
-            self._check_coordinates()
+            is_shape = self.shape == _COORDINATES.get(self.kind)
+            if self.kind == "keypoints":
+                is_shape = len(self.shape) == 2 and self.shape[1] in (2, 3)
+            if self.dtype != "float64" or not is_shape:
+                wanted = _COORDINATES.get(self.kind, "(points, 2) or (points, 3)")
+                yield f"{self.kind} must be float64 of shape {wanted}, got {self.dtype} of shape {self.shape}"
+            formats = get_args(BoxFormat)
+            if self.format not in (formats if self.kind == "boxes" else (None,)):
+                must = f"boxes, and no other coordinates, have a format among {', '.join(formats)}"
+                yield f"{must}, got {self.format!r}"
         elif self.format is not None and (self.kind != "image" or self.format not in get_args(MaskFormat)):
-            raise OptionError(f"field {self.name!r}: {self.kind} has no format {self.format!r}: leave it out")
+            yield f"{self.kind} has no format {self.format!r}: leave it out"
         elif self.shape and self.kind not in ("vector", "ragged"):
-            raise OptionError(
-                f"field {self.name!r}: {self.kind} has no shape, got {self.shape}: make it a vector"
-            )
+            yield f"{self.kind} has no shape, got {self.shape}: make it a vector"
         # Rows of zero bytes could not be counted.
         least = 1 if self.kind == "ragged" else 0
         if any(length < least for length in self.shape):
-            raise OptionError(f"field {self.name!r}: every length must be at least {least}, got {self.shape}")
+            yield f"every length must be at least {least}, got {self.shape}"
         row_bytes = math.prod(self.shape) * np.dtype(self.dtype).itemsize
         if len(self.shape) > _MOST_DIMENSIONS or max(row_bytes, *self.shape, 0) > _MOST_ROW_BYTES:
-            raise OptionError(
-                f"field {self.name!r}: a shape has at most {_MOST_DIMENSIONS} dimensions and "
-                f"{_MOST_ROW_BYTES} bytes, got {self.shape}"
-            )
+            most = f"{_MOST_DIMENSIONS} dimensions and {_MOST_ROW_BYTES} bytes"
+            yield f"a shape has at most {most}, got {self.shape}"
         if self.kind == "image" and self.encoding is None:
-            raise OptionError(f"field {self.name!r}: an image needs an encoding")
-
-    def _check_coordinates(self) -> None:
-        """Raise OptionError unless dtype, shape and format suit the kind."""
-        is_shape = self.shape == _COORDINATES.get(self.kind)
-        if self.kind == "keypoints":
-            is_shape = len(self.shape) == 2 and self.shape[1] in (2, 3)
-        if self.dtype != "float64" or not is_shape:
-            wanted = _COORDINATES.get(self.kind, "(points, 2) or (points, 3)")
-            raise OptionError(
-                f"field {self.name!r}: {self.kind} must be float64 of shape {wanted}, got {self.dtype} of "
-                f"shape {self.shape}"
-            )
-        formats = get_args(BoxFormat) if self.kind == "boxes" else (None,)
-        if self.format not in formats:
-            raise OptionError(
-                f"field {self.name!r}: boxes, and no other coordinates, have a format among "
-                f"{', '.join(get_args(BoxFormat))}, got {self.format!r}"
-            )
+            yield "an image needs an encoding"
 
     @property
     def is_of_objects(self) -> bool:
@@ -233,14 +221,10 @@ class Field:
 
     def to_json(self) -> dict[str, Any]:
         """Return the field as the manifest stores it."""
-        entry: dict[str, Any] = {"name": self.name, "kind": self.kind, "dtype": self.dtype}
-        if self.shape:
-            entry["shape"] = list(self.shape)
-        if self.encoding:
-            entry["encoding"] = self.encoding
-        if self.format:
-            entry["format"] = self.format
-        return entry | {name: True for name in _FLAGS if getattr(self, name)}
+        optional = {"shape": list(self.shape), "encoding": self.encoding, "format": self.format}
+        given = {name: value for name, value in optional.items() if value}
+        flags = {name: True for name in _FLAGS if getattr(self, name)}
+        return {"name": self.name, "kind": self.kind, "dtype": self.dtype, **given, **flags}
 
     @classmethod
     def from_json(cls, entry: Any, name: str = "field") -> Field:

@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fastload.errors import AccessError, OptionError
-from fastload.shards._entries import ShardEntry
 from fastload.shards.container import ShardReader, ShardWriter
-from fastload.shards.files import TOO_MANY_OPEN
+from fastload.shards.files import TOO_MANY_OPEN, ShardEntry
 from fastload.shards.schema import Column
 from fastload.system.descriptors import descriptor_limit
 

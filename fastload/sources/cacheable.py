@@ -44,19 +44,14 @@ class CacheableFiles(Source):
     def read(self, index: int) -> SourceRecord:
         """Read one file; raise AccessError if this process may not open more files."""
         data, orientation = b"", 1
-        with contextlib.suppress(SourceError, DecodeError):
+        with contextlib.suppress(SourceError, DecodeError, FileNotFoundError):
             found = self.files.read(index)
             header = parsed_header(found)
             is_alike = header is not None and header.is_read_alike
-            if (is_alike or not self.alike_only) and self._is_unchanged(index):
+            is_unchanged = os.stat(self.files.path(index)).st_mtime_ns == int(self.files.times_ns[index])
+            if (is_alike or not self.alike_only) and is_unchanged:
                 data, orientation = found, orientation_of(found)
         return SourceRecord(self.key(index), data, {"orientation": orientation})
-
-    def _is_unchanged(self, index: int) -> bool:
-        try:
-            return os.stat(self.files.path(index)).st_mtime_ns == int(self.files.times_ns[index])
-        except OSError:
-            return False
 
     def fingerprint(self) -> str:
         """Return a digest of the paths, sizes and times of all files."""

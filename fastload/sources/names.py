@@ -23,7 +23,8 @@ class NameTable(Sequence[str]):
     def __init__(self, names: Iterable[str] = ()) -> None:
         self.data = bytearray()
         self.offsets = array("q", [0])
-        for some in _portions(names):
+        rest = iter(names)
+        while some := list(islice(rest, _PORTION)):
             self.extend(some)
 
     def append(self, name: str) -> None:
@@ -59,9 +60,3 @@ class NameTable(Sequence[str]):
             else:
                 for start, stop in pairwise(offsets):
                     yield data[start - base : stop - base].decode("utf-8", "surrogateescape")
-
-
-def _portions(names: Iterable[str]) -> Iterator[Sequence[str]]:
-    rest = iter(names)
-    while some := list(islice(rest, _PORTION)):
-        yield some

@@ -10,9 +10,9 @@ from fastload.sources.classes.doubts import doubts
 from fastload.sources.classes.source import list_classes
 from fastload.sources.classes.top import Doubt
 from fastload.sources.coco import recognise as coco
-from fastload.sources.databases import recognise as databases
+from fastload.sources.databases import source as databases
 from fastload.sources.files import FileSource
-from fastload.sources.huggingface import recognise as huggingface
+from fastload.sources.huggingface import source as huggingface
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import malformed, pack_command
 from fastload.sources.masks import recognise as masks
@@ -23,7 +23,7 @@ from fastload.sources.table.columns import ColumnKind
 from fastload.sources.table.source import list_table
 from fastload.sources.unsupported import explain_file
 from fastload.sources.voc import recognise as voc
-from fastload.sources.webdataset import recognise as webdataset
+from fastload.sources.webdataset import source as webdataset
 from fastload.sources.yolo import recognise as yolo
 
 Recogniser = Callable[[Listing], Claim | None]

@@ -1,4 +1,4 @@
-"""Records of a packed dataset together with the files of their images, for unpacking."""
+"""Records of a packed dataset with the files of their images, and its attached files, for unpacking."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from fastload.errors import DamageError, DecodeError, FormatError, RemoteMissing
 from fastload.images.decode import encode
 from fastload.images.encodings import encoding_named
 from fastload.images.formats import HEAD_BYTES, format_of
+from fastload.shards.attachment import Attachment, read_attachment
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
 from fastload.shards.schema import Field
 from fastload.system.units import format_count
 
-SOURCE_ENCODINGS = ("keep", "tiled")
-"""The encodings that store a file in the source's format, which keeps its name."""
+# The encodings that store a file in the source's format, which keeps its name.
+_SOURCE_ENCODINGS = ("keep", "tiled")
 
 _SUFFIXES = {
     "JPEG": ".jpg", "PNG": ".png", "GIF": ".gif", "BMP": ".bmp", "WebP": ".webp",
@@ -75,7 +76,10 @@ class StoredRecords:
             for index in range(begin, end):
                 try:
                     record = self._reader.read(index)
-                    files = self._files_of(record)
+                    files = {
+                        each.name: _stored_file(record, each, is_first=number == 0)
+                        for number, each in enumerate(self._images)
+                    }
                 except (DamageError, DecodeError) as error:
                     self.damaged.append(str(error))
                 else:
@@ -83,12 +87,6 @@ class StoredRecords:
                 if self._progress is not None:
                     self._progress(index + 1, len(self))
             self._reader.close_shard(number)  # the copy of a remote shard makes room for others
-
-    def _files_of(self, record: Record) -> ImageFiles:
-        return {
-            each.name: stored_file(record, each, is_first=number == 0)
-            for number, each in enumerate(self._images)
-        }
 
     def by_file(self) -> Iterator[tuple[str, Iterator[tuple[Record, ImageFiles]]]]:
         """Yield the name of each source file and an iterator of its records, to be exhausted first."""
@@ -99,7 +97,7 @@ class StoredRecords:
             yield names[number], records
 
 
-def stored_file(record: Record, field: Field, *, is_first: bool) -> tuple[bytes, str]:
+def _stored_file(record: Record, field: Field, *, is_first: bool) -> tuple[bytes, str]:
     """Return the bytes of an image's file, and the suffix that its name must end in ("" for any)."""
     stored = record.stored(field.name)
     shape = record.image_shape(field.name)
@@ -107,10 +105,11 @@ def stored_file(record: Record, field: Field, *, is_first: bool) -> tuple[bytes,
         return bytes(stored), ""  # kept although it is not a readable image
     if field.encoding == "jpeg":
         return bytes(stored), ".jpg"
-    if field.encoding in SOURCE_ENCODINGS:
+    if field.encoding in _SOURCE_ENCODINGS:
         # Only the first image of a record has a file name, and only if the source has files.
         has_name = is_first and Path(record.key).suffix
-        return bytes(stored), "" if has_name else _suffix_of(bytes(stored))
+        suffix = "" if has_name else _SUFFIXES.get(format_of(bytes(stored[:HEAD_BYTES])) or "", "")
+        return bytes(stored), suffix
     return encode(encoding_named(field.encoding or "keep").decode(stored, shape), ".png"), ".png"
 
 
@@ -139,5 +138,32 @@ def safe_path(root: Path, key: str) -> Path:
     return root.joinpath(*(parts or ["unnamed"]))
 
 
-def _suffix_of(data: bytes) -> str:
-    return _SUFFIXES.get(format_of(data[:HEAD_BYTES]) or "", "")
+def restorable(readers: Mapping[str, RecordReader]) -> tuple[RecordReader, Attachment] | None:
+    """Return the reader of the dataset with the attached files, and their entry.
+
+    Return None if they do not describe what is unpacked: images under other names or of other sizes, a part
+    of the records or of the splits.
+    """
+    manifests = [reader.manifest for reader in readers.values()]
+    encodings = [None if each.image is None else each.image.encoding for each in manifests]
+    are_same = all(encoding in (None, *_SOURCE_ENCODINGS) for encoding in encodings) and not any(
+        each.made.get("limit") or each.skipped for each in manifests
+    )
+    are_same |= all(each.made.get("source_kind") == "huggingface" for each in manifests)  # of no image's size
+    for reader in readers.values():
+        attachment = reader.manifest.attachment
+        if attachment is not None and are_same and {*attachment.splits} in ({*readers}, {""}):
+            return reader, attachment
+    return None
+
+
+def restore(root: Path, reader: RecordReader, attachment: Attachment) -> list[Path]:
+    """Write the attached files, and return their paths."""
+    written = []
+    for name, data in read_attachment(reader.folder, attachment):
+        path = safe_path(root, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with drafted(path) as draft:
+            draft.write_bytes(data)
+        written.append(path)
+    return written

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fastload import pack
 from fastload.errors import SourceError
 from fastload.sources import open_source
-from fastload.sources.databases.plain_pickle import read_plain
+from fastload.sources.databases.storage import read_plain
 from tests.layouts.containers import crnn, image, pickled, stylegan2, write_biggan, write_lmdb
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from fastload import pack
 from fastload.cli.main import main
-from fastload.packing import verify
+from fastload.packing.contradictions import contradiction
 from fastload.shards.schema import Field
 from tests.layouts.samples import yolo
 
@@ -38,7 +38,7 @@ def test_verify_reports_objects_that_do_not_fit_together():
             return (0, 0, 0)
 
     boxes = np.zeros((2, 4))
-    too_few = verify._contradiction(Record(boxes=boxes, labels=np.zeros(1, np.int64)), manifest, {"x"})
-    no_class = verify._contradiction(Record(boxes=boxes, labels=np.array([0, 1])), manifest, {"x"})
-    right = verify._contradiction(Record(boxes=boxes, labels=np.array([0, 0])), manifest, {"x"})
+    too_few = contradiction(Record(boxes=boxes, labels=np.zeros(1, np.int64)), manifest, {"x"})
+    no_class = contradiction(Record(boxes=boxes, labels=np.array([0, 1])), manifest, {"x"})
+    right = contradiction(Record(boxes=boxes, labels=np.array([0, 0])), manifest, {"x"})
     assert ("2 in boxes, 1 in labels" in too_few, "0 to 0" in no_class, right) == (True, True, None)

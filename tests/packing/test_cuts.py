@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastload import pack
-from fastload.packing.cutting import cuts_of, predict_sizes
+from fastload.packing.encoding.assemble import cuts_of, predict_sizes
 from fastload.shards.manifest import read_manifest
 from tests.folders import encoded, pixels
 

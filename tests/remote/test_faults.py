@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fastload
-from fastload.shards._entries import ShardEntry
+from fastload.shards.files import ShardEntry
 from fastload.shards.remote import RemoteFolder
 from tests.remote.conftest import RECORDS
 from tests.remote.server import FAULTS, serving
@@ -66,7 +66,7 @@ def test_an_outage_is_no_missing_file(server, cache):
     folder = dataset._records.folder
     server.is_lost = True
     dataset._records.remote._requested[:] = RECORDS
-    for read in (lambda: dataset[0], lambda: folder.stat("shard-00000.h5")):
+    for read in (lambda: dataset[0], lambda: folder.size_of("shard-00000.h5")):
         with pytest.raises(fastload.RemoteError, match=r"attempts failed in .*Error") as found:
             read()
         assert not isinstance(found.value, fastload.RemoteMissingError)
@@ -75,7 +75,7 @@ def test_an_outage_is_no_missing_file(server, cache):
 def test_a_shard_that_is_gone_is_missing(replaceable):
     folder = RemoteFolder(f"{replaceable.url}/photos.fl")
     with pytest.raises(fastload.RemoteMissingError):
-        folder.stat("shard-00099.h5")
+        folder.size_of("shard-00099.h5")
 
 
 @pytest.mark.parametrize("share", [0.5, -1.0], ids=["short body", "status 416"])

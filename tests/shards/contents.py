@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from fastload.shards._entries import ShardEntry
 from fastload.shards.container import Payload, Ragged, ShardContent, ShardReader
+from fastload.shards.files import ShardEntry
 from fastload.shards.schema import DTYPES, Column, Field, record_columns
 from fastload.shards.shard import open_shard, writer_for
 

@@ -8,8 +8,8 @@ from hypothesis.extra import numpy as arrays
 
 from fastload.errors import OptionError
 from fastload.shards.manifest import Manifest
+from fastload.shards.record import stored_rows, value_reader
 from fastload.shards.schema import Field
-from fastload.shards.values import stored_rows, value_reader
 
 POINTS = arrays.arrays("f8", st.tuples(st.integers(1, 5), st.just(2)), elements=st.floats(allow_nan=False))
 

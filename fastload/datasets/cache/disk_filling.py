@@ -24,9 +24,8 @@ from fastload.datasets.cache._choose import Form
 from fastload.datasets.cache.options import CopyPlace
 from fastload.errors import FastloadError, PackError, printable
 from fastload.images.jpegtran import find_jpegtran
-from fastload.packing._options import DEFAULT_SHARD_BYTES
-from fastload.packing.choose import estimate_stats
 from fastload.packing.job import pack
+from fastload.packing.options import DEFAULT_SHARD_BYTES, estimate_stats
 from fastload.packing.result import PackProgress
 from fastload.sources.cacheable import CacheableFiles
 from fastload.system.memory import available_memory_bytes

@@ -29,11 +29,10 @@ from fastload.errors import DamageError, DecodeError, SourceError
 from fastload.images.encodings import Raw, Yuv420
 from fastload.images.header import orientation_of
 from fastload.shards.container import ShardReader
-from fastload.shards.record import Record
+from fastload.shards.record import Record, value_reader
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Column
-from fastload.shards.values import value_reader
 
 # The column of an image's EXIF orientation, which pixels no longer hold.
 _ORIENTATION = "image/orientation"

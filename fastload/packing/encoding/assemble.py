@@ -1,26 +1,34 @@
-"""Assembly of a shard from the chunks of its records, in the source's order.
+"""Partition of the records into shards, and assembly of a shard from the chunks of its records.
 
-The bytes of a shard depend only on its records, not on how they were divided into chunks, nor on when and by
-which process they were encoded.
+Shards are independent of each other, so any process on any machine can pack any of them. Their bytes depend
+only on the records, not on how these were divided into chunks, nor on when and by which process they were
+encoded.
+
+The stored size of a record is known only once it is encoded, and a process that packs the hundredth shard
+cannot wait for the ninety-nine before it. Sizes are therefore predicted from a sample of encoded records: as
+a linear function of the sizes of the source's files, or as the mean of the sample.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastload.errors import SourceError
 from fastload.packing.encoding.chunk import Chunk, ChunkEncoder, Recipe, WriteTask, write_payload
 from fastload.shards.checksum import apply_masks, array_crc32c, file_crc32c, identity_crc, shard_identity
 from fastload.shards.container import Payload, Ragged, ShardContent
-from fastload.shards.manifest import ShardEntry, Skipped
-from fastload.shards.schema import CRC32C, Column, image_of, record_columns
+from fastload.shards.manifest import Manifest, ShardEntry, Skipped
+from fastload.shards.schema import CRC32C, image_of, record_columns
 from fastload.shards.shard import writer_for
+from fastload.sources.protocol import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,28 +119,29 @@ class ShardDraft:
     def _content(self) -> ShardContent:
         chunks, image = self._chunks, image_of(self._recipe.fields)
         count = sum(len(chunk.indices) for chunk in chunks)
-        fixed: dict[str, NDArray[Any]] = {}
+        fixed: dict[str, NDArray[np.generic]] = {}
         ragged: dict[str, Ragged] = {}
         for column in record_columns(self._recipe.fields):
+            if column.ragged and image is not None and column.name == image.name:
+                continue  # the payload
+            rows = b"".join(chunk.rows[column.name] for chunk in chunks)
             if not column.ragged:
-                rows = b"".join(chunk.rows[column.name] for chunk in chunks)
                 fixed[column.name] = np.frombuffer(rows, column.numpy_dtype).reshape(count, *column.shape)
-            elif image is None or column.name != image.name:
-                ragged[column.name] = _join_ragged(column, chunks)
+            else:
+                lengths = np.concatenate([chunk.lengths[column.name] for chunk in chunks])
+                data = np.frombuffer(rows, column.numpy_dtype).reshape(-1, *column.shape)
+                ragged[column.name] = Ragged(data, _offsets(lengths // column.row_bytes))
         crcs = b"".join(chunk.crcs for chunk in chunks)
         sizes = np.concatenate([chunk.sizes for chunk in chunks])
-        parts = [self._dataset(), b"%d" % self._shard.number, crcs, sizes.astype("<i8").tobytes()]
-        identity = shard_identity(parts)
+        recipe = self._recipe
+        # The dataset is a part of the identity, as equal bytes may have different meanings.
+        dataset = [recipe.split, [field.to_json() for field in recipe.fields], [*recipe.source.classes]]
+        parts = [json.dumps(dataset).encode(), b"%d" % self._shard.number, crcs]
+        identity = shard_identity([*parts, sizes.astype("<i8").tobytes()])
         fixed[CRC32C.name] = apply_masks(identity, np.frombuffer(crcs, "<u4"))
         shape = _common_shape(fixed) if image is not None and image.encoding == "raw" else None
         payload = Payload(None if image is None else image.name, self._payload, _offsets(sizes), shape)
         return ShardContent(count, identity, fixed, ragged, payload)
-
-    def _dataset(self) -> bytes:
-        """Return the dataset's part of a shard's identity, as equal bytes may have different meanings."""
-        recipe = self._recipe
-        fields = [field.to_json() for field in recipe.fields]
-        return json.dumps([recipe.split, fields, [*recipe.source.classes]]).encode()
 
 
 def pack_shard(shard: ShardRange, recipe: Recipe, folder: Path) -> tuple[FinishedShard, Path]:
@@ -147,21 +156,13 @@ def pack_shard(shard: ShardRange, recipe: Recipe, folder: Path) -> tuple[Finishe
     return draft.finish(), draft.path
 
 
-def _join_ragged(column: Column, chunks: Sequence[Chunk]) -> Ragged:
-    """Return the rows of a ragged column, joined from several chunks."""
-    rows = b"".join(chunk.rows[column.name] for chunk in chunks)
-    lengths = np.concatenate([chunk.lengths[column.name] for chunk in chunks])
-    data = np.frombuffer(rows, column.numpy_dtype).reshape(-1, *column.shape)
-    return Ragged(data, _offsets(lengths // column.row_bytes))
-
-
 def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
     offsets = np.zeros(len(lengths) + 1, "<u8")
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
-def _common_shape(fixed: Mapping[str, NDArray[Any]]) -> tuple[int, int, int] | None:
+def _common_shape(fixed: Mapping[str, NDArray[np.generic]]) -> tuple[int, int, int] | None:
     """Return the shape that all images share; None if they differ, one cannot be read, or there are none."""
     shapes = fixed.get("image/shape")
     if shapes is None:
@@ -170,3 +171,114 @@ def _common_shape(fixed: Mapping[str, NDArray[Any]]) -> tuple[int, int, int] | N
     if height == 0 or (shapes != shapes[0]).any():
         return None
     return height, width, channels
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPartition:
+    """The cuts between the shards of one split, and the split's manifest without the shards."""
+
+    name: str
+    cuts: tuple[int, ...]
+    manifest: Manifest
+
+    @property
+    def shards(self) -> list[ShardRange]:
+        """The shards of the split, in order."""
+        bounds = enumerate(pairwise(self.cuts))
+        return [ShardRange(self.name, number, begin, end) for number, (begin, end) in bounds]
+
+    def manifest_of(self, finished: Mapping[ShardRange, FinishedShard]) -> Manifest:
+        """Return the manifest of finished shards; raise SourceError if all are finished and all are empty."""
+        found = [finished[shard] for shard in self.shards if shard in finished]
+        skipped = tuple(each for shard in found for each in shard.skipped)
+        entries = tuple(shard.entry for shard in found if shard.entry is not None)
+        is_complete = len(found) == len(self.cuts) - 1
+        if is_complete:
+            require_records(self.manifest.made["source"], self.cuts[-1], len(entries), skipped)
+        shapes = {shard.image_shape for shard in found if shard.entry is not None}
+        return replace(
+            self.manifest,
+            shards=entries,
+            left_out=self.manifest.left_out if is_complete else (),
+            image_shape=shapes.pop() if len(shapes) == 1 else None,
+            skipped=skipped,
+            kept=tuple(each for shard in found for each in shard.kept),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The partitions of all splits, packed in `parts` separate runs."""
+
+    splits: tuple[SplitPartition, ...]
+    parts: int = 1
+
+    @property
+    def shards(self) -> list[ShardRange]:
+        """The shards of all splits."""
+        return [shard for split in self.splits for shard in split.shards]
+
+    def part(self, number: int, count: int) -> list[ShardRange]:
+        """Return the consecutive shards that form part `number`, from 1 to `count`."""
+        shards = self.shards
+        return shards[len(shards) * (number - 1) // count : len(shards) * number // count]
+
+    def manifests(self, finished: Mapping[ShardRange, FinishedShard]) -> dict[str, Manifest]:
+        """Return the manifest of each split that has finished shards."""
+        splits = {shard.split for shard in finished}
+        return {split.name: split.manifest_of(finished) for split in self.splits if split.name in splits}
+
+    def to_json(self) -> str:
+        """Return the text from which `from_json` makes the same partition."""
+        splits = [(split.name, split.cuts, split.manifest.to_bytes().decode()) for split in self.splits]
+        return json.dumps({"parts": self.parts, "splits": splits})
+
+    @classmethod
+    def from_json(cls, data: bytes, where: str) -> Partition:
+        """Return the partition that `data` holds; raise FormatError at `where` if a manifest is damaged."""
+        content = json.loads(data)
+        splits = (
+            SplitPartition(name, tuple(cuts), Manifest.from_bytes(manifest.encode(), where))
+            for name, cuts, manifest in content["splits"]
+        )
+        return cls(tuple(splits), content["parts"])
+
+
+def require_records(name: str, listed: int, packed: int, skipped: Sequence[Skipped] = ()) -> None:
+    """Raise SourceError if no record of a source can be packed: an empty dataset would look like success."""
+    if packed:
+        return
+    found = "got none"
+    if skipped:
+        first = f"{skipped[0].key!r}: {skipped[0].reason}"
+        found = f"got none that can be packed of {listed:,}; the first, {first}"
+    raise SourceError(f"{name}: must have at least one record, {found}: check the source")
+
+
+def cuts_of(sizes: NDArray[np.int64], shard_bytes: int) -> list[int]:
+    """Return the cuts between shards of about equal size, at most `shard_bytes` on average.
+
+    >>> cuts_of(np.array([40, 40, 40, 40, 40]), 100)
+    [0, 2, 5]
+    """
+    ends = np.cumsum(sizes)
+    total = int(ends[-1])
+    shards = min(len(sizes), -(-total // shard_bytes))
+    inner = np.searchsorted(ends, [total * number // shards for number in range(1, shards)], "right")
+    return [0, *sorted({*inner.tolist()} - {0}), len(sizes)]
+
+
+def predict_sizes(source: Source, measured: dict[int, int]) -> NDArray[np.int64]:
+    """Predict the stored size of every record, at least 1 byte, from the sizes that were measured."""
+    stored, mean = list(measured.values()), statistics.mean(measured.values() or [1])
+    listed = source.sizes_bytes()
+    source_bytes = [] if listed is None else [int(listed[index]) for index in measured]
+    if listed is None or len({*source_bytes}) < 2:
+        return np.full(len(source), max(1, round(mean)), np.int64)
+    slope, intercept = statistics.linear_regression(source_bytes, stored)
+    if intercept < 0:
+        slope, intercept = sum(stored) / sum(source_bytes), 0.0
+    if slope < 0:
+        slope, intercept = 0.0, mean
+    sizes: NDArray[np.int64] = np.maximum(1, np.rint(slope * listed + intercept)).astype(np.int64)
+    return sizes

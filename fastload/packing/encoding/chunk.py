@@ -23,15 +23,15 @@ from fastload.images.arrays import Size
 from fastload.images.decode import decode
 from fastload.images.encodings import Encoding, StoredImage, encoding_named
 from fastload.images.header import read_header
+from fastload.images.masks import resize_mask
 from fastload.images.region import swaps_sides, upright
-from fastload.images.resize import SizeLimit
-from fastload.packing._options import OnError
-from fastload.packing.encoding.scaling import scaled
+from fastload.images.resize import Resampling, SizeLimit, resize
+from fastload.packing.options import OnError
 from fastload.shards.checksum import StoredRow, record_crc32c
 from fastload.shards.manifest import Skipped
+from fastload.shards.record import stored_rows
 from fastload.shards.schema import Field, image_of, record_columns
-from fastload.shards.values import stored_rows
-from fastload.sources.dataset.splitting import IF_NO_IMAGE
+from fastload.sources.dataset.nested import IF_NO_IMAGE
 from fastload.sources.protocol import Source
 
 # A chunk that has reached this size ends early, so that a worker's memory stays bounded.
@@ -42,11 +42,9 @@ CHUNK_LIMIT_BYTES = 16 << 20
 # (Linux 6.18, ext4, medians).
 _WRITE_BYTES = 32 << 10
 _SMALL_BYTES = 16 << 10
-
 _SHAPE = struct.Struct("<3I")
 _GRID = struct.Struct("<4I")
 _CRC = struct.Struct("<I")
-
 _WITHOUT_ORIENTATION = ("raw", "yuv420")
 
 # Shape, grid and tiles of a file that is kept although it is not a readable image.
@@ -166,8 +164,10 @@ class ChunkEncoder:
     ) -> tuple[StoredImage, list[Skipped]]:
         """Return the stored image, and the reason if it is kept although it is unreadable."""
         recipe = self._recipe
-        if recipe.source.is_upright and encoding.name in _WITHOUT_ORIENTATION:
-            image = _upright(image)  # these encodings drop the orientation, which the coordinates assume
+        # Some encodings drop the orientation, which the coordinates assume.
+        is_turned = recipe.source.is_upright and encoding.name in _WITHOUT_ORIENTATION
+        if is_turned and isinstance(image, bytes) and (orientation := read_header(image).orientation) != 1:
+            image = upright(decode(image), orientation)
         try:
             return encoding.encode(image, recipe.limit, self._temporary), []
         except DecodeError as error:
@@ -194,7 +194,7 @@ class ChunkEncoder:
         if self._recipe.limit is not None and any(each.is_of_objects or each.format for each in fields):
             before, after = self._sizes(image, stored)
             if before != after and stored.shape[0]:
-                return scaled(fields, values, before, after)
+                return {each.name: _scaled(each, values[each.name], before, after) for each in fields}
         return values
 
     def _value_rows(self, values: dict[str, object]) -> list[StoredRow]:
@@ -222,13 +222,6 @@ class ChunkEncoder:
         encoding = self._recipe.encoding
         is_turned = encoding is not None and encoding.name in _WITHOUT_ORIENTATION
         return (header.width, header.height), after if is_turned else (after[1], after[0])
-
-
-def _upright(image: bytes | NDArray[np.uint8]) -> bytes | NDArray[np.uint8]:
-    """Return an image turned by its EXIF orientation; return a file that is already upright unchanged."""
-    if isinstance(image, np.ndarray) or (orientation := read_header(image).orientation) == 1:
-        return image
-    return upright(decode(image), orientation)
 
 
 def _image_rows(stored: StoredImage) -> tuple[StoredRow, bytes, bytes, bytes]:
@@ -279,3 +272,23 @@ def _blocks(buffers: Sequence[StoredRow]) -> Iterator[memoryview]:
             view = memoryview(buffer)  # type: ignore[arg-type]
             yield from (view[at : at + _WRITE_BYTES] for at in range(0, len(view), _WRITE_BYTES))
     yield memoryview(b"".join(small))  # type: ignore[arg-type]
+
+
+def _scaled(field: Field, value: Any, before: Size, after: Size) -> object:
+    """Return a value of an image, with pixel coordinates, areas and masks scaled to its new size."""
+    factors = np.array([after[1] / before[1], after[0] / before[0]])
+    if field.kind == "image":
+        if field.format == "masks" and len(value):
+            resampling = Resampling("nearest-exact")
+            masks = value.reshape(-1, *before, 1)
+            return np.concatenate([resize(mask, *after, resampling)[:, :, 0] for mask in masks])
+        return resize_mask(value, *after) if field.format == "mask" and value else value
+    if field.name == "area" and field.per_object:
+        return value * factors.prod()
+    if field.relative or field.kind not in ("boxes", "polygons", "keypoints", "corners"):
+        return value
+    if field.kind == "polygons":
+        return [[polygon * factors for polygon in polygons] for polygons in value]
+    if field.kind == "boxes":
+        return value * np.tile(factors, 2)
+    return np.concatenate([value[..., :2] * factors, value[..., 2:]], axis=-1)

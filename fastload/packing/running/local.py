@@ -5,13 +5,20 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from fastload.packing.encoding.assemble import FinishedShard, ShardDraft, ShardRange
+from fastload.packing.encoding.assemble import FinishedShard, ShardDraft, ShardRange, cuts_of, predict_sizes
 from fastload.packing.encoding.chunk import Chunk, Recipe, WriteTask
-from fastload.packing.running.executor import Report
-from fastload.packing.running.workers import EncodeTask, WorkerPool
+from fastload.packing.options import SAMPLE_RECORDS
+from fastload.packing.running.workers import RecordRange, WorkerPool
 from fastload.packing.staging.journal import Journal
+from fastload.sources.protocol import evenly_spaced
+
+Report = Callable[[int, int, int], None]
+"""Called with the numbers of records packed, bytes read and bytes stored since the last call."""
+
+Executor = Callable[[Recipe, Sequence[ShardRange], Journal, Report], dict[ShardRange, FinishedShard]]
+"""Packs shards of one split, whose bytes depend only on the recipe, and adds each to the journal."""
 
 # Target size and time of a run, the records that a worker encodes in one task: large enough that messages
 # cost little in comparison, small enough that progress is smooth and memory use bounded.
@@ -19,59 +26,62 @@ _RUN_BYTES = 8 << 20
 _RUN_SECONDS = 0.25
 _FIRST_RUN = 16
 
+# From a small source, only this share of the records is sampled, but at least 8, so that it costs little.
+_SAMPLED_SHARE = 1 / 32
+_LEAST_SAMPLED = 8
 
-@dataclass(frozen=True, slots=True)
-class LocalExecutor:
-    """An `Executor` that uses processes on this machine, all of which work on the same shards."""
 
-    workers: int
+def cut(workers: int, recipe: Recipe, shard_bytes: int, journal: Journal) -> list[int]:
+    """Return the first record of each shard and the end of the last, by the sizes of some encoded records."""
+    source, measured = recipe.source, dict[int, int]()
+    count = min(SAMPLE_RECORDS, max(_LEAST_SAMPLED, int(_SAMPLED_SHARE * len(source))))
+    runs = [(index, index + 1) for index in evenly_spaced(len(source), count)]
+    # Packing raises the errors instead, so that they name the first record that cannot be packed.
+    tolerant = replace(recipe, on_error="skip")
 
-    def measure(self, recipe: Recipe, indices: Sequence[int], journal: Journal) -> dict[int, int]:
-        """Return the stored size of records by index, each encoded by one of the workers."""
-        measured: dict[int, int] = {}
+    def place(chunk: Chunk) -> list[WriteTask]:
+        measured.update(chunk.stored_bytes())
+        return [WriteTask(chunk.start, scratch, 0)]
 
-        def place(chunk: Chunk) -> list[WriteTask]:
-            measured.update(chunk.stored_bytes())
-            return [WriteTask(chunk.start, scratch, 0)]
+    count = min(workers, len(runs))
+    with journal.drafts() as folder, WorkerPool(tolerant, count, folder) as pool:
+        scratch = folder / "measured.payload"
+        scratch.touch()
+        exchange(pool, Schedule(runs, count), place, lambda start: None)
+    return cuts_of(predict_sizes(source, dict(sorted(measured.items()))), shard_bytes)
 
-        runs = [(index, index + 1) for index in indices]
-        with journal.drafts() as folder, WorkerPool(recipe, min(self.workers, len(runs)), folder) as pool:
-            scratch = folder / "measured.payload"
-            scratch.touch()
-            exchange(pool, Schedule(runs, pool.count), place, lambda start: None)
-        return measured
 
-    def pack(
-        self, recipe: Recipe, shards: Sequence[ShardRange], journal: Journal, report: Report
-    ) -> dict[ShardRange, FinishedShard]:
-        """Pack shards with all workers at once, a chunk of records each."""
-        begins = [shard.begin for shard in shards]
-        runs = [(shard.begin, shard.end) for shard in shards]
-        drafts: dict[ShardRange, ShardDraft] = {}
-        packed: dict[ShardRange, FinishedShard] = {}
+def pack_here(
+    workers: int, recipe: Recipe, shards: Sequence[ShardRange], journal: Journal, report: Report
+) -> dict[ShardRange, FinishedShard]:
+    """Pack shards with all workers at once, a chunk of records each; an `Executor` for bound `workers`."""
+    begins = [shard.begin for shard in shards]
+    runs = [(shard.begin, shard.end) for shard in shards]
+    drafts: dict[ShardRange, ShardDraft] = {}
+    packed: dict[ShardRange, FinishedShard] = {}
 
-        def shard_of(record: int) -> ShardRange:
-            return shards[bisect_right(begins, record) - 1]
+    def shard_of(record: int) -> ShardRange:
+        return shards[bisect_right(begins, record) - 1]
 
-        def place(chunk: Chunk) -> list[WriteTask]:
-            shard = shard_of(chunk.start)
-            if shard not in drafts:
-                drafts[shard] = ShardDraft(shard, recipe, folder)
-            return drafts[shard].add(chunk)
+    def place(chunk: Chunk) -> list[WriteTask]:
+        shard = shard_of(chunk.start)
+        if shard not in drafts:
+            drafts[shard] = ShardDraft(shard, recipe, folder)
+        return drafts[shard].add(chunk)
 
-        def written(start: int) -> None:
-            shard = shard_of(start)
-            chunk = drafts[shard].written(start)
-            report(chunk.stop - chunk.start, chunk.read_bytes, chunk.size_bytes)
-            if drafts[shard].is_complete:
-                draft = drafts.pop(shard)
-                packed[shard] = draft.finish()
-                journal.add(shard, packed[shard], draft.path)
+    def written(start: int) -> None:
+        shard = shard_of(start)
+        chunk = drafts[shard].written(start)
+        report(chunk.stop - chunk.start, chunk.read_bytes, chunk.size_bytes)
+        if drafts[shard].is_complete:
+            draft = drafts.pop(shard)
+            packed[shard] = draft.finish()
+            journal.add(shard, packed[shard], draft.path)
 
-        count = min(self.workers, sum(end - begin for begin, end in runs))
-        with journal.drafts() as folder, WorkerPool(recipe, count, folder) as pool:
-            exchange(pool, Schedule(runs, pool.count), place, written)
-        return packed
+    count = min(workers, sum(end - begin for begin, end in runs))
+    with journal.drafts() as folder, WorkerPool(recipe, count, folder) as pool:
+        exchange(pool, Schedule(runs, count), place, written)
+    return packed
 
 
 def exchange(
@@ -89,7 +99,7 @@ def exchange(
     while True:
         while pool.has_room() and (run := schedule.take()) is not None:
             run_ends[run[0]] = run[1]
-            pool.encode(EncodeTask(*run))
+            pool.encode(run)
         if pool.is_idle():
             return
         for event in pool.events():
@@ -99,13 +109,13 @@ def exchange(
                 for task in place(event):
                     pool.write(task)
             else:
-                written(event.start)
+                written(event)
 
 
 class Schedule:
     """Schedule that divides ascending ranges of records, [begin, end), into runs, lowest first."""
 
-    def __init__(self, ranges: Sequence[tuple[int, int]], workers: int) -> None:
+    def __init__(self, ranges: Sequence[RecordRange], workers: int) -> None:
         self._ranges = [*ranges]  # ascending, and therefore a heap
         self._left = sum(end - begin for begin, end in ranges)
         self._workers = workers
@@ -113,7 +123,7 @@ class Schedule:
         self._bytes = 0
         self._seconds = 0.0
 
-    def take(self) -> tuple[int, int] | None:
+    def take(self) -> RecordRange | None:
         """Return the next run, [begin, end), which lies within one range; None if nothing is left."""
         if not self._ranges:
             return None

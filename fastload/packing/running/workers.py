@@ -19,8 +19,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 from fastload.errors import FastloadError, PackError
 from fastload.packing.encoding.chunk import Chunk, ChunkEncoder, Recipe, WriteTask, write_payload
@@ -44,24 +44,13 @@ _JOIN_LIMIT_S = 5.0
 RESUMES = "pack again, which resumes (with a Python dataset, it starts over)"
 
 
-@dataclass(frozen=True, slots=True)
-class EncodeTask:
-    """To a worker: encode the source's records start … stop - 1."""
-
-    start: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """From a worker: the payload of the chunk from `start` is written."""
-
-    start: int
+RecordRange = tuple[int, int]
+"""The source's records that a worker is to encode, [begin, end)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """From a worker: packing cannot continue."""
+    """From a worker, instead of a chunk or the start of a written one: packing cannot continue."""
 
     error: FastloadError
     trace: str
@@ -69,7 +58,7 @@ class Failed:
 
 @dataclass(slots=True)
 class _Worker:
-    process: Any
+    process: BaseProcess
     connection: Connection
     unwritten: set[int] = field(default_factory=set)
 
@@ -108,11 +97,6 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    @property
-    def count(self) -> int:
-        """The number of workers."""
-        return len(self._workers)
-
     def is_idle(self) -> bool:
         """Return True if no worker has anything to do."""
         return not any(worker.unwritten for worker in self._workers)
@@ -121,19 +105,22 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
         """Return True if some worker can take another chunk."""
         return any(len(worker.unwritten) < _HELD_CHUNKS for worker in self._workers)
 
-    def encode(self, task: EncodeTask) -> None:
-        """Give a task to the worker with the fewest chunks."""
+    def encode(self, run: RecordRange) -> None:
+        """Give some records to the worker with the fewest chunks."""
         worker = min(self._workers, key=lambda worker: len(worker.unwritten))
-        worker.unwritten.add(task.start)
-        self._send(worker, task)
+        worker.unwritten.add(run[0])
+        self._send(worker, run)
 
     def write(self, task: WriteTask) -> None:
         """Give a task to the worker that holds the chunk."""
         worker = next(worker for worker in self._workers if task.start in worker.unwritten)
         self._send(worker, task)
 
-    def events(self) -> Iterator[Chunk | Written]:
-        """Wait for messages from the workers and yield them; raise the error of a failed or dead worker."""
+    def events(self) -> Iterator[Chunk | int]:
+        """Wait for the workers; yield encoded chunks, and the starts of chunks whose payload is written.
+
+        Raises the error of a failed or dead worker.
+        """
         connections = [worker.connection for worker in self._workers]
         while not (ready := wait(connections, _CHECK_INTERVAL_S)):
             for worker in self._workers:
@@ -157,22 +144,22 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
                     # from those that this process joins when it exits.
                     getattr(multiprocessing.process, "_children", set()).discard(worker.process)
 
-    def _send(self, worker: _Worker, message: EncodeTask | WriteTask) -> None:
+    def _send(self, worker: _Worker, message: RecordRange | WriteTask) -> None:
         try:
             worker.connection.send(message)
         except OSError as error:
             raise _death_error(worker) from error
 
-    def _receive(self, worker: _Worker) -> Chunk | Written:
+    def _receive(self, worker: _Worker) -> Chunk | int:
         try:
             message = worker.connection.recv()
         except (EOFError, OSError) as error:
             raise _death_error(worker) from error
         if isinstance(message, Failed):
             raise message.error from RuntimeError(message.trace)
-        if isinstance(message, Written):
-            worker.unwritten.discard(message.start)
-        assert isinstance(message, Chunk | Written)
+        if isinstance(message, int):
+            worker.unwritten.discard(message)
+        assert isinstance(message, Chunk | int)
         return message
 
 
@@ -232,20 +219,20 @@ def _work(recipe: Recipe, connection: Connection, temporary: Path, inherited: Se
 
 def _serve(encoder: ChunkEncoder, connection: Connection) -> None:
     """Carry out tasks until the thread that receives them ends the process."""
-    tasks: queue.SimpleQueue[EncodeTask | WriteTask] = queue.SimpleQueue()
+    tasks: queue.SimpleQueue[RecordRange | WriteTask] = queue.SimpleQueue()
     threading.Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
     payloads: dict[int, list[StoredRow]] = {}
     while True:
         task = tasks.get()
-        if isinstance(task, EncodeTask):
-            chunk, payloads[task.start] = encoder.encode(task.start, task.stop)
-            connection.send(chunk)
-        else:
+        if isinstance(task, WriteTask):
             write_payload(task, payloads.pop(task.start))
-            connection.send(Written(task.start))
+            connection.send(task.start)
+        else:
+            chunk, payloads[task[0]] = encoder.encode(*task)
+            connection.send(chunk)
 
 
-def _receive_tasks(connection: Connection, tasks: queue.SimpleQueue[EncodeTask | WriteTask]) -> None:
+def _receive_tasks(connection: Connection, tasks: queue.SimpleQueue[RecordRange | WriteTask]) -> None:
     """Receive tasks as soon as they are sent, and end the process when its pipe closes.
 
     If tasks stayed in the pipe while a chunk is encoded and sent, each side could wait forever for the other

@@ -23,12 +23,19 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import DestinationError, FormatError, OptionError, PackError
-from fastload.packing.encoding.partition import Partition
+from fastload.packing.encoding.assemble import Partition
 from fastload.packing.result import PackedSplit
-from fastload.packing.staging.destination import check_remote_replaceable, check_replaceable, exists_already
 from fastload.packing.staging.journal import JOB, Journal, folder_of
-from fastload.packing.staging.locks import locked
-from fastload.packing.staging.places import STATE, LocalPlace, Place, RemotePlace
+from fastload.packing.staging.places import (
+    STATE,
+    LocalPlace,
+    Place,
+    RemotePlace,
+    check_remote_replaceable,
+    check_replaceable,
+    exists_already,
+    locked,
+)
 from fastload.shards.manifest import MANIFEST_NAME, Manifest
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.system.folders import fsync_folder, replace_folder
@@ -36,17 +43,18 @@ from fastload.system.folders import fsync_folder, replace_folder
 _REMOTE_STATE = ".partial"
 
 
-class Staging(contextlib.AbstractContextManager["Staging"]):
+class Staging(contextlib.ExitStack):
     """The unfinished dataset of one packing job, used as a context manager."""
 
     place: Place
     destination: Path | RemoteFolder
+    _journal: Journal
     _state_folder: str  # a path or a URL, for messages
 
     def __init__(self, overwrite: bool, is_part: bool) -> None:
+        super().__init__()
         self._overwrite = overwrite
         self._is_part = is_part
-        self._job = b""
         self._can_be_resumed = True
 
     def begin(self, job: str | None) -> Journal:
@@ -66,8 +74,7 @@ class Staging(contextlib.AbstractContextManager["Staging"]):
             elif old is not None:
                 raise self._other_parts(json.loads(old), json.loads(job))
             self.place.write(JOB, job.encode())
-        self._job = job.encode()
-        return self._journal()
+        return self._journal_of(job.encode())
 
     def save_partition(self, partition: Partition) -> None:
         """Save the partition for later runs of the job."""
@@ -80,18 +87,18 @@ class Staging(contextlib.AbstractContextManager["Staging"]):
 
     def resume(self) -> tuple[Journal, Partition]:
         """Return the journal and partition of the job begun here; raise FormatError if there is none."""
-        self._job = self.place.read(JOB) or b""
+        journal = self._journal_of(self.place.read(JOB) or b"")
         partition = self.saved_partition()
         if partition is None:
             raise FormatError(
                 f"{self.destination}: no part of it has been packed: "
                 f"'fastload pack SOURCE {self.destination} --part 1/2' packs the first half"
             )
-        return self._journal(), partition
+        return journal, partition
 
     def publish(self, manifests: Mapping[str, Manifest]) -> None:
         """Make the dataset readable at the destination, and remove the rest."""
-        self._journal().require_current()
+        self._journal.require_current()
         for split, manifest in manifests.items():
             self.place.write(f"{folder_of(split)}/{MANIFEST_NAME}", manifest.to_bytes())
 
@@ -116,17 +123,14 @@ class Staging(contextlib.AbstractContextManager["Staging"]):
         path = self.destination / f"{split}.fl" if split else self.destination
         return path if isinstance(path, Path) else str(path)
 
-    def _journal(self) -> Journal:
-        return Journal(self.place, self._digest, str(self.destination))
-
-    @property
-    def _digest(self) -> str:
-        return hashlib.sha256(self._job).hexdigest()
+    def _journal_of(self, job: bytes) -> Journal:
+        self._journal = Journal(self.place, hashlib.sha256(job).hexdigest(), str(self.destination))
+        return self._journal
 
     @property
     def _partition_name(self) -> str:
         # Named after the job, so that parts of two jobs that begin at once do not use each other's partition.
-        return f"{STATE}/{self._digest}.partition.json"
+        return f"{STATE}/{self._journal.job}.partition.json"
 
     def _other_parts(self, old: dict[str, Any], new: dict[str, Any]) -> DestinationError:
         """Return the error for a part whose job is not that of the earlier parts."""
@@ -147,7 +151,7 @@ def staging_for(
     overwrite: bool,
     *,
     is_part: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> Staging:
     """Return the staging of a destination, a path or a URL."""
     if is_url(dest):
@@ -177,26 +181,22 @@ class LocalStaging(Staging):
         self.place = LocalPlace(self._root)
 
     def __enter__(self) -> LocalStaging:
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(locked(self._root, self.destination, is_shared=self._is_part))
-                stack.callback(self._remove_unfinished)
-                # The previous holder of the lock may have published a moment ago.
-                check_replaceable(self.destination, self._overwrite)
-                self._dataset.mkdir(exist_ok=True)
-                self._state.mkdir(exist_ok=True)
-            except DestinationError:
+        try:
+            self.enter_context(locked(self._root, self.destination, is_shared=self._is_part))
+            self.callback(self._remove_unfinished)
+            # The previous holder of the lock may have published a moment ago.
+            check_replaceable(self.destination, self._overwrite)
+            self._dataset.mkdir(exist_ok=True)
+            self._state.mkdir(exist_ok=True)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, DestinationError) or not isinstance(error, OSError):
                 raise
-            except OSError as error:
-                raise PackError(
-                    f"{self._root}: cannot be created ({error.strerror}): choose a destination in a folder "
-                    "that can be written to"
-                ) from error
-            self._release = stack.pop_all().close
+            raise PackError(
+                f"{self._root}: cannot be created ({error.strerror}): choose a destination in a folder "
+                "that can be written to"
+            ) from error
         return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._release()
 
     def begin(self, job: str | None) -> Journal:
         """Begin a job, and remove the files of any other job and what an earlier run left unfinished."""
@@ -252,9 +252,6 @@ class _RemoteStaging(Staging):
     def __enter__(self) -> _RemoteStaging:
         self._is_published = check_remote_replaceable(self.destination, self._overwrite, _REMOTE_STATE)
         return self
-
-    def __exit__(self, *exception: object) -> None:
-        pass
 
     def begin(self, job: str | None) -> Journal:
         if self._is_published and (job is None or self.place.read(JOB) != job.encode()):

@@ -10,35 +10,118 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.schema import Field
-from fastload.sources.containers import SHARD, ContainerSource
-from fastload.sources.databases.plain_pickle import read_plain
-from fastload.sources.databases.programs import (
-    BASICSR,
-    BIGGAN,
-    CRNN,
-    DATABASES,
-    LSUN,
-    PICKLED,
-    STYLEGAN2,
-    DatabaseLayout,
-)  # fmt: skip
-from fastload.sources.databases.storage import DATA, entry, reading_hdf5, reading_lmdb, require_arrays
-from fastload.sources.files import Values, list_files, read_text
+from fastload.sources.containers import SHARD, ContainerSource, files_by_split
+from fastload.sources.databases.storage import (
+    DATA,
+    entry,
+    read_plain,
+    reading_hdf5,
+    reading_lmdb,
+    require_arrays,
+)
+from fastload.sources.files import NO_LABEL, Values, list_files, read_text
+from fastload.sources.listing import Listing
 from fastload.sources.malformed import FROM_PYTHON, INT64, malformed
 from fastload.sources.names import NameTable
-from fastload.sources.protocol import SourceRecord
+from fastload.sources.protocol import Claim, LeftOutReason, Reading, SourceRecord
 from fastload.sources.table.columns import classes_of
 
+if TYPE_CHECKING:
+    import lmdb
+
+
+_LSUN = re.compile(r"(.+)_(train|val|test)_lmdb")
+_LOCK = "lock.mdb"
+_LOCKED: LeftOutReason = "a lock of LMDB", True
+_UNLABELLED = {"": NO_LABEL}
 _META_LINE = re.compile(r"(.*)\.\w+ \([0-9]+, ?[0-9]+, ?[0-9]+\)( [0-9]+)?")
 _MOST_DIGITS = 12
 _SAMPLED = 8
 _REWRITE = "write the database again"
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseLayout:
+    """Layout of the databases of a program. `sign` is an entry or file that only they have; "" for any.
+
+    `keys` says where the keys of the images come from:
+
+        lines      the lines of the file `sign` name them
+        counted    `sign` holds the number of images, whose keys follow the pattern `image`
+        listed     `sign` holds that number as a pickle, and `list` a pickle of the keys
+        all        every key is that of an image
+        rows       the images are the rows of the array `sign`
+    """
+
+    kind: str  # the container and the program's name
+    sign: str
+    keys: Literal["lines", "counted", "listed", "all", "rows"]
+    field: Field
+    image: str = ""  # the pattern of their keys; with "{size}", there are several sizes of each image
+    value: str = ""  # the pattern of the keys of the field's values, or the array of them
+    first: int = 0  # the number of the first image
+    list: str = ""
+
+
+_LABEL, _LINE, _TEXT = Field.label(), Field("line", "text", internal=True), Field("text", "text")
+
+BASICSR = DatabaseLayout("lmdb-basicsr", "meta_info.txt", "lines", _LINE)  # also MMEngine
+CRNN = DatabaseLayout(  # also CLOVA
+    "lmdb-crnn", "num-samples", "counted", _TEXT, "image-{number:09d}", "label-{number:09d}", first=1
+)
+STYLEGAN2 = DatabaseLayout(
+    "lmdb-stylegan2", "length", "counted", _LABEL, "{size}-{number:05d}"
+)  # stylegan2-pytorch
+PICKLED = DatabaseLayout("lmdb-pickled", "__len__", "listed", _LABEL, list="__keys__")  # Efficient-PyTorch
+LSUN = DatabaseLayout("lmdb-lsun", "", "all", _LABEL)  # a database for each class and split
+BIGGAN = DatabaseLayout("hdf5-biggan", "imgs", "rows", _LABEL, value="labels")  # pixels, channels first
+
+DATABASES = {each.kind: each for each in (BASICSR, CRNN, STYLEGAN2, PICKLED, LSUN, BIGGAN)}
+"""The layouts that are read and written, by the kind of their sources."""
+
+
+def recognise(listing: Listing) -> Claim | None:
+    """Claim a folder that is an LMDB database, or the folder of LSUN's databases, by class and split."""
+    if DATA in listing.top.others:
+        return Claim("lmdb", "an LMDB database", DATA, lambda: _database(listing))
+    names = [
+        name for name in listing.top.visible if name.endswith("_lmdb") and listing.has_file(f"{name}/{DATA}")
+    ]
+    matches = {name: match[1] for name in names if (match := _LSUN.fullmatch(name))}
+    if not matches:
+        return None
+    return Claim("lmdb", "LSUN's databases", next(iter(matches)), lambda: _lsun(listing, matches))
+
+
+def open_lmdb_file(path: str) -> Mapping[str, DatabaseSource] | None:
+    """List the records of an LMDB database in a single file."""
+    return {"": list_lmdb(path, _UNLABELLED)} if path.lower().endswith((".lmdb", ".mdb")) else None
+
+
+def open_hdf5_file(path: str) -> Mapping[str, DatabaseSource] | None:
+    """List the images of an HDF5 file."""
+    return {"": list_hdf5(path)} if path.lower().endswith((".h5", ".hdf5", ".he5")) else None
+
+
+def _database(listing: Listing) -> Reading:
+    source = list_lmdb(listing.name, _UNLABELLED)
+    return Reading({"": source}, [BASICSR.sign] if source.kind == BASICSR.kind else [], {_LOCK: _LOCKED})
+
+
+def _lsun(listing: Listing, class_of: Mapping[str, str]) -> Reading:
+    classes = sorted({*class_of.values()})
+    labels = {name: classes.index(class_name) for name, class_name in class_of.items()}
+    sources = {
+        split: list_lmdb(listing.name, {name: labels[name] for name in names}, classes)
+        for split, names in files_by_split(listing.name, class_of).items()
+    }
+    return Reading(sources, (), {f"{name}/{_LOCK}": _LOCKED for name in class_of})
 
 
 @dataclass(eq=False, kw_only=True)
@@ -141,7 +224,7 @@ def list_hdf5(path: str) -> DatabaseSource:
     )
 
 
-def _program_of(path: str, transaction: Any) -> tuple[DatabaseLayout, dict[str, str]]:
+def _program_of(path: str, transaction: lmdb.Transaction) -> tuple[DatabaseLayout, dict[str, str]]:
     """Return the layout of a database, and the patterns of the keys of its records' further fields."""
     if os.path.isfile(os.path.join(path, BASICSR.sign)):
         return BASICSR, {}
@@ -154,7 +237,7 @@ def _program_of(path: str, transaction: Any) -> tuple[DatabaseLayout, dict[str, 
     return replace(program, image=patterns[largest]), {f"image_{size}": patterns[size] for size in others}
 
 
-def _counted_keys(program: DatabaseLayout, path: str, transaction: Any) -> Iterator[str]:
+def _counted_keys(program: DatabaseLayout, path: str, transaction: lmdb.Transaction) -> Iterator[str]:
     text = bytes(entry(transaction, path, program.sign))
     if not text.isdigit() or len(text) > _MOST_DIGITS or int(text) > transaction.stat()["entries"]:
         raise malformed(f"{path}, key {program.sign!r}", "be the number of images", text[:40])
@@ -162,7 +245,7 @@ def _counted_keys(program: DatabaseLayout, path: str, transaction: Any) -> Itera
     return _existing(transaction, path, (program.image.format(number=at) for at in numbers))
 
 
-def _sizes(path: str, transaction: Any) -> list[int]:
+def _sizes(path: str, transaction: lmdb.Transaction) -> list[int]:
     """Return the sizes in keys such as 256-00000."""
     sizes = []
     cursor = transaction.cursor()
@@ -177,19 +260,19 @@ def _sizes(path: str, transaction: Any) -> list[int]:
     return sizes
 
 
-def _listed_keys(program: DatabaseLayout, path: str, transaction: Any) -> Iterable[str]:
+def _listed_keys(program: DatabaseLayout, path: str, transaction: lmdb.Transaction) -> Iterable[str]:
     keys, length = (
         read_plain(bytes(entry(transaction, path, name)), f"{path}, key {name!r}")
         for name in (program.list, program.sign)
     )
-    are_keys = isinstance(keys, (list, tuple)) and all(isinstance(key, bytes) for key in keys)
-    if type(length) is not int or not are_keys or len(keys) != length:
+    listed = keys if isinstance(keys, list | tuple) and all(isinstance(key, bytes) for key in keys) else None
+    if type(length) is not int or listed is None or len(listed) != length:
         must = f"list its {length if type(length) is int else 'number of'} keys in {program.list!r}"
         raise malformed(path, must, "another list", _REWRITE)
-    return _existing(transaction, path, map(os.fsdecode, keys))
+    return _existing(transaction, path, map(os.fsdecode, listed))
 
 
-def _keys_in_lines(program: DatabaseLayout, path: str, transaction: Any) -> Iterable[str]:
+def _keys_in_lines(program: DatabaseLayout, path: str, transaction: lmdb.Transaction) -> Iterable[str]:
     """List the lines `name.png (height,width,channels) level`; keys are the names without suffixes."""
     lines = _lines(path)
     matches = [_META_LINE.fullmatch(line) for line in lines]
@@ -203,7 +286,7 @@ def _lines(path: str) -> list[str]:
     return read_text(os.path.join(path, BASICSR.sign)).splitlines()
 
 
-def _every_key(program: DatabaseLayout, path: str, transaction: Any) -> Iterable[str]:
+def _every_key(program: DatabaseLayout, path: str, transaction: lmdb.Transaction) -> Iterable[str]:
     keys = NameTable(os.fsdecode(bytes(key)) for key in transaction.cursor().iternext(values=False))
     for at in range(min(_SAMPLED, len(keys))):
         if format_of(bytes(entry(transaction, path, keys[at])[:HEAD_BYTES])) is None:
@@ -216,7 +299,7 @@ def _every_key(program: DatabaseLayout, path: str, transaction: Any) -> Iterable
 _KEYS = {"counted": _counted_keys, "listed": _listed_keys, "lines": _keys_in_lines, "all": _every_key}
 
 
-def _existing(transaction: Any, path: str, keys: Iterable[str]) -> Iterator[str]:
+def _existing(transaction: lmdb.Transaction, path: str, keys: Iterable[str]) -> Iterator[str]:
     """Yield keys that must exist, up to the first that does not: a header may state any number of them."""
     for key in keys:
         entry(transaction, path, key)
@@ -224,11 +307,9 @@ def _existing(transaction: Any, path: str, keys: Iterable[str]) -> Iterator[str]
 
 
 def _unpickled(data: bytes, where: str) -> tuple[bytes, int]:
-    match read_plain(data, where):
+    value = read_plain(data, where)
+    match value:
         case [bytes(image), int(label)] if type(label) is int and label in INT64:
             return image, label
-        case [*parts]:
-            got: object = [type(each).__name__ for each in parts]
-        case value:
-            got = type(value).__name__
+    got = [type(each).__name__ for each in value] if isinstance(value, list | tuple) else type(value).__name__
     raise malformed(where, "be (bytes of an image, integer label)", str(got), "leave it out")

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastload.images.decode import decode
 from fastload.shards.record import Record
-from fastload.sources.databases.programs import DATABASES, DatabaseLayout
+from fastload.sources.databases.source import DATABASES, DatabaseLayout
 from fastload.sources.stored_records import ImageFiles, StoredRecords, drafted, safe_path
 
 # Room for the tree, and a page of slack for each large value.

@@ -14,8 +14,15 @@ import numpy.typing as npt
 
 from fastload.errors import SourceError
 from fastload.shards.schema import DTYPES, Field
-from fastload.sources.dataset.nested import described, detection_fields, is_instance, is_masks, is_pil
-from fastload.sources.dataset.splitting import IF_NO_IMAGE, split_sample
+from fastload.sources.dataset.nested import (
+    IF_NO_IMAGE,
+    described,
+    detection_fields,
+    is_instance,
+    is_masks,
+    is_pil,
+    split_sample,
+)
 
 _NUMERIC_KINDS = ("scalar", "vector", "ragged", "boxes", "keypoints", "corners")
 
@@ -44,14 +51,17 @@ def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
     if is_pil(image):
-        return _pil_pixels(image)
+        picture: Any = image
+        if picture.mode.startswith(("I", "F")):
+            raise _unfit("an image", "have 8 bits a channel", image, "convert it to L or RGB")
+        return np.array(picture.convert("L" if picture.mode in ("1", "L", "LA", "La") else "RGB"))
     is_tensor = is_instance(image, "torch", "Tensor")
     if not is_tensor and not isinstance(image, np.ndarray):
         raise _unfit("an image", "be a PIL image, a uint8 array or tensor, or a file's bytes", image)
     pixels = _to_array("an image", image)
     if pixels.dtype.kind == "f":
-        step = "drop ToTensor and Normalize from its transform; pixels become float when they are loaded"
-        step = f"{step}; {IF_NO_IMAGE}"
+        step = "drop ToTensor and Normalize from its transform; pixels become float when they are loaded; "
+        step += IF_NO_IMAGE
         raise _unfit("an image", "be uint8", image, step)
     if is_tensor and pixels.ndim == 3:
         pixels = pixels.transpose(1, 2, 0)
@@ -170,7 +180,7 @@ def _to_masks(name: str, value: object) -> bytes | npt.NDArray[np.uint8]:
     return levels.reshape(-1, masks.shape[2]) if levels.size else b""
 
 
-def _has_dtype(field: Field, value: object, array: npt.NDArray[Any]) -> bool:
+def _has_dtype(field: Field, value: object, array: npt.NDArray[np.generic]) -> bool:
     """Return True if a value is of the dtype of a field inferred from another sample."""
     if field.is_of_objects and array.dtype.kind in "iuf":
         return True
@@ -180,7 +190,7 @@ def _has_dtype(field: Field, value: object, array: npt.NDArray[Any]) -> bool:
     return accepts_any_integer and array.dtype.kind in "iu" and field.dtype != "bool"
 
 
-def fit(field: Field, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
+def fit(field: Field, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic] | None:
     """Return the array in the field's shape and dtype, or None if its numbers would change."""
     if field.kind == "scalar" and field.name == "image_id" and array.shape == (1,):
         array = array[0]  # as in torchvision's references
@@ -208,7 +218,7 @@ def fit(field: Field, array: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
     return cast if np.array_equal(cast, array) and np.array_equal(back, array) else None
 
 
-def _to_array(name: str, value: object) -> npt.NDArray[Any]:
+def _to_array(name: str, value: object) -> npt.NDArray[np.generic]:
     if is_instance(value, "torch", "Tensor"):
         try:
             return np.asarray(value.detach().cpu().numpy())  # type: ignore[attr-defined]
@@ -233,13 +243,6 @@ def _to_array(name: str, value: object) -> npt.NDArray[Any]:
                 f"would become {became!r}: make it an array"
             )
     return array
-
-
-def _pil_pixels(image: Any) -> npt.NDArray[np.uint8]:
-    if image.mode.startswith(("I", "F")):
-        raise _unfit("an image", "have 8 bits a channel", image, "convert it to L or RGB")
-    is_grey = image.mode in ("1", "L", "LA", "La")
-    return np.array(image.convert("L" if is_grey else "RGB"))
 
 
 def _unfit(name: str, must: str, value: object, step: str = "convert it") -> SourceError:

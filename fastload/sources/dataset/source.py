@@ -13,9 +13,17 @@ import numpy as np
 
 from fastload.errors import FastloadError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources.dataset.nested import is_instance, merged, require_boxes, unmoved
+from fastload.sources.dataset.nested import (
+    has_image,
+    is_instance,
+    kept_as_arrays,
+    merged,
+    require_boxes,
+    sample_form,
+    split_sample,
+    unmoved,
+)
 from fastload.sources.dataset.samples import infer_fields, require_no_images, to_image, to_values
-from fastload.sources.dataset.splitting import has_image, kept_as_arrays, sample_form, split_sample
 from fastload.sources.files import FileSource, list_files
 from fastload.sources.malformed import explaining
 from fastload.sources.protocol import Source, SourceRecord, evenly_spaced
@@ -46,8 +54,9 @@ class DatasetSource(Source):
             sample = self._first_sample(is_required=fields is None)
             has_images = sample is None or has_image(sample)
             found = self._inferred(sample, has_images) if fields is None else tuple(fields)
-        has_names = fields is None and _has_names(sample)
-        self._target_name = found[0].name if len(found) == 1 and not has_names else None
+        is_pair = isinstance(sample, (tuple, list)) and len(sample) > 1
+        named = isinstance(sample[1] if is_pair else sample, Mapping)  # the sample names its values itself
+        self._target_name = found[0].name if len(found) == 1 and not (fields is None and named) else None
         warnings, details = unmoved(found) if self._are_inferred else (), {}
         if not has_images:
             with self._naming(0):
@@ -112,12 +121,6 @@ class DatasetSource(Source):
             raise SourceError(f"{self.name}, sample {index}: {kind}{error}") from error
 
 
-def _has_names(sample: Any) -> bool:
-    """Return True if a sample names its values itself."""
-    is_pair = isinstance(sample, (tuple, list)) and len(sample) > 1
-    return isinstance(sample, Mapping) or (is_pair and isinstance(sample[1], Mapping))
-
-
 def files_behind(dataset: Any) -> FileSource | None:
     """Return the files of a dataset that only reads them, such as an ImageFolder without transforms.
 
@@ -132,17 +135,17 @@ def files_behind(dataset: Any) -> FileSource | None:
         where, must = f"Subset of {parent.name}", f"have indices below {len(parent)}"
         with explaining((IndexError,), where, must, "make it again from the dataset"):
             return parent.part([operator.index(index) for index in dataset.indices])
-    if not _is_plain(dataset):
+    if any(getattr(dataset, name, None) is not None for name in ("transform", "target_transform")):
+        return None
+    # The effects of a subclass's own __getitem__ or of a loader would be lost silently.
+    makers = [type(dataset).__getitem__, *([dataset.loader] if hasattr(dataset, "loader") else [])]
+    if not {getattr(maker, "__module__", None) for maker in makers} <= _PLAIN_MODULES:
         return None
     source = getattr(dataset, "source", None)
     if isinstance(source, FileSource):
         return source
     if not all(hasattr(dataset, name) for name in ("samples", "classes", "root")):
         return None
-    return _image_folder(dataset)
-
-
-def _image_folder(dataset: Any) -> FileSource:
     root = os.path.abspath(dataset.root)
     prefix = os.path.join(root, "")
     files = list_files(root, (os.path.abspath(path).removeprefix(prefix) for path, _ in dataset.samples))
@@ -154,16 +157,6 @@ def _image_folder(dataset: Any) -> FileSource:
         files=files,
         values={"label": np.array(array("q", (label for _, label in dataset.samples)))},
     )
-
-
-def _is_plain(dataset: Any) -> bool:
-    if any(getattr(dataset, name, None) is not None for name in ("transform", "target_transform")):
-        return False
-    # The effects of a subclass's own __getitem__ or of a loader would be lost silently.
-    makers = [type(dataset).__getitem__]
-    if hasattr(dataset, "loader"):
-        makers.append(dataset.loader)
-    return {getattr(maker, "__module__", None) for maker in makers} <= _PLAIN_MODULES
 
 
 def _class_names(dataset: Any) -> tuple[str, ...]:

@@ -6,14 +6,20 @@ import base64
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastload.shards.record import Record
-from fastload.sources.huggingface.arrow import import_arrow
+from fastload.sources.huggingface.columns import import_arrow
 from fastload.sources.stored_records import ImageFiles, StoredRecords, drafted, safe_path
 
+if TYPE_CHECKING:
+    import pyarrow
+
+
+_Path = tuple[str, ...]  # of a column, or of a part of its structs
 _BATCH_ROWS = 100  # the size of a row group in the Parquet files with images that `datasets` writes
 
 
@@ -26,32 +32,38 @@ def write_arrow(records: StoredRecords, root: Path) -> list[Path]:
     written = []
     for name, of_file in records.by_file():
         path = safe_path(root, name)
-        with drafted(path) as draft, _writer(arrow, draft, path.suffix.lower(), schema) as writer:
+        with drafted(path) as draft, _opened(arrow, draft, path, schema) as writer:
             while batch := list(itertools.islice(of_file, _BATCH_ROWS)):
                 rows = [_row(schema, roles, details["paths"], *each) for each in batch]
-                arrays = [_column(arrow, column, [row[column.name] for row in rows]) for column in schema]
+                arrays = []
+                for column in schema:
+                    kind = getattr(column.type, "storage_type", column.type)
+                    array = arrow.array([row[column.name] for row in rows], kind)
+                    if kind is not column.type:
+                        array = arrow.ExtensionArray.from_storage(column.type, array)
+                    arrays.append(array)
                 writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
         written.append(path)
     return written
 
 
-def _writer(arrow: Any, path: Path, suffix: str, schema: Any) -> Any:
-    if suffix != ".parquet":
-        return arrow.ipc.new_stream(str(path), schema)
+def _opened(arrow: ModuleType, draft: Path, path: Path, schema: pyarrow.Schema) -> Any:
+    if path.suffix.lower() != ".parquet":
+        return arrow.ipc.new_stream(str(draft), schema)
     from pyarrow import parquet
 
-    return parquet.ParquetWriter(path, schema)
+    return parquet.ParquetWriter(draft, schema)
 
 
 def _row(
-    schema: Any,
-    roles: Mapping[tuple[str, ...], str],
+    schema: pyarrow.Schema,
+    roles: Mapping[_Path, str],
     paths: Mapping[str, str],
     record: Record,
     files: ImageFiles,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the row of a record, with its structs reassembled."""
-    values: dict[tuple[str, ...], Any] = {}
+    values: dict[_Path, object] = {}
     for path, name in roles.items():
         if name not in files:
             value = record[name]
@@ -63,7 +75,7 @@ def _row(
     return {column.name: _struct(column.type, (column.name,), values) for column in schema}
 
 
-def _struct(kind: Any, path: tuple[str, ...], values: Mapping[tuple[str, ...], Any]) -> Any:
+def _struct(kind: pyarrow.DataType, path: _Path, values: Mapping[_Path, object]) -> object:
     """Return a struct, or a list of structs, from the values of its parts."""
     if path in values:
         return values[path]
@@ -74,9 +86,3 @@ def _struct(kind: Any, path: tuple[str, ...], values: Mapping[tuple[str, ...], A
     if not is_list:
         return parts
     return [dict(zip(parts, each, strict=True)) for each in zip(*parts.values(), strict=True)]
-
-
-def _column(arrow: Any, column: Any, values: list[Any]) -> Any:
-    kind = getattr(column.type, "storage_type", column.type)
-    array = arrow.array(values, kind)
-    return array if kind is column.type else arrow.ExtensionArray.from_storage(column.type, array)

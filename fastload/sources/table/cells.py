@@ -19,8 +19,7 @@ from fastload.errors import OptionError
 from fastload.sources.files import read_text, unreadable
 from fastload.sources.malformed import explaining, is_finite, malformed, quoted
 from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn
-from fastload.sources.table.images import ImageSearch
-from fastload.sources.table.naming import PATH_HEADERS
+from fastload.sources.table.images import PATH_HEADERS, ImageSearch
 
 TEXT_SUFFIXES = (".txt", ".lst")
 """The suffixes of texts that may be tables of images."""
@@ -128,10 +127,8 @@ def _rows_of_text(path: str) -> Iterator[list[str]]:
             for cells in filter(None, reader):
                 width = width or len(cells)
                 if len(cells) != width:
-                    where, step = (
-                        f"{path}, line {skipped + reader.line_num}",
-                        "quote cells that hold a delimiter",
-                    )
+                    where = f"{path}, line {skipped + reader.line_num}"
+                    step = "quote cells that hold a delimiter"
                     raise malformed(where, f"have {width} cells as the first row has", len(cells), step)
                 yield cells
         except csv.Error as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -45,14 +46,8 @@ LABEL_HEADERS = (
 """Headers, without case and punctuation, of a column of labels, if it is the only one of them."""
 
 TEXT_HEADERS = (
-    "text",
-    "caption",
-    "captions",
-    "description",
-    "comment",
-    "prompt",
-    "sentence",
-    "transcription",
+    *("text", "caption", "captions", "description", "comment"),
+    *("prompt", "sentence", "transcription"),
 )
 """Such headers of a column of texts, which are no classes."""
 
@@ -151,8 +146,13 @@ class TableColumn:
             return TableField(Field.label(), numbers, f"integers, {self.origin}", classes_of(numbers))
         if self.kind is None:
             _refuse_images(self)
-        if self.kind in (None, LABEL):
-            _refuse_decimals(replace(self, name=LABEL))
+        counts = Counter(self.cells)
+        if self.kind in (None, LABEL) and look_like_decimals(counts):
+            cell = next(cell for cell in counts if cell and floats_in([cell]) is None)
+            named = replace(self, name=LABEL)
+            options = named.options(float="numbers", text="names of classes")
+            must = "hold numbers that can be written back unchanged, or names of classes"
+            raise named.error(self.cells.index(cell) + 1, must, repr(cell), f"pack with {options}")
         labels, classes = _named(self.cells)
         if self.kind is None and len(classes) > max(_MOST_UNSAID_CLASSES, len(labels) // 2):
             options = self.options(label="they are the classes", text="they are texts")
@@ -180,7 +180,9 @@ class TableColumn:
             return TableField(Field(name, "image", encoding="keep"), self.to_files(), meaning)
         numbers = self._to_numbers()
         if numbers is not None:
-            note = _empty_note(self.cells) if self.has_empty else ""
+            empty = [row for row, cell in enumerate(self.cells, 1) if not cell]
+            are = format_count(len(empty), "empty cell is", "empty cells are")
+            note = f", {are} NaN (the first in row {empty[0]})" if empty else ""
             meaning = f"{numbers.dtype.name}, {self.origin}{note}"
             return TableField(Field(name, "scalar", numbers.dtype.name), numbers, meaning)
         if self.kind is None:
@@ -239,12 +241,6 @@ def are_class_names(names: Sequence[str]) -> bool:
     return numbers_in(names) is None and not look_like_decimals(Counter(names)) and not are_files
 
 
-def _empty_note(cells: NameTable) -> str:
-    empty = [row for row, cell in enumerate(cells, 1) if not cell]
-    count = "1 empty cell is" if len(empty) == 1 else f"{len(empty):,} empty cells are"
-    return f", {count} NaN (the first in row {empty[0]})"
-
-
 def _refuse_images(column: TableColumn) -> None:
     """Raise SourceError if a cell names a file, or if all cells are named like images, existing or not."""
     cells = [*column.cells]
@@ -262,30 +258,15 @@ def _refuse_images(column: TableColumn) -> None:
         raise column.error(files[0], must, got, f"give its kind: pack with {options}")
 
 
-def _refuse_decimals(column: TableColumn) -> None:
-    """Raise SourceError if most cells look like decimals, which are not class names."""
-    counts = Counter(column.cells)
-    if look_like_decimals(counts):
-        cell = next(cell for cell in counts if cell and floats_in([cell]) is None)
-        options = column.options(float="numbers", text="names of classes")
-        must = "hold numbers that can be written back unchanged, or names of classes"
-        raise column.error(column.cells.index(cell) + 1, must, repr(cell), f"pack with {options}")
-
-
 def free_field_name(header: str, taken: set[str]) -> str:
     """Return an identifier made from a header and not in `taken`, and add it to `taken`."""
     name = re.sub(r"[^A-Za-z0-9]+", "_", header).strip("_")[:_MOST_CHARACTERS] or "column"
     name = f"_{name}" if name[0].isdigit() else name
     others = (f"{name}_{number}" for number in itertools.count(2))
-    candidates = itertools.chain([name, f"{name}_"], others)
-    free = next(each for each in candidates if each not in taken and _is_field_name(each))
+    for free in itertools.chain([name, f"{name}_"], others):
+        with contextlib.suppress(OptionError):  # no field may have the name
+            Field(free, "text")
+            if free not in taken:
+                break
     taken.add(free)
     return free
-
-
-def _is_field_name(name: str) -> bool:
-    try:
-        Field(name, "text")
-    except OptionError:
-        return False
-    return True

@@ -14,14 +14,12 @@ decides, the table is refused.
 from __future__ import annotations
 
 import copy
-import difflib
 import os
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
 from typing import NamedTuple
 
 from fastload.errors import SourceError
@@ -29,18 +27,95 @@ from fastload.sources.listing import Listing, is_image, stem_of
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import evenly_spaced
-from fastload.sources.table.columns import TableColumn
-from fastload.sources.table.naming import AS_PATH, IMAGE_HEADERS, PATH_HEADERS, Fit, Naming, best_columns
+from fastload.sources.table.columns import LABEL, LABEL_HEADERS, TableColumn
+
+PATH_HEADERS = ("path", "file", "filename", "file_name", "image")
+"""The headers of a column that must name images."""
+
+IMAGE_HEADERS = (
+    *("filepath", "imagepath", "imagefile", "imagefilename", "imagename", "img", "imgpath", "imgname"),
+    *("imageid", "imgid", "picture", "photo", "id"),
+)
+"""Headers, without case and punctuation, of columns that often name images."""
 
 _SAMPLED = 64
 _MOST_PLACES = 16  # compared completely, if they hold the same sampled names
-_MOST_COMPARED = 2000
 
 
-class _Resolved(NamedTuple):
-    names: NameTable
-    naming: str  # in words
-    missing: int
+class Naming(NamedTuple):
+    """A way in which cells name files.
+
+    `place` is the folder of the files, "" or ending in "/"; None if they are in several. With `is_id`, names
+    lack their suffix.
+    """
+
+    place: str | None
+    is_id: bool
+    is_path: bool = False  # as the operating system takes it, from the table's folder
+
+    @property
+    def rank(self) -> int:
+        """The order of preference among ways that name as many files."""
+        elsewhere = 0 if self.place == "" else 2 if self.place is None else 1
+        return 0 if self.is_path else 1 + elsewhere + 3 * self.is_id
+
+
+AS_PATH = Naming("", is_id=False, is_path=True)
+
+
+class Fit(NamedTuple):
+    """The number of a column's sampled cells that name files, and the ways in which they do, equally good.
+
+    `is_known` says that the column can only name images, even if most of them are missing.
+    """
+
+    hits: int
+    cells: Sequence[str]
+    namings: tuple[Naming, ...]
+    is_known: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """True if every sampled cell names a file."""
+        return self.hits == len(self.cells)
+
+    @property
+    def are_images(self) -> bool:
+        """True if every sampled cell is the whole name of an image."""
+        return self.is_whole and all(map(is_image, self.cells))
+
+
+def best_columns(fits: Mapping[TableColumn, Fit]) -> list[TableColumn]:
+    """Return the column of the records' images; several if nothing decides between them."""
+
+    def rank(column: TableColumn) -> tuple[bool, bool, int]:
+        header = column.plain_name
+        at = IMAGE_HEADERS.index(header) if header in IMAGE_HEADERS else len(IMAGE_HEADERS)
+        return column.name.lower() not in PATH_HEADERS, _has_unsaid_ids(column, fits[column]), at
+
+    fitting = [column for column, fit in fits.items() if _names_most(column, fit)]
+    if not fitting:
+        return []
+    least = min(map(rank, fitting))
+    first, *others = [column for column in fitting if rank(column) == least]
+    if not _has_unsaid_ids(first, fits[first]):
+        return [first]
+    # Numbers below a header that says nothing of images count something, unless they are the first column.
+    are_counts = least[::2] == (True, len(IMAGE_HEADERS)) and all(map(str.isdigit, fits[first].cells))
+    return [] if are_counts and first is not next(iter(fits)) else [first, *others]
+
+
+def _has_unsaid_ids(column: TableColumn, fit: Fit) -> bool:
+    """Return True if cells lack suffixes, and the user has not said that they name images."""
+    return fit.namings[0].is_id and column.kind is None
+
+
+def _names_most(column: TableColumn, fit: Fit) -> bool:
+    """Return True if a column names files in most of its cells; if it can only name images, in one."""
+    is_label = column.plain_name in (LABEL, *LABEL_HEADERS) and column.kind is None
+    if not fit.hits or (is_label and fit.namings[0].is_id):
+        return False
+    return fit.is_known or 2 * fit.hits > len(fit.cells)
 
 
 class ImageSearch:
@@ -120,10 +195,13 @@ class ImageSearch:
 
     def _fits(self, columns: Sequence[TableColumn]) -> dict[TableColumn, Fit]:
         """Return, for each column that may be of images, the ways in which its cells name some."""
-        samples = {column: _sampled(column.cells) for column in columns if column.kind in (None, "path")}
         fits: dict[TableColumn, Fit] = {}
-        for column, cells in samples.items():
-            is_known = self._is_known(column, cells, is_first=column is columns[0])
+        for column in (each for each in columns if each.kind in (None, "path")):
+            cells = [column.cells[at] for at in evenly_spaced(len(column.cells), _SAMPLED)]
+            # A column can only name images by its header, its kind, or as a first column.
+            is_known = column.kind == "path" or column.name.lower() in PATH_HEADERS
+            if column is columns[0] and not is_known:
+                is_known = all(map(is_image, cells)) or self.names(AS_PATH, column.cells[0])
             hits = sum((is_known or is_image(cell)) and self.names(AS_PATH, cell) for cell in cells)
             fits[column] = Fit(hits, cells, (AS_PATH,) if hits else (), is_known)
         # The folders are listed only for names that are no paths.
@@ -138,12 +216,6 @@ class ImageSearch:
         if naming.is_path:
             return bool(cell) and os.path.isfile(os.path.join(self.folder, cell))
         return any(naming.place in (None, place) for place, _ in self._files_of(cell, is_id=naming.is_id))
-
-    def _is_known(self, column: TableColumn, cells: Sequence[str], *, is_first: bool) -> bool:
-        """Return True if a column can only name images: by its header, its kind, or as a first column."""
-        if column.kind == "path" or column.name.lower() in PATH_HEADERS:
-            return True
-        return is_first and (all(map(is_image, cells)) or self.names(AS_PATH, column.cells[0]))
 
     def _fit(self, fit: Fit) -> Fit:
         """Return the best ways in which a column's cells name images, given the paths among them."""
@@ -175,9 +247,11 @@ class ImageSearch:
         if fit.namings == (AS_PATH,):
             return
         found = {naming: self._resolve(column, naming) for naming in fit.namings[:_MOST_PLACES]}
-        least = min(each.missing for each in found.values())
-        best = [naming for naming, each in found.items() if each.missing == least]
-        own = [naming for naming in best if self._is_own(naming)]
+        least = min(missing for _, _, missing in found.values())
+        best = [naming for naming, (_, _, missing) in found.items() if missing == least]
+        # A folder may be named after the table: train/ or train_images/ after train.csv.
+        pattern = re.compile(rf"{re.escape(stem_of(self.table))}([_ -].*)?", re.IGNORECASE)
+        own = [naming for naming in best if any(map(pattern.fullmatch, (naming.place or "").split("/")))]
         best = own if len(own) == 1 else best
         if len(best) > 1:
             places = in_quotes(sorted(str(naming.place) for naming in best))
@@ -189,16 +263,13 @@ class ImageSearch:
             raise malformed(f"{self.table}, {column.name}", must, got, step)
         column.files, column.naming, _ = found[best[0]]
 
-    def _is_own(self, naming: Naming) -> bool:
-        """Return True if a folder is named after the table: train/ or train_images/ after train.csv."""
-        own = re.escape(stem_of(self.table))
-        parts = (naming.place or "").split("/")
-        return any(re.fullmatch(rf"{own}([_ -].*)?", part, re.IGNORECASE) for part in parts)
+    def _resolve(self, column: TableColumn, naming: Naming) -> tuple[NameTable, str, int]:
+        """Return the files that a column's cells name, how they do in words, and the number of missing ones.
 
-    def _resolve(self, column: TableColumn, naming: Naming) -> _Resolved:
-        """Return the files that a column's cells name; raise SourceError if a cell names two of them."""
-        candidates = self._candidates(naming)
-        found = [candidates(cell) for cell in column.cells]
+        Raises SourceError if a cell names two files.
+        """
+        pairs = (self._files_of(cell, is_id=naming.is_id) for cell in column.cells)
+        found = [[path for place, path in each if naming.place in (None, place)] for each in pairs]
         suffixes = Counter(os.path.splitext(path)[1] for paths in found for path in paths)
         missing = sum(not paths for paths in found)
         if any(len(paths) > 1 for paths in found):
@@ -219,33 +290,21 @@ class ImageSearch:
             for paths, cell in zip(found, column.cells, strict=True)
         )
         if naming.place == "" and not added:
-            return _Resolved(NameTable(names), "", missing)
-        folders = [naming.place] if naming.place is not None else _folders_of(found)
-        return _Resolved(NameTable(names), _in_words(folders, added), missing)
-
-    def _candidates(self, naming: Naming) -> Callable[[str], Sequence[str]]:
-        """Return the function that gives the files of a cell."""
-        if naming.place is None:
-            return lambda cell: [path for _, path in self._files_of(cell, is_id=naming.is_id)]
-        inside: dict[str, list[str]] = {}
-        for paths in self._by_stem.values():
-            for path in paths:
-                if path.startswith(naming.place):
-                    name = path[len(naming.place) : path.rindex(".") if naming.is_id else None]
-                    inside.setdefault(name, []).append(path)
-        return lambda cell: inside.get(plain_path(cell), [])
+            return NameTable(names), "", missing
+        folders = sorted({paths[0][: paths[0].rfind("/") + 1] for paths in found if paths})
+        folders = folders if naming.place is None else [naming.place]
+        places = [folder or "the table's folder" for folder in folders]
+        shown = places[0] if len(places) == 1 else f"{len(places)} folders, {places[0]} to {places[-1]}"
+        words = f"names of files in {shown}" + (f", with {' or '.join(added)} added" if added else "")
+        return NameTable(names), words, missing
 
     def _none_found(self, column: TableColumn) -> SourceError:
         """Return the error about a column that should name images, none of which exists."""
         cell = next(filter(None, column.cells), "")
         if not cell:
             return column.error(1, "name an image", "an empty cell", "fill it in, or leave the row out")
-        images = (path for paths in self._by_stem.values() for path in paths)
-        near = {posixpath.basename(path): path for path in islice(images, _MOST_COMPARED)}
-        names = (
-            difflib.get_close_matches(posixpath.basename(plain_path(cell)), near, 2, 0.5) or list(near)[:2]
-        )
-        there = f"there are {in_quotes([near[name] for name in names])}" if names else "there are no images"
+        images = [path for paths in self._by_stem.values() for path in paths][:2]
+        there = f"there are {in_quotes(images)}" if images else "there are no images"
         got = f"{cell!r}, which is no file in {self.folder} or below, with or without a suffix ({there})"
         step = "correct the names, or move the table to the folder that they are relative to"
         if column.kind is None:
@@ -253,23 +312,8 @@ class ImageSearch:
         return column.error(1, "name existing images", got, step)
 
 
-def _sampled(cells: NameTable) -> list[str]:
-    return [cells[at] for at in evenly_spaced(len(cells), _SAMPLED)]
-
-
 def plain_path(cell: str) -> str:
     """Return a path with `/` between its parts, without `.` and `..`."""
     if "\\" in cell:
         cell = cell.replace("\\", "/")
     return posixpath.normpath(cell) if "./" in cell or "//" in cell else cell
-
-
-def _folders_of(found: Sequence[Sequence[str]]) -> list[str]:
-    return sorted({paths[0][: paths[0].rfind("/") + 1] for paths in found if paths})
-
-
-def _in_words(folders: Sequence[str], suffixes: Sequence[str]) -> str:
-    places = [folder or "the table's folder" for folder in folders]
-    shown = places[0] if len(places) == 1 else f"{len(places)} folders, {places[0]} to {places[-1]}"
-    added = f", with {' or '.join(suffixes)} added" if suffixes else ""
-    return f"names of files in {shown}{added}"

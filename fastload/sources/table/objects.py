@@ -39,13 +39,7 @@ from fastload.sources.files import Values, digest_of, list_files, value_at
 from fastload.sources.malformed import malformed, numbers_of
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import SourceRecord
-from fastload.sources.table.columns import (
-    LABEL,
-    ColumnKind,
-    TableColumn,
-    TableField,
-    free_field_name,
-)
+from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn, TableField, free_field_name
 from fastload.sources.table.numbers import floats_of, numbers_in
 
 _BOXES: Mapping[tuple[str, ...], BoxFormat] = {
@@ -179,7 +173,11 @@ def list_objects(
     classes: tuple[str, ...] = ("object",)
     meaning = "0 for all: no column has a name for classes"
     if found.label < 0:
-        _require_no_classes(path, [column for at, column in enumerate(table) if at not in found.box], image)
+        for column in (each for at, each in enumerate(table) if at not in found.box and each is not image):
+            if column.kind is None and numbers_in(column.cells) is None:
+                options = column.options(label="they are the classes", text="all objects are of one class")
+                must = f"have a column headed {', '.join(_CLASSES[:4])} or similar for the classes"
+                raise malformed(path, must, f"the texts of {column.name!r}", f"pack with {options}")
     else:
         labels, classes, meaning = _labels(path, table[found.label], has_box)
     taken = {"image", "boxes", "labels", "rows"}
@@ -231,15 +229,6 @@ def _boxes_of(columns: Sequence[NameTable]) -> tuple[npt.NDArray[np.float64], np
     boxes = (numbers_of(re.split(r"[\s,;]+", text.strip("[]() "))) or () for text in texts)
     whole = [box if len(box) == 4 else [np.nan] * 4 for box in boxes]
     return np.array(whole, np.float64).reshape(-1, 4), np.array([*map(bool, texts)])
-
-
-def _require_no_classes(path: str, columns: Iterable[TableColumn], image: TableColumn) -> None:
-    """Raise SourceError if one of the columns beside the boxes may hold the classes."""
-    for column in columns:
-        if column is not image and column.kind is None and numbers_in(column.cells) is None:
-            options = column.options(label="its cells are the classes", text="all objects are of one class")
-            must = f"have a column headed {', '.join(_CLASSES[:4])} or similar for the classes of its boxes"
-            raise malformed(path, must, f"the texts of {column.name!r}", f"pack with {options}")
 
 
 def _labels(

@@ -12,7 +12,6 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from fastload.errors import FastloadError
 from fastload.sources.listing import Folder, Listing, is_image, read_part, stem_of
@@ -33,26 +32,6 @@ _HEADERS_OF_LABELS = re.compile(r"label|class|categor|target|diagnos|breed|speci
 _OF_TESTS = re.compile(r"(?<![a-z])(test|valid?|validation|eval)(?![a-z])", re.IGNORECASE)
 
 
-class _Table(NamedTuple):
-    """A table that names images: its path, its first line, and an estimate of the number of its rows."""
-
-    path: str
-    header: str
-    rows: float
-
-    @property
-    def rank(self) -> tuple[bool, bool, bool, bool, float]:
-        """The order among the tables of a folder: that of the labels of the most images is first."""
-        name = os.path.basename(self.path)
-        return (
-            "submission" in name.lower(),
-            bool(_OF_TESTS.search(name)),
-            not (_OF_LABELS.search(name) or _HEADERS_OF_LABELS.search(self.header)),
-            "train" not in name.lower(),
-            -self.rows,
-        )
-
-
 def tables_beside(listing: Listing, folders: Sequence[Folder]) -> Iterator[tuple[str, str]]:
     """Yield the readings of tables that name images in or below some folders, and the steps to them."""
     beside = _beside(listing)
@@ -60,8 +39,8 @@ def tables_beside(listing: Listing, folders: Sequence[Folder]) -> Iterator[tuple
         each for folder in (*folders, *beside) for each in _tables(listing, folder, folder not in beside)
     ]
     if found:
-        found.sort(key=lambda table: table.rank)
-        yield _reading_of(listing, [table.path for table in found])
+        found.sort()
+        yield _reading_of(listing, [path for *_, path in found])
     for folder in folders:
         for name in folder.others_with(".parquet"):
             path = folder.join(name)
@@ -83,10 +62,8 @@ def labels_not_read(
         for name in names:
             is_table = name.lower().endswith((".csv", ".tsv", ".mat")) and "submission" not in name.lower()
             if ((is_table and are_flat) or _OF_LABELS.search(name)) and stem_of(name) not in stems:
-                yield (
-                    f"images with labels in {listing.shown(folder.join(name))}, which is not read",
-                    WRITE_TABLE,
-                )
+                where = listing.shown(folder.join(name))
+                yield f"images with labels in {where}, which is not read", WRITE_TABLE
 
 
 def _beside(listing: Listing) -> list[Folder]:
@@ -106,9 +83,8 @@ def _reading_of(listing: Listing, paths: Sequence[str]) -> tuple[str, str]:
     step = f"{pack_command(shown[0])} packs {'it' if len(shown) == 1 else 'the first'}"
     if is_beside:
         moved = os.path.join(listing.name, os.path.basename(paths[0]))
-        step = (
-            f"move it to {listing.name} (mv {shlex.quote(shown[0])} {shlex.quote(moved)}), and pack it there"
-        )
+        move = f"mv {shlex.quote(shown[0])} {shlex.quote(moved)}"
+        step = f"move it to {listing.name} ({move}), and pack it there"
     if len(shown) == 1:
         return f"the table {listed}, which names the images", step
     return f"the tables {listed}, which name the images", step
@@ -125,8 +101,13 @@ def _is_table(path: str, is_beside: bool) -> bool:
     return False
 
 
-def _tables(listing: Listing, folder: Folder, is_above: bool) -> Iterator[_Table]:
-    """Yield the tables in a folder that name images: those below it, or anywhere in the listing."""
+def _tables(
+    listing: Listing, folder: Folder, is_above: bool
+) -> Iterator[tuple[bool, bool, bool, bool, float, str]]:
+    """Yield the tables in a folder that name images: those below it, or anywhere in the listing.
+
+    Each is its path, after its order: that of the labels of the most images is first.
+    """
     names = folder.others_with(*TABLE_SUFFIXES)
     if not names:
         return
@@ -137,8 +118,11 @@ def _tables(listing: Listing, folder: Folder, is_above: bool) -> Iterator[_Table
         head = listing.head(folder.join(name)).decode("utf-8", "replace")
         if _names_images(name, head, stems, len(images)):
             size = os.path.getsize(listing.absolute(folder.join(name)))
-            lines = head.count("\n") + 1
-            yield _Table(folder.join(name), head.partition("\n")[0], size * lines / max(1, len(head)))
+            rows = size * (head.count("\n") + 1) / max(1, len(head))
+            has_labels = _OF_LABELS.search(name) or _HEADERS_OF_LABELS.search(head.partition("\n")[0])
+            is_test, is_train = bool(_OF_TESTS.search(name)), "train" in name.lower()
+            is_form = "submission" in name.lower()
+            yield is_form, is_test, not has_labels, not is_train, -rows, folder.join(name)
 
 
 def _names_images(name: str, head: str, stems: set[str], images: int) -> bool:

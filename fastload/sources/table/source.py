@@ -1,8 +1,12 @@
 """CSV and TSV tables as sources: a column that names images, one of labels, and any others.
 
 The images are found by evidence: see `images.py`. The first row is a header unless it names an image as the
-others do. Without any image, the rows are records of their own: see `rows.py`; with columns of boxes, they
-are objects: see `objects.py`.
+others do. With columns of boxes, the rows are objects: see `objects.py`.
+
+Without any image, the rows are records of their own. Such a table has a header, and no column that may name
+images: none has a header such as `path`, a cell with an image's suffix, paths alone, or the name of an image
+file below the table's folder, with or without its suffix. Where that is not certain, the table is refused,
+unless the user gives the kind of the column. Only the column `label`, or the one of that kind, holds labels.
 
 Labels are in the column of the kind `label`, else in the column headed `label`, else in the only column
 without a given kind that remains, or the only one of them that is headed `class`, `target` or similar. The
@@ -20,18 +24,21 @@ it holds images if its cells name some (a mask, a depth map), else int64, float6
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from fastload.errors import OptionError
+from fastload.errors import FastloadError, OptionError
+from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
-from fastload.sources.files import NO_LABEL, FileList, FileSource, ListedSource, list_files
+from fastload.sources.files import NO_LABEL, FileList, FileSource, ListedSource, list_files, value_at
+from fastload.sources.left_out import LeftOutFiles
+from fastload.sources.listing import Listing, is_image
 from fastload.sources.malformed import malformed
-from fastload.sources.protocol import Source
-from fastload.sources.table.beside import images_beside
-from fastload.sources.table.cells import TEXT_SUFFIXES, WRITE_TABLE, read_table
+from fastload.sources.protocol import Source, SourceRecord
+from fastload.sources.table.cells import TABLE_SUFFIXES, TEXT_SUFFIXES, WRITE_TABLE, read_table
 from fastload.sources.table.columns import (
     LABEL,
     LABEL_HEADERS,
@@ -41,13 +48,14 @@ from fastload.sources.table.columns import (
     TableField,
     free_field_name,
 )
-from fastload.sources.table.images import ImageSearch
+from fastload.sources.table.images import ImageSearch, plain_path
 from fastload.sources.table.numbers import numbers_in
 from fastload.sources.table.objects import OBJECT_HEADER, find_boxes, list_objects
-from fastload.sources.table.rows import RowSource, require_header, require_no_images
 
 _BOX_NUMBERS = 4  # in a table without a header
 _VIA_HEADER = "region_shape_attributes"
+
+UNNAMED = "an image that no row of the table names"
 
 
 def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> Source:
@@ -82,19 +90,19 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
             require_no_images(search, table)
             require_header(path, header, table)
         elif not any(header):
-            _require_no_boxes(path, table)
+            filled = ([*filter(None, column.cells)] for column in table if column.kind is None)
+            if sum(bool(cells) and numbers_in(cells) is not None for cells in filled) >= _BOX_NUMBERS:
+                kinds = "give the kinds of columns (--column col2=int)"
+                step = f"add one, for boxes {OBJECT_HEADER} or similar, or {kinds}"
+                raise malformed(path, "begin with a header, as its numbers may be boxes", "none", step)
         source = _list_records(path, header, table, image, given)
     if image is not None:
         source.left_out = images_beside(search, source.record_files())
-    source.attached = _attached(search, source.record_files())
+    # The table itself, unless `unpack` writes some images elsewhere than it names them.
+    names = (name for files in source.record_files() for name in files.names)
+    if not any(name[:1] == "/" or ".." in name or ":" in name for name in names):
+        source.attached = _table_alone(search.table)
     return source
-
-
-def _attached(search: ImageSearch, lists: Iterator[FileList]) -> FileList | None:
-    """Return the table itself; None if `unpack` writes some images elsewhere than it names them."""
-    if any(name[:1] == "/" or ".." in name or ":" in name for files in lists for name in files.names):
-        return None
-    return _table_alone(search.table)
 
 
 def _table_alone(path: str) -> FileList:
@@ -161,16 +169,6 @@ def _list_records(
     )
 
 
-def _require_no_boxes(path: str, table: Sequence[TableColumn]) -> None:
-    """Raise SourceError if the columns of a table without a header may be boxes, by their numbers."""
-    filled = ([*filter(None, column.cells)] for column in table if column.kind is None)
-    if sum(bool(cells) and numbers_in(cells) is not None for cells in filled) >= _BOX_NUMBERS:
-        step = (
-            f"add one, for boxes {OBJECT_HEADER} or similar, or give the kinds of columns (--column col2=int)"
-        )
-        raise malformed(path, "begin with a header, as its numbers may be boxes", "none", step)
-
-
 def _label_of(
     path: str,
     header: Sequence[str],
@@ -205,3 +203,97 @@ def _label_of(
         step = "--column NAME=label (from Python columns={'NAME': 'label'}) takes one"
         notes = [f"{path}: no column is certain to hold labels, so all are fields: {step}"]
     return None, notes
+
+
+@dataclass(eq=False, kw_only=True)
+class RowSource(ListedSource):
+    """A `Source` of the rows of a table without images."""
+
+    rows: int
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def read(self, index: int) -> SourceRecord:
+        """Read one row."""
+        values = {name: value_at(column, index) for name, column in self.values.items()}
+        return SourceRecord(self.key(index), None, values)
+
+
+def require_no_images(search: ImageSearch, table: Sequence[TableColumn]) -> None:
+    """Raise SourceError if a column whose kind is not given may name the images of the records."""
+    for column in table:
+        if column.kind is None and (found := _first_name(search, column)):
+            row, why = found
+            got = f"{column.cells[row - 1]!r}, {why}"
+            options = column.options(path="images of the records", text="records without images")
+            raise column.error(row, "hold names of images, or certainly none", got, f"pack with {options}")
+
+
+def require_header(path: str, header: Sequence[str], table: Sequence[TableColumn]) -> None:
+    """Raise SourceError unless the first row holds names, which a row of data would not."""
+    for name, column in zip(header, table, strict=True):
+        if not name.strip() or numbers_in([name]) is not None or name in column.cells:
+            must = "begin with a header that names its columns, as records without images are stored by name"
+            step = "add one, or name the column of the images 'path'"
+            raise malformed(path, must, repr(name) if name else "none", step)
+
+
+def _first_name(search: ImageSearch, column: TableColumn) -> tuple[int, str] | None:
+    """Return the first row, from 1, whose cell may name an image, and why."""
+    filled = [(row, cell) for row, cell in enumerate(column.cells, 1) if cell]
+    if not filled:
+        return None
+    first = filled[0][0]
+    for row, cell in filled:
+        if is_image(cell):
+            return row, "which ends like an image's name"
+    if all(
+        ("/" in cell or "\\" in cell) and "://" not in cell and not any(map(str.isspace, cell))
+        for _, cell in filled
+    ):
+        return first, "which looks like a path"
+    if row := next((row for row, cell in filled if search.has_stem(cell)), 0):
+        return row, "the name of an image file below the table's folder"
+    if search.may_name_images(column):
+        return first, "which names none of the images below the table's folder"
+    return None
+
+
+def images_beside(search: ImageSearch, lists: Iterable[FileList]) -> tuple[LeftOut, ...]:
+    """Return the images beside those of a table that no row names.
+
+    Those that another table in its folder names, such as test.csv, need no attention.
+    """
+    named = set(map(plain_path, {name for files in lists for name in files.names}))
+    inside = {name.rpartition("/")[0] for name in named if name[:1] != "/" and name[:3] != "../"}
+    listing = Listing.of(search.folder, sorted({"", *inside}))
+    unnamed = [
+        path
+        for place in sorted(inside)
+        for path in map(listing[place].join, listing[place].images)
+        if path not in named
+    ]
+    elsewhere = dict(_named_elsewhere(search, listing)) if unnamed else {}
+    left_out = LeftOutFiles()
+    for path in unnamed:
+        table = elsewhere.get(path)
+        reason = UNNAMED if table is None else f"an image of {table}"
+        left_out.add(path, reason, is_clutter=table is not None)
+    return left_out.finish()
+
+
+def _named_elsewhere(search: ImageSearch, listing: Listing) -> Iterator[tuple[str, str]]:
+    """Yield the images that the other tables of the folder name, each with the table's name."""
+    for name in listing.top.others_with(*TABLE_SUFFIXES):
+        path = os.path.join(search.folder, name)
+        if path == os.path.abspath(search.table):
+            continue
+        other = search.of_table(path)
+        try:
+            _, columns = read_table(other, {})
+            image = other.find(columns)
+        except FastloadError:  # it is not the table that is packed
+            continue
+        if image is not None:
+            yield from ((plain_path(file), name) for file in image.to_files().names)

@@ -35,7 +35,9 @@ class TableWriter(LayoutWriter):
             yield cells[name], bytes(record.stored(name))
         for name in self.details["columns"]:
             if name not in cells:
-                cells[name] = self._cell(name, record)
+                value, classes = record[name], self.manifest.classes
+                is_class = name == "label" and 0 <= value < len(classes)
+                cells[name] = classes[value] if is_class else str(value)
         self._rows.append((len(self._rows), [cells[name] for name in self.details["columns"]]))
 
     def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
@@ -66,7 +68,3 @@ class TableWriter(LayoutWriter):
                 for at, side in zip(places["size"], size, strict=False):
                     cells[at] = str(side)
             self._rows.append((number, cells))
-
-    def _cell(self, name: str, record: Record) -> str:
-        value, classes = record[name], self.manifest.classes
-        return classes[value] if name == "label" and 0 <= value < len(classes) else str(value)

@@ -1,4 +1,4 @@
-"""Members of tar shards, grouped to samples by one of two rules for their names."""
+"""Members of tar shards, grouped to samples by one of two rules for their names, or to class folders."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fastload.sources.classes.doubts import doubts
+from fastload.sources.classes.source import split_folders
 from fastload.sources.files import NOT_FOUND, FileList, list_files, safe_key
 from fastload.sources.left_out import HIDDEN, LeftOutFiles, clutter_reason
-from fastload.sources.malformed import malformed
+from fastload.sources.listing import Folder, Listing
+from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.names import NameTable
-from fastload.sources.webdataset.names import IMAGES, RULES, TEXTS, are_words
-from fastload.sources.webdataset.tar import TAR_SUFFIXES, tar_members
+from fastload.sources.webdataset.tar import IMAGES, RULES, TAR_SUFFIXES, TEXTS, are_words, tar_members
 
 WITHOUT_IMAGE = (*TEXTS, "npy")
 """One of these kinds of members shows that an archive without images holds samples."""
@@ -24,8 +26,9 @@ WITHOUT_IMAGE = (*TEXTS, "npy")
 _META = re.compile("__[^/]*__(/|$)")
 _NO_MEMBER = "not a member of a sample"
 _MOST_EXTENSIONS = 1000
-
 _Integers = npt.NDArray[np.int64]
+
+UNPACK = "unpack the tar files (tar -xf), and pack the folder"
 
 
 def kind_of(extension: str) -> str:
@@ -40,25 +43,20 @@ class Members(NamedTuple):
     names: NameTable
     places: _Integers  # (members, 3)
 
-    def where(self, index: int) -> str:
-        """Return the place of a member, for messages."""
-        shard, offset, _ = self.places[index].tolist()
-        return f"{self.files.path(shard)}, offset {offset}"
-
 
 def list_members(root: str, shards: Iterable[str], left_out: LeftOutFiles) -> Members:
     """List the members of shards that samples may have; all others but folders are left out."""
     files = list_files(root, shards)
     names, places = NameTable(), array("q")
     for number, shard in enumerate(files.names):
-        for member in tar_members(files.path(number)):
-            if member.size_bytes == NOT_FOUND:
-                left_out.add(f"{shard}/{safe_key(member.name)}", "a link or a device")
-            elif not RULES["first dot"](member.name)[0] or _META.match(member.name):
-                _leave_out(left_out, shard, member.name)
+        for name, offset, size_bytes in tar_members(files.path(number)):
+            if size_bytes == NOT_FOUND:
+                left_out.add(f"{shard}/{safe_key(name)}", "a link or a device")
+            elif not RULES["first dot"](name)[0] or _META.match(name):
+                _leave_out(left_out, shard, name)
             else:
-                names.append(member.name)
-                places.extend((number, member.offset, member.size_bytes))
+                names.append(name)
+                places.extend((number, offset, size_bytes))
     return Members(files, names, np.array(places, np.int64).reshape(-1, 3))
 
 
@@ -139,7 +137,8 @@ class Samples:
         if self.repeated >= 0:
             _, spelled = RULES[self.rule](self.members.names[self.repeated])
             key = self.key(int(self.sample_of[self.repeated]))
-            where = f"{self.members.where(self.repeated)}: sample {key!r}"
+            shard, offset, _ = self.members.places[self.repeated].tolist()
+            where = f"{self.members.files.path(shard)}, offset {offset}: sample {key!r}"
             got = "a second (the case of letters does not count)"
             raise malformed(where, f"have one member .{spelled.lower()}", got, "write the shard again")
         where = self.members.files.path(0)
@@ -165,7 +164,10 @@ class Samples:
         has_other = self._counted(self.others) > 0
         names = [self.members.names[int(index)] for index in self.first]
         strays = np.flatnonzero(~has_image)
-        if (has_image & has_other).any() or "cls" in self.columns or self._share_a_name(has_image):
+        stems: tuple[set[str], set[str]] = (set(), set())
+        for sample, is_image in enumerate(has_image.tolist()):
+            stems[is_image].add(os.path.basename(self.key(sample)))
+        if (has_image & has_other).any() or "cls" in self.columns or stems[0] & stems[1]:
             strays = strays[[clutter_reason(os.path.basename(names[at])) is not None for at in strays]]
         if not len(strays):
             return self
@@ -175,12 +177,6 @@ class Samples:
             _leave_out(left_out, shard, self.members.names[index])
         kept = NameTable(self.members.names[index] for index in np.flatnonzero(~is_stray).tolist())
         return Samples(Members(self.members.files, kept, self.members.places[~is_stray]), self.rule)
-
-    def _share_a_name(self, has_image: npt.NDArray[np.bool_]) -> bool:
-        stems: tuple[set[str], set[str]] = (set(), set())
-        for sample, is_image in enumerate(has_image.tolist()):
-            stems[is_image].add(os.path.basename(self.key(sample)))
-        return bool(stems[0] & stems[1])
 
 
 def grouped(path: str, splits: Mapping[str, Members], left_out: LeftOutFiles) -> dict[str, Samples]:
@@ -194,14 +190,21 @@ def grouped(path: str, splits: Mapping[str, Members], left_out: LeftOutFiles) ->
 
 def _by_one_rule(path: str, splits: Sequence[Members]) -> list[Samples]:
     by_dot = [Samples(members, "first dot") for members in splits]
-    dotted = [_differing(samples) for samples in by_dot]
-    if not any(map(len, dotted)):
+    first_dot, suffixes = RULES.values()
+    # The members whose key depends on the rule.
+    dotted = [
+        [
+            at
+            for at, name in enumerate(each.names)
+            if name.count(".") > 1 and first_dot(name) != suffixes(name)
+        ]
+        for each in splits
+    ]
+    if not any(dotted):
         return by_dot
     by_suffixes = [Samples(members, "suffixes") for members in splits]
     is_complete, is_other_complete = (all(s.is_complete for s in each) for each in (by_dot, by_suffixes))
-    extensions = {
-        RULES["first dot"](s.members.names[at])[1] for s, d in zip(by_dot, dotted, strict=True) for at in d
-    }
+    extensions = {first_dot(s.members.names[at])[1] for s, d in zip(by_dot, dotted, strict=True) for at in d}
     are_fields = all(map(are_words, extensions))
     if all(np.array_equal(a.sample_of, b.sample_of) for a, b in zip(by_dot, by_suffixes, strict=True)):
         # The samples are the same, only the names of their fields differ.
@@ -209,10 +212,14 @@ def _by_one_rule(path: str, splits: Sequence[Members]) -> list[Samples]:
         return by_dot if are_fields and is_complete and is_repeated else by_suffixes
     if is_complete != is_other_complete:
         return by_dot if is_complete else by_suffixes
-    has_plain = any(_beside_plain(samples, at) for samples, at in zip(by_dot, dotted, strict=True))
+    has_plain = False  # a sample by WebDataset's rule has some of the differing members, and one that is not
+    for each, indices in zip(by_dot, dotted, strict=True):
+        members = np.bincount(each.sample_of, minlength=len(each))
+        of_dotted = np.bincount(each.sample_of[indices], minlength=len(each))
+        has_plain |= bool(((of_dotted > 0) & (of_dotted < members)).any())
     if are_fields == has_plain:
         return by_dot if has_plain else by_suffixes
-    samples, at = next((s, int(d[0])) for s, d in zip(by_dot, dotted, strict=True) if len(d))
+    samples, at = next((s, d[0]) for s, d in zip(by_dot, dotted, strict=True) if d)
     name = samples.members.names[at]
     (key, extension), (other, suffix) = (RULES[rule](name) for rule in RULES)
     raise malformed(
@@ -224,19 +231,44 @@ def _by_one_rule(path: str, splits: Sequence[Members]) -> list[Samples]:
     )
 
 
-def _differing(samples: Samples) -> _Integers:
-    """Return the indices of the members whose key depends on the rule."""
-    first_dot, suffixes = RULES.values()
-    found = (
-        at
-        for at, name in enumerate(samples.members.names)
-        if name.count(".") > 1 and first_dot(name) != suffixes(name)
-    )
-    return np.fromiter(found, np.int64)
+def class_folders(path: str, names: Iterable[str]) -> list[str] | None:
+    """Return the class folder of each image; None if there are not several folders.
+
+    SourceError is raised where the folders could be something other than classes.
+    """
+    keys = [safe_key(name) for name in names]
+    listing, depth = _listing_of(path, keys), 0
+    while len(listing.top.folders) == 1 and not listing.top.images:
+        listing, depth = listing.view(listing.top.folders[0]), depth + 1
+    folders = listing.top.folders
+    if not folders:
+        return None
+    must = "hold images in class folders, or in none"
+    if listing.top.images:
+        got = f"{listing.top.images[0]!r} beside the folders {in_quotes(folders)}"
+        raise malformed(listing.name, must, got, UNPACK)
+    splits = split_folders(listing.name, folders)
+    if splits:
+        raise malformed(listing.name, must, f"folders of splits, {in_quotes([*splits.values()])}", UNPACK)
+    for doubt in doubts(listing):
+        raise malformed(listing.name, must, f"two readings: classes, or {doubt.reading}", UNPACK)
+    return [key.split("/")[depth] for key in keys]
 
 
-def _beside_plain(samples: Samples, dotted: _Integers) -> bool:
-    """Return True if a sample by WebDataset's rule has some of these members, and one that is not."""
-    members = np.bincount(samples.sample_of, minlength=len(samples))
-    of_dotted = np.bincount(samples.sample_of[dotted], minlength=len(samples))
-    return bool(((of_dotted > 0) & (of_dotted < members)).any())
+def _listing_of(path: str, keys: Iterable[str]) -> Listing:
+    """Return the listing that the folder would have if the images were unpacked."""
+    folders = {"": Folder("")}
+    for key in keys:
+        place, _, name = key.rpartition("/")
+        if place not in folders:
+            parts = place.split("/")
+            for end in range(1, len(parts) + 1):
+                above, inner = "/".join(parts[: end - 1]), "/".join(parts[:end])
+                if inner not in folders:
+                    folders[inner] = Folder(inner)
+                    folders[above].folders.append(parts[end - 1])
+        folders[place].images.append(name)
+    for folder in folders.values():
+        folder.folders.sort()
+        folder.images.sort()
+    return Listing(path, path, folders)

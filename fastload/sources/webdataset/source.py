@@ -26,6 +26,8 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,24 +36,73 @@ import numpy.typing as npt
 
 from fastload.images.formats import MOST_BYTES
 from fastload.shards.schema import DTYPES, Field
-from fastload.sources.containers import SHARD, ContainerSource
+from fastload.sources.containers import (
+    SHARD,
+    ContainerSource,
+    data_files_by_split,
+    expand_braces,
+    files_by_split,
+    find_data_files,
+)
 from fastload.sources.files import NO_LABEL, require_decodable, safe_key
 from fastload.sources.left_out import LeftOutFiles
+from fastload.sources.listing import Listing
 from fastload.sources.malformed import explaining, in_quotes, malformed
 from fastload.sources.names import NameTable
-from fastload.sources.protocol import SourceRecord
+from fastload.sources.protocol import Claim, Reading, SourceRecord
 from fastload.sources.table.columns import free_field_name, labels_of
 from fastload.sources.table.numbers import numbers_in
-from fastload.sources.webdataset.folders import UNPACK, class_folders
-from fastload.sources.webdataset.members import Samples, grouped, kind_of, list_members
-from fastload.sources.webdataset.names import IMAGES, INTEGERS, RULES, TEXTS
-from fastload.sources.webdataset.tar import TarReader
+from fastload.sources.webdataset.members import UNPACK, Samples, class_folders, grouped, kind_of, list_members
+from fastload.sources.webdataset.tar import IMAGES, INTEGERS, RULES, TAR_SUFFIXES, TEXTS, TarReader
 
 _NPY_HEAD = 1 << 16  # the longest header of version 1.0
 _ALL_BYTES = 1 << 62
-
 Spans = npt.NDArray[np.int64]
 """The offset and size of a member for each sample, (2, samples); -1 where there is none."""
+
+
+def recognise(listing: Listing) -> Claim | None:
+    """Claim a folder of tar files, or folders of them that are named after splits."""
+    found = find_data_files(listing, TAR_SUFFIXES)
+    if found is None:
+        return None
+
+    def read() -> Reading:
+        sources = list_shards(listing.name, listing.root, data_files_by_split(listing.name, found))
+        for source in sources.values():
+            if len(source.files) > 1 and not source.classes and not source.details["members"]:
+                source.doubt = _one_for_each_class(listing, source.files.names[0])
+        return Reading(sources)
+
+    return Claim("webdataset", "a WebDataset", f"tar files such as {next(iter(found.values()))[0]}", read)
+
+
+def _one_for_each_class(listing: Listing, shard: str) -> str:
+    """Return the message about tar files of images alone, such as ImageNet's, one for each class."""
+    tars = shlex.quote(os.path.dirname(listing.shown(shard))) + "/*.tar"
+    unpack = f'for tar in {tars}; do mkdir "${{tar%.tar}}" && tar -xf "$tar" -C "${{tar%.tar}}"; done'
+    return str(
+        malformed(
+            listing.name,
+            "hold labels beside its images, or one tar file",
+            f"several of images alone, such as {shard}, each of which may be a class",
+            f"unpack them ({unpack}) and pack the folder; or pack them without labels with "
+            "--layout webdataset (in Python, layout='webdataset')",
+        )
+    )
+
+
+def open_file(path: str) -> Mapping[str, TarSource] | None:
+    """List the samples of a .tar file, or of a pattern such as `shard-{000..003}.tar`, by split."""
+    if not path.lower().endswith(TAR_SUFFIXES):
+        return None
+    root, pattern = os.path.split(os.path.abspath(path))
+    # An existing file with braces in its name is not a pattern.
+    names = [pattern] if os.path.isfile(path) else expand_braces(pattern)
+    missing = [name for name in names if not os.path.isfile(os.path.join(root, name))]
+    if missing:
+        raise malformed(os.path.join(root, missing[0]), "exist", "no such file", f"check {path!r}")
+    return list_shards(path, root, files_by_split(path, names))
 
 
 def list_shards(path: str, root: str, shards: Mapping[str, Sequence[str]]) -> dict[str, TarSource]:
@@ -132,6 +183,7 @@ class _Listing:
         warning = f"{path} has images alone: their labels are {labels_are}"
         without = f"{path}: no member is an image (.jpg, .png, …): its samples are packed without images"
         spelled = samples.spelled
+        images = samples.member_of(samples.images.get("image", [])).tolist()
         return TarSource(
             kind="webdataset",
             name=path,
@@ -140,7 +192,10 @@ class _Listing:
             warnings=(warning,) if not samples.others else () if samples.images else (without,),
             files=self.files,
             values={} if labels is None else {"label": labels},
-            names=self._names(),
+            names=NameTable(
+                samples.key(sample) if member < 0 else samples.members.names[member]
+                for sample, member in enumerate(images)
+            ),
             shard_of=self.shard_of,
             has_images=bool(samples.images),
             members={name: self.spans(found) for name, found in extensions.items()},
@@ -150,15 +205,6 @@ class _Listing:
                 "ending": ending,
                 "rule": samples.rule,
             },
-        )
-
-    def _names(self) -> NameTable:
-        """Return the name of each sample's image; its key if it has none."""
-        samples = self.samples
-        images = samples.member_of(samples.images.get("image", [])).tolist()
-        return NameTable(
-            samples.key(sample) if member < 0 else samples.members.names[member]
-            for sample, member in enumerate(images)
         )
 
     def _field(self, name: str, extension: str) -> Field:
@@ -199,7 +245,9 @@ class TarSource(ContainerSource):
 
     def read_from(self, path: str, index: int) -> SourceRecord:
         """Read one sample by the offsets of its members."""
-        where = f"{path}, sample {self._sample(index)!r}"
+        has_image = "image" in self.members and self.members["image"][0, index] >= 0
+        name = self.names[index]
+        where = f"{path}, sample {RULES[self.details['rule']](name)[0] if has_image else name!r}"
         places = {name: at[:, index].tolist() for name, at in self.members.items()}
         for name, (offset, _) in places.items():
             if offset < 0:
@@ -215,10 +263,6 @@ class TarSource(ContainerSource):
         described = {field.name: field for field in self.fields}
         values = {name: self._value(described[name], each, where) for name, each in data.items()}
         return SourceRecord(self.key(index), image, values)
-
-    def _sample(self, index: int) -> str:
-        has_image = "image" in self.members and self.members["image"][0, index] >= 0
-        return RULES[self.details["rule"]](self.names[index])[0] if has_image else self.names[index]
 
     def _value(self, described: Field, data: bytes, where: str) -> object:
         if described.kind == "text":

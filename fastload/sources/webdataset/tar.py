@@ -1,39 +1,88 @@
-"""Members of tar files, read at their offsets without extracting anything.
+"""Members of tar files, read at their offsets without extracting anything, and the parts of their names.
 
 A compressed file can only be read forwards: reading members in order takes one pass, and every step back
 starts another.
+
+A name is the key of a sample and an extension, between which two rules decide. WebDataset splits it at the
+first dot: `a.left.jpg` is `left.jpg` of the sample `a`. Tars that other programs make of files have dots
+anywhere: `cats/cat.0.jpg` is an image of its own, not `0.jpg` of the sample `cats/cat`. There, a name is
+split at its last dot, or before the known extensions that it ends in.
 """
 
 from __future__ import annotations
 
 import lzma
 import os
+import re
 import tarfile
 import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastload.sources.files import NOT_FOUND
+from fastload.sources.listing import IMAGE_SUFFIXES
 from fastload.sources.malformed import explaining, malformed
 
-TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
+IMAGES = tuple(suffix[1:] for suffix in (*IMAGE_SUFFIXES, ".gif", ".avif", ".jp2"))
+# The extensions that webdataset's own decoder reads as integers and as text.
+INTEGERS = ("cls2", "class", "count", "index", "inx", "id")
+TEXTS = ("txt", "text", "transcript", "json", "jsn")
 
+# Further extensions of webdataset's decoders, and the usual names of a second image or text of a sample.
+_KNOWN = {
+    *IMAGES, *INTEGERS, *TEXTS, "cls", "npy", "npz", "pyd", "pkl", "pickle", "pth", "ten", "tb", "mp", "msg",
+    "cbor", "gz", "wav", "flac", "mp3", "mp4", "seg", "segmentation", "mask", "masks", "label", "labels",
+    "depth", "caption", "captions", "meta", "metadata",
+}  # fmt: skip
+_WORD = re.compile(r"[A-Za-z_][\w-]*")
+_KEY = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
+Split = Callable[[str], tuple[str, str]]
+
+TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 _READ_BYTES = 1 << 20
 _DAMAGED = "the file is damaged or was cut off: copy or write it again"
 _ERRORS = (OSError, EOFError, ValueError, OverflowError, tarfile.TarError, zlib.error, lzma.LZMAError)
 
 
-class TarMember(NamedTuple):
-    """Member of a tar file other than a folder: its name, and the offset and size of its bytes.
+def at_first_dot(name: str) -> tuple[str, str]:
+    """Return the key and the extension of a member by WebDataset's rule; ("", "") if it has none.
 
-    The size is NOT_FOUND for links and devices.
+    >>> at_first_dot("photos/a.left.jpg")
+    ('photos/a', 'left.jpg')
     """
+    match = _KEY.fullmatch(name)
+    return (match[1], match[2]) if match is not None else ("", "")
 
-    name: str
-    offset: int
-    size_bytes: int
+
+def before_suffixes(name: str) -> tuple[str, str]:
+    """Return the key and the extension of a member: its last dot, or the known extensions that it ends in.
+
+    >>> before_suffixes("cats/cat.0.jpg"), before_suffixes("cats/cat.0.seg.png")
+    (('cats/cat.0', 'jpg'), ('cats/cat.0', 'seg.png'))
+    """
+    folder, slash, base = name.rpartition("/")
+    parts = base.split(".")
+    if not parts[0] or len(parts) < 2:
+        return "", ""
+    begin = len(parts) - 1
+    while begin > 1 and {parts[begin - 1].lower(), parts[begin].lower()} <= _KNOWN:
+        begin -= 1
+    return folder + slash + ".".join(parts[:begin]), ".".join(parts[begin:])
+
+
+RULES: Mapping[str, Split] = {"first dot": at_first_dot, "suffixes": before_suffixes}
+"""The rules by the names that packed datasets state."""
+
+
+def are_words(extension: str) -> bool:
+    """Return True if the parts of an extension could be names of fields.
+
+    >>> are_words("left.jpg"), are_words("0.jpg")
+    (True, False)
+    """
+    return all(map(_WORD.fullmatch, extension.split(".")))
 
 
 class TarReader:
@@ -62,8 +111,11 @@ class TarReader:
             return data
 
 
-def tar_members(path: str) -> Iterator[TarMember]:
-    """Yield the members of a tar file in order; raise SourceError, naming the offset, if it is damaged."""
+def tar_members(path: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the members of a tar file but folders in order: the name, and the offset and size of the bytes.
+
+    The size is NOT_FOUND for links and devices. SourceError, naming the offset, is raised for a damaged file.
+    """
     archive: Any
     with _explaining(path), _open(path) as archive:
         while (member := archive.next()) is not None:
@@ -72,7 +124,7 @@ def tar_members(path: str) -> Iterator[TarMember]:
                 where = f"{path}, offset {member.offset}"
                 raise malformed(where, "hold members without holes", "a sparse one", "write it without them")
             if not member.isdir():
-                yield TarMember(member.name, member.offset_data, member.size if member.isreg() else NOT_FOUND)
+                yield member.name, member.offset_data, member.size if member.isreg() else NOT_FOUND
         while rest := archive.fileobj.read(_READ_BYTES):
             if any(rest):
                 must = "hold nothing after the end of the archive"

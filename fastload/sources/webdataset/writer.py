@@ -12,7 +12,7 @@ import numpy as np
 
 from fastload.shards.record import Record
 from fastload.sources.stored_records import ImageFiles, StoredRecords, drafted, safe_path
-from fastload.sources.webdataset.names import RULES, Split
+from fastload.sources.webdataset.tar import RULES, Split
 
 # The compression that Python's tarfile applies, by the suffix of a shard's name.
 _COMPRESSIONS = {"gz": "gz", "tgz": "gz", "bz2": "bz2", "tbz2": "bz2", "xz": "xz", "txz": "xz", "zst": "zst"}
