@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import tempfile
 import time
+import timeit
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -134,18 +134,13 @@ def _try_out(run: Callable[[Any], Any], inputs: Sequence[Any], turn_s: float) ->
 
 def timed_turn(run: Callable[[Any], Any], inputs: Sequence[Any], repeats: int) -> float:
     """Return the mean seconds of a call over all inputs, each repeated."""
-    was_enabled = gc.isenabled()
-    gc.disable()  # its pauses would affect libraries unequally
-    try:
-        start = time.perf_counter()
-        for _ in range(repeats):
-            for value in inputs:
-                run(value)
-        seconds = time.perf_counter() - start
-    finally:
-        if was_enabled:
-            gc.enable()
-    return seconds / (repeats * len(inputs))
+
+    def run_all() -> None:
+        for value in inputs:
+            run(value)
+
+    # Without garbage collection, whose pauses would affect libraries unequally.
+    return timeit.timeit(run_all, number=repeats) / (repeats * len(inputs))
 
 
 @contextlib.contextmanager

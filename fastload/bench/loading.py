@@ -121,18 +121,14 @@ def _use_one_thread(worker: int) -> None:
 
 
 def race(
-    loaders: Sequence[TimedLoader],
-    workers: int,
-    rounds: int,
-    progress: OnProgress,
-    turn_s: float = TURN_S,
+    loaders: Sequence[TimedLoader], workers: int, rounds: int, progress: OnProgress
 ) -> tuple[int, list[tuple[float, ...]]]:
     """Return the images of a turn, and the images/s of each loader in each of `rounds` turns.
 
     Every loader has `workers` processes. `progress` gets the stage, the turns done, and their number.
     """
     slowest = min(loader.images_per_s(workers) for loader in loaders)
-    batches = max(1, round(slowest * turn_s / BATCH_SIZE / workers)) * workers
+    batches = max(1, round(slowest * TURN_S / BATCH_SIZE / workers)) * workers
     turns = [partial(loader.images_per_s, batches) for loader in loaders]
     done = itertools.count(1)
     rates = take_turns(turns, rounds, lambda: progress("loading", next(done), rounds * len(loaders)))

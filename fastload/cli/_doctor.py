@@ -6,19 +6,19 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastload.cli._output import lines_of, note, show
-from fastload.cli._parser import Parser, whole_number
-from fastload.cli._progress import ProgressDisplay
+from fastload.cli._output import ProgressDisplay, lines_of, note, show, show_json
+from fastload.cli._parser import Parser, add_script_arguments, whole_number
 from fastload.errors import OptionError
 from fastload.system.signals import unwinding
 from fastload.system.units import aligned
 
 if TYPE_CHECKING:
-    from fastload.cli._diagnosis import Parts
+    from fastload.doctor.examine import Examination
     from fastload.doctor.ranks import RankComparison
     from fastload.system.script import Ending, Script
 
@@ -33,18 +33,11 @@ _MOST_COMPLETE = 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     _add_options(parser)
-    parser.add_argument(
-        "path",
-        metavar="PATH",
-        help="a training script; or images, as 'fastload pack' takes them; or a packed dataset or its URL",
+    add_script_arguments(
+        parser,
+        "a training script; or images, as 'fastload pack' takes them; or a packed dataset or its URL",
+        "the script's own arguments; for a script, the doctor's come before PATH",
     )
-    own = parser.add_argument(
-        "arguments",
-        metavar="…",
-        nargs=argparse.REMAINDER,
-        help="the script's own arguments; for a script, the doctor's come before PATH",
-    )
-    own.required = False  # argparse does so itself only from Python 3.13 on
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -139,17 +132,30 @@ def _run_data(path: str, options: argparse.Namespace) -> int:
 
 def _print_result(
     title: str,
-    parts: Parts,
+    parts: Sequence[Examination],
     options: argparse.Namespace,
     notes: tuple[str, ...],
     ranks: RankComparison | None = None,
     error: BaseException | None = None,
 ) -> None:
-    from fastload.cli._diagnosis import diagnosis_json
     from fastload.doctor.ranks import rank_rows
 
     if options.json:
-        show(*lines_of(diagnosis_json(title, parts, notes, ranks, error, options.conditions)))
+        is_failure = error is not None and not isinstance(error, SystemExit)
+        content = {
+            "examined": title,
+            **options.conditions,
+            "error": "".join(traceback.format_exception(error)) if is_failure else None,
+            "verdict": parts[0].diagnosis.verdict if parts else None,
+            "notes": notes,
+            "parts": [
+                {"name": part.name, **asdict(part.diagnosis), "measurements": asdict(part.measured)}
+                for part in parts
+            ],
+        }
+        if ranks is not None:
+            content["ranks"] = {**asdict(ranks), "headline": ranks.headline, "evidence": ranks.evidence}
+        show_json(content)
         return
     show("", title)
     if ranks is not None:

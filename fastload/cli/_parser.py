@@ -54,14 +54,21 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"unknown option {name}{suggestion(name, known)}")
 
 
+def add_script_arguments(parser: argparse.ArgumentParser, path: str, arguments: str) -> None:
+    """Add the arguments PATH, of a script or a module, and what comes after it, with their help."""
+    parser.add_argument("path", metavar="PATH", help=path)
+    own = parser.add_argument("arguments", metavar="…", nargs=argparse.REMAINDER, help=arguments)
+    own.required = False  # argparse does so itself only from Python 3.13 on
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return `: did you mean …?` with the most similar known word; "" if there is none."""
     close = difflib.get_close_matches(word.lower(), list(known), n=1)
     return f": did you mean {close[0]!r}?" if close else ""
 
 
-def whole_number(text: str, least: int = 1) -> int:
-    """Return an option's whole number of at least `least`."""
-    if not text.isascii() or not text.isdigit() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"must be a whole number, {least} or more, got {text!r}")
+def whole_number(text: str) -> int:
+    """Return an option's whole number of at least 1."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, 1 or more, got {text!r}")
     return int(text)

@@ -24,14 +24,14 @@ _POLL_S = 0.05
 class Exchange:
     """Messages between the ranks through their process group's key-value store; lost if the store is."""
 
-    def __init__(self, store: Any, rank: int, size: int) -> None:
+    def __init__(self, store: distributed_c10d.Store, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
-        self._store: Any = distributed_c10d.PrefixStore("fastload-doctor", store)
+        self._store = distributed_c10d.PrefixStore("fastload-doctor", store)
 
     def post(self, subject: str, message: Any) -> None:
         """Leave a message of this rank for all others."""
         with suppress(RuntimeError):
-            self._store.set(f"{subject}/{self.rank}", pickle.dumps(message))
+            self._store.set(f"{subject}/{self.rank}", pickle.dumps(message))  # type: ignore[arg-type] # torch takes bytes, too
 
     def collect(self, subject: str, ranks: Collection[int], most_s: float) -> dict[int, Any]:
         """Return the messages of some ranks that arrive within `most_s`."""
@@ -74,7 +74,7 @@ class SyncWatch:
         def init(module: DistributedDataParallel, *given: Any, **options: Any) -> None:
             original(module, *given, **options)
             self._published[module] = 0, 0
-            time_syncs(module)
+            time_syncs(module, 1)  # each backward pass, rather than every hundredth
 
         return patched((DistributedDataParallel, "__init__", init))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-import torch.distributed
+from torch.distributed import distributed_c10d
+from torch.distributed.distributed_c10d import Store
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
@@ -23,8 +25,13 @@ try:
     worker_loop: Any = _worker._worker_loop
     # Methods that are wrapped, too.
     _METHODS = (BaseIterator.__next__, DataLoader._get_iterator, *(kind.fetch for kind in FETCHERS))
-    _time_syncs: Any = DistributedDataParallel._set_ddp_runtime_logging_sample_rate
-    _timed: Any = DistributedDataParallel._get_ddp_logging_data
+    time_syncs: Callable[[DistributedDataParallel, int], None] = (
+        DistributedDataParallel._set_ddp_runtime_logging_sample_rate
+    )
+    latest_sync: Callable[[DistributedDataParallel], Mapping[str, int]] = (
+        DistributedDataParallel._get_ddp_logging_data
+    )
+    default_store: Callable[[], Store] = distributed_c10d._get_default_store
 except (ImportError, AttributeError) as error:
     raise LibraryMissingError(
         f"'fastload doctor' must be able to wrap torch's loader, which torch {torch.__version__} changed: "
@@ -39,18 +46,3 @@ def end_workers(iterator: Any) -> None:
         # This process could not end before a worker that does not react to SIGTERM.
         if worker.is_alive():
             worker.kill()
-
-
-def time_syncs(module: DistributedDataParallel) -> None:
-    """Let torch time the gradient synchronisation of every step, rather than of every hundredth."""
-    _time_syncs(module, 1)
-
-
-def latest_sync(module: DistributedDataParallel) -> dict[str, Any]:
-    """Return the latest times (nanoseconds) that torch published for a module, in its forward pass."""
-    return dict(_timed(module))
-
-
-def default_store() -> Any:
-    """Return the key-value store of the default process group."""
-    return torch.distributed.distributed_c10d._get_default_store()

@@ -24,11 +24,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from fastload.doctor._categories import Stack
-from fastload.doctor._profile import Sampler
 from fastload.doctor._record import LoaderRecord
 from fastload.doctor._sync import SyncWatch
 from fastload.doctor._torch import BaseIterator, end_workers, worker_module
-from fastload.doctor._workers import WorkerLog, noting_fetches, watched_loop
+from fastload.doctor._workers import Sampler, WorkerLog, noting_fetches, watched_loop
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.system.patching import patched
 
@@ -100,8 +99,8 @@ class Watcher:
     def logs_of(self, record: LoaderRecord) -> list[WorkerLog]:
         """Return the logs of a loader's workers so far."""
         logs = []
-        for path in sorted(self._folder.glob(f"{record.name}-*.json")):
-            with contextlib.suppress(OSError, ValueError):
+        for path in sorted(self._folder.glob(f"{record.name}-*.log")):
+            with contextlib.suppress(OSError):
                 logs.append(WorkerLog.load(path))
         return logs
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -18,10 +18,12 @@ Reason = Literal["its loader", "its model", "its other work"]
 
 @dataclass(frozen=True, slots=True)
 class RankTimes:
-    """Mean times of a rank's steps, in seconds; `model_s` includes all synchronisation and `sync_s`.
+    """Mean times of a rank's steps, in seconds.
 
     `wait_s` is the wait for a batch, `work_s` logging and the like, and `sync_s` calls of torch.distributed,
     the latter two by stack samples. `synced_s` and `exchanged_s` are those of TrainingMeasurements, per step.
+    `model_s` includes all synchronisation until the ranks are compared: then the network is left out of it,
+    and waiting for slower ranks is `held_up_s`.
     """
 
     rank: int
@@ -33,6 +35,12 @@ class RankTimes:
     synced_s: tuple[float, ...]
     exchanged_s: tuple[float, ...]
     warmup_steps: int
+    held_up_s: float = 0.0
+
+    @property
+    def own_s(self) -> float:
+        """The time that the rank itself needs."""
+        return self.wait_s + self.model_s + self.work_s
 
     @classmethod
     def of(cls, rank: int, measured: TrainingMeasurements) -> RankTimes:
@@ -53,26 +61,6 @@ class RankTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class RankShare:
-    """Parts of a rank's mean step in seconds, without the network.
-
-    `held_up_s` is waiting for slower ranks.
-    """
-
-    rank: int
-    machine: str
-    wait_s: float
-    model_s: float
-    work_s: float
-    held_up_s: float
-
-    @property
-    def own_s(self) -> float:
-        """The time that the rank itself needs."""
-        return self.wait_s + self.model_s + self.work_s
-
-
-@dataclass(frozen=True, slots=True)
 class RankComparison:
     """The ranks of a training run; `slowest` and `reason` are None if no rank holds up the others.
 
@@ -81,7 +69,7 @@ class RankComparison:
     whose times did not arrive.
     """
 
-    ranks: tuple[RankShare, ...]
+    ranks: tuple[RankTimes, ...]
     network_s: float
     gradient_bytes: int
     bytes_per_s: float
@@ -105,29 +93,35 @@ class RankComparison:
     @property
     def evidence(self) -> tuple[str, ...]:
         """The measurements in sentences."""
-        return tuple(self._evidence())
-
-    def _evidence(self) -> Iterator[str]:
+        found = []
         held_up_s = statistics.mean(each.held_up_s for each in self.ranks)
         if self.bytes_per_s:
-            yield (
+            found.append(
                 f"Every rank waits {format_duration(self.network_s)} of each step for gradients: their "
                 f"{format_size(self.gradient_bytes)} are exchanged at {format_size(self.bytes_per_s)}/s "
                 "(algorithm bandwidth: size of the gradients divided by the time)."
             )
         elif not self.network_s + held_up_s:
-            yield (
+            found.append(
                 "No gradient synchronisation was seen, which DistributedDataParallel would have timed: "
                 "waiting for other ranks counts as the model's step."
             )
-        if self.slowest is None and held_up_s > (1 - BALANCED) * _period_s(self.ranks, self.network_s):
+        if self.slowest is None and held_up_s > (1 - BALANCED) * self.period_s:
             held_up = format_duration(held_up_s)
-            yield f"The last rank differs from step to step: on average, ranks wait {held_up} for each other."
+            found.append(
+                f"The last rank differs from step to step: on average, ranks wait {held_up} for each other."
+            )
         if self.missing:
             ranks = ", ".join(map(str, self.missing))
-            yield f"No times arrived from {'rank' if len(self.missing) == 1 else 'ranks'} {ranks}."
+            found.append(f"No times arrived from {'rank' if len(self.missing) == 1 else 'ranks'} {ranks}.")
         if self.slowest is not None:
-            yield f"All that follows was measured on rank {self.slowest}."
+            found.append(f"All that follows was measured on rank {self.slowest}.")
+        return tuple(found)
+
+    @property
+    def period_s(self) -> float:
+        """The mean step of the slowest rank, with the network."""
+        return max(each.own_s for each in self.ranks) + self.network_s
 
     def measured_on(self, rank: int, measured: TrainingMeasurements) -> TrainingMeasurements:
         """Divide the steps of a rank's training into its own work, the network and waiting for others."""
@@ -157,42 +151,32 @@ def compare(
     steps = min(map(len, synced)) or 1
     calls_s = min(each.sync_s for each in times)
     network_s = sum(map(min, zip(*synced, strict=False))) / steps + calls_s
-    shares = []
+    ranks = []
     for each, waits_s in zip(times, synced, strict=True):
         sync_s = sum(waits_s[:steps]) / steps + each.sync_s
         model_s = max(0.0, each.model_s - sync_s)
-        held_up_s = max(0.0, sync_s - network_s)
-        shares.append(RankShare(each.rank, each.machine, each.wait_s, model_s, each.work_s, held_up_s))
+        ranks.append(replace(each, model_s=model_s, held_up_s=max(0.0, sync_s - network_s)))
     exchanged_s = [min(step) for step in zip(*(each.exchanged_s[warm:] for each in times), strict=False)]
     exchanges_s = [taken for taken in exchanged_s if taken > 0]
     compared = RankComparison(
-        ranks=tuple(shares),
+        ranks=tuple(ranks),
         network_s=network_s,
         gradient_bytes=gradient_bytes,
         bytes_per_s=gradient_bytes * len(exchanges_s) / sum(exchanges_s) if exchanges_s else 0.0,
         missing=tuple(missing),
     )
-    return _with_slowest(compared)
-
-
-def _with_slowest(compared: RankComparison) -> RankComparison:
-    slow = max(compared.ranks, key=lambda each: each.own_s)
-    others = [each for each in compared.ranks if each is not slow]
-    is_in_lockstep = compared.network_s > 0 or any(each.held_up_s for each in others)
+    slow = max(ranks, key=lambda each: each.own_s)
+    others = [each for each in ranks if each is not slow]
+    is_in_lockstep = network_s > 0 or any(each.held_up_s for each in others)
     excess_s = slow.own_s - _usual(others, "own_s")
-    if not is_in_lockstep or excess_s <= (1 - BALANCED) * _period_s(compared.ranks, compared.network_s):
+    if not is_in_lockstep or excess_s <= (1 - BALANCED) * compared.period_s:
         return compared
-    by_reason = {reason: getattr(slow, part) - _usual(others, part) for reason, part in _PARTS.items()}
-    reason: Reason = max(_PARTS, key=lambda each: by_reason[each])
+    reason = max(_PARTS, key=lambda each: getattr(slow, _PARTS[each]) - _usual(others, _PARTS[each]))
     return replace(compared, slowest=slow.rank, reason=reason)
 
 
-def _usual(ranks: Sequence[RankShare], part: str) -> float:
+def _usual(ranks: Sequence[RankTimes], part: str) -> float:
     return float(statistics.median(getattr(each, part) for each in ranks))
-
-
-def _period_s(ranks: Sequence[RankShare], network_s: float) -> float:
-    return max(each.own_s for each in ranks) + network_s
 
 
 def rank_rows(compared: RankComparison) -> list[tuple[str, ...]]:

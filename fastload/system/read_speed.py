@@ -151,7 +151,7 @@ def _read_by_several(
         done = 0
         # What is read first counts even if time is short.
         with contextlib.suppress(OSError), _opened(each.path) as file:
-            while done < each.size and (each is ranges[0] and not done or clock() < end_s):
+            while done < each.size and ((each is ranges[0] and not done) or clock() < end_s):
                 got = len(os.pread(file, min(_CHUNK_BYTES, each.size - done), each.offset + done))
                 done += got
                 if not got:

@@ -12,8 +12,10 @@ import os
 import re
 import shlex
 import shutil
+import site
 import subprocess
 import sys
+import sysconfig
 import threading
 import traceback
 import types
@@ -25,6 +27,18 @@ from typing import Any
 from fastload.errors import OptionError
 from fastload.system.patching import patched
 from fastload.system.signals import Terminated
+
+
+def _library_folders() -> tuple[str, ...]:
+    folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    folders.update(site.getsitepackages())
+    folders.add(site.getusersitepackages())
+    folders.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    return tuple(os.path.join(folder, "") for folder in folders)
+
+
+LIBRARY_FOLDERS = _library_folders()
+"""Each ends with a separator. A file in one of them belongs to a library, wherever the user's script is."""
 
 _PYTHON = re.compile(r"python[\d.]*")
 

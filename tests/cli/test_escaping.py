@@ -14,7 +14,7 @@ import torch
 
 import fastload.cli
 from fastload.cli import main
-from fastload.cli._progress import ProgressDisplay
+from fastload.cli._output import ProgressDisplay
 from fastload.errors import printable
 from fastload.shards.manifest import Manifest
 from tests.commands import run, run_on_terminal

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from fastload.doctor._profile import Sampler, frame_at
+from fastload.doctor._workers import Sampler, frame_at
 
 
 def running(frame):
