@@ -11,14 +11,13 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fastload.bench._operations import MEAN, OPERATIONS, STD, Operation, Sample
-from fastload.bench._peers import LIBRARIES, Peer, first_line, load_peer
+from fastload.bench._peers import LIBRARIES, Peer, Run, first_line, load_peer
 from fastload.bench.conditions import identified
 from fastload.bench.images import LoadedImage, link_images, list_images, make_files, read_images
 from fastload.bench.loading import OnProgress, take_turns
@@ -91,7 +90,7 @@ def compare_operation(
     turn_s: float = _TURN_S,
 ) -> Comparison:
     """Time every call of every peer, PIL first; `turn_s` is the least duration of a turn."""
-    reference: list[Any] = []
+    reference: list[object] = []
     found: list[tuple[str, str, Difference]] = []
     missing: list[str] = []
     turns: list[Callable[[], float]] = []
@@ -115,13 +114,13 @@ def compare_operation(
     return Comparison(operation.key, operation.group, operation.title, tuple(rows), tuple(missing))
 
 
-def _input(operation: Operation, image: LoadedImage, peer: Peer) -> Any:
+def _input(operation: Operation, image: LoadedImage, peer: Peer) -> object:
     if operation.start == "data":
         return image.data
     return Sample(image.data, image.box) if operation.start == "sample" else peer.from_pixels(image.pixels)
 
 
-def _try_out(run: Callable[[Any], Any], inputs: Sequence[Any], turn_s: float) -> tuple[list[Any], int]:
+def _try_out(run: Run, inputs: Sequence[object], turn_s: float) -> tuple[list[object], int]:
     """Return the results for the first inputs, and the repetitions that make a turn last `turn_s`."""
     results, seconds = [], []
     for value in inputs[:_COMPARED]:
@@ -132,7 +131,7 @@ def _try_out(run: Callable[[Any], Any], inputs: Sequence[Any], turn_s: float) ->
     return results, max(1, round(turn_s / max(min(seconds) * len(inputs), 1e-9)))
 
 
-def timed_turn(run: Callable[[Any], Any], inputs: Sequence[Any], repeats: int) -> float:
+def timed_turn(run: Run, inputs: Sequence[object], repeats: int) -> float:
     """Return the mean seconds of a call over all inputs, each repeated."""
 
     def run_all() -> None:
@@ -156,7 +155,7 @@ def one_core() -> Iterator[None]:
         torch.set_num_threads(before[1])
 
 
-def difference(results: Sequence[Any], references: Sequence[Any], is_normalised: bool = False) -> Difference:
+def difference(results: Sequence[object], references: Sequence[object], is_normalised: bool = False) -> Difference:
     """Return the difference of results from the references; raise ValueError if shapes differ."""
     apart = []
     for result, reference in zip(results, references, strict=True):
@@ -169,7 +168,7 @@ def difference(results: Sequence[Any], references: Sequence[Any], is_normalised:
     return Difference(round(float(values.mean(dtype=np.float64)), 3), round(float(values.max()), 2))
 
 
-def as_levels(result: Any, is_normalised: bool = False) -> NDArray[np.float32]:
+def as_levels(result: object, is_normalised: bool = False) -> NDArray[np.float32]:
     """Return a PIL image, array or tensor as levels 0…255 (floats are 0…1), float32, channels last."""
     if isinstance(result, torch.Tensor):
         pixels = result.permute(1, 2, 0).numpy()

@@ -117,7 +117,6 @@ class LoaderRecord:
         self.epochs = self.batches = self.batch_bytes = self.waits = self.trained = self.without_grad = 0
         self.first_wait_s = self.waiting_s = self.stepping_s = self.others_s = self.copying_s = 0.0
         self.log = WorkerLog()
-        self._waits_s: deque[float] = deque(maxlen=_MOST_STORED)
         self._steps: deque[_Step] = deque(maxlen=_MOST_STORED)
 
     def is_followed_by(self, loader: DataLoader[Any], place: Any) -> bool:
@@ -182,7 +181,6 @@ class LoaderRecord:
             self.waits += 1
             self.waiting_s += wait_s
             self.copying_s += copied_s
-            self._waits_s.append(wait_s)
         if not self.batches:
             self.batch_bytes = size_of(batch)[1]
         self.is_first = False
@@ -244,7 +242,6 @@ class LoaderRecord:
             step_delayed_s=sum(step.delayed_s for step in steps),
             warmup_steps=warm,
             warmup_s=sum(steps_s[:warm]),
-            waits_s=tuple(self._waits_s),
             steps_s=tuple(steps_s),
             synced_s=tuple(step.synced_s for step in self._steps),
             exchanged_s=tuple(step.exchanged_s for step in self._steps),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 
 from fastload.bench import _operations as op
-from fastload.bench._peers import Peer, Run, Steps, crop_pixels, detection, normalised_tensor
+from fastload.bench._peers import Peer, Picture, Run, Steps, crop_pixels, detection, normalised_tensor
 from fastload.images.opencv import cv2
 
 _MEAN_LEVELS = tuple(255 * value for value in op.MEAN)
@@ -42,7 +41,7 @@ def _steps(flag: str) -> Steps:
     return steps_with(lambda data: _decode(data, cv2.IMREAD_COLOR_RGB), flag)
 
 
-def steps_with(decode: Callable[[bytes], Any], flag: str = "INTER_LINEAR") -> Steps:
+def steps_with(decode: Callable[[bytes], Picture], flag: str = "INTER_LINEAR") -> Steps:
     """Return OpenCV's steps after any decoder, resizing with the interpolation of that name."""
     how = getattr(cv2, flag)
     return Steps(
@@ -54,17 +53,17 @@ def steps_with(decode: Callable[[bytes], Any], flag: str = "INTER_LINEAR") -> St
     )
 
 
-def _decode(data: bytes, flags: int = cv2.IMREAD_COLOR) -> Any:
+def _decode(data: bytes, flags: int = cv2.IMREAD_COLOR) -> Picture:
     return cv2.imdecode(np.frombuffer(data, np.uint8), flags | cv2.IMREAD_IGNORE_ORIENTATION)
 
 
-def pad(pixels: Any, top: int, left: int) -> Any:
+def pad(pixels: Picture, top: int, left: int) -> Picture:
     """Place an image on a grey square."""
     bottom, right = (op.DETECTION_SIDE - each for each in (top + pixels.shape[0], left + pixels.shape[1]))
     return cv2.copyMakeBorder(pixels, top, bottom, left, right, cv2.BORDER_CONSTANT, value=(op.PADDING,) * 3)
 
 
-def _jitter(pixels: Any) -> Any:
+def _jitter(pixels: Picture) -> Picture:
     pixels = cv2.convertScaleAbs(pixels, alpha=op.BRIGHTNESS)
     mean = round(cv2.mean(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY))[0])
     pixels = cv2.convertScaleAbs(pixels, alpha=op.CONTRAST, beta=(1 - op.CONTRAST) * mean)
@@ -75,7 +74,7 @@ def _jitter(pixels: Any) -> Any:
     return cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB_FULL)
 
 
-def _blob(pixels: Any) -> torch.Tensor:
+def _blob(pixels: Picture) -> torch.Tensor:
     return torch.from_numpy(cv2.dnn.blobFromImage(pixels, 1 / 255, mean=_MEAN_LEVELS)[0]).div_(_STD)
 
 
