@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.bench._operations import MEAN, OPERATIONS, STD, Operation, Sample
-from fastload.bench._peers import LIBRARIES, Peer, Run, first_line, load_peer
+from fastload.bench._peers import Peer, Run, first_line, load_peer
+from fastload.bench._peers.required import fastload_peer, opencv_peer, pil_peer
 from fastload.bench.conditions import identified
 from fastload.bench.images import LoadedImage, link_images, list_images, make_files, read_images
 from fastload.bench.loading import OnProgress, take_turns
@@ -63,7 +64,7 @@ def compare_decoding(
             available = len(source)
             link_images(source, photos, images)
         loaded, described = read_images(photos, available)
-        found = [*map(load_peer, LIBRARIES), *others]
+        found = [*library_peers(), *others]
         peers = [each for each in found if isinstance(each, Peer)]
         turn = {"turn_s": 0.0} if is_smoke else {}
         with one_core():
@@ -80,6 +81,12 @@ def compare_decoding(
         conditions=identified(is_smoke) | {"cache": "warm"},
         runs=runs,
     )
+
+
+def library_peers() -> list[Peer | Library]:
+    """Return the libraries that are compared, PIL first."""
+    torchvision = load_peer("torchvision", "fastload.bench._peers.torchvision")
+    return [pil_peer(), opencv_peer(), fastload_peer(), torchvision]
 
 
 def compare_operation(
@@ -155,7 +162,9 @@ def one_core() -> Iterator[None]:
         torch.set_num_threads(before[1])
 
 
-def difference(results: Sequence[object], references: Sequence[object], is_normalised: bool = False) -> Difference:
+def difference(
+    results: Sequence[object], references: Sequence[object], is_normalised: bool = False
+) -> Difference:
     """Return the difference of results from the references; raise ValueError if shapes differ."""
     apart = []
     for result, reference in zip(results, references, strict=True):

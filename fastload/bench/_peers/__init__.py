@@ -1,4 +1,4 @@
-"""Libraries that are compared, one module each, imported only if the library is installed."""
+"""Libraries that are compared."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from numpy.typing import NDArray
 
 from fastload.bench._operations import IMAGE_SIDE, MEAN, STD, DrawnCrop, Sample, letterbox, middle_half
 from fastload.bench.results import Library
-
-LIBRARIES = ("PIL", "OpenCV", "fastload", "torchvision")
-"""Each has a module of its name in lower case."""
 
 Picture: TypeAlias = Any
 """A library's own kind of image."""
@@ -108,12 +105,12 @@ class Peer:
         return [(name, run) for key, name, run in self.calls if key == operation]
 
 
-def load_peer(library: str, module_name: str | None = None) -> Peer | Library:
-    """Import a library and return its peer, or the reason why it cannot be used; by default, one of these."""
+def load_peer(library: str, module_name: str) -> Peer | Library:
+    """Import a library and return its peer, or the reason why it cannot be used."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings of other libraries' imports do not concern our users
-            module = importlib.import_module(module_name or f"fastload.bench._peers.{library.lower()}")
+            module = importlib.import_module(module_name)
             peer: Peer = module.make()
     except ModuleNotFoundError as error:
         needed = "" if str(error.name).lower() in library.lower() else f" (it needs {error.name})"

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.bench import _operations as op
-from fastload.bench._peers import Peer, Picture, Steps, detection, pil
+from fastload.bench._peers import Peer, Picture, Steps, detection
+from fastload.bench._peers.required import decode_by_pil
 
 
 def make() -> Peer:
@@ -47,7 +48,7 @@ def make() -> Peer:
             normalise,
             f.get_size,
         )
-        for decode in (decode_tensor, pil.decode)
+        for decode in (decode_tensor, decode_by_pil)
     )
     calls = [
         ("decode", "io.decode_image", decode_tensor),
