@@ -7,13 +7,14 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastload.cli._output import show, show_json
 from fastload.system.units import format_count, format_size
 
 if TYPE_CHECKING:
     from fastload.shards.manifest import Manifest
+    from fastload.shards.schema import Field
 
 HELP = "show the contents of a packed dataset"
 
@@ -112,13 +113,13 @@ def _objects_text(path: Path | str, manifest: Manifest) -> str:
     return f"{counts.total():,} in {filled:,} of {len(reader):,} records: {shown}{more}".removesuffix(": ")
 
 
-def _parameters(made: Mapping[str, Any]) -> list[str]:
+def _parameters(made: Mapping[str, object]) -> list[str]:
     """Return the encoding's parameters, such as `quality=90`; a manifest of another program may lack them."""
     encoding = made.get("encoding")
     return [f"{k}={v}" for k, v in encoding.items() if k != "name"] if isinstance(encoding, dict) else []
 
 
-def _field_text(field: Any) -> str:
+def _field_text(field: Field) -> str:
     shape = " × ".join(map(str, field.shape))
     if field.kind in ("image", "text", "bytes"):
         return f"{field.name} ({field.kind})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
+from inspect import signature
 from typing import TYPE_CHECKING
 
 from fastload.cli._output import ProgressDisplay, duration_text, note, rate_text, show, show_json
@@ -64,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--column",
         type=_column,
+        dest="columns",
         action="append",
         metavar="NAME=KIND",
         help="kind of a table's column: text, int, float, label for labels, or path for names of images (for "
@@ -145,27 +147,10 @@ def run(options: argparse.Namespace) -> int:
     """Pack, and return 1 if files were skipped, kept though unreadable, or left out."""
     from fastload.packing.job import pack
 
+    options.columns = dict(options.columns or ()) or None
+    given = {name: value for name, value in vars(options).items() if name in signature(pack).parameters}
     with ProgressDisplay("packing", "records", options.quiet) as display:
-        result = pack(
-            options.source,
-            options.dest,
-            format=options.format,
-            encode=options.encode,
-            quality=options.quality,
-            workers=options.workers,
-            shard_size=options.shard_size,
-            on_error=options.on_error,
-            overwrite=options.overwrite,
-            max_side=options.max_side,
-            shorter_side=options.shorter_side,
-            size=options.size,
-            space=options.space,
-            columns=dict(options.column or ()) or None,
-            layout=options.layout,
-            on=options.on,
-            part=options.part,
-            progress=lambda state: _show(display, state),
-        )
+        result = pack(**given, progress=lambda state: _show(display, state))
     if options.json:
         show_json(asdict(result))
     elif not options.quiet:

@@ -7,7 +7,7 @@ import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from fastload.cli._output import note
 
@@ -15,12 +15,12 @@ from fastload.cli._output import note
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that suggests the command, option or value most similar to an unknown one."""
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         # argparse has suggestions from Python 3.14 on, but none for options.
         if action.choices is not None and value not in action.choices:
             allowed = [str(choice) for choice in action.choices]
             raise argparse.ArgumentError(
-                action, f"must be one of {', '.join(allowed)}, got {value!r}{suggestion(value, allowed)}"
+                action, f"must be one of {', '.join(allowed)}, got {value!r}{suggestion(str(value), allowed)}"
             )
 
     def parse_known_args(  # type: ignore[override]

@@ -7,7 +7,6 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from fastload.cli._output import note
 from fastload.cli._parser import whole_number
@@ -54,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _dataset(name: str) -> Any:
+def _dataset(name: str) -> object:
     from fastload.datasets.folder import FolderDataset
     from fastload.datasets.packed import PackedDataset
     from fastload.shards.manifest import looks_packed, packed_splits
@@ -71,7 +70,7 @@ def _dataset(name: str) -> Any:
     return _load_object(name, "dataset")
 
 
-def _load_object(name: str, kind: str) -> Any:
+def _load_object(name: str, kind: str) -> object:
     """Return an object of the user's code; classes and functions without arguments are called."""
     module, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:
@@ -84,7 +83,7 @@ def _load_object(name: str, kind: str) -> Any:
     return value() if is_function or isinstance(value, type) else value
 
 
-def _set_transform(dataset: Any, transform: Any) -> None:
+def _set_transform(dataset: object, transform: object) -> None:
     if not hasattr(dataset, "transform"):
         raise OptionError(
             f"--transform needs a dataset with an attribute `transform`, got {type(dataset).__name__}: leave "

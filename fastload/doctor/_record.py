@@ -98,11 +98,11 @@ class LoaderRecord:
     which this loader copied batches to the device.
     """
 
-    def __init__(self, name: str, loader: DataLoader[Any], place: Any, readings: Readings) -> None:
+    def __init__(self, name: str, loader: DataLoader[Any], place: object, readings: Readings) -> None:
         self.name = name
         self.place = place
         self.loader = weakref.ref(loader)
-        self.iterator: weakref.ref[Any] | None = None
+        self.iterator: weakref.ref[object] | None = None
         self.settings = LoaderSettings(loader)
         self.phase: Literal["starting", "waiting", "stepping", "outside"] = "outside"
         self.is_recreated = False
@@ -119,7 +119,7 @@ class LoaderRecord:
         self.log = WorkerLog()
         self._steps: deque[_Step] = deque(maxlen=_MOST_STORED)
 
-    def is_followed_by(self, loader: DataLoader[Any], place: Any) -> bool:
+    def is_followed_by(self, loader: DataLoader[Any], place: object) -> bool:
         """Return whether this loader no longer exists and another one replaces it.
 
         Both load the same data, or similar data at the same place in the script.
@@ -134,7 +134,7 @@ class LoaderRecord:
             and (own is other or (type(own) is type(other) and count_of(own) == count_of(other)))
         )
 
-    def clock(self, iterator: Any) -> Any:
+    def clock(self, iterator: object) -> Any:
         """Return the clock of a fastload iterator; None for others."""
         return getattr(iterator, "clock", None) if self.settings.is_fastload else None
 
@@ -172,7 +172,7 @@ class LoaderRecord:
         self.phase = "waiting"
         self._asked_at = time.perf_counter()
 
-    def hand(self, batch: Any, copied_s: float) -> float:
+    def hand(self, batch: object, copied_s: float) -> float:
         """Record that the training gets a batch, copied to the device in `copied_s`; return the wait."""
         wait_s = time.perf_counter() - self._asked_at
         if self.is_first:

@@ -28,7 +28,7 @@ class Exchange:
         self.rank, self.size = rank, size
         self._store = distributed_c10d.PrefixStore("fastload-doctor", store)
 
-    def post(self, subject: str, message: Any) -> None:
+    def post(self, subject: str, message: object) -> None:
         """Leave a message of this rank for all others."""
         with suppress(RuntimeError):
             self._store.set(f"{subject}/{self.rank}", pickle.dumps(message))  # type: ignore[arg-type] # torch takes bytes, too
@@ -63,7 +63,7 @@ class SyncWatch:
         self.exchange: Exchange | None = None
         self._exposed_s = self._total_s = 0.0
         # The latest published step of each module, and the size of its gradients.
-        self._published: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
+        self._published = weakref.WeakKeyDictionary[DistributedDataParallel, tuple[int, int]]()
         self._last_step: float | None = None
 
     def watching(self) -> AbstractContextManager[None]:

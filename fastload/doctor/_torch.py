@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,8 +22,8 @@ try:
     BaseIterator: Any = _dataloader._BaseDataLoaderIter
     FETCHERS: tuple[Any, ...] = (_fetch._MapDatasetFetcher, _fetch._IterableDatasetFetcher)
     FETCH_FILE = _fetch.__file__
-    worker_module: Any = _worker
-    worker_loop: Any = _worker._worker_loop
+    worker_module: ModuleType = _worker
+    worker_loop: Callable[..., None] = _worker._worker_loop
     # Methods that are wrapped, too.
     _METHODS = (BaseIterator.__next__, DataLoader._get_iterator, *(kind.fetch for kind in FETCHERS))
     time_syncs: Callable[[DistributedDataParallel, int], None] = (
@@ -39,7 +40,7 @@ except (ImportError, AttributeError) as error:
     ) from error
 
 
-def end_workers(iterator: Any) -> None:
+def end_workers(iterator: object) -> None:
     """End an iterator's workers, if it has any: left to its `__del__`, a Ctrl-C meanwhile would be lost."""
     getattr(iterator, "_shutdown_workers", lambda: None)()
     for worker in getattr(iterator, "_workers", ()):

@@ -220,8 +220,8 @@ class WorkerLog:
 def noting_fetches(current: Callable[[], WorkerLog | None], delayed_s: Callable[[], float]) -> Iterator[None]:
     """Record the times of torch's fetchers in this thread in the log that `current()` returns, if any."""
 
-    def noted(original: Callable[..., Any]) -> Callable[..., Any]:
-        def fetch_noted(self: Any, possibly_batched_index: Any) -> Any:
+    def noted(original: Callable[..., object]) -> Callable[..., object]:
+        def fetch_noted(self: object, possibly_batched_index: object) -> object:
             log = current()
             if log is None:
                 return original(self, possibly_batched_index)
@@ -242,15 +242,15 @@ def noting_fetches(current: Callable[[], WorkerLog | None], delayed_s: Callable[
         yield
 
 
-def count_in(asked: Any) -> int:
+def count_in(asked: object) -> int:
     """Return the number of samples that a fetcher was asked for."""
     try:
-        return len(getattr(asked, "indices", asked))
+        return len(getattr(asked, "indices", asked))  # type: ignore[arg-type]
     except TypeError:
         return 1
 
 
-def watched_loop(folder: str, loader: str, *arguments: Any) -> None:
+def watched_loop(folder: str, loader: str, *arguments: object) -> None:
     """Run torch's worker loop and write a log of it into a folder; spawned workers import it by name.
 
     The folder is an argument rather than an environment variable, because all workers of a forkserver have
