@@ -127,13 +127,13 @@ def link_images(images: FileSource, folder: Path, count: int) -> None:
 
 
 def read_images(folder: Path, available: int | None) -> tuple[list[LoadedImage], ImageSet]:
-    """Read the files of a folder, and remove from it those that cannot be compared.
+    """Read the files of a folder that can be compared.
 
     Images that PIL or OpenCV cannot decode and tiny ones are left out, and the last ones if all of them would
     take up too much memory.
     Raises SourceError if none is left.
     """
-    images: dict[Path, LoadedImage] = {}
+    loaded: list[LoadedImage] = []
     notes = []
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     total_bytes = 0
@@ -145,19 +145,15 @@ def read_images(folder: Path, available: int | None) -> tuple[list[LoadedImage],
             notes.append(f"{path.relative_to(folder)} is left out: {reason}")
             continue
         total_bytes += pixels.nbytes
-        if images and total_bytes > _MOST_PIXEL_BYTES:
+        if loaded and total_bytes > _MOST_PIXEL_BYTES:
             notes.append("fewer images were taken because they are large")
             break
-        images[path] = LoadedImage(data, pixels, draw_box(pixels.shape, number))
-    if not images:
+        loaded.append(LoadedImage(data, pixels, draw_box(pixels.shape, number)))
+    if not loaded:
         raise SourceError(
             f"PIL and OpenCV must be able to decode at least one image with {_SMALLEST_SIDE} pixels a side: "
             f"{len(paths):,} were tried, none can be used"
         )
-    for path in paths:
-        if path not in images:
-            path.unlink()
-    loaded = list(images.values())
     mean_height, mean_width, _ = np.mean([image.pixels.shape for image in loaded], axis=0)
     return loaded, ImageSet(
         count=len(loaded),

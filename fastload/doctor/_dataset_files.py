@@ -86,7 +86,7 @@ def _listed(part: object) -> list[str]:
     if isinstance(part, FolderDataset):
         step = max(1, len(part) // _MOST_LISTED)
         return [part.source.files.path(index) for index in range(0, len(part), step)]
-    if type(part).__module__.startswith("fastload."):
+    if type(part).__module__.startswith("fastload.datasets."):
         return []  # the dataset that it wraps lists them
     attributes = getattr(part, "__dict__", {})
     prefixes = ["", folder_of(part)]

@@ -141,7 +141,7 @@ def frame_at(code: CodeType, instruction: int, is_innermost: bool = True) -> Fra
     is_read = is_users or is_innermost or file == FETCH_FILE
     text = _source_line(file, line).strip() if is_read else ""
     exact = _expression(code, instruction) if text else ""
-    frame = Frame(file, name, line, exact or text, is_users, _without_arguments(exact))
+    frame = Frame(file, name, line, exact or text, is_users, _without_arguments(exact) or exact or text)
     _frames[id(code), instruction, is_innermost] = code, frame
     return frame
 

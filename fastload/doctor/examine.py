@@ -45,17 +45,11 @@ class ExaminedLoader:
 
     measured: TrainingMeasurements
     trials: Trials | None
+    record: LoaderRecord
 
     def add(self, trials: Iterable[LoaderTrial]) -> None:
         """Add trials to the measurements."""
         self.measured = replace(self.measured, trials=(*self.measured.trials, *trials))
-
-
-@dataclass
-class _Loader(ExaminedLoader):
-    """A loader of a script."""
-
-    record: LoaderRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +151,7 @@ def examine_script(
     return ScriptReport(examinations, ending, was_cut, watcher.batches, notes, own, ranks)
 
 
-def _loaders(watcher: Watcher, machine: MachineState, error: str) -> list[_Loader]:
+def _loaders(watcher: Watcher, machine: MachineState, error: str) -> list[ExaminedLoader]:
     """Return the loaders, training before evaluation, then by the time spent on them."""
     records = [record for record in watcher.records if record.batches]
     if not records and ran_out_of(error):
@@ -169,7 +163,7 @@ def _loaders(watcher: Watcher, machine: MachineState, error: str) -> list[_Loade
         # A loader without optimizer steps beside one with them is evaluation.
         if has_training and not record.trained:
             measured = replace(measured, role="evaluation")
-        loaders.append(_Loader(measured, None, record))
+        loaders.append(ExaminedLoader(measured, None, record))
     return sorted(loaders, key=lambda each: (each.measured.role == "evaluation", -each.record.total_s))
 
 
@@ -188,7 +182,7 @@ def _compared(
     return compare(times, sync.gradient_bytes, sorted(missing))
 
 
-def _add_trials(loaders: Sequence[_Loader], folder: Path) -> None:
+def _add_trials(loaders: Sequence[ExaminedLoader], folder: Path) -> None:
     """Prepare trials of the main loader, and of others that the script waits for."""
     all_s = sum(each.record.total_s for each in loaders)
     for index, each in enumerate(loaders):

@@ -29,16 +29,15 @@ from fastload.errors import OptionError
 from fastload.system.patching import patched
 from fastload.system.signals import Terminated
 
-
-def _library_folders() -> tuple[str, ...]:
-    folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    folders.update(site.getsitepackages())
-    folders.add(site.getusersitepackages())
-    folders.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    return tuple(os.path.join(folder, "") for folder in folders)
-
-
-LIBRARY_FOLDERS = _library_folders()
+LIBRARY_FOLDERS = tuple(
+    os.path.join(folder, "")
+    for folder in {
+        *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+        os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+    }
+)
 """Each ends with a separator. A file in one of them belongs to a library, wherever the user's script is."""
 
 _PYTHON = re.compile(r"python[\d.]*")
