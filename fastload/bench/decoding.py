@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 import time
 import timeit
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,10 +19,9 @@ from fastload.bench._operations import MEAN, OPERATIONS, STD, Operation, Sample
 from fastload.bench._peers import Peer, Run, first_line, load_peer
 from fastload.bench._peers.required import fastload_peer, opencv_peer, pil_peer
 from fastload.bench.conditions import identified
-from fastload.bench.images import LoadedImage, link_images, list_images, make_files, read_images
+from fastload.bench.images import LoadedImage, link_images, list_images, make_files, one_core, read_images
 from fastload.bench.loading import OnProgress, take_turns
 from fastload.bench.results import REFERENCE, Comparison, DecodeBench, Difference, Library, Timing
-from fastload.images.opencv import cv2
 
 # The shortest turn on one core: a thousand times as long as reading the clock and a call from Python.
 _TURN_S = 0.03
@@ -147,19 +145,6 @@ def timed_turn(run: Run, inputs: Sequence[object], repeats: int) -> float:
 
     # Without garbage collection, whose pauses would affect libraries unequally.
     return timeit.timeit(run_all, number=repeats) / (repeats * len(inputs))
-
-
-@contextlib.contextmanager
-def one_core() -> Iterator[None]:
-    """Limit OpenCV and torch to one thread."""
-    before = cv2.getNumThreads(), torch.get_num_threads()
-    cv2.setNumThreads(1)
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        cv2.setNumThreads(before[0])
-        torch.set_num_threads(before[1])
 
 
 def difference(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -65,14 +67,22 @@ def make_files(
         (folder / f"{number:04d}.jpg").write_bytes(data)
 
     # NumPy and OpenCV release the GIL, so threads suffice; they end here, before any loader forks.
-    threads_before = cv2.getNumThreads()
+    with one_core(), ThreadPoolExecutor(usable_cpus()) as pool:
+        for done, _ in enumerate(pool.map(write, range(count)), start=1):
+            progress(done, count)
+
+
+@contextlib.contextmanager
+def one_core() -> Iterator[None]:
+    """Limit OpenCV and torch to one thread."""
+    before = cv2.getNumThreads(), torch.get_num_threads()
     cv2.setNumThreads(1)
+    torch.set_num_threads(1)
     try:
-        with ThreadPoolExecutor(usable_cpus()) as pool:
-            for done, _ in enumerate(pool.map(write, range(count)), start=1):
-                progress(done, count)
+        yield
     finally:
-        cv2.setNumThreads(threads_before)
+        cv2.setNumThreads(before[0])
+        torch.set_num_threads(before[1])
 
 
 def make_jpeg(number: int, size: tuple[int, int] | None = None) -> bytes:

@@ -83,7 +83,12 @@ def run(options: argparse.Namespace) -> int:
     with unwinding():
         if is_script:
             return run_script(_around_script(path, options))
-        return _run_data(path, options)
+        from fastload.doctor.folder import examine_data  # with torch, which may take seconds
+
+        with ProgressDisplay("", "steps", options.quiet or options.json) as display:
+            parts = examine_data(path, display.stage)
+        _print_result(f"How fast does {path} load?", parts, options, ())
+        return 0
 
 
 def _parse_rest(path: str, options: argparse.Namespace) -> None:
@@ -112,22 +117,12 @@ def _around_script(path: str, options: argparse.Namespace) -> Generator[Script, 
 
     with output_to_stderr(options.json):
         found = yield from examine_script(script, options.steps, options.seconds, announce)
-        if found.ending.error is not None and not found.was_cut:
+        if found.ending.error is not None:
             print_error(found.ending.error, script.code.co_filename)
     if found.rank == 0:
         title = f"What limits {Path(path).name}?"
-        error = None if found.was_cut else found.ending.error
-        _print_result(title, found.examinations, options, found.notes, found.ranks, error)
-    return 0 if found.was_cut else script_exit_code(found.ending)
-
-
-def _run_data(path: str, options: argparse.Namespace) -> int:
-    from fastload.doctor.folder import examine_data
-
-    with ProgressDisplay("", "steps", options.quiet or options.json) as display:
-        parts = examine_data(path, display.stage)
-    _print_result(f"How fast does {path} load?", parts, options, ())
-    return 0
+        _print_result(title, found.examinations, options, found.notes, found.ranks, found.ending.error)
+    return script_exit_code(found.ending)
 
 
 def _print_result(

@@ -112,7 +112,9 @@ def loading_category(stack: Stack) -> Category:
     """Return the kind of work of a process that makes a batch; the stack begins at torch's fetcher."""
     if not stack:
         return "transform"
-    if _is_collating(stack):
+    is_collating = "collate_fn(" in stack[0].text or any("_utils/collate.py" in frame.file for frame in stack)
+    # A fastload dataset loads whole batches within collate_fn.
+    if is_collating and not any("/fastload/datasets/" in frame.file for frame in stack):
         return "collate"
     innermost = stack[-1]
     if _IMAGE_READERS.search(innermost.file):
@@ -125,13 +127,6 @@ def loading_category(stack: Stack) -> Category:
             return "decode"
     found = (_category_of_frame(frame) for frame in reversed(stack))
     return next((category for category in found if category is not None), "transform")
-
-
-def _is_collating(stack: Stack) -> bool:
-    # A fastload dataset loads whole batches within collate_fn.
-    if any("/fastload/datasets/" in frame.file for frame in stack):
-        return False
-    return "collate_fn(" in stack[0].text or any(frame.file.endswith("_utils/collate.py") for frame in stack)
 
 
 def _category_of_frame(frame: Frame) -> Category | None:

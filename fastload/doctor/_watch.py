@@ -25,9 +25,9 @@ from torch.utils.data import DataLoader
 
 from fastload.doctor._categories import Stack
 from fastload.doctor._record import LoaderRecord
-from fastload.doctor._sync import SyncWatch
 from fastload.doctor._torch import BaseIterator, end_workers, worker_module
 from fastload.doctor._workers import Sampler, WorkerLog, noting_fetches, watched_loop
+from fastload.doctor.ranks import SyncWatch
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.system.patching import patched
 

@@ -13,11 +13,10 @@ from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
 from fastload.doctor._machine import BusyWatch, gpu_share, reading_gpu
 from fastload.doctor._record import LoaderRecord
-from fastload.doctor._sync import SyncWatch
 from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Watcher
 from fastload.doctor.findings import Diagnosis, LoaderTrial, MachineState, TrainingMeasurements
-from fastload.doctor.ranks import RankComparison, RankTimes, compare
+from fastload.doctor.ranks import RankComparison, RankTimes, SyncWatch, compare
 from fastload.system.cpus import local_rank
 from fastload.system.script import Ending, Script
 from fastload.system.units import format_count
@@ -56,14 +55,12 @@ class ExaminedLoader:
 class ScriptReport:
     """The loaders of a script, training before evaluation, then by the time spent on them.
 
-    `notes` tell how the script ended, and what could not be watched. Of several ranks, which are compared in
-    `ranks`, `rank` 0 has the examinations of the slowest one.
+    `ending` has no error if the script was ended as requested. `notes` tell how it ended, and what could not
+    be watched. Of several ranks, which are compared in `ranks`, `rank` 0 has the examinations of the slowest.
     """
 
     examinations: tuple[Examination, ...]
     ending: Ending
-    was_cut: bool
-    batches: int
     notes: tuple[str, ...]
     rank: int = 0
     ranks: RankComparison | None = None
@@ -110,9 +107,10 @@ def examine_script(
         watcher = Watcher(folder, steps, seconds, script.code.co_filename)
         with watcher.watching(), reading_gpu() as readings:
             ending = yield script
-        # Not judged by the exception, which a framework may have replaced.
         was_cut = watcher.was_cut
-        error = "" if was_cut else ending.text
+        if was_cut:  # by an exception, which a framework may have replaced
+            ending = Ending(None)
+        error = ending.text
         if error:  # perhaps while waiting for a rank that had ended
             for record in watcher.records:
                 record.drop_last_step()
@@ -148,7 +146,7 @@ def examine_script(
                 examinations = arrived.get(slowest, examinations)
     notes = tuple(f"Before that, rank {rank} ended with {earlier[rank]}." for rank in sorted(earlier))
     notes = (*_notes(ending, was_cut, watcher.batches), *notes)
-    return ScriptReport(examinations, ending, was_cut, watcher.batches, notes, own, ranks)
+    return ScriptReport(examinations, ending, notes, own, ranks)
 
 
 def _loaders(watcher: Watcher, machine: MachineState, error: str) -> list[ExaminedLoader]:

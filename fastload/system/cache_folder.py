@@ -15,6 +15,7 @@ their process; forked children do not inherit them.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -198,7 +199,12 @@ class CacheFolder:
 
     def size_bytes(self, name: str) -> int:
         """Return the size of a cache's files."""
-        return sum(map(_size_bytes, self._folders(name)))
+        size_bytes = 0
+        for place, _, names in itertools.chain.from_iterable(map(os.walk, self._folders(name))):
+            for each in names:
+                with contextlib.suppress(FileNotFoundError):
+                    size_bytes += os.lstat(os.path.join(place, each)).st_size
+        return size_bytes
 
     def entries(self) -> list[CacheEntry]:
         """Return all caches, the last used first; raise OptionError if another user may have made them."""
@@ -289,12 +295,3 @@ class CacheFolder:
 def _is_valid(part: str, value: object) -> bool:
     default = getattr(CacheDescription(), part, None)
     return type(value) is type(default) and (not isinstance(value, int) or value >= 0)
-
-
-def _size_bytes(folder: Path) -> int:
-    size_bytes = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                size_bytes += os.lstat(os.path.join(place, name)).st_size
-    return size_bytes
