@@ -33,33 +33,23 @@ _LOAD_BEFORE = f"{os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else "un
 
 def identified(is_smoke: bool = False) -> dict[str, Any]:
     """Return date, commit, machine and versions; a smoke run is marked."""
-    return {
-        "date": datetime.date.today().isoformat(),
-        "commit": _commit(),
-        "machine": _machine(),
-        "versions": _versions(),
-        **({"smoke": "figures mean nothing"} if is_smoke else {}),
-    }
-
-
-def _machine() -> dict[str, Any]:
-    """Return a description of this machine that identifies nobody."""
-    return {
-        "processor": cpu_name(),
-        "usable_cpus": usable_cpus(),
-        "memory_bytes": psutil.virtual_memory().total,
-        "system": f"{platform.system()} {platform.machine()}",
-        "load_before": _LOAD_BEFORE,
-    }
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that may influence a figure."""
     found = {"Python": platform.python_version(), "fastload": fastload.__version__}
     for package in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)
-    return found
+    return {
+        "date": datetime.date.today().isoformat(),
+        "commit": _commit(),
+        "machine": {
+            "processor": cpu_name(),
+            "usable_cpus": usable_cpus(),
+            "memory_bytes": psutil.virtual_memory().total,
+            "system": f"{platform.system()} {platform.machine()}",
+            "load_before": _LOAD_BEFORE,
+        },
+        "versions": found,
+        **({"smoke": "figures mean nothing"} if is_smoke else {}),
+    }
 
 
 def _commit() -> str:

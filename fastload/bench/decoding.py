@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
 import tempfile
 import time
+import timeit
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fastload.bench._operations import MEAN, OPERATIONS, STD, Operation, Sample
-from fastload.bench._peers import LIBRARIES, Peer, first_line, load_peer
+from fastload.bench._peers import Peer, Run, first_line, load_peer
+from fastload.bench._peers.required import fastload_peer, opencv_peer, pil_peer
 from fastload.bench.conditions import identified
-from fastload.bench.images import LoadedImage, link_images, list_images, make_files, read_images
+from fastload.bench.images import LoadedImage, link_images, list_images, make_files, one_core, read_images
 from fastload.bench.loading import OnProgress, take_turns
 from fastload.bench.results import REFERENCE, Comparison, DecodeBench, Difference, Library, Timing
-from fastload.images.opencv import cv2
 
 # The shortest turn on one core: a thousand times as long as reading the clock and a call from Python.
 _TURN_S = 0.03
@@ -64,7 +62,7 @@ def compare_decoding(
             available = len(source)
             link_images(source, photos, images)
         loaded, described = read_images(photos, available)
-        found = [*map(load_peer, LIBRARIES), *others]
+        found = [*library_peers(), *others]
         peers = [each for each in found if isinstance(each, Peer)]
         turn = {"turn_s": 0.0} if is_smoke else {}
         with one_core():
@@ -83,6 +81,12 @@ def compare_decoding(
     )
 
 
+def library_peers() -> list[Peer | Library]:
+    """Return the libraries that are compared, PIL first."""
+    torchvision = load_peer("torchvision", "fastload.bench._peers.torchvision")
+    return [pil_peer(), opencv_peer(), fastload_peer(), torchvision]
+
+
 def compare_operation(
     operation: Operation,
     peers: Sequence[Peer],
@@ -91,7 +95,7 @@ def compare_operation(
     turn_s: float = _TURN_S,
 ) -> Comparison:
     """Time every call of every peer, PIL first; `turn_s` is the least duration of a turn."""
-    reference: list[Any] = []
+    reference: list[object] = []
     found: list[tuple[str, str, Difference]] = []
     missing: list[str] = []
     turns: list[Callable[[], float]] = []
@@ -115,13 +119,13 @@ def compare_operation(
     return Comparison(operation.key, operation.group, operation.title, tuple(rows), tuple(missing))
 
 
-def _input(operation: Operation, image: LoadedImage, peer: Peer) -> Any:
+def _input(operation: Operation, image: LoadedImage, peer: Peer) -> object:
     if operation.start == "data":
         return image.data
     return Sample(image.data, image.box) if operation.start == "sample" else peer.from_pixels(image.pixels)
 
 
-def _try_out(run: Callable[[Any], Any], inputs: Sequence[Any], turn_s: float) -> tuple[list[Any], int]:
+def _try_out(run: Run, inputs: Sequence[object], turn_s: float) -> tuple[list[object], int]:
     """Return the results for the first inputs, and the repetitions that make a turn last `turn_s`."""
     results, seconds = [], []
     for value in inputs[:_COMPARED]:
@@ -132,36 +136,20 @@ def _try_out(run: Callable[[Any], Any], inputs: Sequence[Any], turn_s: float) ->
     return results, max(1, round(turn_s / max(min(seconds) * len(inputs), 1e-9)))
 
 
-def timed_turn(run: Callable[[Any], Any], inputs: Sequence[Any], repeats: int) -> float:
+def timed_turn(run: Run, inputs: Sequence[object], repeats: int) -> float:
     """Return the mean seconds of a call over all inputs, each repeated."""
-    was_enabled = gc.isenabled()
-    gc.disable()  # its pauses would affect libraries unequally
-    try:
-        start = time.perf_counter()
-        for _ in range(repeats):
-            for value in inputs:
-                run(value)
-        seconds = time.perf_counter() - start
-    finally:
-        if was_enabled:
-            gc.enable()
-    return seconds / (repeats * len(inputs))
+
+    def run_all() -> None:
+        for value in inputs:
+            run(value)
+
+    # Without garbage collection, whose pauses would affect libraries unequally.
+    return timeit.timeit(run_all, number=repeats) / (repeats * len(inputs))
 
 
-@contextlib.contextmanager
-def one_core() -> Iterator[None]:
-    """Limit OpenCV and torch to one thread."""
-    before = cv2.getNumThreads(), torch.get_num_threads()
-    cv2.setNumThreads(1)
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        cv2.setNumThreads(before[0])
-        torch.set_num_threads(before[1])
-
-
-def difference(results: Sequence[Any], references: Sequence[Any], is_normalised: bool = False) -> Difference:
+def difference(
+    results: Sequence[object], references: Sequence[object], is_normalised: bool = False
+) -> Difference:
     """Return the difference of results from the references; raise ValueError if shapes differ."""
     apart = []
     for result, reference in zip(results, references, strict=True):
@@ -174,7 +162,7 @@ def difference(results: Sequence[Any], references: Sequence[Any], is_normalised:
     return Difference(round(float(values.mean(dtype=np.float64)), 3), round(float(values.max()), 2))
 
 
-def as_levels(result: Any, is_normalised: bool = False) -> NDArray[np.float32]:
+def as_levels(result: object, is_normalised: bool = False) -> NDArray[np.float32]:
     """Return a PIL image, array or tensor as levels 0…255 (floats are 0…1), float32, channels last."""
     if isinstance(result, torch.Tensor):
         pixels = result.permute(1, 2, 0).numpy()

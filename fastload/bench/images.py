@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -65,14 +67,22 @@ def make_files(
         (folder / f"{number:04d}.jpg").write_bytes(data)
 
     # NumPy and OpenCV release the GIL, so threads suffice; they end here, before any loader forks.
-    threads_before = cv2.getNumThreads()
+    with one_core(), ThreadPoolExecutor(usable_cpus()) as pool:
+        for done, _ in enumerate(pool.map(write, range(count)), start=1):
+            progress(done, count)
+
+
+@contextlib.contextmanager
+def one_core() -> Iterator[None]:
+    """Limit OpenCV and torch to one thread."""
+    before = cv2.getNumThreads(), torch.get_num_threads()
     cv2.setNumThreads(1)
+    torch.set_num_threads(1)
     try:
-        with ThreadPoolExecutor(usable_cpus()) as pool:
-            for done, _ in enumerate(pool.map(write, range(count)), start=1):
-                progress(done, count)
+        yield
     finally:
-        cv2.setNumThreads(threads_before)
+        cv2.setNumThreads(before[0])
+        torch.set_num_threads(before[1])
 
 
 def make_jpeg(number: int, size: tuple[int, int] | None = None) -> bytes:
@@ -127,13 +137,13 @@ def link_images(images: FileSource, folder: Path, count: int) -> None:
 
 
 def read_images(folder: Path, available: int | None) -> tuple[list[LoadedImage], ImageSet]:
-    """Read the files of a folder, and remove from it those that cannot be compared.
+    """Read the files of a folder that can be compared.
 
     Images that PIL or OpenCV cannot decode and tiny ones are left out, and the last ones if all of them would
     take up too much memory.
     Raises SourceError if none is left.
     """
-    images: dict[Path, LoadedImage] = {}
+    loaded: list[LoadedImage] = []
     notes = []
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     total_bytes = 0
@@ -145,19 +155,15 @@ def read_images(folder: Path, available: int | None) -> tuple[list[LoadedImage],
             notes.append(f"{path.relative_to(folder)} is left out: {reason}")
             continue
         total_bytes += pixels.nbytes
-        if images and total_bytes > _MOST_PIXEL_BYTES:
+        if loaded and total_bytes > _MOST_PIXEL_BYTES:
             notes.append("fewer images were taken because they are large")
             break
-        images[path] = LoadedImage(data, pixels, draw_box(pixels.shape, number))
-    if not images:
+        loaded.append(LoadedImage(data, pixels, draw_box(pixels.shape, number)))
+    if not loaded:
         raise SourceError(
             f"PIL and OpenCV must be able to decode at least one image with {_SMALLEST_SIDE} pixels a side: "
             f"{len(paths):,} were tried, none can be used"
         )
-    for path in paths:
-        if path not in images:
-            path.unlink()
-    loaded = list(images.values())
     mean_height, mean_width, _ = np.mean([image.pixels.shape for image in loaded], axis=0)
     return loaded, ImageSet(
         count=len(loaded),

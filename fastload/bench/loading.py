@@ -21,7 +21,7 @@ import torch.utils.data
 
 import fastload
 from fastload.bench import _operations
-from fastload.bench._peers import pil
+from fastload.bench._peers.required import PIL_STEPS, decode_by_pil
 from fastload.images.opencv import cv2
 from fastload.sources.files import FileSource
 from fastload.system.cpus import usable_cpus
@@ -58,9 +58,9 @@ class FilesByPil(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         path, label = self.samples[index]
-        image = pil.decode(Path(path).read_bytes())
+        image = decode_by_pil(Path(path).read_bytes())
         box = _operations.draw_box((image.height, image.width), random.getrandbits(32))
-        return torch.from_numpy(np.array(pil.STEPS.augmented(image, box))).permute(2, 0, 1), label
+        return torch.from_numpy(np.array(PIL_STEPS.augmented(image, box))).permute(2, 0, 1), label
 
 
 class TimedLoader:
@@ -121,18 +121,14 @@ def _use_one_thread(worker: int) -> None:
 
 
 def race(
-    loaders: Sequence[TimedLoader],
-    workers: int,
-    rounds: int,
-    progress: OnProgress,
-    turn_s: float = TURN_S,
+    loaders: Sequence[TimedLoader], workers: int, rounds: int, progress: OnProgress
 ) -> tuple[int, list[tuple[float, ...]]]:
     """Return the images of a turn, and the images/s of each loader in each of `rounds` turns.
 
     Every loader has `workers` processes. `progress` gets the stage, the turns done, and their number.
     """
     slowest = min(loader.images_per_s(workers) for loader in loaders)
-    batches = max(1, round(slowest * turn_s / BATCH_SIZE / workers)) * workers
+    batches = max(1, round(slowest * TURN_S / BATCH_SIZE / workers)) * workers
     turns = [partial(loader.images_per_s, batches) for loader in loaders]
     done = itertools.count(1)
     rates = take_turns(turns, rounds, lambda: progress("loading", next(done), rounds * len(loaders)))

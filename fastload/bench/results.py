@@ -74,8 +74,8 @@ class Comparison:
     rows: tuple[Timing, ...]
     missing: tuple[str, ...] = ()
 
-    def row_of(self, library: str) -> Timing | None:
-        """Return a library's call to compare: the one most similar to PIL, then the fastest.
+    def row_of(self, library: str) -> Timing:
+        """Return a library's call to compare, if there is one: the one most similar to PIL, then the fastest.
 
         Equal images come before close ones, these before others; among others the nearest one counts.
         """
@@ -85,7 +85,34 @@ class Comparison:
             apart = row.difference.mean if likeness == "other" else 0.0
             return _LIKENESSES.index(likeness), apart, -row.images_per_s
 
-        return min((row for row in self.rows if row.library == library), key=preference, default=None)
+        return min((row for row in self.rows if row.library == library), key=preference)
+
+    @property
+    def pil(self) -> Timing:
+        """PIL's call."""
+        return self.row_of(REFERENCE)
+
+    @property
+    def opencv(self) -> Timing:
+        """OpenCV's call."""
+        return self.row_of("OpenCV")
+
+    @property
+    def libraries(self) -> set[str]:
+        """The libraries that have a row."""
+        return {row.library for row in self.rows}
+
+    @property
+    def ratio(self) -> float:
+        """OpenCV's speed in multiples of PIL's."""
+        return self.opencv.images_per_s / self.pil.images_per_s
+
+    @property
+    def winner(self) -> Literal["PIL", "OpenCV", "neither"]:
+        """The library that is faster by more than chance, of PIL and OpenCV."""
+        if self.opencv.is_faster(self.pil):
+            return "OpenCV"
+        return "PIL" if self.pil.is_faster(self.opencv) else "neither"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,38 +149,16 @@ class DecodeBench:
     runs: int
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """PIL's call for an operation, and OpenCV's."""
-
-    comparison: Comparison
-    pil: Timing
-    opencv: Timing
-
-    @property
-    def ratio(self) -> float:
-        """OpenCV's speed in multiples of PIL's."""
-        return self.opencv.images_per_s / self.pil.images_per_s
-
-    @property
-    def winner(self) -> Literal["PIL", "OpenCV", "neither"]:
-        """The library that is faster by more than chance."""
-        if self.opencv.is_faster(self.pil):
-            return "OpenCV"
-        return "PIL" if self.pil.is_faster(self.opencv) else "neither"
-
-
-def standings(bench: DecodeBench) -> list[Standing]:
-    """Return the standing of every operation that both libraries support."""
-    pairs = ((each, each.row_of(REFERENCE), each.row_of("OpenCV")) for each in bench.comparisons)
-    return [Standing(comparison, pil, opencv) for comparison, pil, opencv in pairs if pil and opencv]
+def standings(bench: DecodeBench) -> list[Comparison]:
+    """Return the comparisons of operations that both PIL and OpenCV support."""
+    return [each for each in bench.comparisons if {REFERENCE, "OpenCV"} <= each.libraries]
 
 
 def verdict(bench: DecodeBench) -> list[str]:
     """Return the answer in sentences, the shortest one first."""
     found = standings(bench)
     # Pipelines consist of the single operations, so they are counted separately.
-    pipelines = [each for each in found if "Pipeline" in each.comparison.group]
+    pipelines = [each for each in found if "Pipeline" in each.group]
     single = [each for each in found if each not in pipelines]
     if not single:
         return ["PIL and OpenCV have no operation in common that could be measured here."]
@@ -167,11 +172,11 @@ def verdict(bench: DecodeBench) -> list[str]:
     ]
     if pipelines:
         sentences.append(f"Complete pipelines: {'; '.join(map(_pace, pipelines))}.")
-    wins = [f"{each.comparison.title} ({1 / each.ratio:.1f} ×)" for each in lost]
+    wins = [f"{each.title} ({1 / each.ratio:.1f} ×)" for each in lost]
     sentences.append(f"PIL is faster at {'; '.join(wins) or 'no single operation here'}.")
     differing = [
-        f"{each.comparison.title} ({each.opencv.call}, mean difference "
-        f"{each.opencv.difference.mean:.1f} levels)"
+        f"{each.title} ({each.row_of('OpenCV').call}, mean difference "
+        f"{each.row_of('OpenCV').difference.mean:.1f} levels)"
         for each in single
         if each.opencv.difference.likeness == "other"
     ]
@@ -180,8 +185,8 @@ def verdict(bench: DecodeBench) -> list[str]:
     return sentences
 
 
-def _pace(standing: Standing) -> str:
-    name, winner = standing.comparison.title.partition(":")[0], standing.winner
+def _pace(standing: Comparison) -> str:
+    name, winner = standing.title.partition(":")[0], standing.winner
     if winner == "neither":
         return f"{name} is too close to call"
     ratio = standing.ratio if winner == "OpenCV" else 1 / standing.ratio

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from fastload.cli._output import lines_of, show
+from fastload.cli._output import ProgressDisplay, show, show_json
 from fastload.cli._parser import whole_number
-from fastload.cli._progress import ProgressDisplay
 from fastload.system import signals
 
 HELP = "compare libraries that decode and transform images on this machine"
@@ -50,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     require_libraries()
     # Importing torch takes seconds on a slow machine: only when it is needed.
     from fastload.bench.decoding import compare_decoding
-    from fastload.cli._decoding import decoding_json, decoding_lines
+    from fastload.cli._decoding import decoding_content, decoding_lines
 
     with signals.unwinding(), ProgressDisplay("", "steps", options.quiet) as display:
         bench = compare_decoding(
@@ -60,5 +59,8 @@ def run(options: argparse.Namespace) -> int:
             is_smoke=options.smoke,
             progress=display.stage,
         )
-    show(*(lines_of(decoding_json(bench)) if options.json else decoding_lines(bench)))
+    if options.json:
+        show_json(decoding_content(bench))
+    else:
+        show(*decoding_lines(bench))
     return 0

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from fastload.cli._output import lines_of, note, show
+from fastload.cli._output import note, show, show_json
 from fastload.errors import OptionError
 from fastload.system.units import aligned, format_count, format_size
 
@@ -43,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
             {"path": str(folder.dataset(each.name)), **asdict(each), "reserved_bytes": each.reserved_bytes}
             for each in entries
         ]
-        show(*lines_of(json.dumps(found, indent=1)))
+        show_json(found)
     else:
         _print_table(folder, entries)
     return 0

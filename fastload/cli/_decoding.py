@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
 
 from fastload.bench.results import (
     LEAST_RATIO,
@@ -39,7 +37,7 @@ def decoding_lines(bench: DecodeBench) -> Iterator[str]:
         yield ""
     rows = [
         (
-            each.comparison.title,
+            each.title,
             format_figure(each.pil.images_per_s),
             format_figure(each.opencv.images_per_s),
             f"{each.ratio:.2f} ×",
@@ -75,7 +73,7 @@ def decoding_lines(bench: DecodeBench) -> Iterator[str]:
 
 
 def _table(comparison: Comparison) -> list[str]:
-    reference = comparison.row_of(REFERENCE)
+    reference = comparison.pil if REFERENCE in comparison.libraries else None
     rows = [
         (
             row.library,
@@ -105,13 +103,20 @@ def images_line(images: ImageSet) -> str:
     )
 
 
-def decoding_json(bench: DecodeBench) -> str:
-    """Return the complete result with the figures of each run and the verdict."""
-    content: dict[str, Any] = asdict(bench)
-    for comparison, described in zip(bench.comparisons, content["comparisons"], strict=True):
-        for row, values in zip(comparison.rows, described["rows"], strict=True):
-            values["images_per_s"] = row.images_per_s
-            values["likeness"] = row.difference.likeness
-    content["verdict"] = verdict(bench)
-    content["winners"] = {standing.comparison.key: standing.winner for standing in standings(bench)}
-    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+def decoding_content(bench: DecodeBench) -> dict[str, object]:
+    """Return the complete result for JSON, with the figures of each run and the verdict."""
+    return {
+        **asdict(bench),
+        "comparisons": [
+            {
+                **asdict(each),
+                "rows": [
+                    {**asdict(row), "images_per_s": row.images_per_s, "likeness": row.difference.likeness}
+                    for row in each.rows
+                ],
+            }
+            for each in bench.comparisons
+        ],
+        "verdict": verdict(bench),
+        "winners": {each.key: each.winner for each in standings(bench)},
+    }

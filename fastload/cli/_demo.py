@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import platform
@@ -13,9 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fastload.cli._output import lines_of, show
+from fastload.cli._output import ProgressDisplay, show, show_json
 from fastload.cli._parser import whole_number
-from fastload.cli._progress import ProgressDisplay
 from fastload.system import signals
 from fastload.system.units import format_count, format_size
 
@@ -75,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     ):
         result = _race(options, Path(scratch), display.stage)
     if options.json:
-        show(*lines_of(json.dumps(result, indent=1)))
+        show_json(result)
     else:
         _show_result(result)
     return 0

@@ -6,19 +6,19 @@ import argparse
 import os
 import sys
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastload.cli._output import lines_of, note, show
-from fastload.cli._parser import Parser, whole_number
-from fastload.cli._progress import ProgressDisplay
+from fastload.cli._output import ProgressDisplay, lines_of, note, show, show_json
+from fastload.cli._parser import Parser, add_script_arguments, whole_number
 from fastload.errors import OptionError
 from fastload.system.signals import unwinding
 from fastload.system.units import aligned
 
 if TYPE_CHECKING:
-    from fastload.cli._diagnosis import Parts
+    from fastload.doctor.examine import Examination
     from fastload.doctor.ranks import RankComparison
     from fastload.system.script import Ending, Script
 
@@ -33,18 +33,11 @@ _MOST_COMPLETE = 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     _add_options(parser)
-    parser.add_argument(
-        "path",
-        metavar="PATH",
-        help="a training script; or images, as 'fastload pack' takes them; or a packed dataset or its URL",
+    add_script_arguments(
+        parser,
+        "a training script; or images, as 'fastload pack' takes them; or a packed dataset or its URL",
+        "the script's own arguments; for a script, the doctor's come before PATH",
     )
-    own = parser.add_argument(
-        "arguments",
-        metavar="…",
-        nargs=argparse.REMAINDER,
-        help="the script's own arguments; for a script, the doctor's come before PATH",
-    )
-    own.required = False  # argparse does so itself only from Python 3.13 on
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +83,12 @@ def run(options: argparse.Namespace) -> int:
     with unwinding():
         if is_script:
             return run_script(_around_script(path, options))
-        return _run_data(path, options)
+        from fastload.doctor.folder import examine_data  # with torch, which may take seconds
+
+        with ProgressDisplay("", "steps", options.quiet or options.json) as display:
+            parts = examine_data(path, display.stage)
+        _print_result(f"How fast does {path} load?", parts, options, ())
+        return 0
 
 
 def _parse_rest(path: str, options: argparse.Namespace) -> None:
@@ -119,37 +117,40 @@ def _around_script(path: str, options: argparse.Namespace) -> Generator[Script, 
 
     with output_to_stderr(options.json):
         found = yield from examine_script(script, options.steps, options.seconds, announce)
-        if found.ending.error is not None and not found.was_cut:
+        if found.ending.error is not None:
             print_error(found.ending.error, script.code.co_filename)
     if found.rank == 0:
         title = f"What limits {Path(path).name}?"
-        error = None if found.was_cut else found.ending.error
-        _print_result(title, found.examinations, options, found.notes, found.ranks, error)
-    return 0 if found.was_cut else script_exit_code(found.ending)
-
-
-def _run_data(path: str, options: argparse.Namespace) -> int:
-    from fastload.doctor.folder import examine_data
-
-    with ProgressDisplay("", "steps", options.quiet or options.json) as display:
-        parts = examine_data(path, display.stage)
-    _print_result(f"How fast does {path} load?", parts, options, ())
-    return 0
+        _print_result(title, found.examinations, options, found.notes, found.ranks, found.ending.error)
+    return script_exit_code(found.ending)
 
 
 def _print_result(
     title: str,
-    parts: Parts,
+    parts: Sequence[Examination],
     options: argparse.Namespace,
     notes: tuple[str, ...],
     ranks: RankComparison | None = None,
     error: BaseException | None = None,
 ) -> None:
-    from fastload.cli._diagnosis import diagnosis_json
     from fastload.doctor.ranks import rank_rows
 
     if options.json:
-        show(*lines_of(diagnosis_json(title, parts, notes, ranks, error, options.conditions)))
+        is_failure = error is not None and not isinstance(error, SystemExit)
+        content = {
+            "examined": title,
+            **options.conditions,
+            "error": "".join(traceback.format_exception(error)) if is_failure else None,
+            "verdict": parts[0].diagnosis.verdict if parts else None,
+            "notes": notes,
+            "parts": [
+                {"name": part.name, **asdict(part.diagnosis), "measurements": asdict(part.measured)}
+                for part in parts
+            ],
+        }
+        if ranks is not None:
+            content["ranks"] = {**asdict(ranks), "headline": ranks.headline, "evidence": ranks.evidence}
+        show_json(content)
         return
     show("", title)
     if ranks is not None:

@@ -7,13 +7,14 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fastload.cli._output import lines_of, show
+from fastload.cli._output import show, show_json
 from fastload.system.units import format_count, format_size
 
 if TYPE_CHECKING:
     from fastload.shards.manifest import Manifest
+    from fastload.shards.schema import Field
 
 HELP = "show the contents of a packed dataset"
 
@@ -34,11 +35,12 @@ def run(options: argparse.Namespace) -> int:
     paths = [options.path] if is_url(options.path) else packed_datasets(options.path)
     manifests = {path: read_manifest(path) for path in paths}
     if options.json:
-        contents = (
-            {"path": str(path), "size_bytes": manifest.size_bytes, **json.loads(manifest.to_bytes())}
-            for path, manifest in manifests.items()
+        show_json(
+            [
+                {"path": path, "size_bytes": manifest.size_bytes, **json.loads(manifest.to_bytes())}
+                for path, manifest in manifests.items()
+            ]
         )
-        show(*lines_of(json.dumps(list(contents), indent=1)))
     else:
         for path, manifest in manifests.items():
             _print_table(path, manifest)
@@ -55,7 +57,7 @@ def _print_table(path: Path | str, manifest: Manifest) -> None:
 
 
 def _rows(manifest: Manifest) -> list[tuple[str, str]]:
-    made, classes = manifest.made, manifest.classes
+    made, classes, attached = manifest.made, manifest.classes, manifest.attachment
     records = max(manifest.records, 1)
     shown = ", ".join(classes[:_SHOWN_CLASSES]) or "none"
     more = f", … ({len(classes):,} in all)" if len(classes) > _SHOWN_CLASSES else ""
@@ -69,7 +71,7 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
         *_image_rows(manifest),
         ("fields", ", ".join(_field_text(field) for field in manifest.fields)),
         ("classes", shown + more),
-        *_attachment_row(manifest),
+        ("attached", format_count(attached.files, "annotation file") if attached else ""),
         ("made by", f"fastload {made.get('fastload', '?')}, OpenCV {made.get('opencv', '?')}"),
         ("made from", f"{made.get('source', '?')} ({made.get('source_kind', '?')})"),
     ]
@@ -78,13 +80,8 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
         "left out": sum(entry.files for entry in manifest.left_out),
         "kept, though unreadable": len(manifest.kept),
     }
-    return rows + [(name, format_count(count, "file")) for name, count in failures.items() if count]
-
-
-def _attachment_row(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return the row about the annotation files that are attached; none if there are none."""
-    found = manifest.attachment
-    return [] if found is None else [("attached", format_count(found.files, "annotation file"))]
+    rows += [(name, format_count(count, "file") if count else "") for name, count in failures.items()]
+    return [(name, value) for name, value in rows if value]
 
 
 def _image_rows(manifest: Manifest) -> list[tuple[str, str]]:
@@ -116,13 +113,13 @@ def _objects_text(path: Path | str, manifest: Manifest) -> str:
     return f"{counts.total():,} in {filled:,} of {len(reader):,} records: {shown}{more}".removesuffix(": ")
 
 
-def _parameters(made: Mapping[str, Any]) -> list[str]:
+def _parameters(made: Mapping[str, object]) -> list[str]:
     """Return the encoding's parameters, such as `quality=90`; a manifest of another program may lack them."""
     encoding = made.get("encoding")
     return [f"{k}={v}" for k, v in encoding.items() if k != "name"] if isinstance(encoding, dict) else []
 
 
-def _field_text(field: Any) -> str:
+def _field_text(field: Field) -> str:
     shape = " × ".join(map(str, field.shape))
     if field.kind in ("image", "text", "bytes"):
         return f"{field.name} ({field.kind})"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 
-from fastload.cli._output import lines_of, show
-from fastload.cli._packed import exit_code, print_loading, print_packed
+from fastload.cli._output import show_json
+from fastload.cli._pack import add_result_options, exit_code, print_loading, print_packed
 
 HELP = "make a packed dataset of the parts that 'fastload pack --part' has packed"
 
@@ -15,12 +14,7 @@ HELP = "make a packed dataset of the parts that 'fastload pack --part' has packe
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("dest", metavar="DEST", help="the destination of the parts")
-    parser.add_argument(
-        "--allow-errors", action="store_true", help="exit with 0 even if files were skipped, kept or left out"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace an existing packed dataset")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_result_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -29,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
 
     result = merge(options.dest, overwrite=options.overwrite)
     if options.json:
-        show(*lines_of(json.dumps(asdict(result), indent=1, default=str)))
+        show_json(asdict(result))
     elif not options.quiet:
         print_packed(result, options.allow_errors, "wrote")
         print_loading(result)

@@ -1,13 +1,121 @@
 """Output of all commands: every line to a terminal passes here, where what is not printable is escaped.
 
-Names of files and classes, manifests and messages about them come from other people's data.
+Names of files and classes, manifests and messages about them come from other people's data. Progress goes to
+standard error: a bar on a terminal, an occasional line elsewhere.
 """
 
 from __future__ import annotations
 
+import datetime
+import json
+import math
+import os
 import sys
+import time
+from contextlib import AbstractContextManager
+from typing import Any
 
 from fastload.errors import printable
+from fastload.system.units import format_size
+
+# In a log file, a line every ten seconds is enough, and does not fill the disk.
+_LINE_EVERY_S = 10.0
+_REDRAW_EVERY_S = 0.1
+_STAGE_WIDTH = 34  # of the longest stage's name, so that the bar stays in place
+
+
+class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
+    """Display of the progress of one task, counted in `unit`: a plural, or `B` for bytes."""
+
+    def __init__(self, label: str, unit: str, is_quiet: bool = False) -> None:
+        self._label = label
+        self._unit = unit
+        self._is_quiet = is_quiet
+        self._start = time.monotonic()
+        self._shown = 0.0
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.refresh()
+            self._bar.stop()
+
+    def update(self, done: float, total: float, detail: str = "", resumed: float = 0) -> None:
+        """Show a new state, with `detail` after the rate.
+
+        `resumed`, a part of `done`, was done before this run began and does not count for the rate.
+        """
+        now = time.monotonic()
+        is_drawn = can_draw()
+        every = _REDRAW_EVERY_S if is_drawn else _LINE_EVERY_S
+        is_due = now - self._shown >= every or (done >= total and self._shown)
+        if self._is_quiet or not is_due:
+            return
+        elapsed = max(now - self._start, 1e-9)
+        rate = (done - resumed) / elapsed
+        remaining = duration_text((total - done) / rate if rate > 0 else float("inf"))
+        text = f"{rate_text(rate, self._unit)}{detail}"
+        if is_drawn:
+            self._shown = now
+            self._draw(self._label, done, total, f"{text}  {remaining} left")
+        elif elapsed >= _LINE_EVERY_S:  # shorter tasks need no line
+            self._shown = now
+            line = f"{self._label}: {done / max(total, 1):.0%}, {text}, {remaining} left"
+            note(line)
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        """Show the progress of one of several stages; a detail may follow a colon in its name."""
+        if self._is_quiet:
+            return
+        if not can_draw():
+            stage = name.partition(":")[0]
+            if stage != self._label:
+                note(f"{stage} …")
+            self._label = stage
+            return
+        now = time.monotonic()
+        if name != self._label or done >= total or now - self._shown >= _REDRAW_EVERY_S:
+            self._shown = now
+            self._draw(name.ljust(_STAGE_WIDTH), done, total, "")
+        self._label = name
+
+    def _draw(self, label: str, done: float, total: float, text: str) -> None:
+        label, text = printable(label), printable(text)
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+            # Without a thread that refreshes it: packing and loaders fork, and forks and threads do not mix.
+            self._bar = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[text]}", markup=False),
+                console=Console(stderr=True, color_system=None if os.environ.get("NO_COLOR") else "auto"),
+                auto_refresh=False,
+                transient=True,
+            )
+            self._task = self._bar.add_task(label, total=total, text=text)
+            self._bar.start()
+        self._bar.update(self._task, description=label, completed=done, total=total, text=text, refresh=True)
+
+
+def can_draw() -> bool:
+    """Return whether standard error is a terminal on which a line can be redrawn."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+
+
+def rate_text(rate: float, unit: str) -> str:
+    """Return a rate for reading: `1,234 records/s`, `56.7 MB/s`."""
+    return f"{format_size(rate)}/s" if unit == "B" else f"{rate:,.0f} {unit}/s"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration for reading: `0.4 s`, or hours, minutes and seconds, `1:02:05`; `?` for infinity."""
+    if seconds == float("inf"):
+        return "?"
+    return f"{seconds:.1f} s" if seconds < 60 else str(datetime.timedelta(seconds=round(seconds)))
 
 
 def show(*lines: object) -> None:
@@ -25,3 +133,16 @@ def note(*lines: object) -> None:
 def lines_of(text: str) -> list[str]:
     """Return the lines of a text that was laid out before, for `show` or `note`."""
     return text.removesuffix("\n").split("\n")
+
+
+def show_json(content: object) -> None:
+    """Print a result as JSON: with null for numbers that JSON does not have, and other objects as text."""
+    show(*lines_of(json.dumps(_finite(content), indent=1, allow_nan=False, default=str)))
+
+
+def _finite(content: object) -> object:
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content

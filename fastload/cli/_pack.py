@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
+from collections.abc import Sequence
 from dataclasses import asdict
+from inspect import signature
 from typing import TYPE_CHECKING
 
-from fastload.cli._output import lines_of, show
-from fastload.cli._packed import exit_code, print_loading, print_packed
+from fastload.cli._output import ProgressDisplay, duration_text, note, rate_text, show, show_json
 from fastload.cli._parser import whole_number
-from fastload.cli._progress import ProgressDisplay, duration_text, rate_text
-from fastload.system.units import format_count
+from fastload.system.units import format_count, format_size
 
 if TYPE_CHECKING:
     from fastload.packing.result import PackProgress, PackResult
+    from fastload.shards.manifest import Skipped
 
 HELP = "pack a dataset of images, or of records without any, into shards"
+
+_SHOWN_FAILURES = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--column",
         type=_column,
+        dest="columns",
         action="append",
         metavar="NAME=KIND",
         help="kind of a table's column: text, int, float, label for labels, or path for names of images (for "
@@ -73,14 +76,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the layout of a folder that could be read in two ways: classes (for class folders), yolo, "
         "coco, voc, masks, webdataset, huggingface, lmdb or hdf5 (default: the one that the files show)",
-    )
-    parser.add_argument(
-        "--allow-errors", action="store_true", help="exit with 0 even if files were skipped, kept or left out"
-    )
-    parser.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace an existing packed dataset when the new one is complete",
     )
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
@@ -104,6 +99,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_part,
         metavar="N/COUNT",
         help="pack only the part N of COUNT, as in 3/16; 'fastload merge DEST' then makes the dataset of all",
+    )
+    add_result_options(parser)
+
+
+def add_result_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options on the result, which `fastload merge` takes, too."""
+    parser.add_argument(
+        "--allow-errors", action="store_true", help="exit with 0 even if files were skipped, kept or left out"
+    )
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace an existing packed dataset when the new one is complete",
     )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -139,29 +147,12 @@ def run(options: argparse.Namespace) -> int:
     """Pack, and return 1 if files were skipped, kept though unreadable, or left out."""
     from fastload.packing.job import pack
 
+    options.columns = dict(options.columns or ()) or None
+    given = {name: value for name, value in vars(options).items() if name in signature(pack).parameters}
     with ProgressDisplay("packing", "records", options.quiet) as display:
-        result = pack(
-            options.source,
-            options.dest,
-            format=options.format,
-            encode=options.encode,
-            quality=options.quality,
-            workers=options.workers,
-            shard_size=options.shard_size,
-            on_error=options.on_error,
-            overwrite=options.overwrite,
-            max_side=options.max_side,
-            shorter_side=options.shorter_side,
-            size=options.size,
-            space=options.space,
-            columns=dict(options.column or ()) or None,
-            layout=options.layout,
-            on=options.on,
-            part=options.part,
-            progress=lambda state: _show(display, state),
-        )
+        result = pack(**given, progress=lambda state: _show(display, state))
     if options.json:
-        show(*lines_of(json.dumps(asdict(result), indent=1, default=str)))
+        show_json(asdict(result))
     elif not options.quiet:
         _print_summary(result, options.dest, options.part, options.on_error == "skip" or options.allow_errors)
     if options.allow_errors:
@@ -197,3 +188,67 @@ def _print_summary(
         print_loading(result)
     else:
         show(f"when all parts are packed, 'fastload merge {dest}' makes the dataset")
+
+
+def exit_code(result: PackResult, *, accepts_left_out: bool) -> int:
+    """Return 1 if files were skipped, kept though unreadable or, unless that is accepted, left out.
+
+    So do doubts about the source.
+    """
+    failures = sum(len(split.skipped) + len(split.kept) for split in result.splits)
+    return int(bool(failures or (not accepts_left_out and (_missed(result) or result.doubts))))
+
+
+def print_packed(result: PackResult, accepts_left_out: bool, verb: str) -> None:
+    """Print what was packed and what was not, a line for each dataset after the verb."""
+    from fastload.sources.left_out import describe_left_out
+
+    for doubt in result.doubts:
+        note(f"attention: {doubt}")
+    for warning in result.warnings[:_SHOWN_FAILURES]:
+        note(f"note: {warning}")
+    if len(result.warnings) > _SHOWN_FAILURES:
+        note(f"note: … and {len(result.warnings) - _SHOWN_FAILURES:,} more of the kind")
+    for split in result.splits:
+        _print_failures("skipped", split.skipped)
+        _print_failures("kept, though unreadable", split.kept)
+    for split in result.splits:
+        show(f"{verb} {split.path}: {format_count(split.records, 'record')}, {format_size(split.size_bytes)}")
+    if (account := result.account) is not None:
+        show(
+            f"{format_count(account.files, 'file')} in the source: {account.records:,} of records, "
+            f"{account.annotations:,} read with them, {account.left_out:,} left out"
+        )
+    show(*describe_left_out(entry for split in result.splits for entry in split.left_out))
+    if _missed(result):
+        hint = "" if accepts_left_out else "; --on-error skip accepts that with exit code 0"
+        show(f"manifest.json lists the files that are left out{hint}")
+
+
+def print_loading(result: PackResult) -> None:
+    """Print the lines that load the first dataset."""
+    first = result.splits[0]
+    # Different numbers of objects do not fit into one tensor, nor do images of different sizes, unless a
+    # transform crops them.
+    is_uniform = first.image_shape is not None or not first.has_images
+    collate = "collate_lists" if first.has_objects else "" if is_uniform else "list"
+    names = "DataLoader, PackedDataset" + (", collate_lists" if first.has_objects else "")
+    argument = f", collate_fn={collate}" if collate else ""
+    show(
+        "",
+        f"from fastload import {names}",
+        f"dataset = PackedDataset({str(first.path)!r})",
+        f"loader = DataLoader(dataset, batch_size=64, shuffle=True{argument})",
+    )
+
+
+def _missed(result: PackResult) -> int:
+    """Return the number of files left out that a user may miss."""
+    return sum(entry.files for split in result.splits for entry in split.left_out if not entry.is_clutter)
+
+
+def _print_failures(kind: str, failures: Sequence[Skipped]) -> None:
+    for failure in failures[:_SHOWN_FAILURES]:
+        note(f"{kind}: {failure.key}: {failure.reason}")
+    if len(failures) > _SHOWN_FAILURES:
+        note(f"… and {len(failures) - _SHOWN_FAILURES:,} more, see manifest.json")

@@ -7,7 +7,7 @@ import difflib
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from fastload.cli._output import note
 
@@ -15,12 +15,12 @@ from fastload.cli._output import note
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that suggests the command, option or value most similar to an unknown one."""
 
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
+    def _check_value(self, action: argparse.Action, value: object) -> None:
         # argparse has suggestions from Python 3.14 on, but none for options.
         if action.choices is not None and value not in action.choices:
             allowed = [str(choice) for choice in action.choices]
             raise argparse.ArgumentError(
-                action, f"must be one of {', '.join(allowed)}, got {value!r}{suggestion(value, allowed)}"
+                action, f"must be one of {', '.join(allowed)}, got {value!r}{suggestion(str(value), allowed)}"
             )
 
     def parse_known_args(  # type: ignore[override]
@@ -54,14 +54,21 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"unknown option {name}{suggestion(name, known)}")
 
 
+def add_script_arguments(parser: argparse.ArgumentParser, path: str, arguments: str) -> None:
+    """Add the arguments PATH, of a script or a module, and what comes after it, with their help."""
+    parser.add_argument("path", metavar="PATH", help=path)
+    own = parser.add_argument("arguments", metavar="…", nargs=argparse.REMAINDER, help=arguments)
+    own.required = False  # argparse does so itself only from Python 3.13 on
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return `: did you mean …?` with the most similar known word; "" if there is none."""
     close = difflib.get_close_matches(word.lower(), list(known), n=1)
     return f": did you mean {close[0]!r}?" if close else ""
 
 
-def whole_number(text: str, least: int = 1) -> int:
-    """Return an option's whole number of at least `least`."""
-    if not text.isascii() or not text.isdigit() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"must be a whole number, {least} or more, got {text!r}")
+def whole_number(text: str) -> int:
+    """Return an option's whole number of at least 1."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, 1 or more, got {text!r}")
     return int(text)

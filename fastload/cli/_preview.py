@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
+import pkgutil
 import sys
 from pathlib import Path
-from typing import Any
 
 from fastload.cli._output import note
 from fastload.cli._parser import whole_number
@@ -47,14 +46,19 @@ def run(options: argparse.Namespace) -> int:
     transform = None if options.transform is None else _load_object(options.transform, "transform")
     dataset = _dataset(options.dataset)
     if transform is not None:
-        _set_transform(dataset, transform)
+        if not hasattr(dataset, "transform"):
+            raise OptionError(
+                "--transform needs a dataset with an attribute `transform`, got "
+                f"{type(dataset).__name__}: leave it out, and set the transform in Python"
+            )
+        dataset.transform = transform
     torch.manual_seed(options.seed)
     count = write_sheet(dataset, file, options.images)
     note(f"wrote {count} samples to {file}")
     return 0
 
 
-def _dataset(name: str) -> Any:
+def _dataset(name: str) -> object:
     from fastload.datasets.folder import FolderDataset
     from fastload.datasets.packed import PackedDataset
     from fastload.shards.manifest import looks_packed, packed_splits
@@ -71,23 +75,13 @@ def _dataset(name: str) -> Any:
     return _load_object(name, "dataset")
 
 
-def _load_object(name: str, kind: str) -> Any:
+def _load_object(name: str, kind: str) -> object:
     """Return an object of the user's code; classes and functions without arguments are called."""
-    module, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        value = getattr(importlib.import_module(module), attribute)
+        value = pkgutil.resolve_name(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionError(f"{name}: must be MODULE:NAME of a {kind} that can be imported: {error}") from error
     is_function = hasattr(value, "__code__") and value.__code__.co_argcount == 0
     return value() if is_function or isinstance(value, type) else value
-
-
-def _set_transform(dataset: Any, transform: Any) -> None:
-    if not hasattr(dataset, "transform"):
-        raise OptionError(
-            f"--transform needs a dataset with an attribute `transform`, got {type(dataset).__name__}: leave "
-            "it out, and set the transform in Python"
-        )
-    dataset.transform = transform

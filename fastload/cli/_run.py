@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fastload.cli._output import note
+from fastload.cli._parser import add_script_arguments
 from fastload.system.cpus import local_rank
 from fastload.system.units import format_count
 
@@ -34,11 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tune", action="store_true", help="choose the number of workers where the script leaves it unset"
     )
     parser.add_argument("--quiet", action="store_true", help="print no summary")
-    parser.add_argument("path", metavar="PATH", help="the script, or a command such as yolo")
-    own = parser.add_argument(
-        "arguments", metavar="…", nargs=argparse.REMAINDER, help="the script's own arguments"
-    )
-    own.required = False  # argparse does so itself only from Python 3.13 on
+    add_script_arguments(parser, "the script, or a command such as yolo", "the script's own arguments")
 
 
 def run(options: argparse.Namespace) -> int:

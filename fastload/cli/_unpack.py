@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 
-from fastload.cli._output import lines_of, note, show
-from fastload.cli._progress import ProgressDisplay
+from fastload.cli._output import ProgressDisplay, note, show, show_json
 from fastload.system.units import format_count, format_size
 
 HELP = "write a packed dataset back as folders of files"
@@ -33,8 +31,7 @@ def run(options: argparse.Namespace) -> int:
         names = ", ".join(result.unwritten)
         note(f"left out: the fields {names}, which neither files nor a table can hold: read them in Python")
     if options.json:
-        content = asdict(result) | {"table": None if result.table is None else str(result.table)}
-        show(*lines_of(json.dumps(content, indent=1)))
+        show_json(asdict(result))
     elif not options.quiet:
         size = format_size(result.size_bytes)
         show(f"wrote {options.dest}: {format_count(result.files, 'file')}, {size}")

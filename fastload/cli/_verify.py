@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 
-from fastload.cli._output import lines_of, note, show
-from fastload.cli._progress import ProgressDisplay
+from fastload.cli._output import ProgressDisplay, note, show, show_json
 from fastload.system.units import format_count, format_size
 
 HELP = "check every byte of a packed dataset; exit code 1 if something is damaged"
@@ -41,8 +39,7 @@ def run(options: argparse.Namespace) -> int:
             )
     code = int(any(result.damages for result in results.values()))
     if options.json:
-        found = [{"path": str(p)} | asdict(r) for p, r in results.items()]
-        show(*lines_of(json.dumps(found, indent=1)))
+        show_json([{"path": path, **asdict(result)} for path, result in results.items()])
         return code
     for path, result in results.items():
         for damage in result.damages:

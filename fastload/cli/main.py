@@ -48,19 +48,7 @@ _STOPPED_HALFWAY = (
     errors.AccessError,
     errors.RemoteError,
 )
-_COMMANDS = {
-    "pack": _pack,
-    "merge": _merge,
-    "info": _info,
-    "preview": _preview,
-    "verify": _verify,
-    "unpack": _unpack,
-    "doctor": _doctor,
-    "run": _run,
-    "cache": _cache,
-    "bench": _bench,
-    "demo": _demo,
-}
+_COMMANDS = (_pack, _merge, _info, _preview, _verify, _unpack, _doctor, _run, _cache, _bench, _demo)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -107,9 +95,9 @@ def command_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fastload {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, module in _COMMANDS.items():
+    for module in _COMMANDS:
         command = commands.add_parser(
-            name,
+            module.__name__.rpartition("._")[2],
             help=module.HELP,
             description=module.HELP,
             epilog=_EXIT_CODES,

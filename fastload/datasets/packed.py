@@ -6,6 +6,7 @@ import functools
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -130,6 +131,16 @@ class PackedDataset(ImageDataset):
     def shard_sizes(self) -> list[int]:
         """The number of records in each shard; records are numbered through all of them."""
         return [shard.records for shard in self._records.manifest.shards]
+
+    @property
+    def folder(self) -> Path | RemoteFolder:
+        """The folder of the shards."""
+        return self._records.folder
+
+    @property
+    def encoding(self) -> str | None:
+        """The encoding of the images; None without images."""
+        return None if self._encoding is None else self._encoding.name
 
     def __len__(self) -> int:
         return len(self._records)

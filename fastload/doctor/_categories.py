@@ -16,7 +16,7 @@ class Frame:
     """A stack frame; each is created once, so that stacks can be compared by identity.
 
     `text` is the source of the call that runs (before Python 3.11, of the complete line; "" without source),
-    and `called` is the same without arguments, such as `cv2.resize(`; "" if unknown.
+    and `called` is the same without arguments, such as `cv2.resize(`, if these are known.
     """
 
     file: str
@@ -24,12 +24,7 @@ class Frame:
     line: int
     text: str
     is_users: bool
-    called: str = ""
-
-    @property
-    def call(self) -> str:
-        """`called` if it is known, else `text`."""
-        return self.called or self.text
+    called: str
 
 
 Stack = tuple[Frame, ...]
@@ -117,26 +112,21 @@ def loading_category(stack: Stack) -> Category:
     """Return the kind of work of a process that makes a batch; the stack begins at torch's fetcher."""
     if not stack:
         return "transform"
-    if _is_collating(stack):
+    is_collating = "collate_fn(" in stack[0].text or any("_utils/collate.py" in frame.file for frame in stack)
+    # A fastload dataset loads whole batches within collate_fn.
+    if is_collating and not any("/fastload/datasets/" in frame.file for frame in stack):
         return "collate"
     innermost = stack[-1]
     if _IMAGE_READERS.search(innermost.file):
         return "load"
     if not _TRANSFORM_LIBRARIES.search(innermost.file):
         for category, pattern in _LOADING_CALLS:
-            if pattern.search(innermost.call):
+            if pattern.search(innermost.called):
                 return category
         if _CHANNEL_SWAP.search(innermost.text):
             return "decode"
     found = (_category_of_frame(frame) for frame in reversed(stack))
     return next((category for category in found if category is not None), "transform")
-
-
-def _is_collating(stack: Stack) -> bool:
-    # A fastload dataset loads whole batches within collate_fn.
-    if any("/fastload/datasets/" in frame.file for frame in stack):
-        return False
-    return "collate_fn(" in stack[0].text or any(frame.file.endswith("_utils/collate.py") for frame in stack)
 
 
 def _category_of_frame(frame: Frame) -> Category | None:
@@ -154,9 +144,9 @@ def step_category(stack: Stack, has_device: bool) -> Category:
     innermost = stack[-1]
     if _COLLECTIVES.search(innermost.file):
         return "sync"
-    if _WORK_CALLS.search(innermost.call):
+    if _WORK_CALLS.search(innermost.called):
         return "work"
-    if has_device and _COPY_CALLS.search(innermost.call):
+    if has_device and _COPY_CALLS.search(innermost.called):
         return "copy"
     # Functions that a model calls belong to the model, whatever their names.
     is_inside_model = any(frame.is_users and _FORWARD.search(frame.function) for frame in stack)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from fastload.datasets.folder import FolderDataset
 from fastload.datasets.packed import PackedDataset
 from fastload.doctor.findings import DataStorage
 from fastload.system.disks import disk_of
@@ -37,43 +37,42 @@ class DataFiles:
         return bool(self.paths) and all(path.lower().endswith(_IMAGE_ENDINGS) for path in self.paths[:8])
 
 
-def files_of(dataset: Any) -> DataFiles:
+def files_of(dataset: object) -> DataFiles:
     """Return the files that a dataset lists, or its shards."""
     for part in parts_of(dataset):
         with contextlib.suppress(Exception):
-            if isinstance(part, PackedDataset) and isinstance(folder := part._records.folder, Path):
-                return DataFiles(sorted(str(path) for path in folder.glob("shard-*")), are_shards=True)
+            if isinstance(part, PackedDataset) and isinstance(part.folder, Path):
+                return DataFiles(sorted(str(path) for path in part.folder.glob("shard-*")), are_shards=True)
             if found := _listed(part):
                 return DataFiles(found)
     return DataFiles([])
 
 
-def count_of(dataset: Any) -> int:
+def count_of(dataset: object) -> int:
     """Return the number of a dataset's samples; 0 if unknown."""
     with contextlib.suppress(Exception):
-        return len(dataset)
+        return len(dataset) if isinstance(dataset, Sized) else 0
     return 0
 
 
-def folder_of(dataset: Any) -> str:
+def folder_of(dataset: object) -> str:
     """Return the folder that a dataset has as an attribute; "" if unknown."""
     attributes = [getattr(part, "__dict__", {}) for part in parts_of(dataset)]
     roots = [each.get(name) for each in attributes for name in ("root", "root_dir", "img_dir")]
     return next((str(root) for root in roots if isinstance(root, (str, os.PathLike))), "")
 
 
-def encoding_of(dataset: Any) -> str | None:
+def encoding_of(dataset: object) -> str | None:
     """Return the encoding of a packed dataset's images; None without images, or for any other dataset."""
-    packed = next((part for part in parts_of(dataset) if isinstance(part, PackedDataset)), None)
-    return None if packed is None or packed._encoding is None else packed._encoding.name
+    return next((part.encoding for part in parts_of(dataset) if isinstance(part, PackedDataset)), None)
 
 
-def parts_of(dataset: Any) -> Iterator[Any]:
+def parts_of(dataset: object) -> Iterator[object]:
     """Yield a dataset, then the datasets that it wraps."""
     parts = [dataset]
     for _ in range(_MOST_DEPTH):
         yield from parts
-        inner: list[Any] = []
+        inner: list[object] = []
         for part in parts:
             attributes = getattr(part, "__dict__", {})
             names = ("dataset", "theirs", "source", "_source", "files")
@@ -83,10 +82,12 @@ def parts_of(dataset: Any) -> Iterator[Any]:
         parts = inner
 
 
-def _listed(part: Any) -> list[str]:
-    if type(part).__module__.startswith("fastload.datasets."):
+def _listed(part: object) -> list[str]:
+    if isinstance(part, FolderDataset):
         step = max(1, len(part) // _MOST_LISTED)
         return [part.source.files.path(index) for index in range(0, len(part), step)]
+    if type(part).__module__.startswith("fastload.datasets."):
+        return []  # the dataset that it wraps lists them
     attributes = getattr(part, "__dict__", {})
     prefixes = ["", folder_of(part)]
     for name in sorted(attributes, key=lambda name: (name.lstrip("_") not in _NAMES, name)):
@@ -101,7 +102,7 @@ def _listed(part: Any) -> list[str]:
     return []
 
 
-def _path_in(item: Any) -> str | None:
+def _path_in(item: object) -> str | None:
     """Return the path in a listed item: the item itself, or the first one in a tuple or a dict."""
     if isinstance(item, (str, os.PathLike)):
         return os.fspath(item) if isinstance(os.fspath(item), str) else None

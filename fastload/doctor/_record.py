@@ -98,11 +98,11 @@ class LoaderRecord:
     which this loader copied batches to the device.
     """
 
-    def __init__(self, name: str, loader: DataLoader[Any], place: Any, readings: Readings) -> None:
+    def __init__(self, name: str, loader: DataLoader[Any], place: object, readings: Readings) -> None:
         self.name = name
         self.place = place
         self.loader = weakref.ref(loader)
-        self.iterator: weakref.ref[Any] | None = None
+        self.iterator: weakref.ref[object] | None = None
         self.settings = LoaderSettings(loader)
         self.phase: Literal["starting", "waiting", "stepping", "outside"] = "outside"
         self.is_recreated = False
@@ -117,10 +117,9 @@ class LoaderRecord:
         self.epochs = self.batches = self.batch_bytes = self.waits = self.trained = self.without_grad = 0
         self.first_wait_s = self.waiting_s = self.stepping_s = self.others_s = self.copying_s = 0.0
         self.log = WorkerLog()
-        self._waits_s: deque[float] = deque(maxlen=_MOST_STORED)
         self._steps: deque[_Step] = deque(maxlen=_MOST_STORED)
 
-    def is_followed_by(self, loader: DataLoader[Any], place: Any) -> bool:
+    def is_followed_by(self, loader: DataLoader[Any], place: object) -> bool:
         """Return whether this loader no longer exists and another one replaces it.
 
         Both load the same data, or similar data at the same place in the script.
@@ -135,7 +134,7 @@ class LoaderRecord:
             and (own is other or (type(own) is type(other) and count_of(own) == count_of(other)))
         )
 
-    def clock(self, iterator: Any) -> Any:
+    def clock(self, iterator: object) -> Any:
         """Return the clock of a fastload iterator; None for others."""
         return getattr(iterator, "clock", None) if self.settings.is_fastload else None
 
@@ -173,7 +172,7 @@ class LoaderRecord:
         self.phase = "waiting"
         self._asked_at = time.perf_counter()
 
-    def hand(self, batch: Any, copied_s: float) -> float:
+    def hand(self, batch: object, copied_s: float) -> float:
         """Record that the training gets a batch, copied to the device in `copied_s`; return the wait."""
         wait_s = time.perf_counter() - self._asked_at
         if self.is_first:
@@ -182,7 +181,6 @@ class LoaderRecord:
             self.waits += 1
             self.waiting_s += wait_s
             self.copying_s += copied_s
-            self._waits_s.append(wait_s)
         if not self.batches:
             self.batch_bytes = size_of(batch)[1]
         self.is_first = False
@@ -244,7 +242,6 @@ class LoaderRecord:
             step_delayed_s=sum(step.delayed_s for step in steps),
             warmup_steps=warm,
             warmup_s=sum(steps_s[:warm]),
-            waits_s=tuple(self._waits_s),
             steps_s=tuple(steps_s),
             synced_s=tuple(step.synced_s for step in self._steps),
             exchanged_s=tuple(step.exchanged_s for step in self._steps),

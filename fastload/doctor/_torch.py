@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 import torch
-import torch.distributed
+from torch.distributed import distributed_c10d
+from torch.distributed.distributed_c10d import Store
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
@@ -19,12 +22,17 @@ try:
     BaseIterator: Any = _dataloader._BaseDataLoaderIter
     FETCHERS: tuple[Any, ...] = (_fetch._MapDatasetFetcher, _fetch._IterableDatasetFetcher)
     FETCH_FILE = _fetch.__file__
-    worker_module: Any = _worker
-    worker_loop: Any = _worker._worker_loop
+    worker_module: ModuleType = _worker
+    worker_loop: Callable[..., None] = _worker._worker_loop
     # Methods that are wrapped, too.
     _METHODS = (BaseIterator.__next__, DataLoader._get_iterator, *(kind.fetch for kind in FETCHERS))
-    _time_syncs: Any = DistributedDataParallel._set_ddp_runtime_logging_sample_rate
-    _timed: Any = DistributedDataParallel._get_ddp_logging_data
+    time_syncs: Callable[[DistributedDataParallel, int], None] = (
+        DistributedDataParallel._set_ddp_runtime_logging_sample_rate
+    )
+    latest_sync: Callable[[DistributedDataParallel], Mapping[str, int]] = (
+        DistributedDataParallel._get_ddp_logging_data
+    )
+    default_store: Callable[[], Store] = distributed_c10d._get_default_store
 except (ImportError, AttributeError) as error:
     raise LibraryMissingError(
         f"'fastload doctor' must be able to wrap torch's loader, which torch {torch.__version__} changed: "
@@ -32,25 +40,10 @@ except (ImportError, AttributeError) as error:
     ) from error
 
 
-def end_workers(iterator: Any) -> None:
+def end_workers(iterator: object) -> None:
     """End an iterator's workers, if it has any: left to its `__del__`, a Ctrl-C meanwhile would be lost."""
     getattr(iterator, "_shutdown_workers", lambda: None)()
     for worker in getattr(iterator, "_workers", ()):
         # This process could not end before a worker that does not react to SIGTERM.
         if worker.is_alive():
             worker.kill()
-
-
-def time_syncs(module: DistributedDataParallel) -> None:
-    """Let torch time the gradient synchronisation of every step, rather than of every hundredth."""
-    _time_syncs(module, 1)
-
-
-def latest_sync(module: DistributedDataParallel) -> dict[str, Any]:
-    """Return the latest times (nanoseconds) that torch published for a module, in its forward pass."""
-    return dict(_timed(module))
-
-
-def default_store() -> Any:
-    """Return the key-value store of the default process group."""
-    return torch.distributed.distributed_c10d._get_default_store()

@@ -66,7 +66,7 @@ class Trials:
         self._batches = _batches_of(self.settings)
 
     @functools.cached_property
-    def _compiled(self) -> Any:
+    def _compiled(self) -> object:
         # Last, because fastload's datasets make the C library keep freed memory, which speeds up any loader.
         return _compiled(self.settings.dataset)
 
@@ -136,7 +136,7 @@ class Trials:
     def _measured(
         self,
         dataset: Any = None,
-        batches: Sequence[Any] | None = None,
+        batches: Sequence[object] | None = None,
         workers: int | None = None,
         kind: type[Any] | None = None,
         passes: int = WITHOUT_END,
@@ -226,7 +226,7 @@ def _cpu_s(workers: Sequence[int]) -> float:
     return time.process_time() + process_cpu_s(*workers)
 
 
-def _images_in(sample: Any) -> list[tuple[Any, ...]]:
+def _images_in(sample: object) -> list[tuple[object, ...]]:
     """Return the shapes and types of a sample's images."""
     if isinstance(sample, (torch.Tensor, np.ndarray)):
         return [(*sample.shape, str(sample.dtype))] if sample.ndim > 2 else []
@@ -234,7 +234,7 @@ def _images_in(sample: Any) -> list[tuple[Any, ...]]:
     return [image for part in parts for image in _images_in(part)] if isinstance(parts, (list, tuple)) else []
 
 
-def _compiled(dataset: Any) -> Any:
+def _compiled(dataset: object) -> object:
     """Return the dataset compiled; itself if it is not known, or if PIL is not installed."""
     with contextlib.suppress(Exception):
         from fastload.datasets.compiled.compile import compile as compiled

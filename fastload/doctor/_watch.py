@@ -24,11 +24,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from fastload.doctor._categories import Stack
-from fastload.doctor._profile import Sampler
 from fastload.doctor._record import LoaderRecord
-from fastload.doctor._sync import SyncWatch
 from fastload.doctor._torch import BaseIterator, end_workers, worker_module
-from fastload.doctor._workers import WorkerLog, noting_fetches, watched_loop
+from fastload.doctor._workers import Sampler, WorkerLog, noting_fetches, watched_loop
+from fastload.doctor.ranks import SyncWatch
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.system.patching import patched
 
@@ -59,13 +58,13 @@ class Watcher:
         self._thread = threading.get_ident()
         self._process = os.getpid()
         # Weak, so that a loader that the training drops ends its workers.
-        self._by_iterator: weakref.WeakKeyDictionary[Any, LoaderRecord] = weakref.WeakKeyDictionary()
-        self._by_loader: weakref.WeakKeyDictionary[Any, LoaderRecord] = weakref.WeakKeyDictionary()
+        self._by_iterator = weakref.WeakKeyDictionary[object, LoaderRecord]()
+        self._by_loader = weakref.WeakKeyDictionary[object, LoaderRecord]()
         self.records: list[LoaderRecord] = []
         self._current: LoaderRecord | None = None
         # The two latest batches. A script frees a batch when it has the next one, and so within a step,
         # although the time for that depends on the loader.
-        self._batches: deque[Any] = deque(maxlen=2)
+        self._batches: deque[object] = deque(maxlen=2)
         self._optimizer_steps = 0
         # When the first step ended, which may have compiled the model, and when the latest batch came.
         self._begun_at = math.inf
@@ -76,7 +75,7 @@ class Watcher:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch the loaders that are used in the block, and end their workers after it."""
-        kinds: tuple[tuple[Any, str, Any], ...] = (
+        kinds: tuple[tuple[type, str, Callable[..., object]], ...] = (
             (BaseIterator, "__next__", self._next),
             (DataLoader, "__iter__", self._start),
             # A subclass may call this directly rather than `__iter__`.
@@ -100,8 +99,8 @@ class Watcher:
     def logs_of(self, record: LoaderRecord) -> list[WorkerLog]:
         """Return the logs of a loader's workers so far."""
         logs = []
-        for path in sorted(self._folder.glob(f"{record.name}-*.json")):
-            with contextlib.suppress(OSError, ValueError):
+        for path in sorted(self._folder.glob(f"{record.name}-*.log")):
+            with contextlib.suppress(OSError):
                 logs.append(WorkerLog.load(path))
         return logs
 
@@ -129,10 +128,10 @@ class Watcher:
     def _is_watched(self) -> bool:
         return threading.get_ident() == self._thread and os.getpid() == self._process
 
-    def _note_optimizer_step(self, *_: Any) -> None:
+    def _note_optimizer_step(self, *_: object) -> None:
         self._optimizer_steps += 1
 
-    def _start(self, loader: DataLoader[Any], original: Callable[[Any], Any]) -> Any:
+    def _start(self, loader: DataLoader[Any], original: Callable[[object], object]) -> object:
         """Create a loader's iterator; `_get_iterator` is called by `__iter__` or directly."""
         if not self._is_watched():
             return original(loader)
@@ -163,7 +162,7 @@ class Watcher:
         self._by_loader[loader] = record
         return record
 
-    def _next(self, iterator: Any, original: Callable[[Any], Any]) -> Any:
+    def _next(self, iterator: object, original: Callable[[object], object]) -> object:
         record = self._by_iterator.get(iterator)
         if record is None or not self._is_watched():
             return original(iterator)
@@ -215,11 +214,11 @@ class Watcher:
             record.notice(own, seconds)
 
 
-def _method(original: Any, watched: Callable[[Any, Any], Any]) -> Any:
+def _method(original: Callable[[object], object], watched: Callable[..., object]) -> object:
     """Return a method that calls `watched` with the instance and the original method."""
 
     @functools.wraps(original)
-    def method(self: Any) -> Any:
+    def method(self: object) -> object:
         return watched(self, original)
 
     return method

@@ -13,11 +13,10 @@ from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
 from fastload.doctor._machine import BusyWatch, gpu_share, reading_gpu
 from fastload.doctor._record import LoaderRecord
-from fastload.doctor._sync import SyncWatch
 from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Watcher
 from fastload.doctor.findings import Diagnosis, LoaderTrial, MachineState, TrainingMeasurements
-from fastload.doctor.ranks import RankComparison, RankTimes, compare
+from fastload.doctor.ranks import RankComparison, RankTimes, SyncWatch, compare
 from fastload.system.cpus import local_rank
 from fastload.system.script import Ending, Script
 from fastload.system.units import format_count
@@ -45,31 +44,23 @@ class ExaminedLoader:
 
     measured: TrainingMeasurements
     trials: Trials | None
+    record: LoaderRecord
 
     def add(self, trials: Iterable[LoaderTrial]) -> None:
         """Add trials to the measurements."""
         self.measured = replace(self.measured, trials=(*self.measured.trials, *trials))
 
 
-@dataclass
-class _Loader(ExaminedLoader):
-    """A loader of a script."""
-
-    record: LoaderRecord
-
-
 @dataclass(frozen=True, slots=True)
 class ScriptReport:
     """The loaders of a script, training before evaluation, then by the time spent on them.
 
-    `notes` tell how the script ended, and what could not be watched. Of several ranks, which are compared in
-    `ranks`, `rank` 0 has the examinations of the slowest one.
+    `ending` has no error if the script was ended as requested. `notes` tell how it ended, and what could not
+    be watched. Of several ranks, which are compared in `ranks`, `rank` 0 has the examinations of the slowest.
     """
 
     examinations: tuple[Examination, ...]
     ending: Ending
-    was_cut: bool
-    batches: int
     notes: tuple[str, ...]
     rank: int = 0
     ranks: RankComparison | None = None
@@ -116,9 +107,10 @@ def examine_script(
         watcher = Watcher(folder, steps, seconds, script.code.co_filename)
         with watcher.watching(), reading_gpu() as readings:
             ending = yield script
-        # Not judged by the exception, which a framework may have replaced.
         was_cut = watcher.was_cut
-        error = "" if was_cut else ending.text
+        if was_cut:  # by an exception, which a framework may have replaced
+            ending = Ending(None)
+        error = ending.text
         if error:  # perhaps while waiting for a rank that had ended
             for record in watcher.records:
                 record.drop_last_step()
@@ -154,10 +146,10 @@ def examine_script(
                 examinations = arrived.get(slowest, examinations)
     notes = tuple(f"Before that, rank {rank} ended with {earlier[rank]}." for rank in sorted(earlier))
     notes = (*_notes(ending, was_cut, watcher.batches), *notes)
-    return ScriptReport(examinations, ending, was_cut, watcher.batches, notes, own, ranks)
+    return ScriptReport(examinations, ending, notes, own, ranks)
 
 
-def _loaders(watcher: Watcher, machine: MachineState, error: str) -> list[_Loader]:
+def _loaders(watcher: Watcher, machine: MachineState, error: str) -> list[ExaminedLoader]:
     """Return the loaders, training before evaluation, then by the time spent on them."""
     records = [record for record in watcher.records if record.batches]
     if not records and ran_out_of(error):
@@ -169,7 +161,7 @@ def _loaders(watcher: Watcher, machine: MachineState, error: str) -> list[_Loade
         # A loader without optimizer steps beside one with them is evaluation.
         if has_training and not record.trained:
             measured = replace(measured, role="evaluation")
-        loaders.append(_Loader(measured, None, record))
+        loaders.append(ExaminedLoader(measured, None, record))
     return sorted(loaders, key=lambda each: (each.measured.role == "evaluation", -each.record.total_s))
 
 
@@ -188,7 +180,7 @@ def _compared(
     return compare(times, sync.gradient_bytes, sorted(missing))
 
 
-def _add_trials(loaders: Sequence[_Loader], folder: Path) -> None:
+def _add_trials(loaders: Sequence[ExaminedLoader], folder: Path) -> None:
     """Prepare trials of the main loader, and of others that the script waits for."""
     all_s = sum(each.record.total_s for each in loaders)
     for index, each in enumerate(loaders):

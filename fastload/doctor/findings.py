@@ -138,7 +138,6 @@ class TrainingMeasurements:
     step_delayed_s: float = 0.0
     warmup_steps: int = 0
     warmup_s: float = 0.0
-    waits_s: tuple[float, ...] = ()
     steps_s: tuple[float, ...] = ()
     synced_s: tuple[float, ...] = ()
     exchanged_s: tuple[float, ...] = ()

@@ -224,7 +224,7 @@ def _watched(
     # FolderDataset has labels, but no columns or annotations.
     has_counterpart = source is None or source.kind in ("folder", "flat")
     trials = Trials(record.settings, workers, folder / "trials", _WATCHED_S, encode, has_counterpart)
-    return _Split(measured, trials, name, samples, is_warm, len(readable), damage)
+    return _Split(measured, trials, record, name, samples, is_warm, len(readable), damage)
 
 
 def _readable(dataset: Any, indices: range) -> tuple[list[int], int, list[str]]:

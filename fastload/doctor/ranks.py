@@ -1,27 +1,136 @@
-"""Comparison of a training's ranks: the slowest one, and the time that synchronisation costs."""
+"""Ranks of one training: their messages, gradient synchronisation by torch's timers, and the slowest rank."""
 
 from __future__ import annotations
 
+import functools
+import math
+import pickle
 import socket
 import statistics
-from collections.abc import Iterator, Sequence
+import time
+import weakref
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
+
+import torch.distributed
+from torch.distributed import distributed_c10d
+from torch.nn.parallel import DistributedDataParallel
 
 from fastload.doctor._judge import BALANCED
 from fastload.doctor._rates import spent
+from fastload.doctor._torch import default_store, latest_sync, time_syncs
 from fastload.doctor.findings import TrainingMeasurements
+from fastload.system.patching import patched
 from fastload.system.units import format_duration, format_size
+
+_POLL_S = 0.05
+
+
+class Exchange:
+    """Messages between the ranks through their process group's key-value store; lost if the store is."""
+
+    def __init__(self, store: distributed_c10d.Store, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+        self._store = distributed_c10d.PrefixStore("fastload-doctor", store)
+
+    def post(self, subject: str, message: object) -> None:
+        """Leave a message of this rank for all others."""
+        with suppress(RuntimeError):
+            self._store.set(f"{subject}/{self.rank}", pickle.dumps(message))  # type: ignore[arg-type] # torch takes bytes, too
+
+    def collect(self, subject: str, ranks: Collection[int], most_s: float) -> dict[int, Any]:
+        """Return the messages of some ranks that arrive within `most_s`."""
+        found: dict[int, Any] = {}
+        ends_at = time.perf_counter() + most_s
+        with suppress(RuntimeError):
+            while True:
+                for rank in set(ranks) - set(found):
+                    if self._store.check([f"{subject}/{rank}"]):
+                        # Of this job's own processes, as in torch's gather_object.
+                        found[rank] = pickle.loads(self._store.get(f"{subject}/{rank}"))
+                if len(found) == len(ranks) or time.perf_counter() >= ends_at:
+                    break
+                time.sleep(_POLL_S)
+        return found
+
+
+class SyncWatch:
+    """Reads how long the DistributedDataParallel modules of this process synchronise gradients.
+
+    torch times each backward pass, on a GPU by CUDA events, and publishes the result in the next forward
+    pass. `steps` counts synchronisations; in lockstep, all ranks count alike. `gradient_bytes` is the size
+    of the gradients of all modules.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.gradient_bytes = 0
+        self.exchange: Exchange | None = None
+        self._exposed_s = self._total_s = 0.0
+        # The latest published step of each module, and the size of its gradients.
+        self._published = weakref.WeakKeyDictionary[DistributedDataParallel, tuple[int, int]]()
+        self._last_step: float | None = None
+
+    def watching(self) -> AbstractContextManager[None]:
+        """Time the modules that are created in the block."""
+        original = DistributedDataParallel.__init__
+
+        @functools.wraps(original)
+        def init(module: DistributedDataParallel, *given: Any, **options: Any) -> None:
+            original(module, *given, **options)
+            self._published[module] = 0, 0
+            time_syncs(module, 1)  # each backward pass, rather than every hundredth
+
+        return patched((DistributedDataParallel, "__init__", init))
+
+    def seconds(self) -> tuple[float, float]:
+        """Return two sums: synchronisation after the backward pass's own work, and all of it."""
+        if self.exchange is None and torch.distributed.is_available() and torch.distributed.is_initialized():
+            rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+            self.exchange = Exchange(default_store(), rank, size)
+        for module, (before, _) in list(self._published.items()):
+            times = latest_sync(module)
+            if times["iteration"] != before:
+                self._published[module] = times["iteration"], times["total_parameter_size_bytes"]
+                total_ns = times.get("backward_comm_time", 0)
+                self._total_s += total_ns / 1e9
+                overlap_ns = times.get("backward_compute_comm_overlap_time", 0)
+                self._exposed_s += max(0, total_ns - overlap_ns) / 1e9
+                self.steps += 1
+                self.gradient_bytes = sum(size_bytes for _, size_bytes in self._published.values())
+        return self._exposed_s, self._total_s
+
+    def is_end(self, batches: int, is_late: bool) -> bool:
+        """Return whether this rank ends after so many batches; `is_late` if it would end by itself.
+
+        A rank that ended before the others would leave them waiting for its gradients. So rank 0 names the
+        synchronisation after which all end (if none is timed, the batch); no other rank can be more than one
+        ahead of it.
+        """
+        if self.exchange is None:
+            return is_late
+        steps = self.steps or batches
+        if self._last_step is None and self.exchange.rank:
+            self._last_step = self.exchange.collect("last step", [0], 0.0).get(0)
+        elif self._last_step is None and is_late:
+            self._last_step = steps + 2
+            self.exchange.post("last step", self._last_step)
+        return steps >= (math.inf if self._last_step is None else self._last_step)
+
 
 Reason = Literal["its loader", "its model", "its other work"]
 
 
 @dataclass(frozen=True, slots=True)
 class RankTimes:
-    """Mean times of a rank's steps, in seconds; `model_s` includes all synchronisation and `sync_s`.
+    """Mean times of a rank's steps, in seconds.
 
     `wait_s` is the wait for a batch, `work_s` logging and the like, and `sync_s` calls of torch.distributed,
     the latter two by stack samples. `synced_s` and `exchanged_s` are those of TrainingMeasurements, per step.
+    `model_s` includes all synchronisation until the ranks are compared: then the network is left out of it,
+    and waiting for slower ranks is `held_up_s`.
     """
 
     rank: int
@@ -33,6 +142,12 @@ class RankTimes:
     synced_s: tuple[float, ...]
     exchanged_s: tuple[float, ...]
     warmup_steps: int
+    held_up_s: float = 0.0
+
+    @property
+    def own_s(self) -> float:
+        """The time that the rank itself needs."""
+        return self.wait_s + self.model_s + self.work_s
 
     @classmethod
     def of(cls, rank: int, measured: TrainingMeasurements) -> RankTimes:
@@ -53,26 +168,6 @@ class RankTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class RankShare:
-    """Parts of a rank's mean step in seconds, without the network.
-
-    `held_up_s` is waiting for slower ranks.
-    """
-
-    rank: int
-    machine: str
-    wait_s: float
-    model_s: float
-    work_s: float
-    held_up_s: float
-
-    @property
-    def own_s(self) -> float:
-        """The time that the rank itself needs."""
-        return self.wait_s + self.model_s + self.work_s
-
-
-@dataclass(frozen=True, slots=True)
 class RankComparison:
     """The ranks of a training run; `slowest` and `reason` are None if no rank holds up the others.
 
@@ -81,7 +176,7 @@ class RankComparison:
     whose times did not arrive.
     """
 
-    ranks: tuple[RankShare, ...]
+    ranks: tuple[RankTimes, ...]
     network_s: float
     gradient_bytes: int
     bytes_per_s: float
@@ -105,29 +200,35 @@ class RankComparison:
     @property
     def evidence(self) -> tuple[str, ...]:
         """The measurements in sentences."""
-        return tuple(self._evidence())
-
-    def _evidence(self) -> Iterator[str]:
+        found = []
         held_up_s = statistics.mean(each.held_up_s for each in self.ranks)
         if self.bytes_per_s:
-            yield (
+            found.append(
                 f"Every rank waits {format_duration(self.network_s)} of each step for gradients: their "
                 f"{format_size(self.gradient_bytes)} are exchanged at {format_size(self.bytes_per_s)}/s "
                 "(algorithm bandwidth: size of the gradients divided by the time)."
             )
         elif not self.network_s + held_up_s:
-            yield (
+            found.append(
                 "No gradient synchronisation was seen, which DistributedDataParallel would have timed: "
                 "waiting for other ranks counts as the model's step."
             )
-        if self.slowest is None and held_up_s > (1 - BALANCED) * _period_s(self.ranks, self.network_s):
+        if self.slowest is None and held_up_s > (1 - BALANCED) * self.period_s:
             held_up = format_duration(held_up_s)
-            yield f"The last rank differs from step to step: on average, ranks wait {held_up} for each other."
+            found.append(
+                f"The last rank differs from step to step: on average, ranks wait {held_up} for each other."
+            )
         if self.missing:
             ranks = ", ".join(map(str, self.missing))
-            yield f"No times arrived from {'rank' if len(self.missing) == 1 else 'ranks'} {ranks}."
+            found.append(f"No times arrived from {'rank' if len(self.missing) == 1 else 'ranks'} {ranks}.")
         if self.slowest is not None:
-            yield f"All that follows was measured on rank {self.slowest}."
+            found.append(f"All that follows was measured on rank {self.slowest}.")
+        return tuple(found)
+
+    @property
+    def period_s(self) -> float:
+        """The mean step of the slowest rank, with the network."""
+        return max(each.own_s for each in self.ranks) + self.network_s
 
     def measured_on(self, rank: int, measured: TrainingMeasurements) -> TrainingMeasurements:
         """Divide the steps of a rank's training into its own work, the network and waiting for others."""
@@ -157,42 +258,32 @@ def compare(
     steps = min(map(len, synced)) or 1
     calls_s = min(each.sync_s for each in times)
     network_s = sum(map(min, zip(*synced, strict=False))) / steps + calls_s
-    shares = []
+    ranks = []
     for each, waits_s in zip(times, synced, strict=True):
         sync_s = sum(waits_s[:steps]) / steps + each.sync_s
-        model_s = max(0.0, each.model_s - sync_s)
-        held_up_s = max(0.0, sync_s - network_s)
-        shares.append(RankShare(each.rank, each.machine, each.wait_s, model_s, each.work_s, held_up_s))
+        model_s, held_up_s = max(0.0, each.model_s - sync_s), max(0.0, sync_s - network_s)
+        ranks.append(replace(each, model_s=model_s, held_up_s=held_up_s, synced_s=(), exchanged_s=()))
     exchanged_s = [min(step) for step in zip(*(each.exchanged_s[warm:] for each in times), strict=False)]
     exchanges_s = [taken for taken in exchanged_s if taken > 0]
     compared = RankComparison(
-        ranks=tuple(shares),
+        ranks=tuple(ranks),
         network_s=network_s,
         gradient_bytes=gradient_bytes,
         bytes_per_s=gradient_bytes * len(exchanges_s) / sum(exchanges_s) if exchanges_s else 0.0,
         missing=tuple(missing),
     )
-    return _with_slowest(compared)
-
-
-def _with_slowest(compared: RankComparison) -> RankComparison:
-    slow = max(compared.ranks, key=lambda each: each.own_s)
-    others = [each for each in compared.ranks if each is not slow]
-    is_in_lockstep = compared.network_s > 0 or any(each.held_up_s for each in others)
+    slow = max(ranks, key=lambda each: each.own_s)
+    others = [each for each in ranks if each is not slow]
+    is_in_lockstep = network_s > 0 or any(each.held_up_s for each in others)
     excess_s = slow.own_s - _usual(others, "own_s")
-    if not is_in_lockstep or excess_s <= (1 - BALANCED) * _period_s(compared.ranks, compared.network_s):
+    if not is_in_lockstep or excess_s <= (1 - BALANCED) * compared.period_s:
         return compared
-    by_reason = {reason: getattr(slow, part) - _usual(others, part) for reason, part in _PARTS.items()}
-    reason: Reason = max(_PARTS, key=lambda each: by_reason[each])
+    reason = max(_PARTS, key=lambda each: getattr(slow, _PARTS[each]) - _usual(others, _PARTS[each]))
     return replace(compared, slowest=slow.rank, reason=reason)
 
 
-def _usual(ranks: Sequence[RankShare], part: str) -> float:
+def _usual(ranks: Sequence[RankTimes], part: str) -> float:
     return float(statistics.median(getattr(each, part) for each in ranks))
-
-
-def _period_s(ranks: Sequence[RankShare], network_s: float) -> float:
-    return max(each.own_s for each in ranks) + network_s
 
 
 def rank_rows(compared: RankComparison) -> list[tuple[str, ...]]:

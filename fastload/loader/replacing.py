@@ -20,8 +20,8 @@ from fastload.datasets.within import image_datasets_in, use_cache_in
 from fastload.errors import OptionError
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.dataloader import DataLoader
-from fastload.system.libraries import LIBRARY_FOLDERS
 from fastload.system.patching import patched
+from fastload.system.script import LIBRARY_FOLDERS
 
 # In DataLoader(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers), after the dataset.
 _ARGUMENTS_BEFORE_WORKERS = 5

@@ -15,6 +15,7 @@ their process; forked children do not inherit them.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -99,8 +100,6 @@ class CacheFolder:
     def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
         place = _user_cache_folder() if parent is None else os.path.expanduser(os.fspath(parent))
         self.path = Path(os.path.abspath(place)) / "fastload"
-        # Sizes of complete caches, which do not change, by name and time of completion.
-        self._complete_bytes: dict[tuple[str, int], int] = {}
 
     def make(self) -> None:
         """Make the folder, for this user alone; raise OptionError if it cannot be used."""
@@ -200,15 +199,20 @@ class CacheFolder:
 
     def size_bytes(self, name: str) -> int:
         """Return the size of a cache's files."""
-        return sum(map(_size_bytes, self._folders(name)))
+        size_bytes = 0
+        for place, _, names in itertools.chain.from_iterable(map(os.walk, self._folders(name))):
+            for each in names:
+                with contextlib.suppress(FileNotFoundError):
+                    size_bytes += os.lstat(os.path.join(place, each)).st_size
+        return size_bytes
 
     def entries(self) -> list[CacheEntry]:
         """Return all caches, the last used first; raise OptionError if another user may have made them."""
         self.check()
         found = []
-        for name in self._names():
+        for match in map(_LOCK_FILE.fullmatch, os.listdir(self.path) if self.path.is_dir() else []):
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                found.append(self.entry(name))
+                found += [self.entry(match[1])] if match else []
         return sorted(found, key=lambda entry: -entry.used_s)
 
     def remove(self, name: str) -> bool:
@@ -242,14 +246,12 @@ class CacheFolder:
     def room_for(self, name: str, most_bytes: int | None) -> int:
         """Return how large a cache may become, within the limit and the free space of the disk."""
         own = reserved = to_come = 0
-        for each in self._names():
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                size_bytes, reserved_bytes = self._bytes_of(each)
-                if each == name:
-                    own = size_bytes
-                else:
-                    reserved += reserved_bytes
-                    to_come += reserved_bytes - size_bytes
+        for each in self.entries():
+            if each.name == name:
+                own = each.size_bytes
+            else:
+                reserved += each.reserved_bytes
+                to_come += each.reserved_bytes - each.size_bytes
         usage = shutil.disk_usage(self.path)
         room = own + usage.free - int(usage.total * _FREE_SHARE) - to_come
         return room if most_bytes is None else min(room, most_bytes - reserved)
@@ -261,9 +263,8 @@ class CacheFolder:
             How large it may become: smaller than needed if all of that was not enough.
         """
         room = self.room_for(name, most_bytes)
-        names = self._names() if room < needed_bytes else []
-        for each in sorted(names, key=self._used_s):
-            if room < needed_bytes and each != name and self.remove(each):
+        for each in reversed(self.entries() if room < needed_bytes else []):
+            if room < needed_bytes and each.name != name and self.remove(each.name):
                 room = self.room_for(name, most_bytes)
         return room
 
@@ -285,28 +286,6 @@ class CacheFolder:
             'fastload.Cache("disk", folder=...) or XDG_CACHE_HOME'
         )
 
-    def _names(self) -> list[str]:
-        names = os.listdir(self.path) if self.path.is_dir() else []
-        return [match[1] for match in map(_LOCK_FILE.fullmatch, names) if match]
-
-    def _used_s(self, name: str) -> float:
-        """Return the time of a cache's last use; 0 if it has been removed."""
-        try:
-            return os.lstat(f"{self.path}/{name}.lock").st_mtime
-        except FileNotFoundError:
-            return 0.0
-
-    def _bytes_of(self, name: str) -> tuple[int, int]:
-        """Return the size of a cache's files, and the size that they will have."""
-        try:
-            key = name, os.stat(f"{self.path}/{name}.fl").st_mtime_ns
-        except FileNotFoundError:
-            entry = self.entry(name)
-            return entry.size_bytes, entry.reserved_bytes
-        if key not in self._complete_bytes:
-            self._complete_bytes[key] = self.size_bytes(name)
-        return self._complete_bytes[key], self._complete_bytes[key]
-
     def _folders(self, name: str) -> list[Path]:
         """Return the folders that a cache may have: complete, incomplete, temporary."""
         names = (f"{name}.fl", f".{name}.fl.partial", f".{name}.fl.temporary")
@@ -316,12 +295,3 @@ class CacheFolder:
 def _is_valid(part: str, value: object) -> bool:
     default = getattr(CacheDescription(), part, None)
     return type(value) is type(default) and (not isinstance(value, int) or value >= 0)
-
-
-def _size_bytes(folder: Path) -> int:
-    size_bytes = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):
-                size_bytes += os.lstat(os.path.join(place, name)).st_size
-    return size_bytes

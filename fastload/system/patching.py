@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
-Replacement = tuple[Any, str, object]
+Replacement = tuple[object, str, object]
 """An owner, the name of its attribute, and the value in its place."""
 
 _MISSING = object()
@@ -28,6 +27,6 @@ def patched(*replacements: Replacement) -> Iterator[None]:
                 setattr(owner, name, original)
 
 
-def _own(owner: Any, name: str) -> object:
+def _own(owner: object, name: str) -> object:
     # The bases of a class are not in its own dictionary.
-    return owner.__bases__ if name == "__bases__" else vars(owner).get(name, _MISSING)
+    return getattr(owner, name) if name == "__bases__" else vars(owner).get(name, _MISSING)

@@ -6,12 +6,10 @@ import contextlib
 import os
 import random
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fastload.errors import OptionError
@@ -30,8 +28,8 @@ _FEWEST_FILES = 16
 # Threads that read at once: about as many as a loader has workers.
 _READERS = 8
 
-# Bytes read before the time is checked again.
-_CHUNK_BYTES = 1 << 20
+# Bytes read before the time is checked again: at 100 KB/s, all threads together take ten seconds for them.
+_CHUNK_BYTES = 128 << 10
 
 # Pages being written to the disk are dropped again after a pause.
 _TRIES = 5
@@ -42,7 +40,7 @@ _PAUSE_S = 0.02
 class DiskReading:
     """The result of reading a sample of files in random order."""
 
-    bytes_per_s: float  # by up to 8 threads
+    bytes_per_s: float  # by 8 threads
     is_cold: bool  # False if pages could not be dropped: the speed may then be that of a cache
     bytes_read: int
 
@@ -76,16 +74,21 @@ def measure_reading(
     if not ranges:
         first = f", but {os.fspath(paths[0])} is not one" if paths else ", got no path"
         raise OptionError(f"measuring needs at least one file that is not empty and can be read{first}")
+    ranges = _within(ranges, most_bytes)
     disk = disk_of(ranges[0].path)
+    cold: list[ReadRange] = []
     # Files in memory have no disk, and ZFS has its own cache.
-    is_cold = can_drop() and disk.kind != "memory" and disk.file_system != "zfs"
-    limits = _Limits(begin_s + most_s, most_bytes, clock)
-    for _ in range(_TRIES if is_cold else 0):
-        speed = _read_by_several(ranges, limits, most_s, is_cold=True)
-        if limits.bytes_read:
-            return DiskReading(speed, True, limits.bytes_read)
+    for _ in range(_TRIES if can_drop() and disk.kind != "memory" and disk.file_system != "zfs" else 0):
+        for each in ranges:
+            if cold and clock() >= begin_s + 0.3 * most_s:
+                break
+            if _is_dropped(each):
+                cold.append(each)
+        if cold:
+            break
         time.sleep(_PAUSE_S)
-    return DiskReading(_read_by_several(ranges, limits, most_s, is_cold=False), False, limits.bytes_read)
+    bytes_per_s, bytes_read = _read_by_several(cold or ranges, begin_s + most_s, clock)
+    return DiskReading(bytes_per_s, bool(cold), bytes_read)
 
 
 def choose_ranges(
@@ -127,71 +130,46 @@ def _records(path: str, size: int, record_bytes: int, most: int, rng: random.Ran
     return [ReadRange(path, offset, record_bytes) for offset in offsets]
 
 
-@dataclass(slots=True)
-class _Limits:
-    """The end of the time, and the bytes that may be read; `clock` returns the time."""
-
-    end_s: float
-    most_bytes: int
-    clock: Callable[[], float]
-    bytes_read: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def take(self, size_bytes: int) -> int:
-        """Return how many of so many bytes may be read, which are then read."""
-        with self._lock:
-            taken = min(size_bytes, self.most_bytes - self.bytes_read)
-            self.bytes_read += taken
-            return taken
-
-
-def _read_by_several(ranges: Sequence[ReadRange], limits: _Limits, most_s: float, is_cold: bool) -> float:
-    """Return the bytes per second of several readers; with `is_cold`, of ranges that have left the cache."""
-    waiting = deque(ranges)
-    first_bytes, first_s = _read_some(waiting, limits, is_cold, most=1)
-    # Fewer readers if 8 reads, one after the other, would take too long.
-    readers = max(1, min(_READERS, int(most_s / 4 / max(first_s, 1e-9)), len(waiting)))
-    with ThreadPoolExecutor(readers) as pool:
-        found = list(pool.map(lambda _: _read_some(waiting, limits, is_cold), range(readers)))
-    # They read at the same time.
-    several_per_s = sum(size_bytes / seconds for size_bytes, seconds in found if seconds > 0)
-    return max(several_per_s, first_bytes / first_s if first_s > 0 else 0.0)
-
-
-def _read_some(
-    waiting: deque[ReadRange], limits: _Limits, is_cold: bool, most: int = _MOST_RANGES
-) -> tuple[int, float]:
-    """Read ranges as a loader does until none is waiting; return the bytes, and the seconds of reading."""
-    size_bytes, seconds, clock = 0, 0.0, limits.clock
-    while most and (not limits.bytes_read or clock() < limits.end_s):
-        try:
-            each = waiting.popleft()
-        except IndexError:  # another reader has taken the last one
+def _within(ranges: Sequence[ReadRange], most_bytes: int) -> list[ReadRange]:
+    """Return the first ranges that have so many bytes together; the last one may be shortened."""
+    taken = []
+    for each in ranges:
+        if most_bytes <= 0:
             break
-        with contextlib.suppress(OSError):
-            if is_cold and not _is_dropped(each):
-                continue
-            if not (wanted := limits.take(each.size)):
-                break
-            most -= 1
-            begin_s = clock()
-            with _opened(each.path) as file:
-                done = 0
-                while done < wanted:
-                    got = len(os.pread(file, min(_CHUNK_BYTES, wanted - done), each.offset + done))
-                    done += got
-                    if not got or clock() >= limits.end_s:
-                        break
-            seconds += clock() - begin_s
-            size_bytes += done
-    return size_bytes, seconds
+        taken.append(each._replace(size=min(each.size, most_bytes)))
+        most_bytes -= each.size
+    return taken
+
+
+def _read_by_several(
+    ranges: Sequence[ReadRange], end_s: float, clock: Callable[[], float]
+) -> tuple[float, int]:
+    """Read ranges as the workers of a loader do, until the time is up; return bytes per second, and bytes."""
+    begin_s = clock()
+
+    def read(each: ReadRange) -> int:
+        done = 0
+        # What is read first counts even if time is short.
+        with contextlib.suppress(OSError), _opened(each.path) as file:
+            while done < each.size and ((each is ranges[0] and not done) or clock() < end_s):
+                got = len(os.pread(file, min(_CHUNK_BYTES, each.size - done), each.offset + done))
+                done += got
+                if not got:
+                    break
+        return done
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        size_bytes = sum(pool.map(read, ranges))
+    seconds = clock() - begin_s
+    return size_bytes / seconds if seconds > 0 else 0.0, size_bytes
 
 
 def _is_dropped(each: ReadRange) -> bool:
     """Drop a range from the page cache; return True if it has gone, or if that is not known."""
-    with _opened(each.path) as file:
+    with contextlib.suppress(OSError), _opened(each.path) as file:
         drop(file, each.offset, each.offset + each.size)
         return not resident_share(file, each.offset, each.offset + each.size)
+    return False
 
 
 @contextlib.contextmanager

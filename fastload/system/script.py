@@ -12,19 +12,33 @@ import os
 import re
 import shlex
 import shutil
+import site
 import subprocess
 import sys
+import sysconfig
 import threading
 import traceback
 import types
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from multiprocessing.process import BaseProcess
 from typing import Any
 
 from fastload.errors import OptionError
 from fastload.system.patching import patched
 from fastload.system.signals import Terminated
+
+LIBRARY_FOLDERS = tuple(
+    os.path.join(folder, "")
+    for folder in {
+        *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+        os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+    }
+)
+"""Each ends with a separator. A file in one of them belongs to a library, wherever the user's script is."""
 
 _PYTHON = re.compile(r"python[\d.]*")
 
@@ -59,14 +73,15 @@ class Script:
     code: types.CodeType
     argv: list[str]
     folder: str
-    names: dict[str, Any]
+    names: dict[str, object]
 
     @property
     def command(self) -> str:
         """The words for a shell that come after `python`."""
         spec = self.names.get("__spec__")
-        first = [self.argv[0]] if spec is None else ["-m", spec.name.removesuffix(".__main__")]
-        return shlex.join([*first, *self.argv[1:]])
+        if isinstance(spec, ModuleSpec):
+            return shlex.join(["-m", spec.name.removesuffix(".__main__"), *self.argv[1:]])
+        return shlex.join(self.argv)
 
 
 def find(path: str, is_module: bool, arguments: Sequence[str]) -> Script:
@@ -95,7 +110,7 @@ def find(path: str, is_module: bool, arguments: Sequence[str]) -> Script:
         ) from error
     except (SyntaxError, ValueError) as error:
         raise OptionError(f"{path}: the script must be Python: {error}") from error
-    names: dict[str, Any] = {"__file__": file, "__cached__": None}
+    names: dict[str, object] = {"__file__": file, "__cached__": None}
     names["__loader__"] = importlib.machinery.SourceFileLoader("__main__", file)
     return Script(code, [path, *arguments], os.path.dirname(os.path.realpath(path)), names)
 
@@ -112,7 +127,7 @@ def _find_module(name: str, arguments: Sequence[str]) -> Script:
         raise OptionError(f"-m {name}: the module must be importable: {error}") from error
     if spec is None or code is None:
         raise OptionError(f"-m {name}: there must be a module of this name that Python can run")
-    names: dict[str, Any] = {"__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader}
+    names: dict[str, object] = {"__file__": spec.origin, "__cached__": spec.cached, "__loader__": spec.loader}
     names |= {"__spec__": spec, "__package__": spec.parent}
     return Script(code, [str(spec.origin), *arguments], os.getcwd(), names)
 
@@ -178,7 +193,7 @@ def _noting_children() -> Iterator[list[str]]:
     children: list[str] = []
     popen, start, process = subprocess.Popen.__init__, BaseProcess.start, os.getpid()
 
-    def noted_popen(self: Any, args: Any, *rest: Any, **options: Any) -> None:
+    def noted_popen(self: subprocess.Popen[bytes], args: Any, *rest: Any, **options: Any) -> None:
         if os.getpid() == process:
             parts = [args] if isinstance(args, (str, bytes, os.PathLike)) else args
             children.append(" ".join(os.fsdecode(part) for part in parts))

@@ -52,16 +52,6 @@ def test_images_that_cannot_be_compared_are_left_out_with_a_note(tmp_path):
         "2.png is left out: it is too small",
         "a/0.jpg is left out: PIL or OpenCV cannot decode it",
     )
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["1.png"]
-
-
-def test_only_links_are_removed(tmp_path):
-    (tmp_path / "given").mkdir()
-    (tmp_path / "given" / "0.jpg").write_bytes(b"no image")
-    (tmp_path / "given" / "1.png").write_bytes(encoded(pixels(1, 40, 50), ".png"))
-    link_images(list_images(tmp_path / "given"), tmp_path / "taken", 2)
-    read_images(tmp_path / "taken", 2)
-    assert len(list((tmp_path / "given").iterdir())) == 2
 
 
 def test_no_readable_image_is_an_error(tmp_path):

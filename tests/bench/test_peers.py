@@ -7,8 +7,8 @@ import pytest
 
 from fastload.bench import _operations as do
 from fastload.bench._operations import OPERATIONS
-from fastload.bench._peers import LIBRARIES, Peer, load_peer
-from fastload.bench.decoding import _input, as_levels, compare_operation, difference
+from fastload.bench._peers import Peer
+from fastload.bench.decoding import _input, as_levels, compare_operation, difference, library_peers
 
 BY_KEY = {operation.key: operation for operation in OPERATIONS}
 
@@ -27,7 +27,7 @@ LIMITS = {
 COMPILED = "image extension"
 
 
-PEERS = [peer for library in LIBRARIES if isinstance(peer := load_peer(library), Peer)]
+PEERS = [peer for peer in library_peers() if isinstance(peer, Peer)]
 CALLS = [(peer, *call) for peer in PEERS for call in peer.calls]
 
 
@@ -121,7 +121,7 @@ def test_every_library_starts_from_the_same_pixels(made):
 
 def test_library_that_is_not_installed_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)
-    assert load_peer("torchvision").reason == "not installed"
+    assert library_peers()[-1].reason == "not installed"
 
 
 def test_boxes_are_inside_the_image():

@@ -1,11 +1,9 @@
 """Result of a comparison, for reading and as JSON."""
 
-import json
-
 import pytest
 
 from fastload.bench.results import Library
-from fastload.cli._decoding import decoding_json, decoding_lines
+from fastload.cli._decoding import decoding_content, decoding_lines
 from tests.bench.results import CLOSE, EQUAL, OTHER, bench_of, comparison, row
 
 
@@ -33,9 +31,9 @@ def test_lines_show_differences_what_is_missing_and_the_answer_last(bench):
 
 
 def test_json_holds_every_run_and_the_verdict(bench):
-    content = json.loads(decoding_json(bench))
+    content = decoding_content(bench)
     first = content["comparisons"][0]["rows"][0]
-    assert first["seconds"] == [1.0, 2.0, 3.0]
+    assert first["seconds"] == (1.0, 2.0, 3.0)
     assert first["images_per_s"] == 0.5
     assert content["comparisons"][0]["rows"][1]["likeness"] == "close"
     assert content["verdict"][0].startswith("On this machine")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fastload
+from fastload.cli._output import show_json
 from fastload.datasets.packed import PackedDataset
 from fastload.datasets.preview import write_sheet
 from tests.commands import FASTLOAD, run, run_on_terminal
@@ -250,3 +251,8 @@ class TestPreview:
         (tmp_path / "table.csv").write_text("\n".join(["path,label,score", *rows]))
         fastload.pack(tmp_path / "table.csv", tmp_path / "x.fl", workers=1)
         assert self.sheet(tmp_path / "x.fl", tmp_path).std() > 20
+
+
+def test_infinite_numbers_are_null_in_json(capsys):
+    show_json({"rates": [1.5, float("inf"), -float("inf"), float("nan")]})
+    assert json.loads(capsys.readouterr().out) == {"rates": [1.5, None, None, None]}

@@ -11,16 +11,18 @@ from fastload.doctor._categories import (
     users_line,
 )
 
-FETCH = Frame("/lib/torch/utils/data/_utils/fetch.py", "fetch", 52, "self.dataset[idx]", False)
+FETCH = Frame(
+    "/lib/torch/utils/data/_utils/fetch.py", "fetch", 52, "self.dataset[idx]", False, "self.dataset[idx]"
+)
 COLLATES = replace(FETCH, text="self.collate_fn(data)")
 
 
 def mine(text, function="Photos.__getitem__", file="/home/me/train.py", called=""):
-    return Frame(file, function, 41, text, True, called)
+    return Frame(file, function, 41, text, True, called or text)
 
 
 def lib(path, function, text=""):
-    return Frame(f"/lib/{path}", function, 1, text, False)
+    return Frame(f"/lib/{path}", function, 1, text, False, text)
 
 
 LOADING = {

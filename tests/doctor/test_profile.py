@@ -4,11 +4,10 @@ import json
 import linecache
 import sys
 import time
-from dataclasses import replace
 
 import pytest
 
-from fastload.doctor._profile import Sampler, frame_at
+from fastload.doctor._workers import Sampler, frame_at
 
 
 def running(frame):
@@ -28,15 +27,10 @@ class Chain:
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python tells which call it is from 3.11 on")
 def test_a_call_is_described_without_its_arguments():
     chain = Chain()
-    assert chain.open("a(b").convert(len([1])).called == ""  # an unbalanced bracket
+    assert "a(b" in chain.open("a(b").convert(len([1])).called  # an unbalanced bracket
     frame = chain.open("path").convert(len([1]))
-    assert frame.called == frame.call == "chain.open.convert("
+    assert frame.called == "chain.open.convert("
     assert frame.text == 'chain.open("path").convert(len([1]))'
-
-
-def test_the_line_is_used_if_python_does_not_know_the_call():
-    frame = replace(running(sys._getframe()), called="")
-    assert frame.call == frame.text
 
 
 def test_the_source_of_a_library_is_read_for_the_innermost_frame_only():

@@ -175,13 +175,6 @@ def test_an_unknown_option_after_a_folder_is_named(tmp_path):
     assert "unknown option --jsom: did you mean '--json'?" in done.stderr
 
 
-def test_infinite_numbers_are_null_in_json():
-    from fastload.cli._diagnosis import diagnosis_json
-
-    notes = [1.5, float("inf"), -float("inf"), float("nan")]
-    assert json.loads(diagnosis_json("", [], notes))["notes"] == [1.5, None, None, None]
-
-
 def test_an_incompatible_torch_is_reported_in_one_sentence(script):
     code = (
         "import sys, torch.utils.data._utils.worker as worker\ndel worker._worker_loop\n"

@@ -97,7 +97,7 @@ def is_second_tried(wait_s):
     for seconds in (100 - wait_s, wait_s):
         record = _record.LoaderRecord("", DataLoader(range(4)), (), lambda: (0.0,) * 5)
         record.waiting_s = seconds
-        loaders.append(examine._Loader(training(wait_s=seconds / 99), None, record))
+        loaders.append(examine.ExaminedLoader(training(wait_s=seconds / 99), None, record))
     examine._add_trials(loaders, Path("unused"))
     return loaders[1].trials is not None
 

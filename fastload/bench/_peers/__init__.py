@@ -1,4 +1,4 @@
-"""Libraries that are compared, one module each, imported only if the library is installed."""
+"""Libraries that are compared."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from fastload.bench._operations import IMAGE_SIDE, MEAN, STD, DrawnCrop, Sample, letterbox, middle_half
 from fastload.bench.results import Library
 
-LIBRARIES = ("PIL", "OpenCV", "fastload", "torchvision")
-"""Each has a module of its name in lower case."""
+Picture: TypeAlias = Any
+"""A library's own kind of image."""
 
-Run: TypeAlias = "Callable[[Any], Any]"
+Run: TypeAlias = "Callable[[Any], Picture]"
 
 _MEAN, _STD = torch.tensor(MEAN)[:, None, None], torch.tensor(STD)[:, None, None]
 
@@ -31,32 +31,32 @@ class Steps:
     (height, width).
     """
 
-    decode: Callable[[bytes], Any]
-    crop: Callable[[Any, int, int, int, int], Any]
-    resize: Callable[[Any, int, int], Any]
+    decode: Callable[[bytes], Picture]
+    crop: Callable[[Picture, int, int, int, int], Picture]
+    resize: Callable[[Picture, int, int], Picture]
     flip: Run
     normalise: Run
-    size_of: Callable[[Any], tuple[int, int]] = lambda pixels: pixels.shape[:2]
+    size_of: Callable[[Picture], tuple[int, int]] = lambda pixels: pixels.shape[:2]
 
-    def resized(self, image: Any) -> Any:
+    def resized(self, image: Picture) -> Picture:
         """Resize an image to the side of a training image."""
         return self.resize(image, IMAGE_SIDE, IMAGE_SIDE)
 
-    def resized_crop(self, image: Any) -> Any:
+    def resized_crop(self, image: Picture) -> Picture:
         """Crop the middle half and resize it."""
         return self.resized(self.crop(image, *middle_half(self.size_of(image))))
 
-    def augmented(self, image: Any, box: DrawnCrop) -> Any:
+    def augmented(self, image: Picture, box: DrawnCrop) -> Picture:
         """Crop, resize and perhaps flip an image."""
         image = self.resized(self.crop(image, *box[:4]))
         return self.flip(image) if box.is_flipped else image
 
-    def training(self, sample: Sample) -> Any:
+    def training(self, sample: Sample) -> Picture:
         """Return a training sample: decoded, cropped, resized, perhaps flipped, normalised."""
         return self.normalise(self.augmented(self.decode(sample.data), sample.box))
 
 
-def crop_pixels(pixels: Any, top: int, left: int, height: int, width: int) -> Any:
+def crop_pixels(pixels: Picture, top: int, left: int, height: int, width: int) -> Picture:
     """Return a view of a part of an array (height, width, channels)."""
     return pixels[top : top + height, left : left + width]
 
@@ -67,18 +67,18 @@ def normalised_tensor(pixels: NDArray[np.uint8]) -> torch.Tensor:
     return tensor.to(torch.float32).div_(255).sub_(_MEAN).div_(_STD)
 
 
-def float_tensor(image: Any) -> torch.Tensor:
+def float_tensor(image: object) -> torch.Tensor:
     """Return torchvision's ToTensor of a PIL image or an array: float32 of 0…1, (3, height, width)."""
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous().to(torch.float32).div_(255)
 
 
-def detection(steps: Steps, pad: Callable[[Any, int, int], Any], to_float: Run = float_tensor) -> Run:
+def detection(steps: Steps, pad: Callable[[Picture, int, int], Picture], to_float: Run = float_tensor) -> Run:
     """Return the pipeline of a detector: decode, letterbox, a float tensor of 0…1.
 
     `pad(image, top, left)` places an image on a grey square.
     """
 
-    def run(data: bytes) -> Any:
+    def run(data: bytes) -> Picture:
         image = steps.decode(data)
         height, width, top, left = letterbox(steps.size_of(image))
         return to_float(pad(steps.resize(image, height, width), top, left))
@@ -105,12 +105,12 @@ class Peer:
         return [(name, run) for key, name, run in self.calls if key == operation]
 
 
-def load_peer(library: str, module_name: str | None = None) -> Peer | Library:
-    """Import a library and return its peer, or the reason why it cannot be used; by default, one of these."""
+def load_peer(library: str, module_name: str) -> Peer | Library:
+    """Import a library and return its peer, or the reason why it cannot be used."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings of other libraries' imports do not concern our users
-            module = importlib.import_module(module_name or f"fastload.bench._peers.{library.lower()}")
+            module = importlib.import_module(module_name)
             peer: Peer = module.make()
     except ModuleNotFoundError as error:
         needed = "" if str(error.name).lower() in library.lower() else f" (it needs {error.name})"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fastload.bench import _operations as op
-from fastload.bench._peers import Peer, Steps, detection, pil
+from fastload.bench._peers import Peer, Picture, Steps, detection
+from fastload.bench._peers.required import decode_by_pil
 
 
 def make() -> Peer:
@@ -20,23 +20,23 @@ def make() -> Peer:
     f = importlib.import_module("torchvision.transforms.v2.functional")
     square = [op.IMAGE_SIDE, op.IMAGE_SIDE]
 
-    def normalise(image: Any) -> Any:
+    def normalise(image: Picture) -> Picture:
         image = image if isinstance(image, torch.Tensor) else f.pil_to_tensor(image)
         return f.normalize(f.to_dtype(image, torch.float32, scale=True), op.MEAN, op.STD, inplace=True)
 
-    def decode_tensor(data: bytes) -> Any:
+    def decode_tensor(data: bytes) -> Picture:
         return io.decode_image(torch.frombuffer(bytearray(data), dtype=torch.uint8), io.ImageReadMode.RGB)
 
-    def jitter(image: Any) -> Any:
+    def jitter(image: Picture) -> Picture:
         image = f.adjust_contrast(f.adjust_brightness(image, op.BRIGHTNESS), op.CONTRAST)
         return f.adjust_hue(f.adjust_saturation(image, op.SATURATION), op.HUE)
 
-    def pad(image: Any, top: int, left: int) -> Any:
+    def pad(image: Picture, top: int, left: int) -> Picture:
         height, width = f.get_size(image)
         rest = op.DETECTION_SIDE - left - width, op.DETECTION_SIDE - top - height
         return f.pad(image, [left, top, *rest], fill=op.PADDING)
 
-    def to_float(image: Any) -> Any:
+    def to_float(image: Picture) -> Picture:
         return f.to_dtype(f.to_image(image), torch.float32, scale=True)
 
     tensors, images = (
@@ -48,7 +48,7 @@ def make() -> Peer:
             normalise,
             f.get_size,
         )
-        for decode in (decode_tensor, pil.decode)
+        for decode in (decode_tensor, decode_by_pil)
     )
     calls = [
         ("decode", "io.decode_image", decode_tensor),
@@ -66,5 +66,5 @@ def make() -> Peer:
     return Peer("torchvision", torchvision.__version__, calls, _to_tensor, jpeg="its own, or PIL's")
 
 
-def _to_tensor(pixels: NDArray[np.uint8]) -> Any:
+def _to_tensor(pixels: NDArray[np.uint8]) -> Picture:
     return torch.from_numpy(np.ascontiguousarray(pixels)).permute(2, 0, 1).contiguous()
