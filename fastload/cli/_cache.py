@@ -20,8 +20,11 @@ HELP = 'show or remove the caches on the disk: those of cache="disk", and copies
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("action", choices=("list", "clear"), help="show all, or remove some")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="what to remove: names in the list, or URLs")
+    actions = ("list", "clear")
+    parser.add_argument("action", choices=actions, metavar="{list,clear}", help="show all, or remove some")
+    names_help = "what to remove: names in the list, or URLs"
+    # With a default, so that argparse does not call them required.
+    parser.add_argument("names", nargs="*", default=[], metavar="NAME", help=names_help)
     parser.add_argument("--all", action="store_true", help="remove all that no running program uses")
     parser.add_argument("--folder", help="the folder of fastload.Cache (default: the user's cache folder)")
     parser.add_argument("--json", action="store_true", help="print the list as JSON")

@@ -21,6 +21,10 @@ from fastload.shards.schema import Field
 # Encodings whose bytes are not a file that other programs could open.
 _PIXEL_ENCODINGS = ("raw", "yuv420")
 
+# Numbers of these dtypes are Python's, which `default_collate` makes tensors of the same dtypes; uint64 may
+# exceed int64.
+_DTYPES_OF_PYTHON = ("bool", "int64", "float64", "uint64")
+
 SampleForm = str | Sequence[str | Sequence[str]] | None
 """The fields in the places of their values: see `sample_form`."""
 
@@ -33,6 +37,11 @@ class RecordValues:
         self._columns = {field.name: _column_dtype(field) for field in self.fields}
         self._form = _form_of(manifest, list(self._columns))
         self._are_targets = manifest.image is not None
+        self._number_types = {
+            field.name: np.dtype(field.dtype).type
+            for field in self.fields
+            if field.kind == "scalar" and field.dtype not in _DTYPES_OF_PYTHON
+        }
         self._pixel_encodings = {
             field.name: encoding_named(field.encoding)
             for field in self.fields
@@ -45,6 +54,8 @@ class RecordValues:
             pixels = encoding.decode(record.stored(name), record.image_shape(name))
             return torch.from_numpy(pixels.copy()).permute(2, 0, 1)
         value = record[name]
+        if (number_type := self._number_types.get(name)) is not None:
+            return number_type(value)
         return value.copy() if isinstance(value, np.ndarray) else value
 
     def of(self, record: Record) -> object:
@@ -97,16 +108,10 @@ class RecordValues:
 
 
 def _column_dtype(field: Field) -> torch.dtype | None:
-    """Return the dtype of a batch of a field's values that is copied from its column; None for others.
-
-    As in `default_collate`, numbers are int64, float64 or bool. uint64 may exceed int64.
-    """
-    if field.kind == "vector":
+    """Return the dtype of a batch of a field's values that is copied from its column; None for others."""
+    if field.kind == "vector" or (field.kind == "scalar" and field.dtype != "uint64"):
         return torch.from_numpy(np.empty(0, field.dtype)).dtype
-    if field.kind != "scalar" or field.dtype == "uint64":
-        return None
-    kinds = {"b": torch.bool, "f": torch.float64}
-    return kinds.get(np.dtype(field.dtype).kind, torch.int64)
+    return None
 
 
 def _form_of(manifest: Manifest, names: list[str]) -> SampleForm:

@@ -104,6 +104,12 @@ def test_what_cannot_be_meant_is_refused(cli, folder, words):
     assert len(folder.entries()) == 2
 
 
+def test_the_action_alone_is_required(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["cache"])
+    assert "required: {list,clear} (" in capsys.readouterr().err
+
+
 def test_nothing_of_a_removed_cache_stays_or_comes_back(folder):
     (folder.path / "photos-aaaaaaaaaaaa.json.draft").write_text("of a process that was killed")
     for name in ("photos-aaaaaaaaaaaa", "photos-bbbbbbbbbbbb"):

@@ -45,6 +45,21 @@ def test_iterable_datasets_resume(kind, workers, taken):
         assert numbers(last) == whole
 
 
+@pytest.mark.parametrize("kind", [Counting, StatefulCounting])
+def test_a_later_epoch_of_persistent_workers_resumes(kind):
+    def loader() -> Any:
+        return fastload.DataLoader(kind(14), batch_size=3, num_workers=2, persistent_workers=True)
+
+    begun = loader()
+    whole = [batch[:, 0].tolist() for batch in begun]
+    iterator = iter(begun)
+    taken = [next(iterator)[:, 0].tolist() for _ in range(3)]
+    resumed = loader()
+    resumed.load_state_dict(saved(begun.state_dict()))
+    for before in (taken, []):
+        assert before + [batch[:, 0].tolist() for batch in resumed] == whole
+
+
 def test_a_stateful_iterable_dataset_is_not_read_again():
     class Tracking(StatefulCounting):
         reads = 0

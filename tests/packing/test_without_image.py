@@ -86,9 +86,10 @@ def assert_same(got, wanted):
 
 
 def as_python(value):
-    """Return a value as PackedDataset gives it: NumPy's numbers become Python's."""
-    is_number = isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0)
-    return value.item() if is_number else value
+    """Return a value as PackedDataset gives it: numbers of Python's dtypes become Python's."""
+    if not isinstance(value, np.generic) and not (isinstance(value, np.ndarray) and value.ndim == 0):
+        return value
+    return value.item() if value.dtype in ("bool", "int64", "uint64", "float64") else value[()]
 
 
 class Pairs:
@@ -144,7 +145,8 @@ def _check_unpacked(path, dest, wanted):
     if columns and not any("\0" in str(sample[name]) for sample in wanted for name in columns):
         with result.table.open(newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))
-        assert rows == [columns, *([str(sample[name]) for name in columns] for sample in wanted)]
+        values = [[np.asarray(sample[name]).item() for name in columns] for sample in wanted]
+        assert rows == [columns, *([str(value) for value in row] for row in values)]
 
 
 @settings(max_examples=8, deadline=None)
@@ -191,10 +193,22 @@ def test_samples_have_the_form_that_they_had(tmp_path, container, cache):
         ["one", "zwei ü"],
         [1.5, 2.5],
         [(1, 2, 3), (4, 5, 6)],
+        [(np.float16(0.1), np.float32(0.1), np.uint8(3)), (np.float16(2), np.float32(3), np.uint8(4))],
         [(np.zeros(2), {"a": 1, "b": "x"}), (np.ones(2), {"a": 2, "b": "y"})],
         [({"ids": np.arange(3), "mask": np.ones(3)}, 1), ({"ids": np.arange(3), "mask": np.zeros(3)}, 0)],
     ],
-    ids=["text", "matrix", "one", "bare vector", "bare text", "bare number", "three", "dict target", "dict"],
+    ids=[
+        "text",
+        "matrix",
+        "one",
+        "bare vector",
+        "bare text",
+        "bare number",
+        "three",
+        "small numbers",
+        "dict target",
+        "dict",
+    ],
 )
 def test_tuples_and_bare_values_come_back_as_such(tmp_path, samples):
     pack(samples, tmp_path / "x.fl", workers=1)
@@ -274,9 +288,10 @@ IMAGE = pixels(1, 8, 8)
         ([{"x": 1}, {"image": IMAGE}], "must hold the fields"),
         ([{"image": IMAGE}, {"x": 1}], "must be .image, target. or a dict with 'image'"),
         ([()], "an empty one"),
+        ([{}], "at least one value, got an empty dict"),
         ([(np.zeros(2), {"input": 1})], "must have no target named 'input'"),
     ],
-    ids=["two images", "image second", "float", "int32", "image later", "image first", "empty", "input"],
+    ids=["two images", "image second", "float", "int32", "image later", "image first", "()", "{}", "input"],
 )
 def test_samples_that_may_have_an_image_are_refused(tmp_path, samples, message):
     with pytest.raises(SourceError, match=message):

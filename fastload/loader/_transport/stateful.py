@@ -74,13 +74,15 @@ class StatefulIterable(IterableDataset[Any]):
         return iterator if self._iterator is None else self._iterator
 
     def begin_worker(self, worker: int) -> None:
-        """Send the state at the end of the dataset to the training process, for the next epoch.
+        """Send the state at the end of the dataset, if it has one, to the training process.
 
-        There, it has not ended.
+        There, for the next epoch, it has not ended.
         """
 
         def reduced(end: Any) -> Any:
-            return EndWithState.of, (worker, {**(self.state() or {}), "has_ended": False})
+            if (state := self.state()) is None:
+                return EndOfWorker, (worker,)
+            return EndWithState.of, (worker, {**state, "has_ended": False})
 
         ForkingPickler.register(EndOfWorker, reduced)
 

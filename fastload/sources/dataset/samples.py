@@ -37,6 +37,8 @@ def infer_fields(sample: object, *, has_image: bool = True) -> tuple[Field, ...]
     other kind.
     """
     _, values = split_sample(sample, has_image=has_image)
+    if not has_image and not values:
+        raise SourceError("must hold at least one value, got an empty dict: give each sample its values")
     known = detection_fields(values) if has_image else {}
     return tuple(known.get(name) or _infer_field(name, value) for name, value in values.items())
 
