@@ -92,8 +92,10 @@ def _summary(
         changes = each.changes.splitlines() or ["its dataset is left as it is: Pillow is not installed"]
         yield from (f"    {line}" for line in changes)
     yield "To keep it without 'fastload run':"
-    if any(each.is_direct for each in replaced):
-        yield "  from fastload import DataLoader; DataLoader(…, compile=True)"
+    direct = [each for each in replaced if each.is_direct]
+    if direct:
+        option = ", compile=True" * any(each.is_compiled for each in direct)
+        yield f"  from fastload import DataLoader; DataLoader(…{option})"
     if any("fastload.ultralytics" in each.changes for each in replaced):
         yield "  fastload.ultralytics.patch(), before the training"
     elif not all(each.is_direct for each in replaced):

@@ -43,6 +43,7 @@ class ReplacedLoader:
         is_direct: True if that line itself creates the loader, not a library that it calls.
         given: The class name of the script's dataset.
         samples: The number of its samples; None if it has no length.
+        is_compiled: True if it loads from a compiled dataset instead.
         changes: The way in which each step of its transform is carried out; "" without PIL.
         clock: The times of the latest epoch; None before the first.
     """
@@ -51,6 +52,7 @@ class ReplacedLoader:
     is_direct: bool
     given: str
     samples: int | None
+    is_compiled: bool
     changes: str
     clock: StepClock | None = None
 
@@ -153,7 +155,8 @@ def _described(place: str, is_direct: bool, given: Any, loader: DataLoader[Any])
         from fastload.datasets.compiled.compile import explain
 
         changes = explain(loader.dataset)
-    return ReplacedLoader(place, is_direct, type(given).__name__, samples, changes)
+    is_compiled = loader.dataset is not given
+    return ReplacedLoader(place, is_direct, type(given).__name__, samples, is_compiled, changes)
 
 
 def _place(began_in: str, loader: DataLoader[Any]) -> tuple[str, bool]:

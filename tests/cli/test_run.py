@@ -141,6 +141,7 @@ def test_an_unknown_dataset_is_left_as_it_is(script):
     assert done.stdout == "[[0, 1], [2, 3], [4]]\n"
     assert "DataLoader of range, 5 samples" in done.stderr
     assert "left as it is" in done.stderr
+    assert "import DataLoader; DataLoader(…)" in done.stderr
 
 
 def test_an_error_of_the_script_is_shown_as_by_python(script):

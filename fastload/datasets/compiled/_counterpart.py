@@ -26,7 +26,8 @@ class Counterpart(Explained):
         return getattr(self.theirs, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in self.__dict__ or not hasattr(self.theirs, name):
+        is_only_ours = hasattr(type(self), name) and not hasattr(self.theirs, name)
+        if name in self.__dict__ or is_only_ours:
             super().__setattr__(name, value)
         else:
             setattr(self.theirs, name, value)

@@ -142,8 +142,8 @@ class CompiledDataset(Counterpart, Dataset[AnySample]):
             images = images_of(self.theirs)
             if images is None:
                 raise OptionError(
-                    f"{type(self.theirs).__name__}: its samples were replaced by ones of another form: "
-                    "compile the dataset again"
+                    f"{type(self.theirs).__name__}: its samples or its loader were replaced by others that "
+                    "cannot be compiled: compile the dataset again"
                 )
             if self._images.cached.kind is not None:
                 images.use_cache(self._images.cache_option)

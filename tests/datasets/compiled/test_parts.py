@@ -112,6 +112,8 @@ def test_a_part_shares_its_attributes_with_the_given_one(folder):
     theirs = Subset(folder("train"), [1, 2, 3])
     theirs.note = "the training's"
     ours = fastload.compile(theirs)
+    ours.epoch = ours.dataset.epoch = 3  # which neither has had
+    assert (theirs.epoch, theirs.dataset.epoch) == (3, 3)
     theirs.indices = [4, 20]
     assert (ours.note, len(ours), ours[1][1]) == (theirs.note, 2, theirs[1][1])
     ours.indices = [7]
