@@ -25,7 +25,7 @@ class Geometry:
     Attributes:
         boxes: Regions of the sources, (images, 4): top, left, height, width.
         resampling: The method by which regions are resized; None if they are not.
-        flips: Which results are flipped along which axis, (images, 2).
+        flips: True for results that are flipped, along rows and along columns, (images, 2).
     """
 
     def __init__(self, sizes: Sizes) -> None:
