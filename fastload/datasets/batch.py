@@ -162,9 +162,8 @@ def _crop_gathered(gathered: Gathered, geometry: Geometry, size: tuple[int, int]
         np.take(gathered.images, gathered.rows, axis=0, out=images, mode="clip")
     else:
         windows_into(gathered, geometry.boxes[:, :2], images)
-    flips = geometry.flipped()
     for axis in (0, 1):
-        flip_batch(images, flips[:, axis], axis)
+        flip_batch(images, geometry.flips[:, axis], axis)
     return images
 
 

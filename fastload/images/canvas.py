@@ -40,8 +40,6 @@ GREY, UNLABELLED = 114, 255
 _REACH = 24
 _MOST_SHIFT = 0.1
 
-_LEVELS = np.dtype(np.uint8)
-
 
 class Placement(NamedTuple):
     """An image on the canvas, which may extend beyond it.
@@ -117,15 +115,12 @@ class Canvas:
         return across, down
 
 
-def render(canvas: Canvas, region: Region, channels: int = 3, dtype: DType = _LEVELS) -> Pixels:
+def render(canvas: Canvas, region: Region, channels: int, dtype: DType) -> Pixels:
     """Return the output's pixels, (height, width, channels), in new memory, perhaps as a view.
 
     `region` is called once for each visible image; it returns pixels of these channels and this dtype.
     """
-    return with_last_axis(_rendered(canvas, region, (channels, dtype)))
-
-
-def _rendered(canvas: Canvas, region: Region, form: _Form) -> Pixels:
+    form = channels, dtype
     matrix, resizes = canvas.matrix, canvas.axis_resizes
     if matrix is None:
         return _placed(canvas, region, canvas.bounds, form)
@@ -133,11 +128,13 @@ def _rendered(canvas: Canvas, region: Region, form: _Form) -> Pixels:
         across, down = resizes
         box = across.start, down.start, across.start + across.length, down.start + down.length
         scales = float(matrix[0, 0]), float(matrix[1, 1])
-        return resize_axes(_placed(canvas, region, box, form), scales, resizes, canvas.output)
+        pixels = _placed(canvas, region, box, form)
+        return with_last_axis(resize_axes(pixels, scales, resizes, canvas.output))
     box = canvas.bounds if canvas.is_exact else _visible_part(matrix, canvas.output, canvas.size)
     if box[:2] != (0, 0):
         matrix = matrix @ np.array(((1, 0, box[0]), (0, 1, box[1]), (0, 0, 1.0)))
-    return warped(_placed(canvas, region, box, form), matrix, canvas.output, cv2.INTER_LINEAR, GREY)
+    pixels = _placed(canvas, region, box, form)
+    return with_last_axis(warped(pixels, matrix, canvas.output, cv2.INTER_LINEAR, GREY))
 
 
 def warped(pixels: Pixels, matrix: Matrix, size: Size, interpolation: int, level: int) -> Pixels:
@@ -156,22 +153,6 @@ def _intersection(first: Rectangle, second: Rectangle) -> Rectangle:
     """Return the common part of two rectangles, possibly empty."""
     (left, top, right, bottom), (x1, y1, x2, y2) = first, second
     return max(left, x1), max(top, y1), min(right, x2), min(bottom, y2)
-
-
-def _subtract(rectangle: Rectangle, hole: Rectangle) -> list[Rectangle]:
-    """Return the rest of a rectangle without a hole, as rectangles beside each other."""
-    x1, y1, x2, y2 = rectangle
-    left, top, right, bottom = within = _intersection(rectangle, hole)
-    if not _has_area(within):
-        return [rectangle]
-    parts = [(x1, y1, x2, top), (x1, top, left, bottom), (right, top, x2, bottom), (x1, bottom, x2, y2)]
-    return list(filter(_has_area, parts))
-
-
-def _has_area(rectangle: Rectangle) -> bool:
-    """Return True unless a rectangle is empty."""
-    x1, y1, x2, y2 = rectangle
-    return x1 < x2 and y1 < y2
 
 
 def _visible_part(matrix: Matrix, output: Size, canvas: Size) -> Rectangle:
@@ -194,12 +175,11 @@ def _placed(canvas: Canvas, region: Region, box: Rectangle, form: _Form) -> Pixe
     """Return the pixels of a box, which may extend beyond the canvas."""
     channels, dtype = form
     out = reusable_array((box[3] - box[1], box[2] - box[0], channels), dtype)
-    bare = [box]
+    out.fill(canvas.fill)
     for each in canvas.placements:
-        x1, y1, x2, y2 = cover = each.within(_intersection(box, canvas.bounds))
-        if not _has_area(cover):
+        x1, y1, x2, y2 = each.within(_intersection(box, canvas.bounds))
+        if x1 >= x2 or y1 >= y2:
             continue
-        bare = [part for one in bare for part in _subtract(one, cover)]
         cell = out[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]]
         image, stored, size, left, top = each
         x1, x2, y1, y2 = x1 - left, x2 - left, y1 - top, y2 - top
@@ -218,8 +198,6 @@ def _placed(canvas: Canvas, region: Region, box: Rectangle, form: _Form) -> Pixe
         np.copyto(
             cell, with_last_axis(pixels)[y1 - rows[2] : y2 - rows[2], x1 - columns[2] : x2 - columns[2]]
         )
-    for x1, y1, x2, y2 in bare:
-        out[y1 - box[1] : y2 - box[1], x1 - box[0] : x2 - box[0]] = canvas.fill
     return out
 
 

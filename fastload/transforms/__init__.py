@@ -11,8 +11,6 @@ of the documentation describes the differences, and the cost of other libraries'
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastload.transforms.colour.autoaugment import AugMix, AutoAugment, AutoAugmentPolicy
 from fastload.transforms.colour.degradation import JPEG, GaussianBlur, GaussianNoise, RandomErasing
 from fastload.transforms.colour.jittering import (
@@ -82,7 +80,7 @@ __all__ = [
 # fmt: on
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     raise AttributeError(
         f"module 'fastload.transforms' has no attribute {name!r}: torchvision's functions, and its "
         "transforms of box formats, separate keypoints and videos, are in torchvision.transforms.v2"

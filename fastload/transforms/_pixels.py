@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels
-from fastload.images.arrays import with_last_axis as with_last_axis
+from fastload.images.arrays import Pixels, with_last_axis
 from fastload.images.opencv import cv2
 
 

@@ -44,8 +44,6 @@ class Draws:
     must leave torch's generator alone.
     """
 
-    __slots__ = ("_count", "_keys")
-
     def __init__(self, keys: NDArray[np.uint64] | Callable[[], NDArray[np.uint64]], count: int) -> None:
         self._keys = keys
         self._count = count
@@ -128,11 +126,6 @@ class EpochDraws:
     Attributes:
         seed: The epoch's seed.
     """
-
-    __slots__ = (
-        "_batch", "_calls", "_counted", "_first_call", "_indices", "_is_users", "_left", "_place",
-        "_requests", "_token", "seed",
-    )  # fmt: skip
 
     def __init__(self, seed: int) -> None:
         self.seed = seed

@@ -25,62 +25,57 @@ class Geometry:
     Attributes:
         boxes: Regions of the sources, (images, 4): top, left, height, width.
         resampling: The method by which regions are resized; None if they are not.
+        flips: True for results that are flipped, along rows and along columns, (images, 2).
     """
 
     def __init__(self, sizes: Sizes) -> None:
-        self.boxes: Ints = np.concatenate((np.zeros_like(sizes), sizes), axis=1)
+        self.boxes: Ints = _whole(sizes)
         self.resampling: Resampling | None = None
-        self._resized: Sizes | None = None
-        self._windows: Ints | None = None
-        self._flips: NDArray[np.bool_] | None = None
+        self.flips: NDArray[np.bool_] = np.zeros((len(sizes), 2), bool)
+        self._region_sizes = sizes
+        self._windows = self.boxes
 
     @property
     def sizes(self) -> Sizes:
         """Sizes of the results in pixels, (images, 2)."""
-        return self._region_sizes if self._windows is None else self._windows[:, 2:]
+        return self._windows[:, 2:]
 
     def crop(self, boxes: Ints) -> bool:
         """Crop to boxes (images, 4); return False after a flip, or if a box extends beyond its image."""
-        if self._flips is not None or (boxes[:, :2] < 0).any():
+        is_outside = (boxes[:, :2] < 0) | (boxes[:, :2] + boxes[:, 2:] > self.sizes)
+        if self.flips.any() or is_outside.any():
             return False
-        if (boxes[:, :2] + boxes[:, 2:] > self.sizes).any():
-            return False
-        if self._resized is None:
+        if self.resampling is None:
             self.boxes = _box_in_box(self.boxes, boxes)
+            self._region_sizes = boxes[:, 2:]
+            self._windows = _whole(self._region_sizes)
         else:
-            self._windows = boxes if self._windows is None else _box_in_box(self._windows, boxes)
+            self._windows = _box_in_box(self._windows, boxes)
         return True
 
     def resize(self, sizes: Sizes, resampling: Resampling) -> bool:
         """Resize to (images, 2) heights and widths; return False after a flip or an earlier resize."""
-        if self._resized is not None or self._flips is not None:
+        if self.resampling is not None or self.flips.any():
             return False
-        self._resized = sizes
         self.resampling = resampling
+        self._region_sizes = sizes
+        self._windows = _whole(sizes)
         return True
 
     def flip(self, axis: int, which: NDArray[np.bool_]) -> bool:
         """Flip some images along an axis, 0 for rows, 1 for columns."""
-        if self._flips is None:
-            self._flips = np.zeros((len(which), 2), bool)
-        self._flips[:, axis] ^= which
+        self.flips[:, axis] ^= which
         return True
-
-    def flipped(self) -> NDArray[np.bool_]:
-        """Return which results are flipped along which axis, (images, 2)."""
-        return np.zeros((len(self.boxes), 2), bool) if self._flips is None else self._flips
 
     def views(self) -> Iterator[View]:
         """Yield the geometry of each image."""
-        boxes = self.boxes.tolist()
-        sizes = self._region_sizes.tolist()
-        windows = [[0, 0, *size] for size in sizes] if self._windows is None else self._windows.tolist()
-        for box, size, window, flips in zip(boxes, sizes, windows, self.flipped().tolist(), strict=True):
+        parts = self.boxes, self._region_sizes, self._windows, self.flips
+        for box, size, window, flips in zip(*(part.tolist() for part in parts), strict=True):
             yield View(Box(*box), tuple(size), Box(*window), tuple(flips))
 
-    @property
-    def _region_sizes(self) -> Sizes:
-        return self.boxes[:, 2:] if self._resized is None else self._resized
+
+def _whole(sizes: Sizes) -> Ints:
+    return np.concatenate((np.zeros_like(sizes), sizes), axis=1)
 
 
 def common_size(sizes: Sizes) -> tuple[int, int] | None:

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import Pixels, with_last_axis
 from fastload.images.opencv import cv2
-from fastload.transforms._pixels import with_last_axis
 from fastload.transforms.options import FillColour, to_levels
 
 # torchvision's padding modes and OpenCV's; `reflect` does not repeat the last row, `symmetric` does.
@@ -31,11 +30,6 @@ class Gathered(NamedTuple):
 
     images: Pixels
     rows: NDArray[np.int64]
-
-    @classmethod
-    def all_of(cls, images: Pixels) -> Gathered:
-        """Return all images as a batch."""
-        return cls(images, np.arange(len(images)))
 
 
 def pad(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour = 0, mode: str = "constant") -> Pixels:

@@ -20,6 +20,7 @@ from ultralytics.utils import LOCAL_RANK, LOGGER, NUM_THREADS, TQDM
 
 from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.opening import Opening, can_cache, open_store, store_folder
+from fastload.images._nv12 import nv12_size
 from fastload.images.arrays import Pixels, Size
 from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.images.encodings import Yuv420
@@ -140,19 +141,13 @@ def _opening(dataset: BaseDataset) -> Opening:
     digest = hashlib.blake2b(f"ultralytics 1 {type(dataset).__name__} {side}".encode(), digest_size=16)
     for name in dataset.im_files:
         packed = packed_of(name)
-        state = _state(name) if packed is None else packed.identity
+        if packed is None:
+            status = os.stat(name)
+            state = f"{status.st_size} {status.st_mtime_ns}"
+        else:
+            state = packed.identity
         digest.update(f"\n{name} {state}".encode(errors="surrogateescape"))
     # Memory is allocated as images are stored.
-    capacity = dataset.ni * _most_bytes(side)
+    capacity = dataset.ni * nv12_size(side, side)
     layout = Layout(dataset.ni, _SIZES.size, capacity)
     return Opening("ram", "decoded", store_folder(holds_data=False), digest.hexdigest(), layout)
-
-
-def _state(file: str) -> str:
-    status = os.stat(file)
-    return f"{status.st_size} {status.st_mtime_ns}"
-
-
-def _most_bytes(side: int) -> int:
-    """Return the most bytes that an image takes if its longer side has this many pixels."""
-    return (side + side % 2) ** 2 * 3 // 2

@@ -48,6 +48,6 @@ def test_windows_within_images_are_copied(channels):
     images = np.random.default_rng(0).integers(0, 256, (5, 9, 11, channels), np.uint8)
     offsets = np.array([[0, 0], [2, 4], [3, 1], [0, 4], [3, 4]])
     out = np.empty((5, 6, 7, channels), np.uint8)
-    windows_into(Gathered.all_of(images), offsets, out)
+    windows_into(Gathered(images, np.arange(len(images))), offsets, out)
     for image, (top, left), window in zip(images, offsets, out, strict=True):
         np.testing.assert_array_equal(window, image[top : top + 6, left : left + 7])

@@ -13,9 +13,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import Pixels, with_last_axis
 from fastload.images.opencv import cv2
-from fastload.transforms._pixels import contiguous, with_last_axis
+from fastload.transforms._pixels import contiguous
 from fastload.transforms.options import require
 
 _Table = NDArray[np.uint8]  # the new value of each level: (256,), or (1, 256, channels)

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.arrays import DType, Pixels
+from fastload.images.arrays import DType, Pixels, with_last_axis
 from fastload.images.decode import decode, encode
 from fastload.images.opencv import cv2
 from fastload.transforms import options
-from fastload.transforms._pixels import contiguous, with_last_axis
+from fastload.transforms._pixels import contiguous
 from fastload.transforms.colour.adjusting import require_channels
 from fastload.transforms.draws import Draws, integers, random_sides, seeds
 from fastload.transforms.options import Amount, SizeOption

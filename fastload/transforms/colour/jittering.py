@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import Pixels, with_last_axis
 from fastload.images.opencv import cv2
 from fastload.transforms import options
-from fastload.transforms._pixels import with_last_axis
 from fastload.transforms.colour import adjusting
 from fastload.transforms.draws import Draws, between
 from fastload.transforms.options import Amount

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels
-from fastload.transforms._pixels import is_pil, to_pixels, to_tensor, with_last_axis
+from fastload.images.arrays import Pixels, with_last_axis
+from fastload.transforms._pixels import is_pil, to_pixels, to_tensor
 from fastload.transforms.compose import AnyTransform, TakesPILImages
 from fastload.transforms.levels.rescaling import ToDtype, rescaled
 from fastload.transforms.options import Described, require

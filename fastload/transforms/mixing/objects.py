@@ -59,7 +59,7 @@ class _SecondImage(SceneTransform):
         return np.concatenate((numbers, self._steps.draw(draws.at(0), sizes)), axis=1)
 
     def others(self, parameters: Parameters, positions: Indices, count: int) -> Indices:
-        if not self.p:
+        if not self.needed:
             return super().others(parameters, positions, count)
         second = integers(parameters[:, 1], count)
         indices = np.column_stack((second, self._steps.others(parameters[:, 3:], second, count)))
@@ -138,10 +138,6 @@ class CopyPaste(_SecondImage):
         super().__init__(pre_transform if mode == "mixup" else None, p)
         self.mode = mode
         self.needed = self.needed if mode == "mixup" else 0
-
-    def others(self, parameters: Parameters, positions: Indices, count: int) -> Indices:
-        found = super().others(parameters, positions, count)
-        return found if self.needed else found[:, :0]
 
     def compose(self, scene: Scene, parameters: Row, others: Sequence[Scene]) -> Scene:
         if not scene.objects.polygons or not self.p:

@@ -148,7 +148,7 @@ class RandomCrop(BoxCrop):
         top, left = -first
         padded[:, top : top + height, left : left + width] = images
         out = reusable_array((count, *self.size, channels), images.dtype)
-        windows_into(Gathered.all_of(padded), offsets - first, out)
+        windows_into(Gathered(padded, np.arange(count)), offsets - first, out)
         return out
 
 

@@ -8,11 +8,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import Pixels, with_last_axis
 from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
 from fastload.transforms import options
-from fastload.transforms._pixels import with_last_axis
 from fastload.transforms.transform import Annotations, BernoulliTransform, Geometry, Parameters, Row
 
 
