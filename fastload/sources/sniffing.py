@@ -7,10 +7,10 @@ import os
 import re
 from typing import NamedTuple
 
-_TABLE_OF_BOXES = "write a table (path, xmin, ymin, xmax, ymax, label)"
+TABLE_OF_BOXES = "write a table (path, xmin, ymin, xmax, ymax, label)"
 _TABLE_OF_TEXTS = "write a table with a column for the images and one for the texts"
 _EXPORT = "export them as COCO or YOLO"
-_OF_ULTRALYTICS = f"{_TABLE_OF_BOXES}, or take the script in Ultralytics' YAML file of this dataset"
+_OF_ULTRALYTICS = f"{TABLE_OF_BOXES}, or take the script in Ultralytics' YAML file of this dataset"
 
 
 class AnnotationKind(NamedTuple):
@@ -19,7 +19,7 @@ class AnnotationKind(NamedTuple):
     title: str
     suffix: str
     content: bytes  # a regular expression, of a whole row in a .txt file
-    step: str = _TABLE_OF_BOXES
+    step: str = TABLE_OF_BOXES
     what: str = "boxes"
 
 

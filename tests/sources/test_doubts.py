@@ -31,6 +31,10 @@ ORDINARY = {
     | many("b/q{}_right.jpg", photo),
     "classes of other sharpness": many("blurred/a{}x.jpg", photo)
     | {"sharp/q.jpg": photo(1), "sharp/w.jpg": photo(2)},
+    "images with two suffixes": many("a/{}_0_2017.jpg.chip.jpg", photo) | many("b/{}.jpg.chip.jpg", photo),
+    "sides of limbs": many("left_arm/{}.jpg", photo)
+    | many("left_leg/{}.jpg", lambda at: photo(at + 50))
+    | many("right_arm/{}.jpg", photo),
     "a table of other things": many("a/{}.jpg", photo) | {"counts.csv": "class,images\na,3\nb,2\n"},
 }
 
@@ -98,6 +102,18 @@ IN_DOUBT = {
         "gtFine/train/ulm/{}_gtFine_labelIds.png", "gtFine/val/bonn/{}_gtFine_labelIds.png")),
     "a part of the training images": ("splits, by the names", "pack .*train_mini DEST", (
         "train_mini/a/{}.jpg", "val/a/{}.jpg")),
+    "magnetic tiles": ("masks beside them in .*MT_A/Imgs", "pack .*MT_A/Imgs DEST", (
+        "MT_A/Imgs/e{}.jpg", "MT_A/Imgs/e{}.png", "MT_B/Imgs/f{}.jpg", "MT_B/Imgs/f{}.png")),
+    "retrieval without a test split": ("splits, by the names 'box_train', 'query'", "pack .*box_train DEST", (
+        "box_train/{}_c1.jpg", "query/{}_c2.jpg")),
+    "gallery": ("splits, by the names 'gallery', 'query', 'train'", "pack .*train DEST", (
+        "train/{}_c1.jpg", "query/{}_c2.jpg", "gallery/{}_c3.jpg")),
+    "boxes as images": ("by the names 'gt_bbox'", "pack .*box_train DEST' .*without 'box_test'", (
+        "box_train/{}_c1.jpg", "box_test/{}_c2.jpg", "gt_bbox/{}_c3.jpg")),
+    "two of three views": ("pairs of images in 'blur' and 'blur_gamma'", "table", (
+        "blur/{}.png", "blur_gamma/{}.png", "sharp/{}.png")),
+    "masks beside the folder of images": ("by the names 'images'", "alone, without 'task-0.png'", (
+        "images/{}.jpg", "task-{}.png")),
     "MVTec": ("annotations of the splits in 'ground_truth'", "table", (
         "train/good/{}.png", "test/good/{}.png", "test/bent/{}.png", "ground_truth/bent/{}x_mask.png")),
 }  # fmt: skip
@@ -191,8 +207,34 @@ UNREAD = {
         "Label Studio",
         "export",
     ),
+    "Datumaro": (
+        "annotations/default.json",
+        '{"categories": {}, "items": [{"id": "0", "annotations": []}]}',
+        "Datumaro",
+        "export",
+    ),
     "KITTI": ("label_2/{}.txt", "Car 0.0 0 -1.5 5 6 9 19 2 2 1 0.4 1.4 69 -1\n", "KITTI", "table"),
 }
+
+
+def test_boxes_of_videos_and_in_class_folders_are_refused(tmp_path):
+    trees = {
+        "GOT-10k": many("train/s{}/1.jpg", photo) | many("train/s{}/groundtruth.txt", "3.0,4.0,10,12\n"),
+        "OTB": many("v{}/img/1.jpg", photo) | many("v{}/groundtruth_rect.txt", "3\t4\t10\t12\n"),
+        "OIDv4": many("train/Apple/{}.jpg", photo) | many("train/Apple/Label/{}.txt", "Apple 3 4 20 30\n"),
+    }
+    for name, tree in trees.items():
+        root = written(tmp_path / name, tree)
+        with pytest.raises(SourceError, match=r"images with boxes in .*table .path, xmin, ymin, xmax"):
+            open_source(root)
+        assert open_source(root, layout="classes")
+
+
+def test_captions_that_name_images_by_numbers_are_no_class_folder(tmp_path):
+    rows = "".join(f"{at}_a.jpg#{number}\tA child.\n" for at in NUMBERS for number in range(5))
+    root = written(tmp_path / "data", many("Flicker8k/{}_a.jpg", photo) | {"Flickr8k.token.txt": rows})
+    with pytest.raises(SourceError, match=r"labels in .*Flickr8k\.token\.txt, with the names of images"):
+        open_source(root)
 
 
 @pytest.mark.parametrize("name", UNREAD)

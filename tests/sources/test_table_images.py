@@ -129,6 +129,13 @@ class TestLabels:
         assert [field.kind for field in source.fields] == ["text", "text"]
         assert "no column is certain to hold labels" in source.warnings[0]
 
+    @pytest.mark.parametrize("text", ["id,EncodedPixels\n1,1 3 10 5\n", 'id,ground_truth\n1,"{""a"": 1}"\n'])
+    def test_run_lengths_and_json_are_texts(self, tmp_path, text):
+        (tmp_path / "1.png").write_bytes(encoded(pixels(1, 8, 8), ".png"))
+        (tmp_path / "t.csv").write_text(text)
+        source = open_source(tmp_path / "t.csv")[""]
+        assert (source.classes, source.fields[0].kind) == ((), "text")
+
     def test_the_kind_label_makes_labels(self, tmp_path):
         text = "image,site,sex,label\na.jpg,s,x,1\nb.jpg,t,y,2\n"
         source = listed(tmp_path, text, "a.jpg", "b.jpg", sex="label")

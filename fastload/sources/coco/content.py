@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +34,8 @@ def is_coco(path: str) -> bool:
     # COCO's own files are too large to read in full.
     text = b"".join(read_part(path, share) for share in (0.0, 0.5, 1.0))
     has_parts = b'"images"' in text or b'"annotations"' in text
-    return has_parts and (b'"image_id"' in text or b'"categories"' in text)
+    has_categories = b'"categories"' in text and not re.search(rb'"items"\s*:\s*\[', text)  # of Datumaro
+    return has_parts and (b'"image_id"' in text or has_categories)
 
 
 def read_content(path: str) -> CocoContent:

@@ -53,6 +53,10 @@ TEXT_HEADERS = (
     "prompt",
     "sentence",
     "transcription",
+    "encodedpixels",
+    "rle",
+    "rlemask",
+    "predictionstring",
 )
 """Such headers of a column of texts, which are no classes."""
 
@@ -100,6 +104,11 @@ class TableColumn:
     def plain_name(self) -> str:
         """The name without case and punctuation."""
         return re.sub(r"[^a-z0-9]", "", self.name.lower())
+
+    @property
+    def is_of_texts(self) -> bool:
+        """True if no classes are expected: by the header, or as all cells are JSON."""
+        return self.plain_name in TEXT_HEADERS or all(cell[:1] in ("{", "[") for cell in self.cells)
 
     @property
     def origin(self) -> str:

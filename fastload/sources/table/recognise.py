@@ -25,6 +25,7 @@ _MOST_FILES = 32  # that are opened in a folder: there may be one for each image
 _MOST_FOLDERS = 16
 _LEAST_DIGITS = 4
 
+_CAPTION_NUMBER = re.compile("#[0-9]+$")  # a.jpg#0, the first caption of an image
 _NUMBER = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?")
 _JSON_TEXT = re.compile(r'"([^"\\]{1,255})"')
 _NOT_READ = (".csv", ".tsv", ".mat", ".xlsx", ".xls", ".npy", ".npz", ".pkl", *TEXT_SUFFIXES, ".json")
@@ -152,7 +153,7 @@ def _names_images(name: str, head: str, stems: set[str], images: int) -> bool:
     for at, column in enumerate(zip(*rows, strict=False)):
         if is_text and max(map(len, rows)) < 2 + (at > 0):
             continue  # a list of images, or of their numbers and names
-        cells = {cell.strip() for cell in column} - {""}
+        cells = {_CAPTION_NUMBER.sub("", cell.strip()) for cell in column} - {""}
         # Numbers name images in a first column, if they are long or as many; elsewhere, they count something.
         if all(map(_NUMBER.fullmatch, cells)):
             is_long = max(map(len, cells), default=0) >= _LEAST_DIGITS
