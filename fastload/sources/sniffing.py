@@ -66,7 +66,7 @@ _KINDS = (
     AnnotationKind("Supervisely", ".json", rb'"classTitle"', _EXPORT),
     AnnotationKind("CreateML", ".json", rb'"coordinates"\s*:\s*\{', _EXPORT),
     AnnotationKind("Cityscapes", ".json", rb'"imgHeight"', "write a table (path, mask)", "polygons"),
-    AnnotationKind("VQA", ".json", rb'"questions?"\s*:', _TABLE_OF_TEXTS, "questions"),
+    AnnotationKind("VQA", ".json", rb'"(questions?|question_id)"\s*:', _TABLE_OF_TEXTS, "questions"),
     AnnotationKind("JSON", ".json", rb'"(captions?|caption_str|sentences)"\s*:', _TABLE_OF_TEXTS, "captions"),
     AnnotationKind("GeoJSON, as of xView", ".geojson", rb"", _OF_ULTRALYTICS),
     AnnotationKind(

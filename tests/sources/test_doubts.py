@@ -191,6 +191,7 @@ def test_names_that_begin_with_classes_are_not_versions(tmp_path):
 
 # Annotations in no layout that is read: a file, its text, and the program and the step of the message.
 UNREAD = {
+    "VQA": ("annotations.json", '{"annotations": [{"image_id": 0, "question_id": 1}]}', "VQA", "table"),
     "DOTA": (
         "labelTxt/{}.txt",
         "imagesource:x\ngsd:0.1\n1 2 30 2 30 20 1 20 plane 0\n",
@@ -254,6 +255,7 @@ TABLES = {
     "chest": (("BBox_List.csv", "Data_Entry.csv"), "Data_Entry.csv"),
     "signs": (("Meta.csv", "Test.csv", "Train.csv"), "Train.csv"),
     "blindness": (("sample_submission.csv", "test.csv", "train.csv"), "train.csv"),
+    "numbers in another column": (("train.csv",), "train.csv"),
     "faces": (("list_bbox.csv", "list_attr.csv"), "list_attr.csv"),
 }
 
@@ -262,6 +264,8 @@ TABLES = {
 def test_the_command_names_the_table_of_all_labels(tmp_path, name):
     names, best = TABLES[name]
     rows = "image,label\n" + "".join(f"{at}.jpg,pug\n" for at in NUMBERS)
+    if name == "numbers in another column":
+        rows = "site,image_id,label\n" + "".join(f"2,{at},pug\n" for at in NUMBERS)
     tree = dict.fromkeys(names, rows) | {name: rows[:25] for name in names if "box" in name.lower()}
     root = written(tmp_path / "data", many("all/{}.jpg", photo) | tree)
     with pytest.raises(SourceError, match=rf"fastload pack .*/data/{best} DEST") as caught:
@@ -282,3 +286,15 @@ def test_boxes_in_class_folders_are_no_part_of_ordinary_ones(tmp_path):
     tree |= {f"{name}/labels/{at}.txt": "0 0.5 0.5 0.25 0.125\n" for name in ("cat", "dog") for at in NUMBERS}
     with pytest.raises(SourceError, match="'cat' holds 'images'"):
         open_source(written(tmp_path / "data", tree))
+
+
+def test_what_a_command_leaves_behind_is_named(tmp_path):
+    root = written(tmp_path / "data", {"validation/data.mdb": "x", "training/MJ/data.mdb": "x"})
+    with pytest.raises(SourceError, match=r"pack .*/training/MJ DEST' keeps them, without 'validation'"):
+        open_source(root)
+
+
+def test_a_folder_of_folders_of_parquet_names_one(tmp_path):
+    root = written(tmp_path / "data", {f"{name}/train-0.parquet": "PAR1" for name in ("mnist", "fashion")})
+    with pytest.raises(SourceError, match=r"fastload pack .*/fashion DEST' packs those of one folder"):
+        open_source(root)

@@ -236,3 +236,15 @@ def test_random_tables_name_their_images(names, beside, place, way, columns, del
             assert classes(source) == [f"class {label}" for _, _, label in names]
         else:
             assert source.classes == ()
+
+
+def test_addresses_on_the_web_are_texts(tmp_path):
+    source = listed(tmp_path, "id,url,label\na,http://x/1.jpg,5\nb,http://x/2.jpg,6\n", "a.jpg", "b.jpg")
+    assert source.read(1).values == {"label": 6, "url": "http://x/2.jpg"}
+
+
+def test_vertical_bars_delimit_where_nothing_else_does(tmp_path):
+    source = listed(tmp_path, "image_name| number| text\na.jpg| 0| x, y\nb.jpg| 1| z\n", "a.jpg", "b.jpg")
+    assert source.read(0).values == {"number": 0, "text": "x, y"}
+    source = listed(tmp_path, "image,label\na.jpg,Hernia|Mass|Edema\nb.jpg,None\n", "a.jpg", "b.jpg")
+    assert classes(source) == ["Hernia|Mass|Edema", "None"]

@@ -146,6 +146,8 @@ def _without(top: Top, *packed: str) -> str:
     """Return the end of a step that packs some folders alone: the names of all else that is not clutter."""
     lost = [name for name in top.folder.visible if name not in packed]
     lost += [name for name in top.folder.others if not clutter_reason(name)] + top.folder.images
+    if top.folder.path:  # a split
+        lost += [name for name in top.listing.top.visible if name != top.folder.path]
     return f", without {in_quotes(lost)}" if lost else ""
 
 

@@ -257,12 +257,12 @@ def _empty_note(cells: NameTable) -> str:
 def _refuse_images(column: TableColumn) -> None:
     """Raise SourceError if a cell names a file, or if all cells are named like images, existing or not."""
     cells = [*column.cells]
-    named = [row for row, cell in enumerate(cells, 1) if is_image(cell)]
+    named = [row for row, cell in enumerate(cells, 1) if is_image(cell) and "://" not in cell]
     files = [row for row in named if column.names_file(cells[row - 1])]
     if not files:
         sampled = (index + 1 for index in evenly_spaced(len(cells), _SAMPLED_CELLS) if cells[index])
         files = [row for row in sampled if column.names_file(cells[row - 1])]
-    if named and not files and all_filled(cells, is_image):
+    if named and not files and len(named) == sum(map(bool, cells)):
         files = named
     if files:
         got = f"{cells[files[0] - 1]!r}, which names a file"

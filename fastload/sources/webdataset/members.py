@@ -15,6 +15,7 @@ from fastload.sources.files import NOT_FOUND, FileList, list_files, safe_key
 from fastload.sources.left_out import HIDDEN, LeftOutFiles, clutter_reason
 from fastload.sources.malformed import malformed
 from fastload.sources.names import NameTable
+from fastload.sources.webdataset.folders import UNPACK
 from fastload.sources.webdataset.names import IMAGES, RULES, TEXTS, are_words
 from fastload.sources.webdataset.tar import TAR_SUFFIXES, tar_members
 
@@ -165,7 +166,11 @@ class Samples:
         has_other = self._counted(self.others) > 0
         names = [self.members.names[int(index)] for index in self.first]
         strays = np.flatnonzero(~has_image)
-        if (has_image & has_other).any() or "cls" in self.columns or self._share_a_name(has_image):
+        are_mixed = bool((has_image & has_other).any())
+        if not are_mixed and (stem := self._shared_name(has_image)):
+            must, got = "have the members of a sample beside each other", f"those of {stem!r} in two folders"
+            raise malformed(self.members.files.path(0), must, got, UNPACK)
+        if are_mixed or "cls" in self.columns:
             strays = strays[[clutter_reason(os.path.basename(names[at])) is not None for at in strays]]
         if not len(strays):
             return self
@@ -176,11 +181,12 @@ class Samples:
         kept = NameTable(self.members.names[index] for index in np.flatnonzero(~is_stray).tolist())
         return Samples(Members(self.members.files, kept, self.members.places[~is_stray]), self.rule)
 
-    def _share_a_name(self, has_image: npt.NDArray[np.bool_]) -> bool:
+    def _shared_name(self, has_image: npt.NDArray[np.bool_]) -> str | None:
+        """Return the name of an image that is also that of a sample without one, in another folder."""
         stems: tuple[set[str], set[str]] = (set(), set())
         for sample, is_image in enumerate(has_image.tolist()):
             stems[is_image].add(os.path.basename(self.key(sample)))
-        return bool(stems[0] & stems[1])
+        return min(stems[0] & stems[1], default=None)
 
 
 def grouped(path: str, splits: Mapping[str, Members], left_out: LeftOutFiles) -> dict[str, Samples]:
