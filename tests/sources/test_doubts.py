@@ -76,6 +76,8 @@ IN_DOUBT = {
     "archives of parts": ("by the names 'images_001', 'images_002'", "pack", (
         "images_001/images/{}.png", "images_002/images/{}.png")),
     "LEVIR": ("pairs of images in 'A' and 'B'", "table", ("A/{}.png", "B/{}.png", "label/{}.png")),
+    "two times": ("pairs of images in 'label' and 'time1'", "table", (
+        "time1/{}.png", "time2/{}.png", "label/{}.png")),
     "resolutions": ("pairs of images in 'HR' and 'LR_x'", "table", ("HR/{}.png", "LR_x/{}x2.png")),
     "masks beside": ("masks beside them", "pack .*a DEST", ("a/{}.jpg", "a/{}_mask.jpg", "b/{}.jpg")),
     "a flat split": ("in 'val' .*are in 'train'", "pack .*train DEST", ("train/a/{}.jpg", "val/{}.jpg")),

@@ -10,6 +10,7 @@ from fastload.sources.splits import SPLIT_WORD, SPLITS
 from fastload.sources.words import ANNOTATION_PARTS, IMAGE_PARTS, NUMBERED_PARTS, RESULTS, VIEWS, words_of
 
 _NUMBER = re.compile(r"[_ -]?[0-9]+$")
+_TIME = re.compile("^(?:time|date|phase|t|im|img)[_-]?[0-9]$", re.IGNORECASE)
 _RETRIEVAL = re.compile("(?<![a-z])(query|gallery|probe)(?![a-z])")  # beside a split, or one of these
 
 
@@ -67,6 +68,8 @@ def are_views(names: Sequence[str]) -> bool:
     letters = {"a", "b"} if has_result else {"x", "y"} if {*map(str.lower, names)} == {"x", "y"} else set()
     known = VIEWS | RESULTS | ANNOTATION_PARTS | IMAGE_PARTS | letters
     told = [found & known for found in words]
+    if has_result:  # of two times, beside the change between them
+        told = [own or {*_TIME.findall(name)} for own, name in zip(told, names, strict=True)]
     # Of two with one view, the name of one is the view alone: left_arm and left_leg are classes.
     are_versions = all(
         told[a] != told[b] or told[a] in (words[a], words[b]) for a, b in combinations(range(len(names)), 2)
