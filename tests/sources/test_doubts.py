@@ -1,5 +1,8 @@
 """Class folders are what remains: those that could mean something else are refused."""
 
+import re
+import subprocess
+
 import pytest
 
 from fastload import FolderDataset, SourceError
@@ -300,3 +303,15 @@ def test_a_folder_of_folders_of_parquet_names_one(tmp_path):
     root = written(tmp_path / "data", {f"{name}/train-0.parquet": "PAR1" for name in ("mnist", "fashion")})
     with pytest.raises(SourceError, match=r"fastload pack .*/fashion DEST' packs those of one folder"):
         open_source(root)
+
+
+def test_a_table_with_paths_from_the_folder_above_is_to_be_moved_there(tmp_path):
+    rows = "".join(f"data/rgb/{at}.jpg,data/depth/{at}.png\n" for at in NUMBERS)
+    tree = many("rgb/{}.jpg", photo) | many("depth/{}.png", photo) | {"pairs.csv": rows}
+    root = written(tmp_path / "data", tree)
+    with pytest.raises(
+        SourceError, match=r"pairs\.csv, which names .*: move it to .* \(mv .*pairs\.csv "
+    ) as caught:
+        open_source(root)
+    subprocess.run(re.search(r"\((mv .*?)\)", str(caught.value))[1].split(), check=True)
+    assert open_source(tmp_path / "pairs.csv")[""].fields[0].name == "col2"

@@ -104,9 +104,11 @@ def _split_without_classes(splits: Sequence[Top], claims: Claims) -> Iterator[Do
 
 def _versions(top: Top) -> Iterator[Doubt]:
     """Yield a doubt for folders with several images of each thing: with a mask or depth beside it."""
-    sampled = [top.bearing[at] for at in evenly_spaced(len(top.bearing), SAMPLED)]
-    below = (top.listing.below(top.folder.join(name)) for name in sampled)
-    folders = [next(each for each in some if each.images) for some in below]
+    folders = [top.inner(top.bearing[at]) for at in evenly_spaced(len(top.bearing), SAMPLED)]
+    folders = [
+        each if each.images or len(each.visible) != 1 else top.listing[each.join(each.visible[0])]
+        for each in folders
+    ]
     for folder in folders:
         if has_masks_beside(folder):
             place = top.listing.shown(folder.path)

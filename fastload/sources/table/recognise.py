@@ -107,14 +107,21 @@ def _reading_of(listing: Listing, paths: Sequence[str]) -> tuple[str, str]:
     if not _is_table(shown[0], is_beside):
         return f"labels in {listed}, with the names of images", WRITE_TABLE
     step = f"{pack_command(shown[0])} packs {'it' if len(shown) == 1 else 'the first'}"
-    if is_beside:
-        moved = os.path.join(listing.name, os.path.basename(paths[0]))
-        step = (
-            f"move it to {listing.name} (mv {shlex.quote(shown[0])} {shlex.quote(moved)}), and pack it there"
-        )
+    place = _folder_above(listing, paths[0]) or (listing.name if is_beside else None)
+    if place is not None:
+        moved = os.path.join(place, os.path.basename(paths[0]))
+        step = f"move it to {place} (mv {shlex.quote(shown[0])} {shlex.quote(moved)}), and pack it there"
     if len(shown) == 1:
         return f"the table {listed}, which names the images", step
     return f"the tables {listed}, which name the images", step
+
+
+def _folder_above(listing: Listing, path: str) -> str | None:
+    """Return the folder above a listing if the paths in a table begin with the listing's own name."""
+    base = os.path.basename(os.path.abspath(listing.name))
+    head = listing.head(path).decode("utf-8", "replace")
+    begins = re.search(rf"""(^|[\n,;\t|"])(\./)?{re.escape(base)}/""", head)
+    return os.path.normpath(f"{listing.name}/..") if begins and base not in listing.top.folders else None
 
 
 def _is_table(path: str, is_beside: bool) -> bool:
