@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Container, Iterable, Iterator
 
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.sources.files import FileList, list_files
 from fastload.sources.left_out import HIDDEN, LeftOutFiles, clutter_reason
 from fastload.sources.listing import Listing, is_image, walk_files
+from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import Account, Reading, Source
+from fastload.sources.splits import SPLITS
 
 UNUSED_IMAGE = "an image of no record"
 UNUSED = "not part of the dataset"
 OF_NO_RECORD = "annotations of no record"
+
+_OF_TRAINING = re.compile(r"train(ing)?([_ -]?(val(id(ation)?)?|test|extra|full|all))*[0-9]*", re.IGNORECASE)
 
 
 def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source]:
@@ -29,12 +34,14 @@ def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source
     annotations -= records
     kinds = set(map(_kind, annotations))
     left_out = LeftOutFiles()
+    unread: set[str] = set()  # folders of images of no record
     for path in walk_files(listing.folders.values()):
         if path not in records and path not in annotations:
             reason, is_clutter = reading.reasons.get(path) or _default_reason(path)
             if reason == UNUSED and path.endswith((".txt", ".xml")) and _kind(path) in kinds:
                 reason = OF_NO_RECORD
             left_out.add(path, reason, is_clutter=is_clutter)
+            unread.update(os.path.dirname(path).split("/") if reason == UNUSED_IMAGE else ())
     account = balanced(listing, len(records), len(annotations), left_out.finish())
     first = next(iter(sources.values()))
     attach(first, (*reading.outside, *map(listing.absolute, annotations)))
@@ -42,7 +49,24 @@ def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source
     first.left_out = (*first.left_out, *left_out.finish())
     first.warnings = (*first.warnings, *reading.warnings)
     first.account = account
+    is_described = any(path.endswith((".yaml", ".yml", ".data", ".json")) for path in annotations)
+    if not is_described and not reading.outside:
+        known = SPLITS if "" not in sources else ()
+        first.doubt = first.doubt or _training_left_out(listing.name, unread, known)
     return sources
+
+
+def _training_left_out(where: str, folders: Iterable[str], known: Container[str]) -> str:
+    """Return the doubt about images for training in folders that are not `known` splits; "" for none."""
+    named = sorted(name for name in folders if name.lower() not in known and _OF_TRAINING.fullmatch(name))
+    if not named:
+        return ""
+    must, got = (
+        "have splits named train, val and test",
+        f"images in {in_quotes(named)} that would be left out",
+    )
+    step = "rename the folders; or name the layout (--layout yolo, voc or masks) to pack without them"
+    return str(malformed(where, must, got, step))
 
 
 def attach(source: Source, paths: Iterable[str]) -> None:

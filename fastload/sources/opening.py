@@ -14,7 +14,7 @@ from fastload.sources.databases import source as databases
 from fastload.sources.files import FileSource
 from fastload.sources.huggingface import source as huggingface
 from fastload.sources.listing import Listing
-from fastload.sources.malformed import malformed, pack_command
+from fastload.sources.malformed import in_quotes, malformed, pack_command
 from fastload.sources.masks import recognise as masks
 from fastload.sources.protocol import Claim, Source
 from fastload.sources.splits import SPLITS
@@ -128,7 +128,7 @@ def open_class_folders(path: str, layout: str | None = None) -> dict[str, FileSo
     listing = Listing.walk(path)
     if layout is None:
         for claim in _claims(listing, None):
-            raise _other_layout(listing, claim, path)
+            raise _other_layout(listing, claim, listing)
         _require_no_doubt(listing)
     return list_classes(listing, by_content=False)
 
@@ -155,7 +155,7 @@ def _require_no_doubt(listing: Listing) -> None:
     for part in _parts(listing, _DEEPEST):
         if part is not listing:
             for claim in _claims(part, None):
-                raise _other_layout(listing, claim, part.name)
+                raise _other_layout(listing, claim, part)
     for doubt in doubts(listing, lambda part: _claims(part, None)):
         raise _in_doubt(listing, doubt)
 
@@ -170,10 +170,13 @@ def _parts(listing: Listing, deepest: int) -> Iterator[Listing]:
                 yield from _parts(listing.view(name), deepest - 1)
 
 
-def _other_layout(listing: Listing, claim: Claim, place: str) -> SourceError:
+def _other_layout(listing: Listing, claim: Claim, part: Listing) -> SourceError:
+    place = part.name
+    beside = [name for name in listing.top.visible if not f"{place}/".startswith(f"{listing.shown(name)}/")]
+    lost = f", without {in_quotes(beside)}" if part is not listing and beside else ""
     return SourceError(
         f"{listing.name}: must be a folder of images, by classes or not, got {claim.title} ({place}: "
-        f"{claim.evidence}), whose annotations would be lost: {pack_command(place)} keeps them; "
+        f"{claim.evidence}), whose annotations would be lost: {pack_command(place)} keeps them{lost}; "
         f"{_TO_CHOOSE}"
     )
 

@@ -7,10 +7,10 @@ import os
 import re
 from typing import NamedTuple
 
-_TABLE_OF_BOXES = "write a table (path, xmin, ymin, xmax, ymax, label)"
+TABLE_OF_BOXES = "write a table (path, xmin, ymin, xmax, ymax, label)"
 _TABLE_OF_TEXTS = "write a table with a column for the images and one for the texts"
 _EXPORT = "export them as COCO or YOLO"
-_OF_ULTRALYTICS = f"{_TABLE_OF_BOXES}, or take the script in Ultralytics' YAML file of this dataset"
+_OF_ULTRALYTICS = f"{TABLE_OF_BOXES}, or take the script in Ultralytics' YAML file of this dataset"
 
 
 class AnnotationKind(NamedTuple):
@@ -19,7 +19,7 @@ class AnnotationKind(NamedTuple):
     title: str
     suffix: str
     content: bytes  # a regular expression, of a whole row in a .txt file
-    step: str = _TABLE_OF_BOXES
+    step: str = TABLE_OF_BOXES
     what: str = "boxes"
 
 
@@ -66,7 +66,7 @@ _KINDS = (
     AnnotationKind("Supervisely", ".json", rb'"classTitle"', _EXPORT),
     AnnotationKind("CreateML", ".json", rb'"coordinates"\s*:\s*\{', _EXPORT),
     AnnotationKind("Cityscapes", ".json", rb'"imgHeight"', "write a table (path, mask)", "polygons"),
-    AnnotationKind("VQA", ".json", rb'"questions?"\s*:', _TABLE_OF_TEXTS, "questions"),
+    AnnotationKind("VQA", ".json", rb'"(questions?|question_id)"\s*:', _TABLE_OF_TEXTS, "questions"),
     AnnotationKind("JSON", ".json", rb'"(captions?|caption_str|sentences)"\s*:', _TABLE_OF_TEXTS, "captions"),
     AnnotationKind("GeoJSON, as of xView", ".geojson", rb"", _OF_ULTRALYTICS),
     AnnotationKind(

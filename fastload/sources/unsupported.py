@@ -59,6 +59,9 @@ def explain_no_images(path: str, left_out: Sequence[LeftOut]) -> str:
     for suffixes, description, workaround in _FILE_KINDS:
         count = sum(counts[suffix] for suffix in suffixes)
         if count:
+            first = next(entry.key for entry in files if entry.key.lower().endswith(suffixes))
+            if workaround is _PACKED and (inner := os.path.dirname(first)):
+                workaround = f"{pack_command(os.path.join(path, inner))} packs those of one folder"
             return f"{wanted}got none, but {description} ({format_count(count, 'file')}): {workaround}"
     tables = [entry.key for entry in files if entry.key.lower().endswith((".csv", ".tsv"))]
     if tables:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from fastload.sources.protocol import evenly_spaced
 
@@ -36,8 +37,13 @@ def common_start(stems: Collection[str]) -> str:
 
 def has_stem(names: Sequence[str], stem: str) -> bool:
     """Return True if one of some sorted names is the stem and a suffix."""
-    at = bisect.bisect_left(names, f"{stem}.")
-    return at < len(names) and names[at].startswith(f"{stem}.")
+    begun = itertools.takewhile(lambda name: name.startswith(f"{stem}."), _from(names, f"{stem}."))
+    return any(os.path.splitext(name)[0] == stem for name in begun)
+
+
+def _from(names: Sequence[str], start: str) -> Iterator[str]:
+    at = bisect.bisect_left(names, start)
+    return itertools.islice(names, at, at + _MOST_VERSIONS)
 
 
 def versions_of(names: Sequence[str]) -> list[str]:

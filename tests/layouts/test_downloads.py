@@ -241,3 +241,10 @@ def test_masks_of_objects_come_back(tmp_path):
     assert {*PackedDataset(tmp_path / "x.fl")[0][1]} == {"mask"}
     unpack(tmp_path / "x.fl", tmp_path / "back")
     assert files_in(tmp_path / "back") == files_in(root)
+
+
+def test_an_image_beside_a_kit_does_not_hide_its_lists(tmp_path):
+    tree, records = DOWNLOADS["BCCD"]
+    sources = open_source(written(tmp_path / "data", tree | {"example.jpg": photo(0)}))
+    assert {split: len(source) for split, source in sources.items()} == records
+    assert [entry.key for entry in sources["train"].left_out] == ["example.jpg"]

@@ -328,3 +328,19 @@ def test_one_bit_masks_are_0_and_1(tmp_path):
     Image.fromarray(np.eye(16, dtype=bool)).save(tmp_path / "a.png")
     assert np.array_equal(decode_mask((tmp_path / "a.png").read_bytes()), np.eye(16))
     assert np.array_equal(decode_mask(encoded(np.full((4, 4, 3), 7, np.uint8), ".png")), np.full((4, 4), 7))
+
+
+@pytest.mark.parametrize("pattern", ["{}/{}/{}{}", "{1}/{0}/{2}{3}"])
+@pytest.mark.parametrize("names", [("train_val", "TEST"), ("trainval", "test")])
+def test_a_split_under_another_name_is_not_left_behind(tmp_path, pattern, names):
+    tree = {
+        pattern.format(split, part, split, at) + suffix: data
+        for split in names
+        for at in range(2)
+        for part, suffix, data in (("images", ".jpg", photo(at)), ("masks", ".png", mask(at)))
+    }
+    root = written(tmp_path / "data", tree)
+    with pytest.raises(SourceError, match=rf"splits named train, val and test, got images in '{names[0]}'"):
+        open_source(root)
+    [source] = open_source(root, layout="masks").values()
+    assert len(source) == 2

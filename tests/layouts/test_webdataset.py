@@ -292,3 +292,20 @@ def test_a_second_member_of_one_name_is_an_error(tmp_path):
             tar.addfile(entry, io.BytesIO(b"abc"))
     with pytest.raises(SourceError, match=r"offset 1536: sample 'a': must have one member \.jpg"):
         one(tmp_path / "x.tar")
+
+
+@pytest.mark.parametrize(("place", "name"), [("Annotations", "{}.xml"), ("labels", "{}.txt")])
+def test_a_tar_of_images_and_annotations_in_folders_of_their_own_is_refused(tmp_path, place, name):
+    members = {f"VOC/images/{at}.jpg": image(at) for at in range(2)}
+    members |= {f"VOC/{place}/{name.format(at)}": b"0 0.5 0.5 0.1 0.1" for at in range(2)}
+    write_tar(tmp_path / "voc.tar", members)
+    with pytest.raises(SourceError, match=r"those of '0' in two folders: unpack .*, and pack the folder"):
+        open_source(tmp_path / "voc.tar")
+
+
+def test_a_tar_of_images_and_a_file_of_labels_is_refused_unless_it_is_named(tmp_path):
+    members = {"x/images/0.jpg": image(0), "x/instances.json": b"{}", "x/README.md": b""}
+    path = write_tar(tmp_path / "x.tar", members)
+    with pytest.raises(SourceError, match=r"labels beside its images, got '.*instances.json': unpack"):
+        open_source(path)
+    assert len(open_source(path, layout="webdataset")[""]) == 1

@@ -1,5 +1,8 @@
 """Class folders are what remains: those that could mean something else are refused."""
 
+import re
+import subprocess
+
 import pytest
 
 from fastload import FolderDataset, SourceError
@@ -31,6 +34,10 @@ ORDINARY = {
     | many("b/q{}_right.jpg", photo),
     "classes of other sharpness": many("blurred/a{}x.jpg", photo)
     | {"sharp/q.jpg": photo(1), "sharp/w.jpg": photo(2)},
+    "images with two suffixes": many("a/{}_0_2017.jpg.chip.jpg", photo) | many("b/{}.jpg.chip.jpg", photo),
+    "sides of limbs": many("left_arm/{}.jpg", photo)
+    | many("left_leg/{}.jpg", lambda at: photo(at + 50))
+    | many("right_arm/{}.jpg", photo),
     "a table of other things": many("a/{}.jpg", photo) | {"counts.csv": "class,images\na,3\nb,2\n"},
 }
 
@@ -72,6 +79,8 @@ IN_DOUBT = {
     "archives of parts": ("by the names 'images_001', 'images_002'", "pack", (
         "images_001/images/{}.png", "images_002/images/{}.png")),
     "LEVIR": ("pairs of images in 'A' and 'B'", "table", ("A/{}.png", "B/{}.png", "label/{}.png")),
+    "two times": ("pairs of images in 'label' and 'time1'", "table", (
+        "time1/{}.png", "time2/{}.png", "label/{}.png")),
     "resolutions": ("pairs of images in 'HR' and 'LR_x'", "table", ("HR/{}.png", "LR_x/{}x2.png")),
     "masks beside": ("masks beside them", "pack .*a DEST", ("a/{}.jpg", "a/{}_mask.jpg", "b/{}.jpg")),
     "a flat split": ("in 'val' .*are in 'train'", "pack .*train DEST", ("train/a/{}.jpg", "val/{}.jpg")),
@@ -98,6 +107,18 @@ IN_DOUBT = {
         "gtFine/train/ulm/{}_gtFine_labelIds.png", "gtFine/val/bonn/{}_gtFine_labelIds.png")),
     "a part of the training images": ("splits, by the names", "pack .*train_mini DEST", (
         "train_mini/a/{}.jpg", "val/a/{}.jpg")),
+    "magnetic tiles": ("masks beside them in .*MT_A/Imgs", "pack .*MT_A/Imgs DEST", (
+        "MT_A/Imgs/e{}.jpg", "MT_A/Imgs/e{}.png", "MT_B/Imgs/f{}.jpg", "MT_B/Imgs/f{}.png")),
+    "retrieval without a test split": ("splits, by the names 'box_train', 'query'", "pack .*box_train DEST", (
+        "box_train/{}_c1.jpg", "query/{}_c2.jpg")),
+    "gallery": ("splits, by the names 'gallery', 'query', 'train'", "pack .*train DEST", (
+        "train/{}_c1.jpg", "query/{}_c2.jpg", "gallery/{}_c3.jpg")),
+    "boxes as images": ("by the names 'gt_bbox'", "pack .*box_train DEST' .*without 'box_test'", (
+        "box_train/{}_c1.jpg", "box_test/{}_c2.jpg", "gt_bbox/{}_c3.jpg")),
+    "two of three views": ("pairs of images in 'blur' and 'blur_gamma'", "table", (
+        "blur/{}.png", "blur_gamma/{}.png", "sharp/{}.png")),
+    "masks beside the folder of images": ("by the names 'images'", "alone, without 'task-0.png'", (
+        "images/{}.jpg", "task-{}.png")),
     "MVTec": ("annotations of the splits in 'ground_truth'", "table", (
         "train/good/{}.png", "test/good/{}.png", "test/bent/{}.png", "ground_truth/bent/{}x_mask.png")),
 }  # fmt: skip
@@ -175,6 +196,7 @@ def test_names_that_begin_with_classes_are_not_versions(tmp_path):
 
 # Annotations in no layout that is read: a file, its text, and the program and the step of the message.
 UNREAD = {
+    "VQA": ("annotations.json", '{"annotations": [{"image_id": 0, "question_id": 1}]}', "VQA", "table"),
     "DOTA": (
         "labelTxt/{}.txt",
         "imagesource:x\ngsd:0.1\n1 2 30 2 30 20 1 20 plane 0\n",
@@ -191,8 +213,34 @@ UNREAD = {
         "Label Studio",
         "export",
     ),
+    "Datumaro": (
+        "annotations/default.json",
+        '{"categories": {}, "items": [{"id": "0", "annotations": []}]}',
+        "Datumaro",
+        "export",
+    ),
     "KITTI": ("label_2/{}.txt", "Car 0.0 0 -1.5 5 6 9 19 2 2 1 0.4 1.4 69 -1\n", "KITTI", "table"),
 }
+
+
+def test_boxes_of_videos_and_in_class_folders_are_refused(tmp_path):
+    trees = {
+        "GOT-10k": many("train/s{}/1.jpg", photo) | many("train/s{}/groundtruth.txt", "3.0,4.0,10,12\n"),
+        "OTB": many("v{}/img/1.jpg", photo) | many("v{}/groundtruth_rect.txt", "3\t4\t10\t12\n"),
+        "OIDv4": many("train/Apple/{}.jpg", photo) | many("train/Apple/Label/{}.txt", "Apple 3 4 20 30\n"),
+    }
+    for name, tree in trees.items():
+        root = written(tmp_path / name, tree)
+        with pytest.raises(SourceError, match=r"images with boxes in .*table .path, xmin, ymin, xmax"):
+            open_source(root)
+        assert open_source(root, layout="classes")
+
+
+def test_captions_that_name_images_by_numbers_are_no_class_folder(tmp_path):
+    rows = "".join(f"{at}_a.jpg#{number}\tA child.\n" for at in NUMBERS for number in range(5))
+    root = written(tmp_path / "data", many("Flicker8k/{}_a.jpg", photo) | {"Flickr8k.token.txt": rows})
+    with pytest.raises(SourceError, match=r"labels in .*Flickr8k\.token\.txt, with the names of images"):
+        open_source(root)
 
 
 @pytest.mark.parametrize("name", UNREAD)
@@ -212,6 +260,7 @@ TABLES = {
     "chest": (("BBox_List.csv", "Data_Entry.csv"), "Data_Entry.csv"),
     "signs": (("Meta.csv", "Test.csv", "Train.csv"), "Train.csv"),
     "blindness": (("sample_submission.csv", "test.csv", "train.csv"), "train.csv"),
+    "numbers in another column": (("train.csv",), "train.csv"),
     "faces": (("list_bbox.csv", "list_attr.csv"), "list_attr.csv"),
 }
 
@@ -220,6 +269,8 @@ TABLES = {
 def test_the_command_names_the_table_of_all_labels(tmp_path, name):
     names, best = TABLES[name]
     rows = "image,label\n" + "".join(f"{at}.jpg,pug\n" for at in NUMBERS)
+    if name == "numbers in another column":
+        rows = "site,image_id,label\n" + "".join(f"2,{at},pug\n" for at in NUMBERS)
     tree = dict.fromkeys(names, rows) | {name: rows[:25] for name in names if "box" in name.lower()}
     root = written(tmp_path / "data", many("all/{}.jpg", photo) | tree)
     with pytest.raises(SourceError, match=rf"fastload pack .*/data/{best} DEST") as caught:
@@ -240,3 +291,27 @@ def test_boxes_in_class_folders_are_no_part_of_ordinary_ones(tmp_path):
     tree |= {f"{name}/labels/{at}.txt": "0 0.5 0.5 0.25 0.125\n" for name in ("cat", "dog") for at in NUMBERS}
     with pytest.raises(SourceError, match="'cat' holds 'images'"):
         open_source(written(tmp_path / "data", tree))
+
+
+def test_what_a_command_leaves_behind_is_named(tmp_path):
+    root = written(tmp_path / "data", {"validation/data.mdb": "x", "training/MJ/data.mdb": "x"})
+    with pytest.raises(SourceError, match=r"pack .*/training/MJ DEST' keeps them, without 'validation'"):
+        open_source(root)
+
+
+def test_a_folder_of_folders_of_parquet_names_one(tmp_path):
+    root = written(tmp_path / "data", {f"{name}/train-0.parquet": "PAR1" for name in ("mnist", "fashion")})
+    with pytest.raises(SourceError, match=r"fastload pack .*/fashion DEST' packs those of one folder"):
+        open_source(root)
+
+
+def test_a_table_with_paths_from_the_folder_above_is_to_be_moved_there(tmp_path):
+    rows = "".join(f"data/rgb/{at}.jpg,data/depth/{at}.png\n" for at in NUMBERS)
+    tree = many("rgb/{}.jpg", photo) | many("depth/{}.png", photo) | {"pairs.csv": rows}
+    root = written(tmp_path / "data", tree)
+    with pytest.raises(
+        SourceError, match=r"pairs\.csv, which names .*: move it to .* \(mv .*pairs\.csv "
+    ) as caught:
+        open_source(root)
+    subprocess.run(re.search(r"\((mv .*?)\)", str(caught.value))[1].split(), check=True)
+    assert open_source(tmp_path / "pairs.csv")[""].fields[0].name == "col2"

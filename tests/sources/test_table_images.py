@@ -129,6 +129,13 @@ class TestLabels:
         assert [field.kind for field in source.fields] == ["text", "text"]
         assert "no column is certain to hold labels" in source.warnings[0]
 
+    @pytest.mark.parametrize("text", ["id,EncodedPixels\n1,1 3 10 5\n", 'id,ground_truth\n1,"{""a"": 1}"\n'])
+    def test_run_lengths_and_json_are_texts(self, tmp_path, text):
+        (tmp_path / "1.png").write_bytes(encoded(pixels(1, 8, 8), ".png"))
+        (tmp_path / "t.csv").write_text(text)
+        source = open_source(tmp_path / "t.csv")[""]
+        assert (source.classes, source.fields[0].kind) == ((), "text")
+
     def test_the_kind_label_makes_labels(self, tmp_path):
         text = "image,site,sex,label\na.jpg,s,x,1\nb.jpg,t,y,2\n"
         source = listed(tmp_path, text, "a.jpg", "b.jpg", sex="label")
@@ -229,3 +236,15 @@ def test_random_tables_name_their_images(names, beside, place, way, columns, del
             assert classes(source) == [f"class {label}" for _, _, label in names]
         else:
             assert source.classes == ()
+
+
+def test_addresses_on_the_web_are_texts(tmp_path):
+    source = listed(tmp_path, "id,url,label\na,http://x/1.jpg,5\nb,http://x/2.jpg,6\n", "a.jpg", "b.jpg")
+    assert source.read(1).values == {"label": 6, "url": "http://x/2.jpg"}
+
+
+def test_vertical_bars_delimit_where_nothing_else_does(tmp_path):
+    source = listed(tmp_path, "image_name| number| text\na.jpg| 0| x, y\nb.jpg| 1| z\n", "a.jpg", "b.jpg")
+    assert source.read(0).values == {"number": 0, "text": "x, y"}
+    source = listed(tmp_path, "image,label\na.jpg,Hernia|Mass|Edema\nb.jpg,None\n", "a.jpg", "b.jpg")
+    assert classes(source) == ["Hernia|Mass|Edema", "None"]

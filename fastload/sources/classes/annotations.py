@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from fastload.sources.classes.part_names import is_image_part, is_part
 from fastload.sources.classes.top import MOST_FOLDERS, SAMPLED, Doubt, Top
 from fastload.sources.listing import stem_of
-from fastload.sources.sniffing import ANNOTATION_SUFFIXES, YOLO, AnnotationKind, annotation_kind
+from fastload.sources.protocol import evenly_spaced
+from fastload.sources.sniffing import (
+    ANNOTATION_SUFFIXES,
+    TABLE_OF_BOXES,
+    YOLO,
+    AnnotationKind,
+    annotation_kind,
+)
+from fastload.sources.words import MASK_WORDS, words_of
+
+_OF_VIDEO = re.compile(r"^(ground_?truth|gt)(_|\b)", re.IGNORECASE)
+_ROW_OF_BOX = re.compile(rb"(-?[0-9.]+|nan)([\s,]+(-?[0-9.]+|nan)){3}", re.IGNORECASE)
 
 _TABLES_AND_ARRAYS = (".csv", ".tsv", ".npy", ".npz", ".mat")
 
 
 def unread_annotations(top: Top) -> Iterator[Doubt]:
     """Yield a doubt for annotations of a known kind: beside images of their names, or in a file for all."""
+    yield from _in_class_folders(top)
     if len(top.folder.visible) > MOST_FOLDERS:
         return
     for folder in (top.folder, *map(top.inner, top.folder.visible)):
@@ -28,6 +41,23 @@ def unread_annotations(top: Top) -> Iterator[Doubt]:
                 _step(top, kind.step),
             )
     yield from _of_all(top)
+
+
+def _in_class_folders(top: Top) -> Iterator[Doubt]:
+    """Yield a doubt for folders with boxes of a video, or a folder with a file for each image."""
+    for at in evenly_spaced(len(top.bearing), SAMPLED):
+        folder = top.inner(top.bearing[at])
+        found = [folder.join(name) for name in folder.others_with(".txt") if _OF_VIDEO.search(name)]
+        places = [path for path in found if _ROW_OF_BOX.match(top.listing.head(path))]
+        stems = {*map(stem_of, folder.images)}
+        named_so = [name for name in folder.visible if not MASK_WORDS.isdisjoint(words_of(name))]
+        for inner in map(top.listing.__getitem__, map(folder.join, named_so)):
+            named = stems.intersection(map(stem_of, inner.others_with(*ANNOTATION_SUFFIXES)))
+            places += [inner.path] if stems and 2 * len(named) >= len(stems) else []
+        if places:
+            reading = f"images with boxes in {top.listing.shown(places[0])}, in no layout that is read"
+            yield Doubt(reading, _step(top, TABLE_OF_BOXES))
+            return
 
 
 def _of_all(top: Top) -> Iterator[Doubt]:

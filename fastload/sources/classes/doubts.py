@@ -105,6 +105,10 @@ def _split_without_classes(splits: Sequence[Top], claims: Claims) -> Iterator[Do
 def _versions(top: Top) -> Iterator[Doubt]:
     """Yield a doubt for folders with several images of each thing: with a mask or depth beside it."""
     folders = [top.inner(top.bearing[at]) for at in evenly_spaced(len(top.bearing), SAMPLED)]
+    folders = [
+        each if each.images or len(each.visible) != 1 else top.listing[each.join(each.visible[0])]
+        for each in folders
+    ]
     for folder in folders:
         if has_masks_beside(folder):
             place = top.listing.shown(folder.path)
@@ -124,9 +128,9 @@ def _parts_of_a_dataset(top: Top, claims: Claims) -> Iterator[Doubt]:
     """Yield a doubt for folders that are named after parts or splits of a dataset, not after classes."""
     bearing = top.bearing if len(top.bearing) <= MOST_FOLDERS else []
     if named := named_parts([*bearing, *(unread_folders(top) if bearing else ())]):
-        images = next(
-            (name for name in (*named, *bearing) if is_image_part(name) or not is_part(name)), named[0]
-        )
+        choices = [name for name in (*named, *bearing) if is_image_part(name) or not is_part(name)]
+        order = {name: (not is_image_part(name), "train" not in name.lower()) for name in choices}
+        images = min(choices, key=order.__getitem__, default=named[0])
         inside = _leads_to(top.listing, top.unwrapped(images), claims)
         lost = _without(top, images)
         step = f"{inside.step}{lost}; to keep all, {_keeping_step(top)}" if lost else inside.step
@@ -143,7 +147,9 @@ def _parts_of_a_dataset(top: Top, claims: Claims) -> Iterator[Doubt]:
 def _without(top: Top, *packed: str) -> str:
     """Return the end of a step that packs some folders alone: the names of all else that is not clutter."""
     lost = [name for name in top.folder.visible if name not in packed]
-    lost += [name for name in top.folder.others if not clutter_reason(name)]
+    lost += [name for name in top.folder.others if not clutter_reason(name)] + top.folder.images
+    if top.folder.path:  # a split
+        lost += [name for name in top.listing.top.visible if name != top.folder.path]
     return f", without {in_quotes(lost)}" if lost else ""
 
 

@@ -10,6 +10,8 @@ from fastload.sources.splits import SPLIT_WORD, SPLITS
 from fastload.sources.words import ANNOTATION_PARTS, IMAGE_PARTS, NUMBERED_PARTS, RESULTS, VIEWS, words_of
 
 _NUMBER = re.compile(r"[_ -]?[0-9]+$")
+_TIME = re.compile("^(?:time|date|phase|t|im|img)[_-]?[0-9]$", re.IGNORECASE)
+_RETRIEVAL = re.compile("(?<![a-z])(query|gallery|probe)(?![a-z])")  # beside a split, or one of these
 
 
 def named_parts(names: Sequence[str]) -> list[str]:
@@ -58,7 +60,7 @@ def _part_of(name: str) -> tuple[str, str] | None:
 def are_views(names: Sequence[str]) -> bool:
     """Return True if folders are named after views of one scene, or after images and results.
 
-    >>> are_views(["hazy", "clear"]), are_views(["mask", "no_mask"]), are_views(["A", "B", "label"])
+    >>> are_views(["hazy", "clear"]), are_views(["mask", "no_mask"]), are_views(["blur", "blur_2", "sharp"])
     (True, False, True)
     """
     words = [{*words_of(name)} for name in names]
@@ -66,7 +68,13 @@ def are_views(names: Sequence[str]) -> bool:
     letters = {"a", "b"} if has_result else {"x", "y"} if {*map(str.lower, names)} == {"x", "y"} else set()
     known = VIEWS | RESULTS | ANNOTATION_PARTS | IMAGE_PARTS | letters
     told = [found & known for found in words]
-    return all(told) and all(first != second for first, second in combinations(told, 2))
+    if has_result:  # of two times, beside the change between them
+        told = [own or {*_TIME.findall(name)} for own, name in zip(told, names, strict=True)]
+    # Of two with one view, the name of one is the view alone: left_arm and left_leg are classes.
+    are_versions = all(
+        told[a] != told[b] or told[a] in (words[a], words[b]) for a, b in combinations(range(len(names)), 2)
+    )
+    return all(told) and len({*map(frozenset, told)}) > 1 and are_versions
 
 
 def named_splits(names: Sequence[str]) -> list[str]:
@@ -75,8 +83,8 @@ def named_splits(names: Sequence[str]) -> list[str]:
     >>> named_splits(["WIDER_train", "WIDER_val", "readme"]), named_splits(["crash test", "fire test"])
     (['WIDER_train', 'WIDER_val'], [])
     """
-    found = {name: match for name in names if (match := SPLIT_WORD.search(name))}
-    split_of = {name: SPLITS.get(match[0].rstrip("AB").lower(), "") for name, match in found.items()}
+    found = {name: match for name in names if (match := SPLIT_WORD.search(name) or _RETRIEVAL.search(name))}
+    split_of = {name: SPLITS.get(match[0].rstrip("AB").lower(), match[0]) for name, match in found.items()}
     if len(found) == len(names) > 1 and len({*split_of.values()}) > 1:
         return list(found)
     rest = {name: name[: match.start()] + name[match.end() :] for name, match in found.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,8 +33,11 @@ def is_coco(path: str) -> bool:
     """Return True if the start, middle and end of a JSON file contain COCO's member names."""
     # COCO's own files are too large to read in full.
     text = b"".join(read_part(path, share) for share in (0.0, 0.5, 1.0))
+    if b'"question_id"' in text:  # of VQA, without boxes
+        return False
     has_parts = b'"images"' in text or b'"annotations"' in text
-    return has_parts and (b'"image_id"' in text or b'"categories"' in text)
+    has_categories = b'"categories"' in text and not re.search(rb'"items"\s*:\s*\[', text)  # of Datumaro
+    return has_parts and (b'"image_id"' in text or has_categories)
 
 
 def read_content(path: str) -> CocoContent:

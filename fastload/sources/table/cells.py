@@ -109,7 +109,7 @@ def _rows_of_text(path: str) -> Iterator[list[str]]:
         skipped = 1 if stated is not None or (is_text and start.strip().isdigit()) else 0
         if is_text and skipped:
             start = file.readline()
-        delimiter = max(_DELIMITERS, key=start.count) if stated is None else stated[1]
+        delimiter = delimiter_of(start) if stated is None else stated[1]
         if path.lower().endswith((".tsv", ".tab")):
             delimiter = "\t"
         # Spaces belong to a cell, unless the first row has one after every delimiter.
@@ -134,6 +134,12 @@ def _rows_of_text(path: str) -> Iterator[list[str]]:
         except csv.Error as error:
             where = f"{path}, line {skipped + reader.line_num}"
             raise malformed(where, "be a row of a table", error, "check its quotes") from error
+
+
+def delimiter_of(start: str) -> str:
+    """Return the delimiter of a table by its first line; `|` may separate values within cells, too."""
+    delimiter = max(_DELIMITERS, key=start.count)
+    return "|" if delimiter not in start and "|" in start else delimiter
 
 
 def _with_single_spaces(lines: Iterator[str]) -> Iterator[str]:

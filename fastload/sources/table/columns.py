@@ -48,6 +48,7 @@ LABEL_HEADERS = (
 TEXT_HEADERS = (
     *("text", "caption", "captions", "description", "comment"),
     *("prompt", "sentence", "transcription"),
+    *("encodedpixels", "rle", "rlemask", "predictionstring"),
 )
 """Such headers of a column of texts, which are no classes."""
 
@@ -95,6 +96,11 @@ class TableColumn:
     def plain_name(self) -> str:
         """The name without case and punctuation."""
         return re.sub(r"[^a-z0-9]", "", self.name.lower())
+
+    @property
+    def is_of_texts(self) -> bool:
+        """True if no classes are expected: by the header, or as all cells are JSON."""
+        return self.plain_name in TEXT_HEADERS or all(cell[:1] in ("{", "[") for cell in self.cells)
 
     @property
     def origin(self) -> str:
@@ -244,12 +250,12 @@ def are_class_names(names: Sequence[str]) -> bool:
 def _refuse_images(column: TableColumn) -> None:
     """Raise SourceError if a cell names a file, or if all cells are named like images, existing or not."""
     cells = [*column.cells]
-    named = [row for row, cell in enumerate(cells, 1) if is_image(cell)]
+    named = [row for row, cell in enumerate(cells, 1) if is_image(cell) and "://" not in cell]
     files = [row for row in named if column.names_file(cells[row - 1])]
     if not files:
         sampled = (index + 1 for index in evenly_spaced(len(cells), _SAMPLED_CELLS) if cells[index])
         files = [row for row in sampled if column.names_file(cells[row - 1])]
-    if named and not files and all_filled(cells, is_image):
+    if named and not files and len(named) == sum(map(bool, cells)):
         files = named
     if files:
         got = f"{cells[files[0] - 1]!r}, which names a file"

@@ -16,19 +16,21 @@ from collections.abc import Iterator, Sequence
 from fastload.errors import FastloadError
 from fastload.sources.listing import Folder, Listing, is_image, read_part, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
-from fastload.sources.table.cells import TABLE_SUFFIXES, TEXT_SUFFIXES, WRITE_TABLE, read_table
-from fastload.sources.table.images import ImageSearch
+from fastload.sources.table.cells import TABLE_SUFFIXES, TEXT_SUFFIXES, WRITE_TABLE, delimiter_of, read_table
+from fastload.sources.table.images import IMAGE_HEADERS, ImageSearch
 
 _MOST_ROWS = 50
 _MOST_FILES = 32  # that are opened in a folder: there may be one for each image
 _MOST_FOLDERS = 16
 _LEAST_DIGITS = 4
 
+_CAPTION_NUMBER = re.compile("#[0-9]+$")  # a.jpg#0, the first caption of an image
 _NUMBER = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?")
 _JSON_TEXT = re.compile(r'"([^"\\]{1,255})"')
 _NOT_READ = (".csv", ".tsv", ".mat", ".xlsx", ".xls", ".npy", ".npz", ".pkl", *TEXT_SUFFIXES, ".json")
 _OF_LABELS = re.compile(r"label|annot|ground_?truth|target|attr(?!ibution)|identity", re.IGNORECASE)
 _HEADERS_OF_LABELS = re.compile(r"label|class|categor|target|diagnos|breed|species", re.IGNORECASE)
+_HEADERS_OF_NUMBERS = {*IMAGE_HEADERS} - {"id"}  # which may be that of a class
 _OF_TESTS = re.compile(r"(?<![a-z])(test|valid?|validation|eval)(?![a-z])", re.IGNORECASE)
 
 
@@ -81,13 +83,22 @@ def _reading_of(listing: Listing, paths: Sequence[str]) -> tuple[str, str]:
     if not _is_table(shown[0], is_beside):
         return f"labels in {listed}, with the names of images", WRITE_TABLE
     step = f"{pack_command(shown[0])} packs {'it' if len(shown) == 1 else 'the first'}"
-    if is_beside:
-        moved = os.path.join(listing.name, os.path.basename(paths[0]))
+    place = _folder_above(listing, paths[0]) or (listing.name if is_beside else None)
+    if place is not None:
+        moved = os.path.join(place, os.path.basename(paths[0]))
         move = f"mv {shlex.quote(shown[0])} {shlex.quote(moved)}"
-        step = f"move it to {listing.name} ({move}), and pack it there"
+        step = f"move it to {place} ({move}), and pack it there"
     if len(shown) == 1:
         return f"the table {listed}, which names the images", step
     return f"the tables {listed}, which name the images", step
+
+
+def _folder_above(listing: Listing, path: str) -> str | None:
+    """Return the folder above a listing if the paths in a table begin with the listing's own name."""
+    base = os.path.basename(os.path.abspath(listing.name))
+    head = listing.head(path).decode("utf-8", "replace")
+    begins = re.search(rf"""(^|[\n,;\t|"])(\./)?{re.escape(base)}/""", head)
+    return os.path.normpath(f"{listing.name}/..") if begins and base not in listing.top.folders else None
 
 
 def _is_table(path: str, is_beside: bool) -> bool:
@@ -131,17 +142,18 @@ def _names_images(name: str, head: str, stems: set[str], images: int) -> bool:
         texts = {*_JSON_TEXT.findall(head)}
         named = {text for text in texts if is_image(text)}
         return bool(named) and 2 * len({*map(stem_of, named)} & stems) >= len(named)
-    rows = _rows(name, head)
+    header, *rows = _rows(name, head) or [[]]
     is_text = name.lower().endswith(TEXT_SUFFIXES)
     for at, column in enumerate(zip(*rows, strict=False)):
         if is_text and max(map(len, rows)) < 2 + (at > 0):
             continue  # a list of images, or of their numbers and names
-        cells = {cell.strip() for cell in column} - {""}
-        # Numbers name images in a first column, if they are long or as many; elsewhere, they count something.
+        cells = {_CAPTION_NUMBER.sub("", cell.strip()) for cell in column} - {""}
+        # Numbers name images in a first column, if they are long or as many, or below a header of images.
         if all(map(_NUMBER.fullmatch, cells)):
             is_long = max(map(len, cells), default=0) >= _LEAST_DIGITS
             are_many = is_long or 2 * len(cells) > min(images, _MOST_ROWS)
-            if at or not are_many or not all(map(str.isdigit, cells)):
+            is_named = re.sub("[^a-z0-9]", "", header[at].lower()) in _HEADERS_OF_NUMBERS
+            if not (is_named or (at == 0 and are_many)) or not all(map(str.isdigit, cells)):
                 continue
         if 2 * len({*map(stem_of, cells)} & stems) >= len(cells):
             return True
@@ -149,11 +161,11 @@ def _names_images(name: str, head: str, stems: set[str], images: int) -> bool:
 
 
 def _rows(name: str, head: str) -> list[list[str]]:
-    """Return the first rows of a table, without the first one; none if it is malformed."""
+    """Return the first rows of a table; none if it is malformed."""
     lines = head.splitlines()[: _MOST_ROWS + 1]
     if name.lower().endswith(TEXT_SUFFIXES):
-        return [re.split(r"[\s,;]+", line.strip()) for line in lines[1:] if line.strip()]
-    delimiter = max((",", ";", "\t"), key=head[:1000].count)
+        return [re.split(r"[\s,;]+", line.strip()) for line in lines if line.strip()]
+    delimiter = delimiter_of(lines[0] if lines else "")
     with contextlib.suppress(csv.Error):
-        return list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter))[1:]
+        return list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter))
     return []

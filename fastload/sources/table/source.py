@@ -42,7 +42,6 @@ from fastload.sources.table.cells import TABLE_SUFFIXES, TEXT_SUFFIXES, WRITE_TA
 from fastload.sources.table.columns import (
     LABEL,
     LABEL_HEADERS,
-    TEXT_HEADERS,
     ColumnKind,
     TableColumn,
     TableField,
@@ -187,7 +186,7 @@ def _label_of(
     chosen = [column for column in others if column.kind == LABEL]
     chosen = chosen or [column for column in others if column.name.lower() == LABEL][:1]
     if not chosen and has_images:
-        only = [column for column in free if column.plain_name not in TEXT_HEADERS] if len(free) == 1 else []
+        only = [column for column in free if not column.is_of_texts] if len(free) == 1 else []
         chosen = only or (usual if len(usual) == 1 else [])
     if chosen:
         [label] = chosen

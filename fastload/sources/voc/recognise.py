@@ -40,7 +40,7 @@ def recognise(listing: Listing) -> Claim | None:
 
 
 def _kits(listing: Listing) -> list[str]:
-    """Return the folders with JPEGImages and annotations: those named VOC…, or one with all of the images."""
+    """Return the folders with JPEGImages and annotations: those named VOC…, or that with most images."""
     found = []
     for path in listing.folders:
         kit, _, name = path.rpartition("/")
@@ -50,7 +50,7 @@ def _kits(listing: Listing) -> list[str]:
                 found.append(kit)
     named = [kit for kit in found if all(part.startswith(_KIT_NAME) for part in kit.split("/") if part)]
     every = sum(len(each.images) for each in listing.folders.values() if "/." not in f"/{each.path}")
-    return sorted(named or [kit for kit in found if len(listing.images_below(kit)) == every])
+    return sorted(named or [kit for kit in found if 2 * len(listing.images_below(kit)) > every])
 
 
 def _read_one_kit(listing: Listing, kits: list[str]) -> Reading:

@@ -164,10 +164,11 @@ class Samples:
         has_other = self._counted(self.others) > 0
         names = [self.members.names[int(index)] for index in self.first]
         strays = np.flatnonzero(~has_image)
-        stems: tuple[set[str], set[str]] = (set(), set())
-        for sample, is_image in enumerate(has_image.tolist()):
-            stems[is_image].add(os.path.basename(self.key(sample)))
-        if (has_image & has_other).any() or "cls" in self.columns or stems[0] & stems[1]:
+        are_mixed = bool((has_image & has_other).any())
+        if not are_mixed and (stem := self._shared_name(has_image)):
+            must, got = "have the members of a sample beside each other", f"those of {stem!r} in two folders"
+            raise malformed(self.members.files.path(0), must, got, UNPACK)
+        if are_mixed or "cls" in self.columns:
             strays = strays[[clutter_reason(os.path.basename(names[at])) is not None for at in strays]]
         if not len(strays):
             return self
@@ -177,6 +178,13 @@ class Samples:
             _leave_out(left_out, shard, self.members.names[index])
         kept = NameTable(self.members.names[index] for index in np.flatnonzero(~is_stray).tolist())
         return Samples(Members(self.members.files, kept, self.members.places[~is_stray]), self.rule)
+
+    def _shared_name(self, has_image: npt.NDArray[np.bool_]) -> str | None:
+        """Return the name of an image that is also that of a sample without one, in another folder."""
+        stems: tuple[set[str], set[str]] = (set(), set())
+        for sample, is_image in enumerate(has_image.tolist()):
+            stems[is_image].add(os.path.basename(self.key(sample)))
+        return min(stems[0] & stems[1], default=None)
 
 
 def grouped(path: str, splits: Mapping[str, Members], left_out: LeftOutFiles) -> dict[str, Samples]:

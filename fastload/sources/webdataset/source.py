@@ -57,6 +57,10 @@ from fastload.sources.webdataset.tar import IMAGES, INTEGERS, RULES, TAR_SUFFIXE
 
 _NPY_HEAD = 1 << 16  # the longest header of version 1.0
 _ALL_BYTES = 1 << 62
+
+_ANNOTATIONS = (".csv", ".tsv", ".json", ".jsonl", ".xml", ".mat")  # that may be of all images
+_ALONE = "or pack the images without labels with --layout webdataset (in Python, layout='webdataset')"
+
 Spans = npt.NDArray[np.int64]
 """The offset and size of a member for each sample, (2, samples); -1 where there is none."""
 
@@ -132,7 +136,13 @@ def list_shards(path: str, root: str, shards: Mapping[str, Sequence[str]]) -> di
             begin += len(cells[split])
         is_labelled = bool(cells) or not listing.samples.others
         sources[split] = listing.source(own if is_labelled else None, classes, ending)
-    next(iter(sources.values())).left_out = left_out.finish()
+    first = next(iter(sources.values()))
+    first.left_out = left_out.finish()
+    unread = [entry.key for entry in first.left_out if entry.key.lower().endswith(_ANNOTATIONS)]
+    if unread and not cells and not any(each.samples.others for each in listings.values()):
+        first.doubt = str(
+            malformed(path, "hold labels beside its images", f"{unread[0]!r}", f"{UNPACK}; {_ALONE}")
+        )
     return sources
 
 
