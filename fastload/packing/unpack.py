@@ -284,7 +284,9 @@ class _Unpacking:
         written: list[Path] = []
         try:
             for field, (data, suffix) in zip(self.images, files, strict=True):
-                place = _with_suffix(path, suffix)
+                # A name ends in the suffix of what is written: `a.png` becomes `a.png.jpg`.
+                is_right = suffix in ("", path.suffix.lower().replace(".jpeg", ".jpg"))
+                place = path if is_right else path.with_name(path.name + suffix)
                 if written:
                     place = written[0].with_name(f"{written[0].stem}.{field.name}{suffix}")
                 written.append(self._write(place, data))
@@ -320,9 +322,3 @@ class _Unpacking:
         self.files += 1
         self.size_bytes += len(data)
         return path
-
-
-def _with_suffix(path: Path, suffix: str) -> Path:
-    """Return the path with a name that ends in the suffix: `a.png` becomes `a.png.jpg`."""
-    current = path.suffix.lower().replace(".jpeg", ".jpg")
-    return path if suffix in ("", current) else path.with_name(path.name + suffix)

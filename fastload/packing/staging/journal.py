@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from fastload.errors import DamageError, DestinationError
 from fastload.packing.encoding.assemble import FinishedShard, ShardRange
@@ -86,7 +85,15 @@ class Journal:
             content = json.loads(data)
             if content.pop("job") != self.job:
                 raise DamageError("it was packed with other options, or from another state of the source")
-            finished = _finished_of(content)
+            entry, shape = content["entry"], content["image_shape"]
+            finished = FinishedShard(
+                None if entry is None else ShardEntry(**entry),
+                None if shape is None else (shape[0], shape[1], shape[2]),
+                tuple(Skipped(**each) for each in content["skipped"]),
+                tuple(Skipped(**each) for each in content["kept"]),
+                tuple(content["notes"]),
+                content["read_bytes"],
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise DamageError(f"its entry {name} is damaged ({error})") from error
         if finished.entry is not None:
@@ -103,15 +110,3 @@ def folder_of(split: str) -> str:
 
 def _entry_name(shard: ShardRange) -> str:
     return f"{STATE}/{shard.split or 'all'}-{shard.number:05d}.finished.json"
-
-
-def _finished_of(content: dict[str, Any]) -> FinishedShard:
-    entry, shape = content["entry"], content["image_shape"]
-    return FinishedShard(
-        None if entry is None else ShardEntry(**entry),
-        None if shape is None else (shape[0], shape[1], shape[2]),
-        tuple(Skipped(**each) for each in content["skipped"]),
-        tuple(Skipped(**each) for each in content["kept"]),
-        tuple(content["notes"]),
-        content["read_bytes"],
-    )

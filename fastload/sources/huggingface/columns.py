@@ -186,7 +186,13 @@ class ArrowColumns:
         images = [column.name for column in rows.schema if self._is_image(column)]
         # The image is the first column that is named like one, else the first image column.
         for name in sorted(images, key=lambda name: name not in _IMAGE_NAMES):
-            self._add_image(name)
+            target = "image"
+            if self.roles:
+                target = free_field_name(name, self._taken)
+                self.fields.append(Field(target, "image", encoding="keep"))
+            self.paths[target] = free_field_name(f"{target}_path", self._taken)
+            self.fields.append(Field(self.paths[target], "text", internal=True))
+            self.roles[name,] = target
         for column in rows.schema:
             if column.name not in images:
                 self._add(list(_leaves((column.name,), (), column.type)))
@@ -200,15 +206,6 @@ class ArrowColumns:
             return True
         first = next((value.as_py() for values in self._rows.columns(column.name) for value in values), None)
         return isinstance(first, bytes) and format_of(first[:HEAD_BYTES]) is not None
-
-    def _add_image(self, name: str) -> None:
-        target = "image"
-        if self.roles:
-            target = free_field_name(name, self._taken)
-            self.fields.append(Field(target, "image", encoding="keep"))
-        self.paths[target] = free_field_name(f"{target}_path", self._taken)
-        self.fields.append(Field(self.paths[target], "text", internal=True))
-        self.roles[name,] = target
 
     def _add(self, leaves: Sequence[_Leaf]) -> None:
         category = self._category_of_objects(leaves)
