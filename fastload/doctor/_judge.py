@@ -17,7 +17,7 @@ from fastload.doctor._rates import (
     step_work,
 )
 from fastload.doctor.findings import Diagnosis, SlowerSide, TrainingMeasurements, Verdict
-from fastload.loader.verdicts import LEAST_S, slower_cause
+from fastload.loader.report import LEAST_S, slower_cause
 
 BALANCED = 0.9
 """Two rates are balanced if the slower is more than this share of the faster: on a machine that does other

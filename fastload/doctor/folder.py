@@ -26,7 +26,7 @@ from fastload.doctor.findings import Diagnosis, Fix, TrainingMeasurements
 from fastload.errors import SourceError
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
-from fastload.loader.verdicts import LEAST_S
+from fastload.loader.report import LEAST_S
 from fastload.packing.options import choose_encoding, combine, estimate_stats
 from fastload.shards.manifest import ShardEntry, is_packed
 from fastload.shards.records import RecordReader

@@ -80,14 +80,11 @@ class Unset(int):
 
     __slots__ = ()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Unset, (int(self),)
-
 
 UNSET: Any = Unset(0)
 
 
-def is_explicit(value: Any) -> bool:
+def is_explicit(value: object) -> bool:
     return value is not None and not isinstance(value, Unset)
 
 
@@ -120,5 +117,5 @@ class DecidedAttribute:
         decided = value if options is None else getattr(options, self._name)
         return None if decided is None else Unset(decided)
 
-    def __set__(self, instance: HasOptions, value: Any) -> None:
+    def __set__(self, instance: HasOptions, value: object) -> None:
         vars(instance)[self._name] = value

@@ -7,7 +7,6 @@ inside a Subset or ConcatDataset, and configures their caches.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import torch
 from torch.utils.data import default_collate
@@ -48,22 +47,22 @@ class LoaderCache:
         self.resident: Resident | None = None
         self.choice = PlannedValue(asked if isinstance(asked, str) else asked.kind, "set by you")
 
-    def open(self, dataset: Any) -> None:
+    def open(self, dataset: object) -> None:
         """Open a cache that was requested by name; raise OptionError if it cannot be used."""
         if self._asked.kind != "auto":
             self._decide(dataset, Measured())
 
-    def decide(self, dataset: Any, cost: SingleProcessCost | None) -> None:
+    def decide(self, dataset: object, cost: SingleProcessCost | None) -> None:
         """Choose the cache for "auto": by the cost of a batch or, if unknown, by disk and CPUs."""
         if self._asked.kind == "auto":
             self._decide(dataset, self._measured(cost))
 
-    def _decide(self, dataset: Any, measured: Measured) -> None:
+    def _decide(self, dataset: object, measured: Measured) -> None:
         if not self._is_decided:
             self._use(dataset, measured)
             self._is_decided = True
 
-    def _use(self, dataset: Any, measured: Measured) -> None:
+    def _use(self, dataset: object, measured: Measured) -> None:
         parts = image_datasets_in(dataset)
         if not parts:
             needs = f"a cache needs a FolderDataset or a PackedDataset, got {type(dataset).__name__}"
@@ -98,7 +97,7 @@ class LoaderCache:
             device_room_bytes=room,
         )
 
-    def _load(self, parts: list[ImageDataset], dataset: Any) -> None:
+    def _load(self, parts: list[ImageDataset], dataset: object) -> None:
         if self._device is None:
             raise OptionError('cache="device" needs a device: set device="cuda" too')
         if self._why_not_resident:
@@ -126,7 +125,7 @@ def why_not_resident(view: LoaderView) -> str:
     return ""
 
 
-def is_filling(dataset: Any) -> bool:
+def is_filling(dataset: object) -> bool:
     """Return whether a cache of a dataset is still filling."""
     held = [
         report for report in _reports(dataset) if report.kind not in (None, "device") and not report.stopped
@@ -134,34 +133,34 @@ def is_filling(dataset: Any) -> bool:
     return any(report.ready < _FULL * report.share for report in held)
 
 
-def own_choice(dataset: Any) -> PlannedValue | None:
+def own_choice(dataset: object) -> PlannedValue | None:
     """Return the cache that is set on a dataset itself; None if there is none."""
     chosen = [report for report in _reports(dataset) if report.kind is not None or report.reason]
     return PlannedValue(chosen[0].kind, chosen[0].reason) if chosen else None
 
 
-def can_be_cached(dataset: Any) -> bool:
+def can_be_cached(dataset: object) -> bool:
     """Return True if a dataset has no cache, but could have one."""
     reports = _reports(dataset)
     return can_cache() and bool(reports) and all(report.kind is None for report in reports)
 
 
-def asks_for_device(dataset: Any) -> bool:
+def asks_for_device(dataset: object) -> bool:
     """Return whether the device cache is set on a dataset itself; only a loader can provide it."""
     return any(report.kind == "device" for report in _reports(dataset))
 
 
-def refresh_caches(dataset: Any) -> None:
+def refresh_caches(dataset: object) -> None:
     """Open the caches on the disk that are complete, and fill the others, before workers are forked."""
     for part in image_datasets_in(dataset):
         part.fill_cache()
 
 
-def disk_states(dataset: Any) -> list[str]:
+def disk_states(dataset: object) -> list[str]:
     """Return the states of a dataset's caches on the disk, as sentences."""
     states = [f"Cache on the disk: {each.state}." for each in _reports(dataset) if each.kind == "disk"]
     return list(dict.fromkeys(states))
 
 
-def _reports(dataset: Any) -> list[CacheReport]:
+def _reports(dataset: object) -> list[CacheReport]:
     return [part.cached for part in image_datasets_in(dataset)]

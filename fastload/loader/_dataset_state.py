@@ -70,7 +70,7 @@ class DatasetState:
     It includes the state of the dataset's `collate_fn` and `sampler`, if they are given.
     """
 
-    def __init__(self, dataset: Any, collate_fn: Any = None, sampler: Any = None) -> None:
+    def __init__(self, dataset: object, collate_fn: object = None, sampler: object = None) -> None:
         self._owners = {"dataset": dataset, "collate_fn": collate_fn, "sampler": sampler}
         self._fingerprints = self._current()
         self._files = file_positions()
@@ -113,7 +113,7 @@ class DatasetState:
         return {name: fingerprint(owner, owners) for name, owner in self._owners.items()}
 
 
-def fingerprint(value: Any, others: Iterable[Any] = ()) -> int:
+def fingerprint(value: object, others: Iterable[Any] = ()) -> int:
     """Return a hash of an object and everything it refers to, except `others`; large parts are sampled."""
     digest, left = 0, _MOST_BYTES_IN_ALL
     for part in _walk(value, others=others):
@@ -127,7 +127,7 @@ def fingerprint(value: Any, others: Iterable[Any] = ()) -> int:
     return digest
 
 
-def bound_to_process(value: Any) -> str:
+def bound_to_process(value: object) -> str:
     """Return, as a noun phrase, a part of an object that belongs to this process; "" if there is none."""
     bound = _loaded_bound_types()
     streams = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
@@ -155,7 +155,7 @@ def file_positions() -> dict[int, int]:
     return {}
 
 
-def _walk(value: Any, global_objects: bool = False, others: Iterable[Any] = ()) -> Iterator[Any]:
+def _walk(value: object, global_objects: bool = False, others: Iterable[Any] = ()) -> Iterator[Any]:
     """Yield an object and everything it refers to, each once; plain values each time they occur.
 
     With `global_objects`, that includes instances of any class in the global variables of its functions. They
@@ -214,7 +214,7 @@ def _array_digest(values: Any) -> int:
     return zlib.crc32(np.ascontiguousarray(flat[::step]).view(np.uint8).data)
 
 
-def _is_mapped(values: Any) -> bool:
+def _is_mapped(values: object) -> bool:
     # Hashing the bytes would read the file.
     while isinstance(values, np.ndarray):
         values = values.base
@@ -263,11 +263,11 @@ def _parts(part: Any, global_objects: bool) -> list[Any]:
     return [] if issubclass(kind, leaves) or _package(kind) in _SHARED else [kind, *_attributes(part)]
 
 
-def _package(definition: Any) -> str:
+def _package(definition: object) -> str:
     return (definition.__module__ or "").partition(".")[0]
 
 
-def _attributes(part: Any) -> list[Any]:
+def _attributes(part: object) -> list[Any]:
     kind = type(part)
     # A thread's values are not in the usual `__dict__`.
     owner: Any = threading.local if issubclass(kind, threading.local) else object

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fastload.errors import OptionError
-from fastload.loader._resume.parts import Position
+from fastload.loader._resume.progress import Position
 from fastload.loader._transport.memory import Arena
 
 # One batch is copied while another waits: more would only fill the device's memory.
@@ -99,7 +99,7 @@ def moved(
     return data
 
 
-def moved_to(data: Any, device: torch.device) -> Any:
+def moved_to(data: object, device: torch.device) -> Any:
     """Return a batch with everything that can be moved on the device."""
     return moved(data, lambda tensor: tensor.to(device, non_blocking=True), lambda batch: batch.to(device))
 

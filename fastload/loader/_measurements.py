@@ -1,11 +1,79 @@
-"""Measurements by which loaders are tuned, and the values decided from them."""
+"""Measurements by which loaders are tuned, the constants of tuning, and the values decided from them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fastload.loader._tuning_settings import DEFAULT_SETTINGS, TuningSettings
+DEFAULT_PREFETCH = 2  # torch's own
+
+
+@dataclass(frozen=True, slots=True)
+class TuningSettings:
+    """Thresholds of the decisions, and lengths of measurements.
+
+    Attributes:
+        gain: Share by which a candidate must be faster than the best so far: on an idle machine, windows
+            differ by up to 5 %. If the training waits for less than this share of the time, there is nothing
+            to gain.
+        early_gain: A challenger that is slower by this share loses at once. It wins at once if it is faster
+            by this share than the best of at least two windows of the other candidate.
+        rounds: Otherwise, the medians of this many windows of each candidate decide: one window in ten is off
+            by 10 %.
+        budget_share, epochs_ahead: Trials may cost this share of a training run, which is assumed at first to
+            last this many epochs, later twice as long as it has run.
+        start_margin: On a busy machine, starting workers takes this many times as long (measured).
+        most_workers: The most workers that are tried on any machine.
+        most_workers_per_cpu: The same for each CPU, for batches that wait for a network: more were never
+            faster (measured).
+        blocked: More workers than the CPUs can serve pay off only if they spend this share of their time
+            waiting (disk, network).
+        prefetched_batches: Batches to prefetch in total. With fewer, one slow batch keeps the training
+            waiting: two workers that prefetch two batches each are up to 28 % slower than with four
+            (measured); beyond eight, nothing was gained.
+        window_s: The length of one measurement.
+        least_windows: The rest of an epoch must be as long as this many measurements and starts of workers.
+        least_batches, batches_per_worker: The fewest batches of a measurement, in total and for each worker,
+            because workers take turns.
+        long_batch_s: Without workers, one batch that takes this long is enough: more would waste time.
+        unusual: A longer step (a validation, a checkpoint) counts as this many median steps.
+        changed: A settled plan is measured again if the time to make a batch changes by this factor: if it
+            grows, without workers; if it shrinks, with them.
+        watched_s: Loading without workers counts as slower only if it stays so for this long.
+        first_check, watched_batches: A settled plan is checked each time this many batches are loaded, at
+            first sooner, to drop a bad plan early.
+        most_trials: The most trials stored for each candidate.
+        stuck_s, stuck_loads: Workers are considered stuck (by a lock that was held at the fork, by a thread
+            that the child lacks) if no batch arrives within this time plus this many times the time of a
+            batch in the training process.
+    """
+
+    gain: float = 0.05
+    early_gain: float = 0.2
+    rounds: int = 3
+    budget_share: float = 0.015
+    epochs_ahead: int = 10
+    start_margin: int = 2
+    most_workers: int = 4096
+    most_workers_per_cpu: int = 16
+    blocked: float = 0.5
+    prefetched_batches: int = 8
+    window_s: float = 0.25
+    least_windows: float = 2.0
+    least_batches: int = 4
+    batches_per_worker: int = 3
+    long_batch_s: float = 0.4
+    unusual: float = 5.0
+    changed: float = 2.0
+    watched_s: float = 5.0
+    first_check: int = 8
+    watched_batches: int = 64
+    most_trials: int = 5
+    stuck_s: float = 60.0
+    stuck_loads: int = 30
+
+
+DEFAULT_SETTINGS = TuningSettings()
 
 
 class Candidate(NamedTuple):

@@ -17,16 +17,21 @@ from fastload.datasets.within import is_plain_subset
 from fastload.loader import _torch
 from fastload.loader._arguments import LoaderView, WorkerOptions
 from fastload.loader._caching import LoaderCache, is_filling
-from fastload.loader._iterators import SingleProcessIterator, WorkersIterator
 from fastload.loader._iterators.base import EpochIterator, EpochStart
-from fastload.loader._iterators.switching import last_line
-from fastload.loader._measurements import TuningMeasurements
+from fastload.loader._iterators.single import SingleProcessIterator
+from fastload.loader._iterators.workers import WorkersIterator
+from fastload.loader._measurements import (
+    DEFAULT_PREFETCH,
+    DEFAULT_SETTINGS,
+    TuningMeasurements,
+    TuningSettings,
+)
 from fastload.loader._tuning.decide import prefetch_of
 from fastload.loader._tuning.epoch import TunedIterator
 from fastload.loader._tuning.limits import read_limits
 from fastload.loader._tuning.plan import Plan, explicit_plan
+from fastload.loader._tuning.switching import last_line
 from fastload.loader._tuning.tuner import Tuner, is_switched_off
-from fastload.loader._tuning_settings import DEFAULT_PREFETCH, DEFAULT_SETTINGS, TuningSettings
 from fastload.loader.clock import StepClock
 
 

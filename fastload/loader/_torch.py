@@ -48,7 +48,7 @@ missing: list[str] = []
 """The members that this torch lacks; empty if the loader can use its own iterators."""
 
 
-def _found(module: str, name: str, otherwise: Any = None) -> Any:
+def _found(module: str, name: str, otherwise: object = None) -> Any:
     """Return a member of a module; if there is none, record that and return `otherwise`."""
     try:
         return getattr(importlib.import_module(module), name)
@@ -82,9 +82,6 @@ pin_memory: Any = _found("torch.utils.data._utils.pin_memory", "pin_memory")
 
 # Sent by a worker whose iterable dataset has ended.
 EndOfWorker: Any = _found("torch.utils.data._utils.worker", "_IterableDatasetStopIteration", _StandIn)
-
-# Weak references that identify storages.
-StorageWeakRef: Any = _found("torch.multiprocessing.reductions", "StorageWeakRef")
 
 # Stops torch's SIGCHLD handler from raising an error when these workers die.
 remove_worker_pids: Any = _found("torch._C", "_remove_worker_pids")

@@ -136,7 +136,7 @@ class StepClock:
             self._stepping_s += step
             self.steps_s.append(step)
 
-    def hand(self, batch: Any) -> None:
+    def hand(self, batch: object) -> None:
         """Record that the training receives a batch."""
         self._handed = time.perf_counter()
         wait = self._handed - self._asked

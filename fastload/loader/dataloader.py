@@ -28,13 +28,13 @@ from fastload.loader._caching import (
     why_not_resident,
 )
 from fastload.loader._device import moved_to, resolve_device
-from fastload.loader._iterators import WorkersIterator
 from fastload.loader._iterators.base import EpochStart
+from fastload.loader._iterators.workers import WorkersIterator
+from fastload.loader._measurements import DEFAULT_SETTINGS
 from fastload.loader._resume.dataset_states import load_own_state
 from fastload.loader._resume.epochs import Epochs
 from fastload.loader._strategies import DeviceStrategy, EpochStrategy, choose_strategy
 from fastload.loader._tuning.plan import Plan
-from fastload.loader._tuning_settings import DEFAULT_SETTINGS
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.report import EpochReport, report_of
 from fastload.loader.sharded_sampler import NotPrepared, sharded_arguments

@@ -130,7 +130,7 @@ def loaders_replaced(
         yield replaced
 
 
-def _use_cache(dataset: Any, cache: str, is_compiled: bool) -> None:
+def _use_cache(dataset: object, cache: str, is_compiled: bool) -> None:
     """Cache the image files of the datasets within another one; raise OptionError if that is not possible."""
     parts = image_datasets_in(dataset)
     if is_compiled and not parts:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from fastload.loader.clock import EpochTimes, total_of
-from fastload.loader.verdicts import LEAST_S, slower_cause
 from fastload.system.units import format_count, format_duration
+
+_Cause = TypeVar("_Cause", bound=str)
+
+LEAST_S = 0.25
+"""A training run, or an epoch, that takes less than this in all has nothing to gain."""
+
+LEAST_BUSY = 0.6
+"""Workers that are busy for less than this share of the time are idle: moving the batches is the cause."""
 
 EpochVerdict = Literal["preparing", "storage", "transport", "model", "little"]
 """The cause that takes longest: making samples, waiting for storage or a lock while doing so, moving batches
@@ -112,6 +119,25 @@ def _evidence(times: EpochTimes) -> Iterator[str]:
     if load.samples:
         seconds = (each / load.samples for each in (load.cpu_s, load.blocked_s, load.delayed_s))
         yield loading_text(times.num_workers, "sample", *seconds)
+
+
+def slower_cause(
+    step: Mapping[_Cause, float],
+    loading: Mapping[_Cause, float],
+    is_step_slower: bool,
+    busy_share: float,
+    transport: _Cause,
+) -> _Cause:
+    """Return the cause on which the slower side spends most.
+
+    `step` and `loading` are the seconds of each cause; `busy_share` is the share of the time in which workers
+    make batches, 1 if unknown or without workers; `transport` is the cause if they are idle.
+    """
+    if is_step_slower:
+        return max(step, key=lambda cause: step[cause])
+    if busy_share < LEAST_BUSY:
+        return transport
+    return max(loading, key=lambda cause: loading[cause])
 
 
 def batch_text(rate: str, wait_s: float, step_s: float) -> str:

@@ -13,8 +13,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from fastload.contracts import LiesInShards
 from fastload.errors import OptionError
-from fastload.loader._sharding.order import EpochOrder, ShuffledWindows
-from fastload.loader._sharding.permutation import Permutation
+from fastload.loader._sharding.order import EpochOrder, Permutation, Share, ShuffledWindows, share_of
 from fastload.loader._sharding.ranks import (
     checked_index,
     chosen_ranks,
@@ -22,7 +21,6 @@ from fastload.loader._sharding.ranks import (
     require_one_process,
     torch_ranks,
 )
-from fastload.loader._sharding.shares import Share, share_of
 
 _ENDS = ("pad", "drop", "exact")
 _VERSION = 1
@@ -301,7 +299,7 @@ class NotPrepared:
         return False
 
 
-def _numbers(weights: Any) -> tuple[float, ...]:
+def _numbers(weights: object) -> tuple[float, ...]:
     """Return weights, which may be an array or a tensor, as Python's numbers."""
     try:
         found = np.asarray(weights)

@@ -12,7 +12,7 @@ from fastload.doctor._fixes import trials_to_make, workers_to_try
 from fastload.doctor._judge import diagnose
 from fastload.doctor._rates import rates_of
 from fastload.doctor.findings import DataStorage, MachineState, Sampled
-from fastload.loader import verdicts as shared_rules
+from fastload.loader import report as shared_rules
 from tests.doctor.test_judge import MACHINE, seen, training, trial
 
 

@@ -3,8 +3,3 @@
 torch's iterators still do all their work: starting, watching and ending workers, order, signals, exceptions,
 timeouts, pinning. They read a view of the loader in which a few settings are replaced.
 """
-
-from fastload.loader._iterators.single import SingleProcessIterator
-from fastload.loader._iterators.workers import WorkersIterator
-
-__all__ = ["SingleProcessIterator", "WorkersIterator"]

@@ -16,16 +16,16 @@ from fastload.contracts import DrawsFromEpochSeed, FinishesBatches, Prefetches, 
 from fastload.loader._arguments import LoaderView, WorkerOptions
 from fastload.loader._device import moved_to
 from fastload.loader._iterators.looking_ahead import looking_ahead, reads_ahead
-from fastload.loader._resume.dataset_states import is_stateful
+from fastload.loader._resume.dataset_states import StatefulIterable, WorkerCopy, is_stateful
 from fastload.loader._resume.drawing import (
     TRANSFORMS,
     WORKERS,
     DrawsAhead,
+    are_equal,
     derived_seed,
     generators_of,
-    has_drawn,
+    start_state,
 )
-from fastload.loader._resume.parts import HandedOut
 from fastload.loader._resume.progress import Progress
 from fastload.loader._transport.filling import (
     BatchMaker,
@@ -35,7 +35,6 @@ from fastload.loader._transport.filling import (
     makes_batches,
 )
 from fastload.loader._transport.seeding import BatchTask, batch_seed
-from fastload.loader._transport.stateful import StatefulIterable, WorkerCopy
 from fastload.loader.clock import StepClock
 
 _NO_WORKERS = WorkerOptions()
@@ -105,13 +104,13 @@ class EpochIterator:
             progress.epoch_seed = derived_seed(self.base_seed(), progress.epoch, TRANSFORMS)
         return progress.epoch_seed
 
-    def _finished(self, batch: Any) -> Any:
+    def _finished(self, batch: object) -> Any:
         """Return a batch after the dataset's last step, which is made on the batch's device."""
         if self._finish is not None and type(batch) is list and len(batch) == 2:
             batch[0] = self._finish(batch[0])
         return batch
 
-    def _moved_to(self, device: torch.device, batch: Any) -> Any:
+    def _moved_to(self, device: torch.device, batch: object) -> Any:
         """Return a batch moved to a device, after the dataset's last step there."""
         begun = time.perf_counter()
         batch = moved_to(batch, device)
@@ -121,11 +120,11 @@ class EpochIterator:
     def _replay(self, is_iterable: bool, next_data: Callable[[], Any]) -> None:
         """Continue at the position where the epoch was left, if the sampler has not done so."""
         progress = self.progress
-        self._num_yielded = progress.handed.first
+        self._num_yielded = progress.first
         if is_iterable and not progress.dataset.workers:
             # A dataset without a state starts from its beginning: batches are loaded again, and discarded.
             with contextlib.suppress(StopIteration):
-                for _ in range(progress.handed.first):
+                for _ in range(progress.first):
                     next_data()
 
 
@@ -156,16 +155,16 @@ class BatchOrder:
         batches: Iterator[Any] = iter(self._view.index_sampler)
         progress = self._iterator.progress
         if type(self._view.index_sampler) is not BatchSampler:
-            self.draws_at_once = has_drawn(self._view, progress.start)
+            self.draws_at_once = not are_equal(start_state(self._view), progress.start)
         if self._generators:
-            progress.ahead = DrawsAhead(self._generators, progress)
+            progress.ahead = DrawsAhead(self._generators, lambda: progress.position)
         # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
-        handed = HandedOut() if self._view.is_iterable else progress.handed
+        first, skipped = (0, ()) if self._view.is_iterable else (progress.first, progress.skipped)
         iterator = self._iterator
         self._ahead = reads_ahead(self._view, lambda: iterator.progress.position, self._in_flight)
         if self._ahead is not None:
-            batches = looking_ahead(self._view, batches, handed.first, self._ahead)
-        return self._remaining(batches, handed.first, frozenset(handed.skipped), progress.ahead)
+            batches = looking_ahead(self._view, batches, first, self._ahead)
+        return self._remaining(batches, first, frozenset(skipped), progress.ahead)
 
     def __len__(self) -> int:
         return len(self._view.index_sampler)
@@ -242,5 +241,5 @@ class TorchView:
             raise AttributeError(name) from None
 
 
-def _returns_stored_tensors(dataset: Any) -> bool:
+def _returns_stored_tensors(dataset: object) -> bool:
     return type(dataset) is TensorDataset and all(type(part) is torch.Tensor for part in dataset.tensors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
         self._sums = [0.0] * STAT_COUNT
         self._recorder = StatsRecorder(self._sums)
         self.begin_clock()
-        torch_view.collate_fn = _TimedCollate(torch_view.make, self._recorder)
+        torch_view.collate_fn = _timed(torch_view.make, self._recorder)
         super().__init__(torch_view)
         self.epoch_seed()
         fetcher = SeedingFetcher(self._dataset_fetcher, view.thread, torch_view.draws_nothing)
@@ -46,7 +46,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
         start.progress.is_drawn = self._undrawn is None
         self._profile_name = _torch.profile_name(_torch.SingleProcessBase)
         self._replay(view.is_iterable, super()._next_data)
-        start.progress.handed.done = 0
+        start.progress.done = 0
 
     def begin_clock(self) -> None:
         """Make the clock show no workers, and the cost of batches from now on."""
@@ -73,9 +73,9 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
             self.progress.is_finished = True
             raise
         except Exception:
-            self.progress.handed.done += 1
+            self.progress.done += 1
             raise
-        self.progress.handed.done += 1
+        self.progress.done += 1
         batch = batch if self._device is None else self._moved_to(self._device, batch)
         self._recorder.end()
         return batch
@@ -87,14 +87,12 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
             self._undrawn = None
 
 
-class _TimedCollate:
-    """The training process's `collate_fn`, which records when it is called."""
+def _timed(make: BatchMaker, recorder: StatsRecorder) -> Callable[[Any], Any]:
+    """Return the training process's `collate_fn`, which records when it is called."""
+    memory = HostMemory(make.finishes_on_device)
 
-    def __init__(self, make: BatchMaker, recorder: StatsRecorder) -> None:
-        self._make = make
-        self._recorder = recorder
-        self._memory = HostMemory(make.finishes_on_device)
+    def collate(fetched: object) -> Any:
+        recorder.fetched(count_samples(fetched, make.is_batched))
+        return make(fetched, memory)
 
-    def __call__(self, fetched: Any) -> Any:
-        self._recorder.fetched(count_samples(fetched, self._make.is_batched))
-        return self._make(fetched, self._memory)
+    return collate

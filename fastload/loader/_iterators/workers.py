@@ -20,13 +20,11 @@ from fastload.loader import _torch
 from fastload.loader._arguments import LoaderView
 from fastload.loader._device import Arrival, CopiesAhead
 from fastload.loader._iterators.base import EpochIterator, EpochStart, TorchView
+from fastload.loader._resume.dataset_states import BatchWithState, EndWithState
 from fastload.loader._resume.drawing import start_state
-from fastload.loader._resume.parts import Position
-from fastload.loader._resume.progress import Progress
-from fastload.loader._transport.collate import WorkerCollate, initialise_worker
+from fastload.loader._resume.progress import Position, Progress
+from fastload.loader._transport.collate import WorkerCollate, initialise_worker, naming_unpicklable_parts
 from fastload.loader._transport.memory import Arena
-from fastload.loader._transport.picklable import naming_unpicklable_parts
-from fastload.loader._transport.stateful import BatchWithState, EndWithState
 from fastload.loader._transport.worker_stats import load_times
 from fastload.loader.clock import LoadTimes, StepClock
 
@@ -168,9 +166,6 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
             _torch.remove_worker_pids(id(self))
             self._worker_pids_set = False
 
-    def end(self) -> None:
-        self._shutdown_workers()
-
     def _begin(self, progress: Progress) -> None:
         self.progress = progress
         # The states at the end of an iterable dataset, by worker.
@@ -246,36 +241,17 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         return batch
 
     def _next_batch(self) -> Any:
-        if self._copies is not None:
-            return self._finished(self._next_copy(self._copies))
-        try:
-            batch = super()._next_data()
-        except Exception as error:
-            self.progress.note(self._position())
-            self._note_end(error)
-            _break_cycle(error)
-            raise
-        if self._is_ordered:
-            # The effect of noting a Position, without the 1 µs that it takes.
-            self.progress.handed.done = self._rcvd_idx
-        else:
-            self.progress.note(self._position(batch))
-            batch = batch.batch if type(batch) is BatchWithState else batch
-        return batch if self._device is None else self._moved_to(self._device, batch)
-
-    def _note_end(self, error: BaseException) -> None:
-        self.progress.is_finished = isinstance(error, StopIteration)
+        arrival = self._arrival() if self._copies is None else self._copies.next()
+        self.progress.note(arrival.position)
+        if arrival.error is None:
+            if self._copies is not None:
+                return self._finished(arrival.batch)
+            return arrival.batch if self._device is None else self._moved_to(self._device, arrival.batch)
+        self.progress.is_finished = isinstance(arrival.error, StopIteration)
         if self._persistent_workers:
             self.progress.dataset.ends = (
                 self._ends if self._is_iterable else dict(self.progress.dataset.workers)
             )
-
-    def _next_copy(self, copies: CopiesAhead) -> Any:
-        arrival = copies.next()
-        self.progress.note(arrival.position)
-        if arrival.error is None:
-            return arrival.batch
-        self._note_end(arrival.error)
         try:
             raise arrival.error
         finally:
@@ -291,7 +267,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         position = self._position(batch)
         return Arrival(position, batch.batch if type(batch) is BatchWithState else batch)
 
-    def _position(self, batch: Any = None) -> Position:
+    def _position(self, batch: object = None) -> Position:
         """Return the position after a batch, or after the error in its place (None)."""
         worker, state = -1, None
         if type(batch) is BatchWithState:

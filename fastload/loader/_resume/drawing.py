@@ -8,8 +8,8 @@ import itertools
 import random
 import zlib
 from collections import deque
-from collections.abc import Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,11 +34,6 @@ def derived_seed(seed: int, epoch: int, purpose: int, stream: int = 0) -> int:
 def start_state(view: LoaderView) -> State:
     """Return the random states from which the order of an epoch would be drawn now."""
     return {"global": global_state(), "samplers": _sampler_states(view)}
-
-
-def has_drawn(view: LoaderView, start: State) -> bool:
-    """Return whether any random state has changed since `start_state` returned `start`."""
-    return not are_equal(start_state(view), start)
 
 
 def global_state() -> State:
@@ -124,23 +119,17 @@ def generators_of(view: LoaderView) -> list[torch.Generator]:
     return list({id(each): each for each in generators if isinstance(each, torch.Generator)}.values())
 
 
-class HasPosition(Protocol):
-    """Progress of an epoch: `position` is the number of its first batch that has not been handed out."""
-
-    @property
-    def position(self) -> int: ...
-
-
 class DrawsAhead:
     """Draws an epoch's order, and can take back draws for batches that have not been handed out.
 
     Workers receive indices ahead of time, and how far ahead depends on measured times. If an epoch is left
     early, the order of the next one must not depend on that. Recording the states takes 7 µs per batch.
+    `position` returns the number of the first batch that has not been handed out.
     """
 
-    def __init__(self, generators: list[torch.Generator], progress: HasPosition) -> None:
+    def __init__(self, generators: list[torch.Generator], position: Callable[[], int]) -> None:
         self._generators = generators
-        self._progress = progress
+        self._position = position
         # The numbers of batches whose draw changed the generators, and the states before that.
         self._draws: deque[tuple[int, list[torch.Tensor]]] = deque()
         # The states after the latest draw that has not been taken back.
@@ -165,14 +154,14 @@ class DrawsAhead:
             return
         if not _are_all_equal(self._latest, before):
             self._draws.clear()  # others have drawn in between: earlier draws cannot be taken back
-        while self._draws and self._draws[0][0] < self._progress.position:
+        while self._draws and self._draws[0][0] < self._position():
             self._draws.popleft()
         self._draws.append((number, before))
         self._latest = after
 
     def take_back(self) -> None:
         """Put the generators back to before the draws ahead, unless others have drawn since."""
-        position = self._progress.position
+        position = self._position()
         ahead = [before for number, before in self._draws if number >= position]
         self._draws.clear()
         if ahead and self.is_latest():
@@ -198,13 +187,13 @@ def _set_global_state(state: State) -> None:
     np.random.set_state(state["numpy"])
 
 
-def _without_arrays(state: Any) -> Any:
+def _without_arrays(state: object) -> Any:
     if isinstance(state, dict):
         return {name: _without_arrays(value) for name, value in state.items()}
     return state.tolist() if isinstance(state, (np.ndarray, np.generic)) else state
 
 
-def are_equal(one: Any, other: Any) -> bool:
+def are_equal(one: object, other: object) -> bool:
     """Return whether two states are equal; they may contain anything."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(are_equal(one[name], other[name]) for name in one)

@@ -41,7 +41,9 @@ class Epochs:
     """
 
     def __init__(self, seed: int | None, generator: torch.Generator | None) -> None:
-        self._seed = _checked_seed(seed, generator)
+        if seed is not None and generator is not None:
+            raise OptionError("seed and generator cannot be combined: the seed makes its own generator")
+        self._seed = None if seed is None else checked_index("seed", seed)
         # Seeded now for the first epoch: frameworks take the sampler without iterating this loader.
         self.generator = (
             None if self._seed is None else torch.Generator().manual_seed(derived_seed(self._seed, 0, ORDER))
@@ -77,7 +79,7 @@ class Epochs:
             self._later = None if is_users_restored else resumed.start["global"]
             self._count, self._keeps_seed = resumed.epoch, resumed.keeps_seed
             if step_size is not None:
-                view.sample_sampler.skipped = resumed.handed.first * step_size
+                view.sample_sampler.skipped = resumed.first * step_size
         begun = resumed if resumed is not None and resumed.is_begun else None
         source = self._later if begun is None else begun.start["global"]
         became: State = {}
@@ -115,7 +117,7 @@ class Epochs:
         state = progress.to_state_dict(self._settings(view, num_workers))
         if num_workers == 0 and "dataset" in state.get("workers", {}).get(0, {}):
             return state
-        is_before = progress.dataset.own is not None and not progress.handed.done
+        is_before = progress.dataset.own is not None and not progress.done
         own = progress.dataset.own if is_before else own_state(view.dataset)
         return state if own is None else {**state, "dataset": own}
 
@@ -223,16 +225,8 @@ def _has_batches_left(view: LoaderView, loaded: Progress) -> bool:
     with contextlib.suppress(Exception):
         batches = len(view.index_sampler)
         if (step_size := _step_size(view)) is None:
-            return loaded.handed.first < batches
+            return loaded.first < batches
         begin = loaded.start["samplers"][sharded_name(loaded.start)]["state"]["position"]
         samples = len(view.dataset)
-        return bool(begin + loaded.handed.first * step_size < min(samples, batches * step_size))
+        return bool(begin + loaded.first * step_size < min(samples, batches * step_size))
     return True
-
-
-def _checked_seed(seed: int | None, generator: torch.Generator | None) -> int | None:
-    if seed is None:
-        return None
-    if generator is not None:
-        raise OptionError("seed and generator cannot be combined: the seed makes its own generator")
-    return checked_index("seed", seed)

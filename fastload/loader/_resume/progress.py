@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from fastload.errors import OptionError
 from fastload.loader._resume.drawing import DrawsAhead, State, global_checksum, sharded_name
-from fastload.loader._resume.parts import DatasetProgress, HandedOut, Position
 
 _VERSION = 4
 
@@ -17,6 +18,55 @@ ANOTHER_STATE = -1
 """Placeholder for a `global_checksum()` if later epochs are not drawn from the user's random state."""
 
 
+class Position(NamedTuple):
+    """An iterator's position after a batch.
+
+    Attributes:
+        done: The number of its first tasks, without a gap, whose batches have been handed out.
+        beyond: Later tasks whose batches have been handed out, if order is not kept.
+        worker: The worker that made the batch, for a stateful dataset; else -1.
+        state: The state of that worker's dataset after the batch.
+    """
+
+    done: int
+    beyond: tuple[int, ...] = ()
+    worker: int = -1
+    state: Any = None
+
+
+@dataclass(slots=True)
+class DatasetProgress:
+    """The states of a stateful dataset and its copies in workers.
+
+    Attributes:
+        worker: The worker that made the latest batch; -1: none, or unknown.
+        workers: The state of each worker's copy.
+        ends: The same at the end of the epoch, if the workers stay.
+        own: The state of this process's iterable dataset before the epoch; None if it has none.
+        state: Returns the state of an iterable dataset that is read in this process.
+        is_restored: True if the dataset has got its state at the end of an epoch.
+        next_worker: The worker that has the first turn.
+    """
+
+    worker: int = -1
+    workers: dict[int, Any] = field(default_factory=dict)
+    ends: dict[int, Any] = field(default_factory=dict)
+    own: Any = None
+    state: Callable[[], Any] | None = None
+    is_restored: bool = False
+    next_worker: int = 0
+
+    def stored(self, num_workers: int, has_moved: bool) -> dict[str, Any]:
+        """Return their part of a loader's state; `has_moved` if a batch has been handed out."""
+        workers = dict(self.workers)
+        if self.state is not None and has_moved and (own := self.state()):
+            workers = {0: own}
+        if not workers:
+            return {}
+        following = self.next_worker if self.worker < 0 else (self.worker + 1) % max(1, num_workers)
+        return {"workers": workers, "next_worker": following}
+
+
 @dataclass(slots=True)
 class Progress:
     """Progress of an epoch.
@@ -24,7 +74,9 @@ class Progress:
     Attributes:
         epoch: The number of epochs begun before this one.
         start: The random states that its order is drawn from.
-        handed: The batches that have been handed out.
+        first: The number of batches handed out before its iterator began.
+        skipped: Numbers of later batches handed out before the iterator began, if order was not kept.
+        done, beyond: The batches that the iterator has handed out: see `Position`.
         dataset: The states of a stateful dataset and its copies.
         is_begun: True if the epoch continues; otherwise it starts.
         is_drawn: True if the order has been drawn; without workers, it is drawn with the first batch.
@@ -42,7 +94,10 @@ class Progress:
 
     epoch: int
     start: State
-    handed: HandedOut = field(default_factory=HandedOut)
+    first: int = 0
+    skipped: tuple[int, ...] = ()
+    done: int = 0
+    beyond: tuple[int, ...] = ()
     dataset: DatasetProgress = field(default_factory=DatasetProgress)
     is_begun: bool = True
     is_drawn: bool = True
@@ -58,7 +113,7 @@ class Progress:
 
     def note(self, position: Position) -> None:
         """Record the position after a batch that has been handed out."""
-        self.handed.done, self.handed.beyond, self.dataset.worker, _ = position
+        self.done, self.beyond, self.dataset.worker, _ = position
         if position.state:
             self.dataset.workers[position.worker] = position.state
 
@@ -71,17 +126,36 @@ class Progress:
     @property
     def position(self) -> int:
         """The number of the first batch in the epoch that has not been handed out."""
-        return self.handed.position
+        return self._number(self.done)
+
+    def early(self) -> list[int]:
+        """Return the numbers of later batches that have been handed out."""
+        numbers = {self._number(task) for task in self.beyond}
+        return sorted(numbers.union(number for number in self.skipped if number > self.position))
+
+    def rebase(self, position: int, done: int) -> None:
+        """Continue with an iterator whose first `done` tasks end at `position` in the epoch.
+
+        Other iterators have handed out batches in between.
+        """
+        self.skipped = tuple(number for number in self.skipped if number >= position)
+        self.first, self.done, self.beyond = position - done, done, ()
+
+    def _number(self, task: int) -> int:
+        """Return the number in the epoch of an iterator's task: skipped batches have no task."""
+        number = self.first + task
+        for skipped in sorted(self.skipped):
+            number += skipped <= number
+        return number
 
     def to_state_dict(self, settings: State) -> State:
         """Return a state for `torch.save`; `settings` must be shared by a loader that resumes from it."""
-        handed = self.handed
         state = {name: getattr(self, name) for name in _STORED}
         state |= {"version": _VERSION, "settings": settings}
-        state |= {"position": handed.position, "early": handed.early()}
+        state |= {"position": self.position, "early": self.early()}
         if self.users_state is None:
             state["users_state"] = global_checksum()
-        return state | self.dataset.stored(settings["num_workers"], handed.done > 0)
+        return state | self.dataset.stored(settings["num_workers"], self.done > 0)
 
     @classmethod
     def from_state_dict(cls, state: State, settings: State) -> Progress:
@@ -99,7 +173,8 @@ class Progress:
             start = {name: dict(state["start"][name]) for name in ("global", "samplers")}
             return cls(
                 **{name: state[name] for name in _STORED} | {"start": start},
-                handed=HandedOut(state["position"], tuple(state["early"])),
+                first=state["position"],
+                skipped=tuple(state["early"]),
                 dataset=DatasetProgress(
                     workers=dict(state.get("workers", {})), next_worker=state.get("next_worker", 0)
                 ),

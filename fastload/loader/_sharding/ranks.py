@@ -53,7 +53,7 @@ def require_one_process() -> None:
         )
 
 
-def checked_index(name: str, value: Any) -> int:
+def checked_index(name: str, value: object) -> int:
     """Return an integer of at least 0, of any type; raise OptionError for anything else."""
     if (
         isinstance(value, bool)

@@ -6,10 +6,7 @@
     collate        the worker's collate_fn, which stacks samples directly into slots
     filling        datasets that fill a batch themselves
     seeding        tasks: indices of a batch, and random numbers that do not depend on the process
-    stateful       iterable datasets with state_dict
     worker_stats   time spent on making batches, per process
-    forks          protection of slots that forked children still see
-    picklable      error messages for objects that cannot be sent to a worker
 
 A slot holds one tensor or array of a batch. The worker takes the slot; the training process frees it when
 the last view of that tensor is gone. So a batch that is held never changes, and holding its labels does not

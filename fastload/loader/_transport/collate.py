@@ -1,23 +1,34 @@
-"""Collation in a worker: makes a batch of the fetched samples, in slots, and serializes it."""
+"""Collation in a worker: makes a batch of the fetched samples, in slots, and serializes it.
+
+Also the errors for parts of a loader that cannot be sent to a worker.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import multiprocessing
 import os
+import pickle
+import socket
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
 from fastload.datasets.batch import BatchMemory, HostMemory
+from fastload.errors import UnpicklableError
+from fastload.loader._arguments import LoaderView
+from fastload.loader._resume.dataset_states import BatchWithState, StatefulIterable, WorkerCopy
 from fastload.loader._torch import collate_tensor_fn, default_collate_fn_map
 from fastload.loader._transport.filling import BatchMaker, SampleSource
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.serialization import BatchSerializer, is_plain
-from fastload.loader._transport.stateful import BatchWithState, StatefulIterable, WorkerCopy
 from fastload.loader._transport.worker_stats import (
     StatsRecorder,
     count_samples,
@@ -42,7 +53,7 @@ class WorkerCollate:
         self._stateful = stateful
         self._serializer: BatchSerializer | None = None
 
-    def __call__(self, fetched: Any) -> Any:
+    def __call__(self, fetched: object) -> Any:
         """Return the object to put into the queue for the fetched samples."""
         if self._arena is None:
             return self._batch(fetched, HostMemory(self._make.finishes_on_device))
@@ -57,7 +68,7 @@ class WorkerCollate:
         recorder.end()
         return sent
 
-    def _batch(self, fetched: Any, memory: BatchMemory) -> Any:
+    def _batch(self, fetched: object, memory: BatchMemory) -> Any:
         batch = self._make(fetched, memory)
         worker = get_worker_info()
         if self._stateful is None or worker is None or (state := self._stateful.state()) is None:
@@ -121,3 +132,53 @@ def _limit_opencv_to_one_thread() -> None:
         return
     with contextlib.suppress(AttributeError):
         opencv.setNumThreads(0)
+
+
+@contextlib.contextmanager
+def naming_unpicklable_parts(loader: LoaderView) -> Iterator[None]:
+    """Raise UnpicklableError, which names the part, if workers fail to start because of a loader's part."""
+    context = loader.multiprocessing_context or multiprocessing
+    method = context.get_start_method()
+    if method == "fork":
+        yield
+        return
+    try:
+        with warnings.catch_warnings():
+            # torch warns before it raises pickle's error.
+            warnings.filterwarnings("ignore", "Got pickle error when attempting to start")
+            yield
+    except Exception as error:
+        for name in ("dataset", "collate_fn", "worker_init_fn"):
+            if why := why_not_picklable(getattr(loader, name)):
+                raise UnpicklableError(
+                    f"workers that are started by {method} receive a pickled copy of the loader's parts, and "
+                    f"{name} cannot be pickled ({why}): define functions and classes at the top level of a "
+                    "module, open files in __getitem__, or set num_workers=0"
+                ) from error
+        raise
+
+
+class _Probe(pickle.Pickler):
+    """Pickler that discards its output and skips large parts that are known to be picklable."""
+
+    def reducer_override(self, value: object) -> Any:
+        is_array = isinstance(value, np.ndarray) and not value.dtype.hasobject
+        if is_array or isinstance(value, (torch.Tensor, Connection, socket.socket)):
+            return int, ()
+        return NotImplemented
+
+
+def why_not_picklable(value: object) -> str:
+    """Return pickle's reason why a value cannot be pickled; "" if it can be."""
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            _Probe(nowhere, 5).dump(value)
+    except RecursionError:
+        return "it is nested too deeply"
+    except RuntimeError:
+        return ""  # a lock or queue of multiprocessing, which can be sent while a process is started
+    except Exception as error:
+        # From Python 3.14 on, pickle's notes tell where the part is.
+        reasons = str(error) or type(error).__name__, *getattr(error, "__notes__", ())
+        return " ".join(" ".join(reasons).split())
+    return ""

@@ -76,7 +76,7 @@ def innermost(dataset: Any, indices: Sequence[int] = ()) -> tuple[Any, Sequence[
     return dataset, indices
 
 
-def can_fill_batches(dataset: Any) -> bool:
+def can_fill_batches(dataset: object) -> bool:
     """Return whether a dataset, or the one that it is a Subset of, has a usable `fetch_into`."""
     for base in type(innermost(dataset)[0]).__mro__:
         if "fetch_into" in vars(base):
@@ -86,7 +86,7 @@ def can_fill_batches(dataset: Any) -> bool:
     return False
 
 
-def makes_batches(dataset: Any) -> bool:
+def makes_batches(dataset: object) -> bool:
     """Return whether a dataset is one of this library or compiled: the user's own may have equal names."""
     return hasattr(type(dataset), "fetch_into")
 

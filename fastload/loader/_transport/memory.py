@@ -2,6 +2,11 @@
 
 The file is a Linux memfd, passed to workers by descriptor, so it is not limited by the size of /dev/shm and
 vanishes with its processes, however these end. A page takes memory only once it is written.
+
+A forked child shares the memory of every batch that its parent held. If the parent drops such a batch, its
+slot must not be freed, or a worker would overwrite the child's batch. So a fork while batches are held
+creates a pipe, whose writing end the child and its own children inherit. Once the reading end reports a
+hang-up, all of them have ended (or run another program).
 """
 
 from __future__ import annotations
@@ -10,10 +15,13 @@ import contextlib
 import itertools
 import math
 import mmap
+import multiprocessing
 import os
 import sys
+import threading
 import weakref
 from collections import deque
+from multiprocessing.connection import Connection
 from multiprocessing.reduction import DupFd
 from typing import Any
 
@@ -21,7 +29,6 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from fastload.loader._transport.forks import Loan, watch
 from fastload.loader._transport.worker_stats import STAT_COUNT
 
 # Address space for each worker. 64 GiB allow 2,000 workers in x86-64's 128 TiB, and hold 400 float32 batches
@@ -37,6 +44,34 @@ _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 _tokens = itertools.count()
 _arenas: weakref.WeakValueDictionary[int, Arena] = weakref.WeakValueDictionary()
+
+
+class _Forking(threading.local):
+    """A fork in progress; several threads may fork at the same time."""
+
+    is_watched = False
+    pipe: tuple[Connection, Connection] | None = None
+
+
+_forking = _Forking()
+
+# The writing ends that this process has inherited: they stay open to show its parents that it is alive.
+_inherited: list[Connection] = []
+
+
+class Loan(weakref.ref[NDArray[np.uint8]]):
+    """A weak reference to a held slot's bytes, with its flag, and a pipe of each fork that shared them.
+
+    A pipe is None if no descriptor was left for one: the forked processes then never count as ended.
+    """
+
+    __slots__ = ("flag", "seen_by")
+    flag: int
+    seen_by: list[Connection | None]
+
+    def is_seen(self) -> bool:
+        """Return whether forked processes may still see the slot."""
+        return not all(pipe is not None and pipe.poll() for pipe in self.seen_by)
 
 
 class Arena:
@@ -133,33 +168,51 @@ class Arena:
                 loan = self._returned.popleft()
             except IndexError:
                 break  # another thread took it
-            if all(each.have_ended() for each in loan.seen_by):
+            if loan.is_seen():
+                self._returned.append(loan)
+            else:
                 del self._held[loan.flag]
                 self.memory[loan.flag] = 0
-            else:
-                self._returned.append(loan)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            "descriptor": DupFd(self._descriptor),
-            "sections": self.sections,
-            "section_bytes": self.section_bytes,
-            "keeps_pages": self.keeps_pages,
-            "token": self.token,
-        }
+    def __reduce__(self) -> tuple[Any, ...]:
+        settings = self.sections, self.section_bytes, self.keeps_pages
+        return Arena._received, (DupFd(self._descriptor), self.token, *settings)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        token = state.pop("token")
-        Arena.__init__(self, **{**state, "descriptor": state["descriptor"].detach()})
-        self.close_descriptor()
-        self.token = token
+    @classmethod
+    def _received(cls, descriptor: Any, token: int, *settings: Any) -> Arena:
+        arena = cls(descriptor.detach(), *settings)
+        arena.close_descriptor()
+        arena.token = token
+        return arena
 
 
 def _loans() -> list[Loan]:
+    """Return the loans of all slots that are held."""
     return [loan for arena in list(_arenas.values()) for loan in arena.loans()]
 
 
-def _forget_loans() -> None:
+def _before_fork() -> None:
+    _forking.is_watched, _forking.pipe = bool(_loans()), None
+    if _forking.is_watched:
+        with contextlib.suppress(OSError):  # no descriptors left
+            _forking.pipe = multiprocessing.Pipe(duplex=False)
+
+
+def _after_fork_in_parent() -> None:
+    if _forking.is_watched:
+        reading, writing = _forking.pipe or (None, None)
+        if writing is not None:
+            writing.close()
+        for loan in _loans():
+            loan.seen_by.append(reading)
+    _forking.pipe = None
+
+
+def _after_fork_in_child() -> None:
+    if _forking.pipe is not None:
+        reading, writing = _forking.pipe
+        reading.close()
+        _inherited.append(writing)
     for arena in list(_arenas.values()):
         arena.forget_loans()
 
@@ -191,4 +244,7 @@ def _mapped(descriptor: int, size: int) -> mmap.mmap:
     return memory
 
 
-watch(_loans, _forget_loans)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )

@@ -89,7 +89,7 @@ def batch_seed(epoch_seed: int, number: int, stream: int = 0) -> int:
     return _mixed(seed ^ _mixed(stream)) if stream else seed
 
 
-def _receive(indices: Any, epoch_seed: int, seed: int | None) -> Any:
+def _receive(indices: object, epoch_seed: int, seed: int | None) -> Any:
     process_recorder().begin()
     begin_epoch_seed(epoch_seed)
     if seed is not None:
@@ -115,7 +115,7 @@ def _numpy_drawing_from(bits: np.random.MT19937) -> Iterator[None]:
             _pair_state(pair)
 
 
-def _pair_state(state: Any = None) -> Any:
+def _pair_state(state: object = None) -> Any:
     """Return or set the state of NumPy's global generator, without that of its bits if NumPy allows that."""
     generator: Any = np.random.mtrand._rand
     users = getattr(generator, "_bit_generator", None)

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from fastload.loader import _torch
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.slots import Slot, Slots
-from fastload.system.memory import shared_memory
 
 # A pipe holds 64 KiB before the reader has to empty it; a pickle larger than half of that takes a slot.
 _INLINE_PICKLE_BYTES = 32768
@@ -34,14 +33,6 @@ _OUT_OF_BAND = bytearray(1)
 # Up to this size, a copy through the queue is cheaper than a slot (3 µs to take and free one, measured), and
 # labels, which are often held for long, occupy no slots.
 _INLINE_BYTES = 4096
-
-# A storage of at least this size that is sent again is shared in torch's own way: the first time, that takes
-# as long as copying this many bytes (0.1 ms, measured), later no time.
-_REPEATED_BYTES = 1 << 20
-
-# The space that must be free in /dev/shm, where torch puts it, in multiples of its size: several workers ask
-# at the same time, and torch crashes when it is full.
-_ROOM = 16
 
 # The largest alignment of tensor elements (complex128); spans begin at a multiple of it.
 _ALIGNMENT = 16
@@ -68,8 +59,6 @@ class BatchSerializer:
         self._pickler = _Pickler(self._file, self)
         self._thread = get_ident()
         self._is_open = False
-        # The latest large storage, and its version when it was sent.
-        self._latest: tuple[Any, int] | None = None
         self._clear()
 
     def _clear(self) -> None:
@@ -110,7 +99,7 @@ class BatchSerializer:
         self._placed[storage.data_ptr()] = slot, size
         return torch.empty(0, dtype=dtype, device="cpu").set_(storage).view(tuple(shape))
 
-    def serialize(self, batch: Any) -> SerializedBatch:
+    def serialize(self, batch: object) -> SerializedBatch:
         """Return the serialized batch; its slots belong to the training process from now on."""
         try:
             self._pickler.dump(batch)
@@ -142,7 +131,7 @@ class BatchSerializer:
             high = low + (1 + sum((length - 1) * step for length, step in steps)) * item
         number = self._numbers.setdefault(_torch.identity_of(storage), len(self._spans))
         if number == len(self._spans):
-            self._spans.append(_Storage(storage, low, high, _torch.version_of(tensor)))
+            self._spans.append(_Storage(storage, low, high))
         else:
             span = self._spans[number]
             assert isinstance(span, _Storage)
@@ -189,18 +178,8 @@ class BatchSerializer:
         memory = content.numpy()
         if memory.size <= _INLINE_BYTES:
             return memory.tobytes(), low
-        copied = None if self._is_repeated(span) else self._copied(memory)
+        copied = self._copied(memory)
         return (content, low) if copied is None else (*copied, low)
-
-    def _is_repeated(self, span: _Storage) -> bool:
-        """Return whether the latest large storage is sent again unchanged, and there is room to share it."""
-        size = span.storage.nbytes()
-        if size < _REPEATED_BYTES or span.version is None:
-            return False
-        # A weak reference keeps the address from being given to another storage.
-        latest, self._latest = self._latest, (_torch.StorageWeakRef(span.storage), span.version)
-        shared = shared_memory() if latest == self._latest else None
-        return shared is not None and shared.free_bytes > _ROOM * size
 
 
 @dataclass(slots=True)
@@ -210,7 +189,6 @@ class _Storage:
     storage: torch.UntypedStorage
     low: int
     high: int
-    version: int | None
 
 
 class SerializedBatch:
@@ -218,7 +196,7 @@ class SerializedBatch:
 
     __slots__ = ("_arguments", "_receive")
 
-    def __init__(self, receive: Callable[..., Any], *arguments: Any) -> None:
+    def __init__(self, receive: Callable[..., Any], *arguments: object) -> None:
         self._receive = receive
         self._arguments = arguments
 
@@ -226,7 +204,7 @@ class SerializedBatch:
         return self._receive, self._arguments
 
 
-def is_plain(tensor: Any) -> bool:
+def is_plain(tensor: object) -> bool:
     """Return whether a value is a dense CPU tensor without autograd or other special state."""
     return (
         type(tensor) is torch.Tensor
@@ -249,7 +227,7 @@ class _Pickler(ForkingPickler):
         super().__init__(file, 5, True, serializer.add_buffer)
         self._serializer = serializer
 
-    def reducer_override(self, value: Any) -> Any:
+    def reducer_override(self, value: object) -> Any:
         if type(value) is torch.Tensor:
             return self._reduce_tensor(value)
         if type(value) is np.ndarray and not (value.flags.writeable and value.dtype.isnative):

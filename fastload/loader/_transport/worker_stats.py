@@ -82,6 +82,6 @@ def load_times(sums: NDArray[np.float64]) -> tuple[LoadTimes, ...]:
     return tuple(LoadTimes(int(row[0]), int(row[1]), *row[2:]) for row in sums.tolist())
 
 
-def count_samples(fetched: Any, is_batched: bool) -> int:
+def count_samples(fetched: object, is_batched: bool) -> int:
     """Return the number of fetched samples or requested indices; 1 without batching."""
     return len(fetched) if is_batched and isinstance(fetched, (list, tuple)) else 1

@@ -11,8 +11,13 @@ import math
 import statistics
 from typing import NamedTuple
 
-from fastload.loader._measurements import Candidate, SingleProcessCost, Trial, TuningMeasurements
-from fastload.loader._tuning_settings import DEFAULT_PREFETCH
+from fastload.loader._measurements import (
+    DEFAULT_PREFETCH,
+    Candidate,
+    SingleProcessCost,
+    Trial,
+    TuningMeasurements,
+)
 from fastload.system.units import format_duration
 
 SINGLE_PROCESS = Candidate(0, 0)

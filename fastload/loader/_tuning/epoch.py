@@ -8,9 +8,9 @@ from fastload.loader._arguments import LoaderView
 from fastload.loader._caching import LoaderCache
 from fastload.loader._dataset_state import DatasetState
 from fastload.loader._iterators.base import EpochStart
-from fastload.loader._iterators.switching import SwitchingIterator
 from fastload.loader._measurements import Candidate
 from fastload.loader._tuning.decide import SINGLE_PROCESS, fits_into_epoch, has_changed
+from fastload.loader._tuning.switching import SwitchingIterator
 from fastload.loader._tuning.tuner import Tuner
 from fastload.loader._tuning.window import Window, latest
 
@@ -19,7 +19,6 @@ class TunedIterator(SwitchingIterator):
     """Loads an epoch of a map-style dataset while finding the best way to load it."""
 
     def __init__(self, view: LoaderView, start: EpochStart, tuner: Tuner, cache: LoaderCache | None) -> None:
-        self._tuner = tuner
         self._settings = tuner.measured.settings
         self._cache = cache
         self._candidate = SINGLE_PROCESS
@@ -31,8 +30,8 @@ class TunedIterator(SwitchingIterator):
         self._handed_state: DatasetState | None = None
         # True if another epoch has begun since the latest batch of this one.
         self._is_overtaken = False
-        super().__init__(view, start)
-        if (earlier := tuner.measuring) is not None:
+        super().__init__(view, start, tuner)
+        if isinstance(earlier := tuner.measuring, TunedIterator):
             earlier._is_overtaken = True
         tuner.begin_measuring(self)
         self._window = Window(start.clock, SINGLE_PROCESS, 1, self._settings)
@@ -63,7 +62,7 @@ class TunedIterator(SwitchingIterator):
         if not self._is_measuring:
             self._watch_from_now()
 
-    def _continue_beside(self, later: TunedIterator | None) -> None:
+    def _continue_beside(self, later: object) -> None:
         """Continue beside a later epoch, which may draw from the same generator: neither may draw ahead."""
         if self.progress.ahead is None:
             return
@@ -72,7 +71,7 @@ class TunedIterator(SwitchingIterator):
             "num_workers if the order does not matter"
         )
         for iterator in (self, later):
-            if iterator is not None and not iterator._has_ended:
+            if isinstance(iterator, TunedIterator) and not iterator._has_ended:
                 iterator._draw_when_due()
                 iterator._switch_to(SINGLE_PROCESS)
 
@@ -99,7 +98,7 @@ class TunedIterator(SwitchingIterator):
             if reason := self._handed_state.change_by_training():
                 self._tuner.forbid_workers(reason)
             self._handed_state = None
-            self._tuner.state = self._tuner.state.dataset_checked()
+            self._tuner.is_dataset_checked = True
             self._continue_search()
         elif not self._is_measuring:
             self._watch()
@@ -118,10 +117,10 @@ class TunedIterator(SwitchingIterator):
         waits, steps = latest(self.clock, batches, self._settings.unusual)
         seconds = sum(waits) + sum(steps) + (0.0 if self._accounted else self.clock.first_wait_s)
         self._accounted = self.clock.batches
-        self._tuner.state = self._tuner.state.batches_loaded(self._candidate, batches, seconds)
+        self._tuner.note_batches(self._candidate, batches, seconds)
 
     def _note_window(self) -> None:
-        if not self._tuner.state.is_baseline_known:
+        if not self._tuner.is_baseline_known:
             cost = self._window.single_process_cost()
             self._tuner.note_single_process(self._view, cost)
             if self._cache is not None:
@@ -129,7 +128,7 @@ class TunedIterator(SwitchingIterator):
         self._note_trial()
 
     def _note_trial(self, since: int | None = None) -> None:
-        self._tuner.state = self._tuner.state.trial_ended(self._window.trial(since))
+        self._tuner.note_trial(self._window.trial(since))
 
     def _continue_search(self) -> None:
         """Switch to the next candidate, or to the best if none is left."""
@@ -190,7 +189,7 @@ class TunedIterator(SwitchingIterator):
 
     def _restart(self, reason: str) -> None:
         """Measure again, loading without workers first."""
-        self._tuner.state = self._tuner.state.restarted(f"measured again in this run, because {reason}")
+        self._tuner.restart(f"measured again in this run, because {reason}")
         self._tuner.begin_measuring(self)
         self._switch_to(SINGLE_PROCESS)
 
@@ -199,10 +198,10 @@ class TunedIterator(SwitchingIterator):
         if self._has_ended:
             return
         self._account()
-        self._tuner.state = self._tuner.state.epoch_ended(self.progress.position)
+        self._tuner.note_end(self.progress.position)
         super()._end()
         if self._is_measuring and self.clock.batches:
-            is_first = not (self._tuner.state.is_baseline_known or self._candidate.num_workers)
+            is_first = not (self._tuner.is_baseline_known or self._candidate.num_workers)
             if self._window.is_enough or is_first:
                 self._note_window()
             elif self._window.first <= max(1, self._candidate.num_workers):
@@ -214,7 +213,7 @@ class TunedIterator(SwitchingIterator):
 
     def _switch_after_check(self, candidate: Candidate) -> None:
         """Switch to a candidate, after checking that workers may load."""
-        if candidate.num_workers and not self._tuner.state.is_dataset_checked:
+        if candidate.num_workers and not self._tuner.is_dataset_checked:
             # One more batch without workers.
             self._is_checking = True
             self._due = self.clock.batches + 1
@@ -233,15 +232,6 @@ class TunedIterator(SwitchingIterator):
         self._window = Window(self.clock, candidate, first, self._settings)
         self._due = self.clock.batches + 1
 
-    def _workers_ready(self, seconds: float) -> None:
-        cost = self._tuner.measured.single_process
-        load_s = 0.0 if cost is None else cost.load_s
-        each_s = max(0.0, seconds - load_s) / self._started
-        self._tuner.state = self._tuner.state.worker_started(each_s)
-
     def _workers_failed(self, reason: str) -> None:
         self._tuner.forbid_workers(reason)
         self._settle()
-
-    def _stuck_s(self) -> float:
-        return self._tuner.state.stuck_s()

@@ -12,8 +12,7 @@ from typing import Any
 
 from torch.utils.data import get_worker_info
 
-from fastload.loader._measurements import WorkerLimits
-from fastload.loader._tuning_settings import DEFAULT_SETTINGS, TuningSettings
+from fastload.loader._measurements import DEFAULT_SETTINGS, TuningSettings, WorkerLimits
 from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.descriptors import free_descriptors
 from fastload.system.memory import available_memory_bytes

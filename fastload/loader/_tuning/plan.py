@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastload.loader._measurements import Candidate, PlannedValue, TuningMeasurements
+from fastload.loader._measurements import DEFAULT_PREFETCH, Candidate, PlannedValue, TuningMeasurements
 from fastload.loader._tuning.decide import (
     Decision,
     batch_s,
@@ -16,7 +16,6 @@ from fastload.loader._tuning.decide import (
     why_single_process,
 )
 from fastload.loader._tuning.limits import NO_LIMITS_YET
-from fastload.loader._tuning_settings import DEFAULT_PREFETCH
 from fastload.system.units import aligned, format_duration, format_ratio
 
 _CHOICES = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "cache")
@@ -153,7 +152,7 @@ def _rate(measured: TuningMeasurements, seconds: float) -> str:
     return f"{size / seconds:,.0f}" if seconds else "-"
 
 
-def _format(value: Any) -> str:
+def _format(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value is None else str(value)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import itertools
 import statistics
 
-from fastload.loader._measurements import Candidate, SingleProcessCost, Trial
-from fastload.loader._tuning_settings import DEFAULT_SETTINGS, TuningSettings
+from fastload.loader._measurements import (
+    DEFAULT_SETTINGS,
+    Candidate,
+    SingleProcessCost,
+    Trial,
+    TuningSettings,
+)
 from fastload.loader.clock import LoadTimes, StepClock, total_of
 
 
@@ -87,7 +92,8 @@ class Window:
     def load_s(self) -> float:
         """Return the seconds that making a batch took, without waits for a CPU."""
         load = self._load()
-        return (load.busy_s - load.delayed_s) / max(1, load.batches)
+        # The kernel's delays may include some of before a batch.
+        return max(0.0, load.busy_s - load.delayed_s) / max(1, load.batches)
 
     def _begin_if_due(self) -> None:
         if self._begun_s is None and self._clock.batches >= self.first:

@@ -9,11 +9,10 @@ from typing import Any
 
 import fastload
 from fastload.loader._arguments import LoaderView
-from fastload.loader._measurements import Candidate, Trial
+from fastload.loader._measurements import Candidate, Trial, TuningSettings
 from fastload.loader._strategies import TunedStrategy
 from fastload.loader._tuning.decide import Decision
 from fastload.loader._tuning.tuner import Tuner
-from fastload.loader._tuning_settings import TuningSettings
 from tests.loader.tuning.simulation import limits, single_process_cost
 
 
@@ -35,10 +34,10 @@ class Deciding(Tuner):
     def __init__(self, view: LoaderView, candidates: Sequence[Candidate], settings: TuningSettings) -> None:
         super().__init__(view, settings)
         self._candidates = candidates
-        self.state = self.state.dataset_checked()
+        self.is_dataset_checked = True
 
     def decide(self) -> Decision:
-        if not self.state.is_baseline_known:
+        if not self.is_baseline_known:
             return Decision(Candidate(0, 0), None)
         # The first trial is without workers, whose cost is measured first.
         tried = len(self.measured.trials) - 1
@@ -76,8 +75,8 @@ def planned(loader: fastload.DataLoader, workers: int, prefetch: int = 2) -> fas
     trial = Trial(workers, prefetch, 10, 0.01, 0.0)
     # No time is less than half of this.
     cost = single_process_cost(-1.0)
-    measured = dataclasses.replace(tuner.measured, limits=limits(), single_process=cost, trials=(trial,))
-    tuner.state = dataclasses.replace(
-        tuner.state, measured=measured, is_settled=True, is_dataset_checked=True
+    tuner.measured = dataclasses.replace(
+        tuner.measured, limits=limits(), single_process=cost, trials=(trial,)
     )
+    tuner.is_settled = tuner.is_dataset_checked = True
     return loader

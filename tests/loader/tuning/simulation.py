@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fastload.loader._measurements import (
+    DEFAULT_SETTINGS,
     Candidate,
     SingleProcessCost,
     Trial,
@@ -16,7 +17,6 @@ from fastload.loader._measurements import (
     WorkerLimits,
 )
 from fastload.loader._tuning.decide import affordable_workers, decide
-from fastload.loader._tuning_settings import DEFAULT_SETTINGS
 
 GRID = [Candidate(0, 0), *(Candidate(w, p) for w in range(1, 7) for p in (1, 2, 4, 8))]
 

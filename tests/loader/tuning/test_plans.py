@@ -60,11 +60,11 @@ def test_plan_made_while_a_cache_filled_is_discarded():
     loader = fastload.DataLoader(Slow(300), batch_size=8)
     list(loader)
     tuner = loader._strategy.tuner
-    assert tuner.state.is_baseline_known
+    assert tuner.is_baseline_known
     tuner.prepare(loader._view(), is_filling=True)
-    assert tuner.state.is_baseline_known
+    assert tuner.is_baseline_known
     tuner.prepare(loader._view(), is_filling=False)
-    assert not tuner.state.is_baseline_known
+    assert not tuner.is_baseline_known
     assert not tuner.is_settled
     assert numbers(loader) == list(range(300))
 

@@ -6,9 +6,14 @@ import dataclasses
 
 import pytest
 
-from fastload.loader._measurements import Candidate, Trial, TuningMeasurements
+from fastload.loader._measurements import (
+    DEFAULT_SETTINGS,
+    Candidate,
+    Trial,
+    TuningMeasurements,
+    TuningSettings,
+)
 from fastload.loader._tuning import decide as rules
-from fastload.loader._tuning_settings import DEFAULT_SETTINGS, TuningSettings
 from tests.loader.tuning.simulation import limits, single_process_cost
 from tests.loader.tuning.test_decide import trial_of
 

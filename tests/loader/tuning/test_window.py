@@ -4,7 +4,7 @@ import pytest
 
 from fastload.loader._measurements import Candidate
 from fastload.loader._tuning.window import Window
-from fastload.loader.clock import StepClock
+from fastload.loader.clock import LoadTimes, StepClock
 
 
 def started() -> StepClock:
@@ -93,3 +93,9 @@ def test_window_without_batches_shows_the_first_wait():
     window = Window(clock, Candidate(0, 0), 1)
     hand(clock, [2.0])
     assert window.trial().seconds == pytest.approx(2.0)
+
+
+def test_kernels_delays_that_began_before_a_batch_give_no_negative_time():
+    clock = StepClock()
+    clock.begin(0, None, lambda: (LoadTimes(1, 4, busy_s=0.01, cpu_s=0.001, delayed_s=0.03, collate_s=0.0),))
+    assert Window(clock, Candidate(0, 0), 1).load_s() == 0.0

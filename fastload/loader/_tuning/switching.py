@@ -28,12 +28,14 @@ from fastload.loader._resume.drawing import (
     set_sampler_states,
     start_state,
 )
+from fastload.loader._tuning.tuner import Tuner
 
 
 class SwitchingIterator(SingleProcessIterator):
     """Loads an epoch of a map-style dataset: first in the training process, then as `_change_to` requests."""
 
-    def __init__(self, view: LoaderView, start: EpochStart) -> None:
+    def __init__(self, view: LoaderView, start: EpochStart, tuner: Tuner) -> None:
+        self._tuner = tuner
         self._view = view
         self._start = start
         # Workers that load or are idle. They are replaced by others, or none, once they have no outstanding
@@ -47,16 +49,8 @@ class SwitchingIterator(SingleProcessIterator):
         super().__init__(view, replace(start, options=replace(start.options, num_workers=0)))
         self._order = SharedOrder(self._sampler_iter)
 
-    def _workers_ready(self, seconds: float) -> None:
-        """Record that the first batch of new workers came this long after they began to start."""
-        raise NotImplementedError
-
     def _workers_failed(self, reason: str) -> None:
         """Continue without workers, which failed where the training process does not."""
-        raise NotImplementedError
-
-    def _stuck_s(self) -> float:
-        """Return the seconds without a batch after which workers are considered stuck."""
         raise NotImplementedError
 
     def draw_first(self) -> None:
@@ -89,7 +83,7 @@ class SwitchingIterator(SingleProcessIterator):
             raise StopIteration
         if self.clock.num_workers:
             self.begin_clock()
-            self.progress.handed.rebase(self.progress.position, 0)
+            self.progress.rebase(self.progress.position, 0)
         try:
             return super()._next_batch()
         except StopIteration:
@@ -112,7 +106,7 @@ class SwitchingIterator(SingleProcessIterator):
                 del failure
         self._order.sent.popleft()
         if self._starting_since is not None:
-            self._workers_ready(time.perf_counter() - self._starting_since)
+            self._tuner.note_start(time.perf_counter() - self._starting_since, self._started)
             self._starting_since = None
         return batch
 
@@ -120,7 +114,7 @@ class SwitchingIterator(SingleProcessIterator):
         """Return the batch that workers failed to make; if the training process can make it, they end."""
         is_workers_failure = self.progress.position == position
         self._order.take_back_first()
-        self.progress.handed.rebase(position, 0)
+        self.progress.rebase(position, 0)
         try:
             batch = super()._next_batch()
         except Exception:
@@ -128,7 +122,7 @@ class SwitchingIterator(SingleProcessIterator):
                 self._give_up(error)
             else:
                 # The sample cannot be loaded anywhere: as without workers, the epoch continues after it.
-                self.progress.handed.rebase(position + 1, workers.received)
+                self.progress.rebase(position + 1, workers.received)
             raise
         self._give_up(error)
         return batch
@@ -142,7 +136,7 @@ class SwitchingIterator(SingleProcessIterator):
     def _draw_when_due(self) -> None:
         """Load the rest of the epoch in the training process, which draws each batch when it is due."""
         self._end_workers()
-        self.progress.handed.rebase(self.progress.position, 0)
+        self.progress.rebase(self.progress.position, 0)
         self._order.take_back()
         if self.progress.ahead is not None:
             self.progress.ahead.take_back()
@@ -153,7 +147,7 @@ class SwitchingIterator(SingleProcessIterator):
         """Replace indices whose draws were taken back; keep them if other code drew during the epoch."""
         progress, position, now = self.progress, self.progress.position, start_state(self._view)
         set_sampler_states(self._view, progress.start)
-        progress.handed.first = 0
+        progress.first = 0
         try:
             with drawn_from(progress.start["global"], {}):
                 rest = iter(self._index_sampler)
@@ -163,7 +157,7 @@ class SwitchingIterator(SingleProcessIterator):
             else:
                 progress.ahead = ahead
         finally:
-            progress.handed.first = position
+            progress.first = position
             set_sampler_states(self._view, now)
 
     def _change_to(self, workers: int, prefetch: int) -> None:
@@ -176,7 +170,7 @@ class SwitchingIterator(SingleProcessIterator):
             return
         if not self._order.sent:
             self._workers.begin_clock(self.clock, workers)
-            self.progress.handed.rebase(self.progress.position, self._workers.received)
+            self.progress.rebase(self.progress.position, self._workers.received)
         self._workers.use_workers(workers, prefetch)
 
     def _dismiss_workers(self) -> None:
@@ -204,15 +198,15 @@ class SwitchingIterator(SingleProcessIterator):
             self._starting_since = None
             self._workers_failed(f"workers cannot be started: {last_line(error)}")
             return
-        iterator.patience_s = self._stuck_s()
+        iterator.patience_s = self._tuner.stuck_s()
         iterator.notice_deaths_while_waiting()
-        self.progress.handed.rebase(self.progress.position, 0)
+        self.progress.rebase(self.progress.position, 0)
         self._workers, self._started = iterator, workers
         iterator.use_workers(workers, prefetch)
 
     def _end_workers(self) -> None:
         if self._workers is not None:
-            self._workers.end()
+            self._workers._shutdown_workers()
         self._workers, self._started, self._replacement, self._starting_since = None, 0, None, None
 
     def _end(self) -> None:
