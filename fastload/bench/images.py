@@ -23,7 +23,7 @@ from fastload.errors import DecodeError, SourceError
 from fastload.images.decode import decode, encode
 from fastload.images.header import read_header
 from fastload.images.opencv import cv2
-from fastload.sources.files import FileSource
+from fastload.sources.file_source import FileSource
 from fastload.sources.opening import CLASSES, open_class_folders
 from fastload.sources.protocol import evenly_spaced
 from fastload.system.cpus import usable_cpus

@@ -23,7 +23,7 @@ import fastload
 from fastload.bench import _operations
 from fastload.bench._peers.required import PIL_STEPS, decode_by_pil
 from fastload.images.opencv import cv2
-from fastload.sources.files import FileSource
+from fastload.sources.file_source import FileSource
 from fastload.system.cpus import usable_cpus
 from fastload.system.memory import shared_memory
 

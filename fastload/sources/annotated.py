@@ -11,7 +11,8 @@ from fastload.images.arrays import Size
 from fastload.images.header import read_header
 from fastload.images.region import swaps_sides
 from fastload.shards.schema import Field
-from fastload.sources.files import NOT_FOUND, FileList, ImageFileSource, digest_of, value_at
+from fastload.sources.file_source import ImageFileSource
+from fastload.sources.files import NOT_FOUND, FileList, digest_of, value_at
 from fastload.sources.malformed import malformed, quoted
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import SourceRecord

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fastload.shards.schema import Field
-from fastload.sources.files import ListedSource, unreadable, value_at
+from fastload.sources.file_source import ListedSource
+from fastload.sources.files import unreadable, value_at
 from fastload.sources.left_out import clutter_reason
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import malformed

@@ -11,7 +11,7 @@ from fastload.sources.classes.source import list_classes
 from fastload.sources.classes.top import Doubt
 from fastload.sources.coco import recognise as coco
 from fastload.sources.databases import source as databases
-from fastload.sources.files import FileSource
+from fastload.sources.file_source import FileSource
 from fastload.sources.huggingface import source as huggingface
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import in_quotes, malformed, pack_command

@@ -10,17 +10,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
-
-if TYPE_CHECKING:
-    from fastload.sources.files import FileList
-    from fastload.sources.listing import Listing
+from fastload.sources.files import FileList
+from fastload.sources.listing import Listing
 
 
 @dataclass(slots=True)

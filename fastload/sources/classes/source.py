@@ -18,7 +18,8 @@ from fastload.errors import SourceError
 from fastload.images.formats import HEAD_BYTES, format_of, unreadable_reason
 from fastload.shards.schema import Field
 from fastload.sources.account import balanced
-from fastload.sources.files import NO_LABEL, OUT_OF_DESCRIPTORS, FileList, FileSource
+from fastload.sources.file_source import FileSource
+from fastload.sources.files import NO_LABEL, OUT_OF_DESCRIPTORS, FileList
 from fastload.sources.left_out import HIDDEN, NO_IMAGE, LeftOutFiles, clutter_reason
 from fastload.sources.listing import IMAGE_SUFFIXES, Folder, Listing, head_of, unlistable
 from fastload.sources.malformed import in_quotes, malformed

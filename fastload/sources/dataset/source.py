@@ -24,7 +24,8 @@ from fastload.sources.dataset.nested import (
     unmoved,
 )
 from fastload.sources.dataset.samples import infer_fields, require_no_images, to_image, to_values
-from fastload.sources.files import FileSource, list_files
+from fastload.sources.file_source import FileSource
+from fastload.sources.files import list_files
 from fastload.sources.malformed import explaining
 from fastload.sources.protocol import Source, SourceRecord, evenly_spaced
 from fastload.system.random_states import preserved_random_states

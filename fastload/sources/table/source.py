@@ -33,7 +33,8 @@ import numpy as np
 from fastload.errors import FastloadError, OptionError
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
-from fastload.sources.files import NO_LABEL, FileList, FileSource, ListedSource, list_files, value_at
+from fastload.sources.file_source import FileSource, ListedSource
+from fastload.sources.files import NO_LABEL, FileList, list_files, value_at
 from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.listing import Listing, is_image
 from fastload.sources.malformed import malformed
