@@ -59,12 +59,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         return len(self.images)
 
     def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
-        self._refresh()
-        positions = self._images.positions_of([operator.index(index)])
-        (prepared,), (target,) = self._prepared(
-            self._images.source_of(positions), self._images.targets_of(positions)
-        )
-        return self._finished(prepared), target
+        return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[Any, Any]]:
         return self.to_samples(*self._make_batch(indices, HostMemory()))
@@ -108,12 +103,14 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         makes_tensors = self._compiled.end.makes_tensors
         is_batch = makes_tensors and all(isinstance(image, LazyImage) for image in prepared)
         if is_batch and len({image.shape for image in prepared}) == 1:
-            return self._compiled.end.batch(prepared, out, torch.contiguous_format), targets
+            return self._compiled.end.batch(prepared, out), targets
         return [self._finished(image) for image in prepared], targets
 
     def _vectorized(self, source: BatchSource, count: int, out: BatchMemory) -> torch.Tensor | None:
         """Return images whose parameters are drawn all at once; None if that is not possible."""
         pipeline, end = self._compiled.vector, self._compiled.end
+        if count == 1:
+            return None  # that takes longer than drawing for it alone
         if torch.get_default_dtype() != torch.float32:
             return None  # torchvision then draws numbers of another precision
         if pipeline is None or not end.makes_tensors or self.theirs.target_transform is not None:
@@ -166,18 +163,6 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
             targets.append(stored[place] if to_target is None else to_target(stored[place]))
         return images, targets
 
-    def __getstate__(self) -> dict[str, Any]:
-        derived = "_compiled", "_source_attributes"
-        return {name: value for name, value in self.__dict__.items() if name not in derived}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        theirs = state["theirs"]
-        self.__dict__.update(
-            state,
-            _source_attributes=source_attributes(theirs),
-            _compiled=CompiledTransform(theirs.transform),
-        )
-
 
 def collated(*parts: torch.Tensor | list[Any]) -> list[Any]:
     """Return images and targets, passed to `default_collate` unless they are tensors already."""
@@ -189,15 +174,6 @@ class SkippingDataset(CompiledDataset):
 
     The original dataset draws the same random numbers, and skips a damaged file with its own warning.
     """
-
-    def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
-        state = RandomStates()
-        try:
-            return super().__getitem__(index)
-        except Exception:
-            state.restore()
-        image, target = self.theirs[operator.index(index)]
-        return image, target
 
     def _make_batch(
         self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False

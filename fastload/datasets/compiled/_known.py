@@ -41,8 +41,7 @@ class KnownSteps:
         self.makes_tensors = any(step.name != "ToPureTensor" for step in conversions)
         # Only ToTensor stores one colour plane after another. Later transforms that draw a number per element
         # do so in memory order.
-        is_mixed = any(step.name in ("PILToTensor", "ToImage") for step in conversions)
-        self._memory_format = torch.channels_last if is_mixed else torch.contiguous_format
+        self._is_mixed = any(step.name in ("PILToTensor", "ToImage") for step in conversions)
         self.grey_channels = _grey_channels(conversions)
 
     def prepare(self, image: PIL.Image.Image) -> Any:
@@ -71,11 +70,15 @@ class KnownSteps:
         if not self.makes_tensors:
             prepared.load()
             return prepared
-        return self.wrap(self.batch([prepared], HostMemory(), self._memory_format)[0])
+        return self.wrap(self.batch([prepared], HostMemory())[0])
 
-    def batch(
-        self, images: Sequence[LazyImage], out: BatchMemory, memory_format: torch.memory_format
-    ) -> torch.Tensor:
+    def in_their_memory_format(self, finished: Any) -> Any:
+        """Return a finished image with its numbers in the order in memory that torchvision gives them."""
+        if not (self.makes_tensors and self._is_mixed):
+            return finished
+        return self.wrap(finished[None].contiguous(memory_format=torch.channels_last)[0])
+
+    def batch(self, images: Sequence[LazyImage], out: BatchMemory) -> torch.Tensor:
         """Return finished images of one size as a batch (images, channels, height, width).
 
         If batches are finished on a device, `rescale` is left to it.
@@ -83,18 +86,12 @@ class KnownSteps:
         height, width, channels = images[0].shape
         is_left = out.finishes_on_device and self.rescale.dtype.is_floating_point and not self._erasings
         dtype = torch.uint8 if is_left else self.rescale.dtype
-        is_last = memory_format == torch.channels_last
-        size = (height, width, channels) if is_last else (channels, height, width)
-        batch = out.empty((len(images), *size), dtype)
-        batch = batch.permute(0, 3, 1, 2) if is_last else batch
-        is_final = is_last and self.rescale.dtype == torch.uint8
-        shape = len(images), height, width, channels
-        pixels = batch.permute(0, 2, 3, 1).numpy() if is_final else reusable_array(shape)
+        batch = out.empty((len(images), channels, height, width), dtype)
+        pixels = reusable_array((len(images), height, width, channels))
         for image, place in zip(images, pixels, strict=True):
             image.render_into(place)
         if dtype == torch.uint8:
-            if not is_final:
-                batch.copy_(torch.from_numpy(pixels).permute(0, 3, 1, 2))
+            batch.copy_(torch.from_numpy(pixels).permute(0, 3, 1, 2))
         else:
             self.rescale.into(pixels, batch)
         for image, finished in zip(images, batch, strict=True):
