@@ -217,26 +217,18 @@ class FileImages(StoredImages):
 
 
 class JoinedImages(BatchSource):
-    """Images of a batch from several sources, each added with its positions in the batch."""
+    """Images of a batch from several sources, each of one image, with the same number of channels."""
 
-    def __init__(self, count: int) -> None:
-        self.sizes = np.zeros((count, 2), np.int64)
-        self._origins: list[tuple[Any, int]] = [(None, 0)] * count
-
-    def add(self, source: BatchSource, positions: Sequence[int]) -> None:
-        self.sizes[positions] = source.sizes
-        self.channels = source.channels
-        for inner, position in enumerate(positions):
-            self._origins[position] = source, inner
+    def __init__(self, sources: Sequence[BatchSource]) -> None:
+        self.sizes = np.concatenate([source.sizes for source in sources])
+        self.channels = sources[0].channels
+        self._sources = sources
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
-        source, inner = self._origins[position]
-        pixels: Pixels = source.region(inner, box, size)
-        return pixels
+        return self._sources[position].region(0, box, size)
 
     def info(self, position: int) -> dict[Any, Any]:
-        source, inner = self._origins[position]
-        return dict(source.info(inner))
+        return self._sources[position].info(0)
 
 
 class UprightImages(BatchSource):

@@ -11,8 +11,7 @@ import torch
 from torch.utils.data import Dataset, default_collate
 
 from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, fill
-from fastload.datasets.compiled._counterpart import Counterpart
-from fastload.datasets.compiled._explain import LATE, description_of
+from fastload.datasets.compiled._explain import LATE, Counterpart, description_of
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import images_of, source_attributes

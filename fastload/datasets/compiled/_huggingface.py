@@ -8,8 +8,8 @@ from typing import Any
 
 import datasets
 
-from fastload.datasets.compiled._encoded import lazily_decoded
 from fastload.datasets.compiled._functions import CompiledFunction
+from fastload.datasets.compiled._lazy import lazily_decoded
 
 
 @dataclass(repr=False)

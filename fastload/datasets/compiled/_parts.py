@@ -10,9 +10,9 @@ import torch
 from torch.utils.data import ConcatDataset, Subset
 
 from fastload.datasets._batch_source import JoinedImages
-from fastload.datasets.batch import BatchMemory, HostMemory
-from fastload.datasets.compiled._counterpart import Counterpart
+from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory
 from fastload.datasets.compiled._dataset import CompiledDataset, collated
+from fastload.datasets.compiled._explain import Counterpart
 from fastload.transforms.draws import begin_sample
 
 
@@ -49,9 +49,9 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
         return images if part is None else part.finish(images)
 
     def prefetch(self, indices: Sequence[SupportsIndex]) -> None:
-        for part, samples in _by_part(self, indices).values():
+        for part, index in (_located(self, index) for index in indices):
             if isinstance(part, CompiledDataset):
-                part.prefetch([index for _, index in samples])
+                part.prefetch([index])
 
     def _make_batch(
         self, indices: Sequence[SupportsIndex], out: BatchMemory
@@ -60,16 +60,15 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
         common = self._common()
         if common is None or not len(indices):
             return None
-        joined, channels = JoinedImages(len(indices)), set()
-        stored: list[Any] = [None] * len(indices)
-        for part, samples in _by_part(self, indices).values():
-            positions = part.images.positions_of([index for _, index in samples])
-            source = part.images.source_of(positions)
-            channels.add(source.channels)
-            joined.add(source, [place for place, _ in samples])
-            for (place, _), target in zip(samples, part.images.targets_of(positions), strict=True):
-                stored[place] = target
-        return (common, *common.transform_images(joined, stored, out)) if len(channels) == 1 else None
+        sources: list[BatchSource] = []
+        stored: list[Any] = []
+        for part, index in (_located(self, index) for index in indices):
+            positions = part.images.positions_of([index])
+            sources.append(part.images.source_of(positions))
+            stored += part.images.targets_of(positions)
+        if len({source.channels for source in sources}) > 1:
+            return None
+        return common, *common.transform_images(JoinedImages(sources), stored, out)
 
     def _sample(self, place: int, index: SupportsIndex) -> Any:
         begin_sample(place)
@@ -94,15 +93,6 @@ def leaves(dataset: Any) -> Iterator[Any]:
             yield from leaves(part)
     else:
         yield dataset
-
-
-def _by_part(dataset: Any, indices: Sequence[SupportsIndex]) -> dict[int, tuple[Any, list[tuple[int, int]]]]:
-    """Return each innermost dataset, by identity, with the batch positions and indices of its samples."""
-    found: dict[int, tuple[Any, list[tuple[int, int]]]] = {}
-    for place, index in enumerate(indices):
-        part, inner = _located(dataset, index)
-        found.setdefault(id(part), (part, []))[1].append((place, inner))
-    return found
 
 
 def _located(dataset: Any, index: Any) -> tuple[Any, int]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import PIL.Image
 import torch
 
-from fastload.datasets.compiled._delegation import delegate_of
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.errors import OptionError
 from fastload.images.region import Box
@@ -88,10 +89,48 @@ def _flattened(transform: Any) -> Iterator[Any]:
             yield from _flattened(each)
     elif name == "ImageClassification":
         yield from _preset_steps(transform)
-    elif not name and (delegate := delegate_of(transform)) is not None:
+    elif not name and (delegate := _delegate_of(transform)) is not None:
         yield from _flattened(delegate)
     else:
         yield transform
+
+
+def _delegate_of(transform: Any) -> Any:
+    """Return the callable to which `transform` passes its argument; None if it does anything else.
+
+    The class of such a callable has a one-line `__call__`, `return self.transforms(image)`, with any names; a
+    Module has such a `forward`, and no hooks.
+    """
+    kind: Any = type(transform)
+    call = kind.__call__
+    inner: Mapping[str, Any] = {}
+    if isinstance(transform, torch.nn.Module) and call is torch.nn.Module.__call__:
+        if any(hooks for name, hooks in vars(transform).items() if name.endswith("_hooks")):
+            return None
+        call, inner = kind.forward, vars(transform)["_modules"]
+    if not isinstance(call, types.FunctionType) or not _is_delegating(call.__code__):
+        return None
+    [name] = call.__code__.co_names
+    # Only an attribute of the instance itself counts, and only if that line would find the same one.
+    is_plain = kind.__getattribute__ is object.__getattribute__
+    found = {**inner, **vars(transform)}.get(name) if is_plain and hasattr(transform, "__dict__") else None
+    return None if inspect.isdatadescriptor(getattr(kind, name, None)) else found
+
+
+def _delegating(self: Any, image: Any) -> Any:
+    return self.transforms(image)
+
+
+def _is_delegating(code: types.CodeType) -> bool:
+    """Return True for code that differs from the function above only in names."""
+    ours = _delegating.__code__
+    takes_more = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+    return (
+        code.co_code == ours.co_code
+        and (code.co_argcount, code.co_kwonlyargcount) == (ours.co_argcount, ours.co_kwonlyargcount)
+        and not code.co_flags & takes_more
+        and len(code.co_names) == 1
+    )
 
 
 def _preset_steps(preset: Any) -> list[Any]:

@@ -46,10 +46,10 @@ class _Numbers(Protocol):
     """Random numbers of the next image; or of all images, as arrays."""
 
     def below(self, end: int) -> Any:
-        """Return what `torch.randint(0, end, (1,))` returns."""
+        """Return the result of `torch.randint(0, end, (1,))`."""
 
     def unit(self) -> Any:
-        """Return what `torch.rand(1)` returns."""
+        """Return the result of `torch.rand(1)`."""
 
 
 class _OneByOne:
