@@ -62,15 +62,16 @@ class CompiledStep(NamedTuple):
     rescaling: Rescaling | None = None
 
 
-_REGIONS = {
-    "CenterCrop", "Identity", "RandomCrop", "RandomHorizontalFlip", "RandomResize", "RandomResizedCrop",
-    "RandomShortestSize", "RandomVerticalFlip", "Resize", "ScaleJitter",
-}  # fmt: skip
-_TIMM_REGIONS = {
-    "CenterCropOrPad", "RandomCropOrPad", "RandomResizedCropAndInterpolation", "ResizeKeepRatio",
+_KINDS: dict[str, StepKind] = {
+    **dict.fromkeys(("CenterCrop", "Identity", "RandomCrop", "RandomResizedCrop"), "region"),
+    **dict.fromkeys(("RandomHorizontalFlip", "RandomVerticalFlip"), "region"),
+    **dict.fromkeys(("RandomResize", "RandomShortestSize", "Resize", "ScaleJitter"), "region"),
+    **dict.fromkeys(("PILToTensor", "ToImage", "ToPureTensor"), "conversion"),
+}
+_TIMM_REGIONS = (
+    *("CenterCropOrPad", "RandomCropOrPad", "RandomResizedCropAndInterpolation", "ResizeKeepRatio"),
     "TrimBorder",
-}  # fmt: skip
-_CONVERSIONS = {"PILToTensor", "ToImage", "ToPureTensor"}
+)
 _TIMM_CONVERSIONS = {"MaybePILToTensor": "PILToTensor", "MaybeToTensor": "ToTensor"}
 _CONTAINERS = {"RandomApply", "RandomChoice", "RandomOrder"}
 
@@ -148,18 +149,16 @@ def _preset_steps(preset: Any) -> list[Any]:
 
 
 def _step_of(theirs: Any) -> CompiledStep:
-    name = _torchvision_name(theirs)
-    if is_timms(theirs):
-        name = type(theirs).__name__
-        name = _TIMM_CONVERSIONS.get(name, name if name in _TIMM_REGIONS else "")
-    if name in _REGIONS or name in _TIMM_REGIONS:
+    name = type(theirs).__name__
+    if is_timms(theirs) and name in _TIMM_REGIONS:
         return CompiledStep(theirs, name, "region", theirs)
-    if name in _CONVERSIONS:
-        return CompiledStep(theirs, name, "conversion", theirs)
+    name = _TIMM_CONVERSIONS.get(name, "") if is_timms(theirs) else _torchvision_name(theirs)
+    if name in _KINDS:
+        return CompiledStep(theirs, name, _KINDS[name], theirs)
     if name in _CONTAINERS:
         return _container(theirs, name)
     if name == "RandomErasing":
-        return CompiledStep(theirs, name, "erase", _Erasing(theirs))
+        return CompiledStep(theirs, name, "erase", _erasing(theirs))
     try:
         if name in _RESCALINGS and (rescaling := _RESCALINGS[name](theirs)) is not None:
             return CompiledStep(theirs, name, "rescale", theirs, rescaling)
@@ -208,42 +207,46 @@ def _in_order(steps: Sequence[CompiledStep]) -> Callable[[Any], Any]:
     return lambda image: functools.reduce(lambda result, step: step.call(result), steps, image)
 
 
-class _Erasing:
-    """RandomErasing that records the box that it draws instead of filling it."""
+def _erasing(theirs: Any) -> Callable[[LazyImage], LazyImage]:
+    """Return a RandomErasing that records the box that it draws instead of filling it."""
+    name = "make_params" if is_v2(theirs) else "get_params"
+    drawn: list[Any] = []
 
-    def __init__(self, theirs: Any) -> None:
-        self._theirs = theirs
-        self._recorder = copy.copy(theirs)
-        self._name = "make_params" if is_v2(theirs) else "get_params"
-        self._drawn: Any = None
-        vars(self._recorder)[self._name] = self._record
+    def record(*args: object, **options: object) -> Any:
+        drawn[:] = [getattr(theirs, name)(*args, **options)]
+        return drawn[0]
 
-    def __call__(self, image: LazyImage) -> LazyImage:
+    recorder = copy.copy(theirs)
+    vars(recorder)[name] = record
+
+    def erase(image: LazyImage) -> LazyImage:
         height, width, channels = image.shape
         # A tensor with the size of the finished image, but without data.
         probe = torch.empty((channels, height, width), device="meta")
-        self._drawn = None
-        self._recorder(probe)
-        if self._drawn is not None:
-            drawn = self._drawn.values() if isinstance(self._drawn, dict) else self._drawn
-            top, left, box_height, box_width, value = drawn
+        drawn.clear()
+        recorder(probe)
+        for each in drawn:
+            top, left, box_height, box_width, value = each.values() if isinstance(each, dict) else each
             if value is not None and value is not probe:
                 image.erasures.append((Box(top, left, box_height, box_width), value))
         return image
 
-    def _record(self, *args: Any, **options: Any) -> Any:
-        self._drawn = getattr(self._theirs, self._name)(*args, **options)
-        return self._drawn
+    return erase
 
 
-def _adjusting(ours: Transform, draw: Callable[[], Sequence[float]], keeps_info: bool = False) -> ImageStep:
+def _adjusting(
+    ours: Transform, draw: Callable[[], Sequence[float] | None], keeps_info: bool = False
+) -> ImageStep:
     """Return a function that draws parameters and records an adjustment by a transform of fastload.
 
-    With `keeps_info`, the result keeps the image's `info`; most of torchvision's transforms lose it.
+    Without parameters, the image is left. With `keeps_info`, the result keeps the image's `info`; most of
+    torchvision's transforms lose it.
     """
 
-    def adjust(image: PIL.Image.Image) -> LazyImage:
+    def adjust(image: PIL.Image.Image) -> PIL.Image.Image:
         row = draw()
+        if row is None:
+            return image
         lazy = LazyImage.of(image)
         channels = ours.channels_after(lazy.shape[2])
         return lazy.changed(lambda pixels: ours.apply(pixels, row), channels, keeps_info)
@@ -253,14 +256,7 @@ def _adjusting(ours: Transform, draw: Callable[[], Sequence[float]], keeps_info:
 
 def _by_chance(theirs: Any, ours: Transform, keeps_info: bool = True) -> ImageStep:
     """Return a function that adjusts an image with probability `p`, drawn as by torchvision."""
-
-    def adjust(image: PIL.Image.Image) -> PIL.Image.Image:
-        if torch.rand(1) >= theirs.p:
-            return image
-        lazy = LazyImage.of(image)
-        return lazy.changed(lambda pixels: ours.apply(pixels, (1.0,)), lazy.shape[2], keeps_info)
-
-    return adjust
+    return _adjusting(ours, lambda: None if torch.rand(1) >= theirs.p else (1.0,), keeps_info)
 
 
 def _color_jitter(theirs: Any) -> ImageStep:
