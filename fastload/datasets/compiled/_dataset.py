@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex
 
 import torch
@@ -21,8 +21,12 @@ from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.system.random_states import RandomStates
 from fastload.transforms.draws import begin_sample, fresh_draws
 
+Images = torch.Tensor | list[object]
+Batch = tuple[Images, torch.Tensor | list[object]]
+"""Images and targets, each in one tensor if that is possible."""
 
-class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
+
+class CompiledDataset(Counterpart, Dataset[tuple[object, object]]):
     """Dataset that makes the samples of another dataset faster."""
 
     decodes_late: bool  # True if images that are not converted to tensors may be decoded on first use
@@ -57,24 +61,23 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index: SupportsIndex) -> tuple[Any, Any]:
+    def __getitem__(self, index: SupportsIndex) -> tuple[object, object]:
         return self.__getitems__([index])[0]
 
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[Any, Any]]:
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[object, object]]:
         return self.to_samples(*self._make_batch(indices, HostMemory()))
 
-    def to_samples(self, images: Any, targets: Sequence[Any]) -> list[tuple[Any, Any]]:
+    def to_samples(self, images: Images, targets: Iterable[object]) -> list[tuple[object, object]]:
         """Return images and targets made by `transform_images` as samples."""
-        if isinstance(images, torch.Tensor):
-            images = map(self._compiled.end.wrap, images)
-        return list(zip(images, targets, strict=True))
+        finished = map(self._compiled.end.wrap, images) if isinstance(images, torch.Tensor) else images
+        return list(zip(finished, targets, strict=True))
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
         return collated(*self._make_batch(indices, out, is_collated=True))
 
     def _make_batch(
         self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
-    ) -> tuple[Any, Any]:
+    ) -> Batch:
         """Return images and targets like `transform_images`; if `is_collated`, targets may be a tensor."""
         self._refresh()
         positions = self._images.positions_of(indices)
@@ -83,27 +86,22 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
             return images, self._images.batch_of_targets(positions, out)
         return self.transform_images(source, self._images.targets_of(positions), out)
 
-    def transform_images(
-        self, source: BatchSource, stored: Sequence[Any], out: BatchMemory
-    ) -> tuple[torch.Tensor | list[Any], list[Any]]:
+    def transform_images(self, source: BatchSource, stored: Sequence[object], out: BatchMemory) -> Batch:
         """Return the transformed images of a source, as one tensor if they have one size, and targets.
 
         `stored` holds their targets before `target_transform`.
         """
         self._refresh()
         images = self._vectorized(source, len(stored), out)
-        return self._one_by_one(source, stored, out) if images is None else (images, list(stored))
-
-    def _one_by_one(
-        self, source: BatchSource, stored: Sequence[Any], out: BatchMemory
-    ) -> tuple[torch.Tensor | list[Any], list[Any]]:
-        """Return the same as `transform_images`, with parameters drawn image by image."""
+        if images is not None:
+            return images, list(stored)
         prepared, targets = self._prepared(source, stored)
-        makes_tensors = self._compiled.end.makes_tensors
-        is_batch = makes_tensors and all(isinstance(image, LazyImage) for image in prepared)
-        if is_batch and len({image.shape for image in prepared}) == 1:
-            return self._compiled.end.batch(prepared, out), targets
-        return [self._finished(image) for image in prepared], targets
+        end = self._compiled.end
+        lazy = [image for image in prepared if isinstance(image, LazyImage)]
+        if end.makes_tensors and len(lazy) == len(prepared) and len({image.shape for image in lazy}) == 1:
+            return end.batch(lazy, out), targets
+        is_left = self.decodes_late and not end.makes_tensors
+        return [image if is_left else end.finish(image) for image in prepared], targets
 
     def _vectorized(self, source: BatchSource, count: int, out: BatchMemory) -> torch.Tensor | None:
         """Return images whose parameters are drawn all at once; None if that is not possible."""
@@ -119,11 +117,6 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
             return None
         drawn = pipeline.draw(fresh_draws(count), source.sizes, source.channels)
         return fill(source, pipeline, drawn, out, torch.contiguous_format)
-
-    def _finished(self, prepared: Any) -> Any:
-        """Return the image of a sample, given the result of `CompiledTransform.prepare`."""
-        is_left = self.decodes_late and not self._compiled.end.makes_tensors
-        return prepared if is_left else self._compiled.end.finish(prepared)
 
     def _refresh(self) -> None:
         """Update the compiled transform and the images if the user has replaced or changed the originals."""
@@ -149,7 +142,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
     def prefetch(self, indices: Sequence[int]) -> None:
         self.images.prefetch(indices)
 
-    def _prepared(self, source: BatchSource, stored: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def _prepared(self, source: BatchSource, stored: Sequence[object]) -> tuple[list[object], list[object]]:
         """Prepare images and targets, with random numbers drawn in the original order: image, then target."""
         to_target = self.theirs.target_transform
         images, targets = [], []
@@ -163,7 +156,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[Any, Any]]):
         return images, targets
 
 
-def collated(*parts: torch.Tensor | list[Any]) -> list[Any]:
+def collated(*parts: Images) -> list[object]:
     """Return images and targets, passed to `default_collate` unless they are tensors already."""
     return [part if isinstance(part, torch.Tensor) else default_collate(part) for part in parts]
 
@@ -176,7 +169,7 @@ class SkippingDataset(CompiledDataset):
 
     def _make_batch(
         self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
-    ) -> tuple[Any, Any]:
+    ) -> Batch:
         state = RandomStates()
         try:
             return super()._make_batch(indices, out, is_collated)

@@ -11,7 +11,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from fastload.datasets._batch_source import JoinedImages
 from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory
-from fastload.datasets.compiled._dataset import CompiledDataset, collated
+from fastload.datasets.compiled._dataset import Batch, CompiledDataset, collated
 from fastload.datasets.compiled._explain import Counterpart
 from fastload.transforms.draws import begin_sample
 
@@ -26,23 +26,19 @@ class CompiledSubset(Counterpart, Subset[Any]):
 class CompiledConcat(Counterpart, ConcatDataset[Any]):
     """A ConcatDataset of compiled parts; entire batches are made at once if all parts share a transform."""
 
-    def __init__(self, theirs: ConcatDataset[Any], datasets: list[Any]) -> None:
+    def __init__(self, theirs: ConcatDataset[Any], datasets: list[object]) -> None:
         super().__init__(theirs, datasets=datasets)
 
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
-        made = self._make_batch(indices, HostMemory())
-        if made is None:
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[object]:
+        common, made = self._common(), self._make_batch(indices, HostMemory())
+        if common is None or made is None:
             return list(map(self._sample, range(len(indices)), indices))
-        part, images, targets = made
-        return part.to_samples(images, targets)
+        return list(common.to_samples(*made))
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
         """See `ImageDataset`; returns NotImplemented if the parts have different transforms."""
         made = self._make_batch(indices, out)
-        if made is None:
-            return NotImplemented
-        _, images, targets = made
-        return collated(images, targets)
+        return NotImplemented if made is None else collated(*made)
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
         part = self._common()
@@ -53,22 +49,20 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
             if isinstance(part, CompiledDataset):
                 part.prefetch([index])
 
-    def _make_batch(
-        self, indices: Sequence[SupportsIndex], out: BatchMemory
-    ) -> tuple[CompiledDataset, Any, list[Any]] | None:
-        """Return the first part, images and targets; None unless all parts share its transform."""
+    def _make_batch(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Batch | None:
+        """Return images and targets; None unless all parts share their transform."""
         common = self._common()
         if common is None or not len(indices):
             return None
         sources: list[BatchSource] = []
-        stored: list[Any] = []
+        stored: list[object] = []
         for part, index in (_located(self, index) for index in indices):
             positions = part.images.positions_of([index])
             sources.append(part.images.source_of(positions))
             stored += part.images.targets_of(positions)
         if len({source.channels for source in sources}) > 1:
             return None
-        return common, *common.transform_images(JoinedImages(sources), stored, out)
+        return common.transform_images(JoinedImages(sources), stored, out)
 
     def _sample(self, place: int, index: SupportsIndex) -> Any:
         begin_sample(place)
