@@ -62,7 +62,7 @@ class Counterpart(Explained):
     All attributes but their own, such as `classes`, are those of the original; they can be set in either.
     """
 
-    def __init__(self, theirs: Any, **own: Any) -> None:
+    def __init__(self, theirs: Any, **own: object) -> None:
         self.__dict__.update(own, theirs=theirs)
 
     def explained_name(self) -> str:
@@ -73,13 +73,13 @@ class Counterpart(Explained):
             raise AttributeError(name)
         return getattr(self.theirs, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name in self.__dict__ or not hasattr(self.theirs, name):
             super().__setattr__(name, value)
         else:
             setattr(self.theirs, name, value)
 
-    def __copy__(self) -> Any:
+    def __copy__(self) -> Counterpart:
         result = object.__new__(type(self))
         result.__dict__.update(self.__dict__, theirs=copy.copy(self.theirs))
         return result

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from fastload.datasets.compiled._pipeline import CompiledTransform
 
@@ -17,7 +16,7 @@ class CompiledFunction:
     The name of each refers to the compiled transform while the function runs, then to the original again.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         self.function = function
         self._references = list(_references(function, set()))
 
@@ -25,7 +24,7 @@ class CompiledFunction:
     def transforms(self) -> dict[str, CompiledTransform]:
         return {reference.name: reference.compiled for reference in self._references}
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: object, **options: object) -> object:
         with contextlib.ExitStack() as stack:
             for reference in self._references:
                 stack.enter_context(reference.replaced())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import datasets
+import PIL.Image
 
 from fastload.datasets.compiled._functions import CompiledFunction
 from fastload.datasets.compiled._lazy import lazily_decoded
@@ -16,8 +17,8 @@ from fastload.datasets.compiled._lazy import lazily_decoded
 class _LazyImages(datasets.Image):  # type: ignore[misc]
     """A column of images that are decoded on first use, if that gives the same pixels."""
 
-    def decode_example(self, value: Any, token_per_repo_id: Any = None) -> Any:
-        def load() -> Any:
+    def decode_example(self, value: object, token_per_repo_id: object = None) -> PIL.Image.Image:
+        def load() -> PIL.Image.Image:
             return datasets.Image.decode_example(self, value, token_per_repo_id)
 
         file = None

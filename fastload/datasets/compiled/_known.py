@@ -18,7 +18,7 @@ from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._steps import CompiledStep, is_timms, is_v2, steps_of
 from fastload.errors import OptionError
 from fastload.system.buffers import reusable_array
-from fastload.transforms.levels.rescaling import Rescale, ToDtype
+from fastload.transforms.levels.rescaling import Rescale, Rescaling, ToDtype
 
 
 class KnownSteps:
@@ -44,10 +44,10 @@ class KnownSteps:
         self._is_mixed = any(step.name in ("PILToTensor", "ToImage") for step in conversions)
         self.grey_channels = _grey_channels(conversions)
 
-    def prepare(self, image: PIL.Image.Image) -> Any:
+    def prepare(self, image: PIL.Image.Image) -> PIL.Image.Image:
         """Draw all random numbers of one image, RGB or grey; return an image for `finish`."""
         # The `info` of an image that becomes a tensor is never read.
-        result: Any = LazyImage.of(image).without_info() if self.makes_tensors else image
+        result: PIL.Image.Image = LazyImage.of(image).without_info() if self.makes_tensors else image
         for step in self._recorded:
             result = step.call(result)
         if self.makes_tensors:
@@ -63,7 +63,7 @@ class KnownSteps:
             return image
         return image.changed(lambda pixels: np.repeat(pixels, count, axis=2), count)
 
-    def finish(self, prepared: Any) -> Any:
+    def finish(self, prepared: object) -> Any:
         """Return the finished image, given the result of `prepare`."""
         if not isinstance(prepared, LazyImage):
             return prepared
@@ -72,7 +72,7 @@ class KnownSteps:
             return prepared
         return self.wrap(self.batch([prepared], HostMemory())[0])
 
-    def in_their_memory_format(self, finished: Any) -> Any:
+    def in_their_memory_format(self, finished: torch.Tensor) -> Any:
         """Return a finished image with its numbers in the order in memory that torchvision gives them."""
         if not (self.makes_tensors and self._is_mixed):
             return finished
@@ -104,7 +104,7 @@ def known_first(steps: Sequence[CompiledStep]) -> int:
     """Return how many leading steps can be made faster for a PIL image."""
     # The form of the pixels so far: a PIL image, bytes of a tensor, levels of 0…1, or any other numbers.
     form = "image"
-    rescalings: list[Any] = []
+    rescalings: list[Rescaling | None] = []
     for place, step in enumerate(steps):
         if step.kind == "region":
             is_known = form == "image" or _is_same_for_tensors(step, form)
@@ -162,7 +162,7 @@ def _rescale_of(rescalings: Sequence[Any]) -> Rescale | None:
         return None
 
 
-def _wrapper_of(conversions: Sequence[CompiledStep]) -> Callable[[torch.Tensor], Any]:
+def _wrapper_of(conversions: Sequence[CompiledStep]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return a function that gives a finished tensor the class that torchvision's conversions give it."""
     names = {step.name for step in conversions}
     # The arithmetic of v1 transforms returns plain tensors.

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 import PIL.Image
@@ -31,7 +31,7 @@ _COLOUR_TYPE, _TRUE_COLOUR, _END_BYTES = 25, 2, 12
 
 _MODES = {1: "L", 3: "RGB"}
 
-Info = Callable[[], dict[Any, Any]]
+Info = Callable[[], dict[str, object]]
 """Returns PIL's `info` of an image, perhaps from its file."""
 
 
@@ -73,12 +73,12 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         return _MODES[self.deferred.channels]
 
     @property
-    def im(self) -> Any:
+    def im(self) -> object:
         self._become_plain()
         return self.im
 
     @property
-    def __array_interface__(self) -> dict[str, Any]:
+    def __array_interface__(self) -> dict[str, object]:
         pixels = self._pixels()
         interface = dict((pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).__array_interface__)
         interface["data"] = (interface["data"][0], True)  # read-only, like PIL's
@@ -112,7 +112,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
             return LazyImage(self.deferred.flipped(upside_down=True), self._info)
         return super().transpose(method)
 
-    def convert(self, mode: str | None = None, *args: Any, **options: Any) -> PIL.Image.Image:
+    def convert(self, mode: str | None = None, *args: object, **options: object) -> PIL.Image.Image:
         if mode == self.mode and not args and not options:
             return self.copy()
         return super().convert(mode, *args, **options)
@@ -130,7 +130,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         image._rendered = self._rendered
         return image
 
-    def load(self) -> Any:
+    def load(self) -> object:
         self._become_plain()
         return self.load()
 
@@ -163,7 +163,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __reduce_ex__(self, protocol: object) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
         self._become_plain()
         return self.__reduce_ex__(protocol)
 
@@ -216,7 +216,7 @@ class _EncodedImage:
         return box.of(pixels)
 
 
-def info_of(data: bytes) -> dict[Any, Any]:
+def info_of(data: bytes) -> dict[str, object]:
     """Return PIL's `info` of a file's image after conversion to RGB: EXIF, resolution, colour profile.
 
     JPEG files, and PNG files with nothing after their pixels, are not decoded for this.

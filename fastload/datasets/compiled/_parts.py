@@ -16,17 +16,17 @@ from fastload.datasets.compiled._explain import Counterpart
 from fastload.transforms.draws import begin_sample
 
 
-class CompiledSubset(Counterpart, Subset[Any]):
+class CompiledSubset(Counterpart, Subset[object]):
     """A Subset of a compiled dataset."""
 
-    def __init__(self, theirs: Subset[Any], dataset: Any) -> None:
+    def __init__(self, theirs: Subset[object], dataset: object) -> None:
         super().__init__(theirs, dataset=dataset)
 
 
-class CompiledConcat(Counterpart, ConcatDataset[Any]):
+class CompiledConcat(Counterpart, ConcatDataset[object]):
     """A ConcatDataset of compiled parts; entire batches are made at once if all parts share a transform."""
 
-    def __init__(self, theirs: ConcatDataset[Any], datasets: list[object]) -> None:
+    def __init__(self, theirs: ConcatDataset[object], datasets: list[object]) -> None:
         super().__init__(theirs, datasets=datasets)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[object]:
@@ -64,7 +64,7 @@ class CompiledConcat(Counterpart, ConcatDataset[Any]):
             return None
         return common.transform_images(JoinedImages(sources), stored, out)
 
-    def _sample(self, place: int, index: SupportsIndex) -> Any:
+    def _sample(self, place: int, index: SupportsIndex) -> object:
         begin_sample(place)
         return self[index]
 

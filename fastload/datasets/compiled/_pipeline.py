@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import PIL.Image
@@ -20,6 +20,7 @@ from fastload.datasets.compiled._known import KnownSteps, known_first, tail_of
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._steps import CompiledStep, StepKind, steps_of
 from fastload.datasets.compiled._vector import vectorized
+from fastload.images.arrays import Pixels
 from fastload.images.deferred import DeferredImage
 
 # Parameters of a transform that are nested more deeply, or in larger containers, are not compared.
@@ -73,9 +74,9 @@ class CompiledTransform:
         """True if a step is known."""
         return any(step.kind != "unknown" for step in self.steps)
 
-    def prepare(self, image: LazyImage) -> Any:
+    def prepare(self, image: LazyImage) -> object:
         """Draw all random numbers of one image; return a LazyImage for `end`, or the finished image."""
-        result = self._begin.prepare(image)
+        result: Any = self._begin.prepare(image)
         if not self._left:
             return result
         # Unknown steps get the same input as before: a tensor, or a decoded image.
@@ -88,7 +89,7 @@ class CompiledTransform:
             result = step.theirs(result)
         return result
 
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
+    def __call__(self, *inputs: object, **options: object) -> object:
         """Transform a PIL image or a NumPy array; pass any other input to the original transform."""
         image = inputs[0] if len(inputs) == 1 and not options else None
         if isinstance(image, PIL.Image.Image) and image.mode in ("RGB", "L") and not self._needs_arrays:
@@ -111,7 +112,7 @@ class CompiledTransform:
         return f"compiled({self.theirs!r})"
 
 
-def _is_image_array(image: Any) -> bool:
+def _is_image_array(image: object) -> TypeGuard[Pixels]:
     """Return True for pixels as OpenCV returns them: (height, width, 1 or 3), uint8."""
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
         return False

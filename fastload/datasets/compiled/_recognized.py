@@ -6,7 +6,9 @@ import sys
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import torch.utils.data
+from numpy.typing import ArrayLike
 
 from fastload.datasets.compiled._functions import CompiledFunction
 from fastload.datasets.compiled._sources import Arrays, ListedFiles
@@ -14,7 +16,7 @@ from fastload.datasets.images import ImageDataset
 from fastload.transforms.compose import package_of
 
 
-def images_of(dataset: Any) -> ImageDataset | None:
+def images_of(dataset: object) -> ImageDataset | None:
     """Return the images of a known dataset, without its transform; None for any other dataset."""
     if isinstance(dataset, ImageDataset):
         return None if _why_left_ours(dataset) else dataset
@@ -89,13 +91,13 @@ def _reads_as(dataset: object, *kinds: type) -> bool:
     )
 
 
-def source_attributes(dataset: Any) -> tuple[Any, ...]:
+def source_attributes(dataset: object) -> tuple[Any, ...]:
     """Return the attributes that the samples of a known dataset are made from."""
     names = ("samples", "loader", "data", "targets", "labels", "reader")
     return tuple(vars(dataset).get(name) for name in names)
 
 
-def _arrays(data: Any, targets: Any) -> Arrays | None:
+def _arrays(data: ArrayLike, targets: ArrayLike) -> Arrays | None:
     pixels = np.asarray(data)
     pixels = pixels[..., None] if pixels.ndim == 3 else pixels
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
@@ -117,8 +119,6 @@ def _of_timm(dataset: Any) -> ImageDataset | None:
     return ListedFiles(dataset.reader.samples, _opened)
 
 
-def _opened(path: str) -> Any:
-    from PIL import Image
-
+def _opened(path: str) -> PIL.Image.Image:
     with open(path, "rb") as file:
-        return Image.open(file).convert("RGB")
+        return PIL.Image.open(file).convert("RGB")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fastload.datasets._batch_source import FileImages, StoredImages
 from fastload.datasets.compiled._lazy import info_of
@@ -39,7 +39,7 @@ class ListedImages(FileImages):
 
     def __init__(self, load: Callable[[str], PIL.Image.Image], *files: Any) -> None:
         self._load = load
-        self._infos: dict[int, dict[Any, Any]] = {}
+        self._infos: dict[int, dict[str, object]] = {}
         super().__init__(*files)
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
@@ -59,7 +59,7 @@ class ListedImages(FileImages):
             )
         return box.of(pixels)
 
-    def info(self, position: int) -> dict[Any, Any]:
+    def info(self, position: int) -> dict[str, object]:
         """Return the `info` of one image, as the loader of the original dataset would."""
         if position not in self._infos:
             try:
@@ -95,7 +95,7 @@ class ListedImages(FileImages):
 class ListedFiles(FilesDataset):
     """Image files, listed as (path, target); `load` is the loader of the dataset that lists them."""
 
-    def __init__(self, listed: Sequence[tuple[str, Any]], load: Callable[[str], PIL.Image.Image]) -> None:
+    def __init__(self, listed: Sequence[tuple[str, object]], load: Callable[[str], PIL.Image.Image]) -> None:
         self.listed = listed
         self._count = len(listed)  # the user may extend the list
         self._load = load
@@ -115,7 +115,7 @@ class ListedFiles(FilesDataset):
         with open(self._path(index), "rb", buffering=0) as file:
             return file.read()
 
-    def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
+    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
         return [self.listed[position][1] for position in positions.tolist()]
 
     def _cacheable_files(self) -> CacheableFiles:
@@ -132,7 +132,7 @@ class Arrays(ImageDataset):
 
     lies_in_memory = True
 
-    def __init__(self, pixels: Pixels, targets: Any) -> None:
+    def __init__(self, pixels: Pixels, targets: ArrayLike) -> None:
         super().__init__(None, None, torch.contiguous_format, None, False)
         # CIFAR's pixels are not contiguous: torchvision only transposes their colour planes.
         self.pixels = np.ascontiguousarray(pixels)
@@ -144,7 +144,7 @@ class Arrays(ImageDataset):
     def _stored_images(self, positions: NDArray[np.int64]) -> ArrayImages:
         return ArrayImages(self.pixels, positions)
 
-    def targets_of(self, positions: NDArray[np.int64]) -> list[Any]:
+    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
         return self._targets_at(positions).tolist()  # type: ignore[no-any-return]
 
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[Any] | None:

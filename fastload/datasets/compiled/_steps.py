@@ -81,7 +81,7 @@ def steps_of(transform: Any) -> list[CompiledStep]:
     return [_step_of(each) for each in _flattened(transform)]
 
 
-def _flattened(transform: Any) -> Iterator[Any]:
+def _flattened(transform: Any) -> Iterator[object]:
     name = _torchvision_name(transform)
     if transform is None:
         return
@@ -96,7 +96,7 @@ def _flattened(transform: Any) -> Iterator[Any]:
         yield transform
 
 
-def _delegate_of(transform: Any) -> Any:
+def _delegate_of(transform: object) -> object:
     """Return the callable to which `transform` passes its argument; None if it does anything else.
 
     The class of such a callable has a one-line `__call__`, `return self.transforms(image)`, with any names; a
@@ -104,7 +104,7 @@ def _delegate_of(transform: Any) -> Any:
     """
     kind: Any = type(transform)
     call = kind.__call__
-    inner: Mapping[str, Any] = {}
+    inner: Mapping[str, object] = {}
     if isinstance(transform, torch.nn.Module) and call is torch.nn.Module.__call__:
         if any(hooks for name, hooks in vars(transform).items() if name.endswith("_hooks")):
             return None
@@ -118,7 +118,7 @@ def _delegate_of(transform: Any) -> Any:
     return None if inspect.isdatadescriptor(getattr(kind, name, None)) else found
 
 
-def _delegating(self: Any, image: Any) -> Any:
+def _delegating(self: Any, image: object) -> object:
     return self.transforms(image)
 
 
@@ -134,7 +134,7 @@ def _is_delegating(code: types.CodeType) -> bool:
     )
 
 
-def _preset_steps(preset: Any) -> list[Any]:
+def _preset_steps(preset: Any) -> list[object]:
     """Return the transforms equivalent to torchvision's preset for a model, which calls functions instead."""
     from torchvision import transforms
 
@@ -203,7 +203,7 @@ def _container(theirs: Any, name: str) -> CompiledStep:
     return CompiledStep(theirs, name, "pixels" if "pixels" in kinds else "region", ours)
 
 
-def _in_order(steps: Sequence[CompiledStep]) -> Callable[[Any], Any]:
+def _in_order(steps: Sequence[CompiledStep]) -> ImageStep:
     return lambda image: functools.reduce(lambda result, step: step.call(result), steps, image)
 
 
@@ -212,7 +212,7 @@ def _erasing(theirs: Any) -> Callable[[LazyImage], LazyImage]:
     name = "make_params" if is_v2(theirs) else "get_params"
     drawn: list[Any] = []
 
-    def record(*args: object, **options: object) -> Any:
+    def record(*args: object, **options: object) -> object:
         drawn[:] = [getattr(theirs, name)(*args, **options)]
         return drawn[0]
 

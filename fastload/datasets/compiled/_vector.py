@@ -75,6 +75,9 @@ class _AtOnce:
         return np.asarray((next(self._columns) & _FRACTION) * _UNIT)
 
 
+DrawnRow = Sequence[float | NDArray[np.generic]]
+
+
 class _Drawer(ABC):
     """Drawer of the parameters of a torchvision transform; `ours` is fastload's equivalent transform."""
 
@@ -85,7 +88,7 @@ class _Drawer(ABC):
         return None
 
     @abstractmethod
-    def row(self, numbers: _Numbers, size: tuple[int, int]) -> Sequence[Any]:
+    def row(self, numbers: _Numbers, size: tuple[int, int]) -> DrawnRow:
         """Return the parameters of the next image, or of all images as arrays if there is a count."""
 
 
@@ -98,7 +101,7 @@ class _Flip(_Drawer):
     def count(self, size: tuple[int, int]) -> int:
         return 1
 
-    def row(self, numbers: _Numbers, size: tuple[int, int]) -> Sequence[Any]:
+    def row(self, numbers: _Numbers, size: tuple[int, int]) -> DrawnRow:
         # torch compares in single precision.
         return (numbers.unit() < np.float32(self._theirs.p),)
 
@@ -119,7 +122,7 @@ class _Crop(_Drawer):
     def count(self, size: tuple[int, int]) -> int:
         return sum(self._is_drawn(self._ranges(size)))
 
-    def row(self, numbers: _Numbers, size: tuple[int, int]) -> Sequence[Any]:
+    def row(self, numbers: _Numbers, size: tuple[int, int]) -> DrawnRow:
         left, top, _, _ = self._sides
         ranges = self._ranges(size)
         is_drawn = self._is_drawn(ranges)

@@ -73,7 +73,7 @@ def _compiled(dataset: Any, outer: tuple[object, ...]) -> Any:
     return _with_compiled_attributes(dataset, outer)
 
 
-def _is_compiled(dataset: Any) -> bool:
+def _is_compiled(dataset: object) -> bool:
     has_function = is_huggingface(dataset) and compiled_function(dataset) is not None
     return has_function or isinstance(dataset, Explained)
 
@@ -98,7 +98,7 @@ def _with_compiled_attributes(dataset: Any, outer: tuple[object, ...]) -> Any:
     dataset's own `__getitem__`.
     """
     attributes = dict(getattr(dataset, "__dict__", {}))
-    compiled: dict[str, Any] = {}
+    compiled: dict[str, object] = {}
     for name, value in attributes.items():
         if callable(value) and not isinstance(value, (CompiledTransform, Dataset)):
             transform = CompiledTransform(value)
@@ -117,9 +117,10 @@ def _with_compiled_attributes(dataset: Any, outer: tuple[object, ...]) -> Any:
     both: Any = attributes.get("transforms")
     if type(both).__name__ == "StandardTransform" and both.transform is attributes.get("transform"):
         # The pair of transform and target_transform of VisionDataset, which some of its subclasses call.
-        compiled["transforms"] = copy.copy(both)
-        compiled["transforms"].transform = compiled.get("transform", both.transform)
-    members: dict[str, Any] = {
+        both = copy.copy(both)
+        both.transform = compiled.get("transform", both.transform)
+        compiled["transforms"] = both
+    members: dict[str, object] = {
         name: _Compiled(name, attributes[name], value) for name, value in compiled.items()
     }
     kind = type(dataset)
@@ -130,7 +131,7 @@ def _with_compiled_attributes(dataset: Any, outer: tuple[object, ...]) -> Any:
         return dataset  # its class cannot have such a subclass, or forbids it
 
 
-def _sharing(kind: type, dataset: Any) -> Any:
+def _sharing(kind: type, dataset: object) -> Any:
     """Return an instance of a class that shares the `__dict__` of a dataset."""
     result: Any = object.__new__(kind)
     result.__dict__ = dataset.__dict__
@@ -146,23 +147,23 @@ class _SharingDataset(Explained):
         found = {name: each.compiled for name, each in members.items() if isinstance(each.compiled, kinds)}
         return described_attributes(found, (*outer, self))
 
-    def __reduce_ex__(self, protocol: object) -> Any:
+    def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
         # The same attributes are found again after a copy or a pickle.
         return compile, (_sharing(type(self).__mro__[1], self),)
 
-    def __copy__(self) -> Any:
+    def __copy__(self) -> object:
         return compile(copy.copy(_sharing(type(self).__mro__[1], self)))
 
 
 class _Compiled:
     """Property that returns a compiled attribute; a transform that was replaced or changed is recompiled."""
 
-    def __init__(self, name: str, theirs: Any, compiled: Any) -> None:
+    def __init__(self, name: str, theirs: object, compiled: object) -> None:
         self._name = name
         self._theirs = theirs
         self.compiled = compiled
 
-    def __get__(self, dataset: Any, kind: type) -> Any:
+    def __get__(self, dataset: object, kind: type) -> object:
         if dataset is None:
             return self
         value = vars(dataset)[self._name]
@@ -170,11 +171,11 @@ class _Compiled:
             self._theirs, self.compiled = value, CompiledTransform(value)
         return self.compiled if value is self._theirs else value
 
-    def __set__(self, dataset: Any, value: Any) -> None:
+    def __set__(self, dataset: object, value: object) -> None:
         vars(dataset)[self._name] = value
 
 
-def explain(dataset: Any) -> str:
+def explain(dataset: object) -> str:
     """Return a description of `fastload.compile(dataset)`: what is made faster, and what is left and why.
 
     Args:
