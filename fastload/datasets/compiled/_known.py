@@ -104,7 +104,7 @@ def known_first(steps: Sequence[CompiledStep]) -> int:
     """Return how many leading steps can be made faster for a PIL image."""
     # The form of the pixels so far: a PIL image, bytes of a tensor, levels of 0…1, or any other numbers.
     form = "image"
-    rescalings: list[Rescaling | None] = []
+    rescalings: list[Rescaling] = []
     for place, step in enumerate(steps):
         if step.kind == "region":
             is_known = form == "image" or _is_same_for_tensors(step, form)
@@ -115,10 +115,12 @@ def known_first(steps: Sequence[CompiledStep]) -> int:
             form = "bytes" if form == "image" and step.name != "ToPureTensor" else form
         elif step.kind == "rescale":
             is_known = (form == "image") == (step.name == "ToTensor")
-            rescalings.append(step.rescaling)
-            rescale = _rescale_of(rescalings)
-            is_known = is_known and rescale is not None
-            if not (form == "bytes" and rescale is not None and rescale.dtype == torch.uint8):
+            rescalings += [step.rescaling] if step.rescaling is not None else []
+            try:
+                rescale = Rescale.of(rescalings, torch.uint8)
+            except OptionError:
+                return place
+            if form != "bytes" or rescale.dtype != torch.uint8:
                 are_levels = all(isinstance(each, ToDtype) and each.scale for each in rescalings)
                 form = "levels" if are_levels else "numbers"
         else:
@@ -153,13 +155,6 @@ def tail_of(steps: Sequence[CompiledStep], first: int) -> int:
         ):
             return place
     return len(steps)
-
-
-def _rescale_of(rescalings: Sequence[Any]) -> Rescale | None:
-    try:
-        return Rescale.of(rescalings, torch.uint8)
-    except OptionError:
-        return None
 
 
 def _wrapper_of(conversions: Sequence[CompiledStep]) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 import numpy as np
-import PIL.Image
 import torch.utils.data
 from numpy.typing import ArrayLike
 
@@ -109,6 +108,7 @@ def _of_timm(dataset: Any) -> ImageDataset | None:
     try:
         from timm.data.dataset import ImageDataset as TimmDataset
         from timm.data.readers.reader_image_folder import ReaderImageFolder
+        from torchvision.datasets.folder import pil_loader
     except ImportError:
         return None  # a release before 0.8
 
@@ -116,9 +116,4 @@ def _of_timm(dataset: Any) -> ImageDataset | None:
     is_plain = is_known and not dataset.load_bytes and dataset.input_img_mode == "RGB"
     if not is_plain or getattr(dataset, "additional_features", None) is not None:
         return None
-    return ListedFiles(dataset.reader.samples, _opened)
-
-
-def _opened(path: str) -> PIL.Image.Image:
-    with open(path, "rb") as file:
-        return PIL.Image.open(file).convert("RGB")
+    return ListedFiles(dataset.reader.samples, pil_loader)
