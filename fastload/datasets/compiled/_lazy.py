@@ -26,8 +26,8 @@ _RESAMPLINGS = {
     PIL.Image.Resampling.BICUBIC: Resampling("bicubic"),
 }
 
-# Offset of the colour type in a PNG file, its value for RGB, and the size of the last, empty chunk.
-_COLOUR_TYPE, _TRUE_COLOUR, _END_BYTES = 25, 2, 12
+# The size of the last, empty chunk of a PNG file.
+_END_BYTES = 12
 
 _MODES = {1: "L", 3: "RGB"}
 
@@ -184,20 +184,15 @@ def lazily_decoded(file: bytes | str, load: Callable[[], PIL.Image.Image]) -> PI
     try:
         data = file if isinstance(file, bytes) else Path(file).read_bytes()
         header = parsed_header(data)
+        with PIL.Image.open(io.BytesIO(data)) as opened:
+            is_plain = opened.mode == "RGB" and "transparency" not in opened.info
     except (DecodeError, OSError):
         return load()
-    if header is None or (header.channels, header.bit_depth, header.orientation) != (3, 8, 1):
-        return load()
-    if header.format == "png" and not _is_true_colour(data):
+    if header is None or not is_plain or (header.bit_depth, header.orientation) != (8, 1):
         return load()
     size = header.height, header.width
     image = DeferredImage.of(PixelSource(_EncodedImage(data, size, load), 0, size))
     return LazyImage(image, functools.partial(info_of, data))
-
-
-def _is_true_colour(data: bytes) -> bool:
-    """Return True for a PNG file without a palette and without a transparent colour."""
-    return data[_COLOUR_TYPE] == _TRUE_COLOUR and b"tRNS" not in data[: data.find(b"IDAT")]
 
 
 @dataclass(frozen=True, slots=True)
