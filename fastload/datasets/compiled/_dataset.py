@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
-from typing import Any, SupportsIndex
+from collections.abc import Iterable, Sequence
+from typing import Any, SupportsIndex, cast
 
 import torch
 from torch.utils.data import Dataset, default_collate
 
 from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, fill
-from fastload.datasets.compiled._counterpart import Counterpart
-from fastload.datasets.compiled._explain import LATE, description_of
+from fastload.datasets.compiled._explain import LATE, Counterpart, description_of
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform
 from fastload.datasets.compiled._recognized import images_of, source_attributes
-from fastload.datasets.images import AnySample, ImageDataset
+from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
 from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.system.random_states import RandomStates
 from fastload.transforms.draws import begin_sample, fresh_draws
 
 Images = torch.Tensor | list[object]
-"""The images of a batch, as one tensor if they have one size."""
+Batch = tuple[Images, torch.Tensor | list[object]]
+"""Images and targets, each in one tensor if that is possible."""
 
 
-class CompiledDataset(Counterpart, Dataset[AnySample]):
+class CompiledDataset(Counterpart, Dataset[tuple[object, object]]):
     """Dataset that makes the samples of another dataset faster."""
 
     decodes_late: bool  # True if images that are not converted to tensors may be decoded on first use
     _images: ImageDataset
-    _source_attributes: tuple[object, ...]
+    _source_attributes: tuple[Any, ...]
     _compiled: CompiledTransform
 
     def __init__(self, theirs: Any, images: ImageDataset) -> None:
@@ -61,61 +61,53 @@ class CompiledDataset(Counterpart, Dataset[AnySample]):
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index: SupportsIndex) -> AnySample:
-        self._refresh()
-        positions = self._images.positions_of([operator.index(index)])
-        (prepared,), (target,) = self._prepared(
-            self._images.source_of(positions), self._images.targets_of(positions)
-        )
-        return self._finished(prepared), target
+    def __getitem__(self, index: SupportsIndex) -> tuple[object, object]:
+        return self.__getitems__([index])[0]
 
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[AnySample]:
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[tuple[object, object]]:
         return self.to_samples(*self._make_batch(indices, HostMemory()))
 
-    def to_samples(self, images: Images, targets: Sequence[object]) -> list[AnySample]:
+    def to_samples(self, images: Images, targets: Iterable[object]) -> list[tuple[object, object]]:
         """Return images and targets made by `transform_images` as samples."""
-        wrapped = map(self._compiled.end.wrap, images) if isinstance(images, torch.Tensor) else images
-        return list(zip(wrapped, targets, strict=True))
+        finished = map(self._compiled.end.wrap, images) if isinstance(images, torch.Tensor) else images
+        return list(zip(finished, targets, strict=True))
 
-    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> object:
+    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
         return collated(*self._make_batch(indices, out, is_collated=True))
 
     def _make_batch(
         self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
-    ) -> tuple[Images, Any]:
+    ) -> Batch:
         """Return images and targets like `transform_images`; if `is_collated`, targets may be a tensor."""
         self._refresh()
         positions = self._images.positions_of(indices)
         source = self._images.source_of(positions)
         if is_collated and (images := self._vectorized(source, len(positions), out)) is not None:
-            return images, self._images.batch_of_targets(positions, out)
+            return images, cast(Images, self._images.batch_of_targets(positions, out))
         return self.transform_images(source, self._images.targets_of(positions), out)
 
-    def transform_images(
-        self, source: BatchSource, stored: Sequence[object], out: BatchMemory
-    ) -> tuple[Images, list[object]]:
+    def transform_images(self, source: BatchSource, stored: Sequence[object], out: BatchMemory) -> Batch:
         """Return the transformed images of a source, as one tensor if they have one size, and targets.
 
         `stored` holds their targets before `target_transform`.
         """
         self._refresh()
         images = self._vectorized(source, len(stored), out)
-        return self._one_by_one(source, stored, out) if images is None else (images, list(stored))
-
-    def _one_by_one(
-        self, source: BatchSource, stored: Sequence[object], out: BatchMemory
-    ) -> tuple[Images, list[object]]:
-        """Return the same as `transform_images`, with parameters drawn image by image."""
+        if images is not None:
+            return images, list(stored)
         prepared, targets = self._prepared(source, stored)
+        end = self._compiled.end
         lazy = [image for image in prepared if isinstance(image, LazyImage)]
-        is_batch = self._compiled.end.makes_tensors and len(lazy) == len(prepared)
-        if is_batch and len({image.shape for image in lazy}) == 1:
-            return self._compiled.end.batch(lazy, out, torch.contiguous_format), targets
-        return [self._finished(image) for image in prepared], targets
+        if end.makes_tensors and len(lazy) == len(prepared) and len({image.shape for image in lazy}) == 1:
+            return end.batch(lazy, out), targets
+        is_left = self.decodes_late and not end.makes_tensors
+        return [image if is_left else end.finish(image) for image in prepared], targets
 
     def _vectorized(self, source: BatchSource, count: int, out: BatchMemory) -> torch.Tensor | None:
         """Return images whose parameters are drawn all at once; None if that is not possible."""
         pipeline, end = self._compiled.vector, self._compiled.end
+        if count == 1:
+            return None  # that takes longer than drawing for it alone
         if torch.get_default_dtype() != torch.float32:
             return None  # torchvision then draws numbers of another precision
         if pipeline is None or not end.makes_tensors or self.theirs.target_transform is not None:
@@ -125,11 +117,6 @@ class CompiledDataset(Counterpart, Dataset[AnySample]):
             return None
         drawn = pipeline.draw(fresh_draws(count), source.sizes, source.channels)
         return fill(source, pipeline, drawn, out, torch.contiguous_format)
-
-    def _finished(self, prepared: object) -> object:
-        """Return the image of a sample, given the result of `CompiledTransform.prepare`."""
-        is_left = self.decodes_late and not self._compiled.end.makes_tensors
-        return prepared if is_left else self._compiled.end.finish(prepared)
 
     def _refresh(self) -> None:
         """Update the compiled transform and the images if the user has replaced or changed the originals."""
@@ -168,20 +155,8 @@ class CompiledDataset(Counterpart, Dataset[AnySample]):
             targets.append(stored[place] if to_target is None else to_target(stored[place]))
         return images, targets
 
-    def __getstate__(self) -> dict[str, object]:
-        derived = "_compiled", "_source_attributes"
-        return {name: value for name, value in self.__dict__.items() if name not in derived}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        theirs = state["theirs"]
-        self.__dict__.update(
-            state,
-            _source_attributes=source_attributes(theirs),
-            _compiled=CompiledTransform(theirs.transform),
-        )
-
-
-def collated(*parts: Any) -> list[object]:
+def collated(*parts: Images) -> list[object]:
     """Return images and targets, passed to `default_collate` unless they are tensors already."""
     return [part if isinstance(part, torch.Tensor) else default_collate(part) for part in parts]
 
@@ -192,18 +167,9 @@ class SkippingDataset(CompiledDataset):
     The original dataset draws the same random numbers, and skips a damaged file with its own warning.
     """
 
-    def __getitem__(self, index: SupportsIndex) -> AnySample:
-        state = RandomStates()
-        try:
-            return super().__getitem__(index)
-        except Exception:
-            state.restore()
-        image, target = self.theirs[operator.index(index)]
-        return image, target
-
     def _make_batch(
         self, indices: Sequence[SupportsIndex], out: BatchMemory, is_collated: bool = False
-    ) -> tuple[Images, Any]:
+    ) -> Batch:
         state = RandomStates()
         try:
             return super()._make_batch(indices, out, is_collated)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterator, MutableMapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 from fastload.datasets.compiled._pipeline import CompiledTransform
 
@@ -39,18 +37,17 @@ class CompiledFunction:
         return f"compiled({self.function!r})"
 
 
-@dataclass(slots=True)
 class _Reference:
     """Name by which a function refers to a transform; it may be bound to another one at any time."""
 
-    name: str
-    read: Callable[[], object]
-    write: Callable[[object], None]
-    compiled: CompiledTransform
+    def __init__(self, scope: _Scope, name: str) -> None:
+        self.name = name
+        self.compiled = CompiledTransform(scope.get(name))
+        self._scope = scope
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[None]:
-        theirs = self.read()
+        theirs = self._scope.get(self.name)
         is_replaced = isinstance(theirs, CompiledTransform)  # by another thread that runs the function
         if not is_replaced and not self.compiled.is_of(theirs):
             self.compiled = CompiledTransform(theirs)
@@ -58,12 +55,28 @@ class _Reference:
         if is_replaced or not compiled.is_useful:
             yield
             return
-        self.write(compiled)
+        self._scope[self.name] = compiled
         try:
             yield
         finally:
-            if self.read() is compiled:
-                self.write(theirs)
+            if self._scope.get(self.name) is compiled:
+                self._scope[self.name] = theirs
+
+
+class _Closure(dict[str, types.CellType]):
+    """The variables in a function's closure, by name."""
+
+    def get(self, name: str) -> object:  # type: ignore[override]
+        try:
+            return self[name].cell_contents
+        except ValueError:  # it is not set yet
+            return None
+
+    def __setitem__(self, name: str, value: object) -> None:
+        self[name].cell_contents = value
+
+
+_Scope = _Closure | dict[str, object]
 
 
 def _references(function: object, seen: set[int]) -> Iterator[_Reference]:
@@ -71,54 +84,34 @@ def _references(function: object, seen: set[int]) -> Iterator[_Reference]:
     if id(function) in seen:
         return
     seen.add(id(function))
+    called: list[object] = []
+    scopes: list[tuple[_Scope, Iterable[str]]] = []
     if isinstance(function, functools.partial):
-        yield from _in_mapping(function.keywords)
-        yield from _references(function.func, seen)
+        scopes, called = [(function.keywords, function.keywords)], [function.func]
     elif isinstance(function, types.MethodType):
-        yield from _in_mapping(getattr(function.__self__, "__dict__", {}))
-        yield from _references(function.__func__, seen)
+        attributes = getattr(function.__self__, "__dict__", {})
+        scopes, called = [(attributes, attributes)], [function.__func__]
     elif isinstance(function, types.FunctionType):
-        names = [name for name in _names(function.__code__) if name in function.__globals__]
-        yield from _in_mapping(function.__globals__, names)
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        filled = {name: cell for name, cell in cells if _content(cell) is not None}
-        for name, cell in filled.items():
-            write = functools.partial(setattr, cell, "cell_contents")
-            yield from _reference(name, functools.partial(_content, cell), write)
-        inner = [function.__globals__[name] for name in names] + list(map(_content, filled.values()))
-        for each in inner:
-            if isinstance(each, types.FunctionType) and each.__globals__ is function.__globals__:
-                yield from _references(each, seen)
+        closure, shared = _Closure(cells), function.__globals__
+        scopes = [(shared, _names(function.__code__) & shared.keys()), (closure, closure)]
+        inner = [scope.get(name) for scope, names in scopes for name in names]
+        functions = [each for each in inner if isinstance(each, types.FunctionType)]
+        called = [each for each in functions if each.__globals__ is shared]
     elif not isinstance(function, type) and hasattr(function, "__dict__"):
-        yield from _in_mapping(vars(function))
-        yield from _references(type(function).__call__, seen)
-
-
-def _in_mapping(mapping: MutableMapping[str, Any], names: list[str] | None = None) -> Iterator[_Reference]:
-    for name in list(mapping) if names is None else names:
-        read, write = functools.partial(mapping.get, name), functools.partial(mapping.__setitem__, name)
-        yield from _reference(name, read, write)
-
-
-def _reference(
-    name: str, read: Callable[[], object], write: Callable[[object], None]
-) -> Iterator[_Reference]:
-    theirs = read()
-    if not callable(theirs) or isinstance(theirs, CompiledTransform):
-        return
-    compiled = CompiledTransform(theirs)
-    if compiled.is_useful:
-        yield _Reference(name, read, write, compiled)
+        scopes, called = [(vars(function), vars(function))], [type(function).__call__]
+    for scope, names in scopes:
+        for name in names:
+            theirs = scope.get(name)
+            if callable(theirs) and not isinstance(theirs, CompiledTransform):
+                reference = _Reference(scope, name)
+                if reference.compiled.is_useful:
+                    yield reference
+    for each in called:
+        yield from _references(each, seen)
 
 
 def _names(code: types.CodeType) -> set[str]:
     """Return the names that code looks up, including those in its comprehensions and inner functions."""
     inner = [_names(each) for each in code.co_consts if isinstance(each, types.CodeType)]
     return set(code.co_names).union(*inner)
-
-
-def _content(cell: types.CellType) -> object:
-    try:
-        return cell.cell_contents
-    except ValueError:  # the variable is not set yet
-        return None

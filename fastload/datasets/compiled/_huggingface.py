@@ -9,15 +9,15 @@ from typing import Any
 import datasets
 import PIL.Image
 
-from fastload.datasets.compiled._encoded import lazily_decoded
 from fastload.datasets.compiled._functions import CompiledFunction
+from fastload.datasets.compiled._lazy import lazily_decoded
 
 
 @dataclass(repr=False)
 class _LazyImages(datasets.Image):  # type: ignore[misc]
     """A column of images that are decoded on first use, if that gives the same pixels."""
 
-    def decode_example(self, value: object, token_per_repo_id: object = None) -> object:
+    def decode_example(self, value: object, token_per_repo_id: object = None) -> PIL.Image.Image:
         def load() -> PIL.Image.Image:
             return datasets.Image.decode_example(self, value, token_per_repo_id)
 

@@ -13,11 +13,11 @@ import numpy as np
 import PIL.Image
 import torch
 
-from fastload.datasets.batch import BatchMemory, HostMemory, finished
+from fastload.datasets.batch import BatchMemory, HostMemory
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._steps import CompiledStep, is_timms, is_v2, steps_of
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels
+from fastload.system.buffers import reusable_array
 from fastload.transforms.levels.rescaling import Rescale, Rescaling, ToDtype
 
 
@@ -41,14 +41,13 @@ class KnownSteps:
         self.makes_tensors = any(step.name != "ToPureTensor" for step in conversions)
         # Only ToTensor stores one colour plane after another. Later transforms that draw a number per element
         # do so in memory order.
-        is_mixed = any(step.name in ("PILToTensor", "ToImage") for step in conversions)
-        self._memory_format = torch.channels_last if is_mixed else torch.contiguous_format
+        self._is_mixed = any(step.name in ("PILToTensor", "ToImage") for step in conversions)
         self.grey_channels = _grey_channels(conversions)
 
-    def prepare(self, image: PIL.Image.Image) -> object:
+    def prepare(self, image: PIL.Image.Image) -> PIL.Image.Image:
         """Draw all random numbers of one image, RGB or grey; return an image for `finish`."""
         # The `info` of an image that becomes a tensor is never read.
-        result: Any = LazyImage.of(image).without_info() if self.makes_tensors else image
+        result: PIL.Image.Image = LazyImage.of(image).without_info() if self.makes_tensors else image
         for step in self._recorded:
             result = step.call(result)
         if self.makes_tensors:
@@ -64,35 +63,40 @@ class KnownSteps:
             return image
         return image.changed(lambda pixels: np.repeat(pixels, count, axis=2), count)
 
-    def finish(self, prepared: object) -> object:
+    def finish(self, prepared: object) -> Any:
         """Return the finished image, given the result of `prepare`."""
         if not isinstance(prepared, LazyImage):
             return prepared
         if not self.makes_tensors:
             prepared.load()
             return prepared
-        return self.wrap(self.batch([prepared], HostMemory(), self._memory_format)[0])
+        return self.wrap(self.batch([prepared], HostMemory())[0])
 
-    def batch(
-        self, images: Sequence[LazyImage], out: BatchMemory, memory_format: torch.memory_format
-    ) -> torch.Tensor:
+    def in_their_memory_format(self, finished: torch.Tensor) -> Any:
+        """Return a finished image with its numbers in the order in memory that torchvision gives them."""
+        if not (self.makes_tensors and self._is_mixed):
+            return finished
+        return self.wrap(finished[None].contiguous(memory_format=torch.channels_last)[0])
+
+    def batch(self, images: Sequence[LazyImage], out: BatchMemory) -> torch.Tensor:
         """Return finished images of one size as a batch (images, channels, height, width).
 
         If batches are finished on a device, `rescale` is left to it.
         """
+        height, width, channels = images[0].shape
         is_left = out.finishes_on_device and self.rescale.dtype.is_floating_point and not self._erasings
-        tail = None if is_left or self.rescale.dtype == torch.uint8 else self.rescale
-
-        def render(pixels: Pixels | None) -> Pixels:
-            assert pixels is not None, "levels are rendered into the array that is given"
-            for image, place in zip(images, pixels, strict=True):
-                image.render_into(place)
-            return pixels
-
-        batch = finished(render, (len(images), *images[0].shape), torch.uint8, tail, out, memory_format)
-        for image, place in zip(images, batch, strict=True):
+        dtype = torch.uint8 if is_left else self.rescale.dtype
+        batch = out.empty((len(images), channels, height, width), dtype)
+        pixels = reusable_array((len(images), height, width, channels))
+        for image, place in zip(images, pixels, strict=True):
+            image.render_into(place)
+        if dtype == torch.uint8:
+            batch.copy_(torch.from_numpy(pixels).permute(0, 3, 1, 2))
+        else:
+            self.rescale.into(pixels, batch)
+        for image, finished in zip(images, batch, strict=True):
             for (top, left, box_height, box_width), value in image.erasures:
-                place[:, top : top + box_height, left : left + box_width] = value
+                finished[:, top : top + box_height, left : left + box_width] = value
         return batch
 
 
@@ -111,11 +115,12 @@ def known_first(steps: Sequence[CompiledStep]) -> int:
             form = "bytes" if form == "image" and step.name != "ToPureTensor" else form
         elif step.kind == "rescale":
             is_known = (form == "image") == (step.name == "ToTensor")
-            assert step.rescaling is not None, "each of this kind has one"
-            rescalings.append(step.rescaling)
-            rescale = _rescale_of(rescalings)
-            is_known = is_known and rescale is not None
-            if not (form == "bytes" and rescale is not None and rescale.dtype == torch.uint8):
+            rescalings += [step.rescaling] if step.rescaling is not None else []
+            try:
+                rescale = Rescale.of(rescalings, torch.uint8)
+            except OptionError:
+                return place
+            if form != "bytes" or rescale.dtype != torch.uint8:
                 are_levels = all(isinstance(each, ToDtype) and each.scale for each in rescalings)
                 form = "levels" if are_levels else "numbers"
         else:
@@ -150,13 +155,6 @@ def tail_of(steps: Sequence[CompiledStep], first: int) -> int:
         ):
             return place
     return len(steps)
-
-
-def _rescale_of(rescalings: Sequence[Rescaling]) -> Rescale | None:
-    try:
-        return Rescale.of(rescalings, torch.uint8)
-    except OptionError:
-        return None
 
 
 def _wrapper_of(conversions: Sequence[CompiledStep]) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import io
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, SupportsIndex
 
 import numpy as np
 import PIL.Image
 import torch
 
-from fastload.images.arrays import Pixels, with_last_axis
-from fastload.images.deferred import Change, DeferredImage
-from fastload.images.region import Box
+from fastload.errors import DecodeError
+from fastload.images.arrays import Pixels, Size, with_last_axis
+from fastload.images.deferred import Change, DeferredImage, PixelSource
+from fastload.images.header import parsed_header
+from fastload.images.region import Box, decode_region
 from fastload.images.resize import Resampling
 
 # Filters of PIL that kernels of torch reproduce: bilinear within a level, bicubic except for overshoot.
@@ -19,6 +25,9 @@ _RESAMPLINGS = {
     PIL.Image.Resampling.BILINEAR: Resampling("bilinear"),
     PIL.Image.Resampling.BICUBIC: Resampling("bicubic"),
 }
+
+# The size of the last, empty chunk of a PNG file.
+_END_BYTES = 12
 
 _MODES = {1: "L", 3: "RGB"}
 
@@ -154,7 +163,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __reduce_ex__(self, protocol: object) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
         self._become_plain()
         return self.__reduce_ex__(protocol)
 
@@ -164,3 +173,63 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
             raise AttributeError(name)
         self._become_plain()
         return getattr(self, name)
+
+
+def lazily_decoded(file: bytes | str, load: Callable[[], PIL.Image.Image]) -> PIL.Image.Image:
+    """Return an RGB image that is decoded on first use; `load()` if PIL would not open the file as RGB.
+
+    `file` is its content or its path. `load` opens it with PIL, and is also called on first use if OpenCV
+    cannot decode it.
+    """
+    try:
+        data = file if isinstance(file, bytes) else Path(file).read_bytes()
+        header = parsed_header(data)
+        with PIL.Image.open(io.BytesIO(data)) as opened:
+            is_plain = opened.mode == "RGB" and "transparency" not in opened.info
+    except (DecodeError, OSError):
+        return load()
+    if header is None or not is_plain or (header.bit_depth, header.orientation) != (8, 1):
+        return load()
+    size = header.height, header.width
+    image = DeferredImage.of(PixelSource(_EncodedImage(data, size, load), 0, size))
+    return LazyImage(image, functools.partial(info_of, data))
+
+
+@dataclass(frozen=True, slots=True)
+class _EncodedImage:
+    """One encoded image; see `Regions`."""
+
+    data: bytes
+    size: Size
+    load: Callable[[], PIL.Image.Image]
+
+    def region(self, position: int, box: Box, size: Size) -> Pixels:
+        try:
+            return decode_region(self.data, self.size, None, box)
+        except DecodeError:
+            pixels: Pixels = np.asarray(self.load().convert("RGB"))
+        return box.of(pixels)
+
+
+def info_of(data: bytes) -> dict[object, object]:
+    """Return PIL's `info` of a file's image after conversion to RGB: EXIF, resolution, colour profile.
+
+    JPEG files, and PNG files with nothing after their pixels, are not decoded for this.
+    """
+    with PIL.Image.open(io.BytesIO(data)) as image:
+        is_complete = image.format in ("JPEG", "MPO") or (
+            image.format == "PNG" and "transparency" not in image.info and _ends_with_pixels(data)
+        )
+        return dict(image.info if is_complete else image.convert("RGB").info)
+
+
+def _ends_with_pixels(data: bytes) -> bool:
+    """Return True if only the end chunk follows the last chunk of pixels of a PNG."""
+    name = data.rfind(b"IDAT")
+    length = int.from_bytes(data[name - 4 : name])
+    return name + 8 + length == len(data) - _END_BYTES
+
+
+def late_loader(load: Callable[[str], PIL.Image.Image], path: str) -> PIL.Image.Image:
+    """Return an image file as torchvision's loader `load` does, but decoded on first use."""
+    return lazily_decoded(path, lambda: load(path))

@@ -11,9 +11,8 @@ from torch.utils.data import ConcatDataset, Subset
 
 from fastload.datasets._batch_source import JoinedImages
 from fastload.datasets.batch import BatchMemory, HostMemory
-from fastload.datasets.compiled._counterpart import Counterpart
-from fastload.datasets.compiled._dataset import CompiledDataset, Images, collated
-from fastload.datasets.images import AnySample
+from fastload.datasets.compiled._dataset import Batch, CompiledDataset, collated
+from fastload.datasets.compiled._explain import Counterpart
 from fastload.transforms.draws import begin_sample
 
 
@@ -30,49 +29,42 @@ class CompiledConcat(Counterpart, ConcatDataset[object]):
     def __init__(self, theirs: ConcatDataset[object], datasets: list[object]) -> None:
         super().__init__(theirs, datasets=datasets)
 
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[AnySample]:
-        made = self._make_batch(indices, HostMemory())
-        if made is None:
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[object]:
+        common, made = self._common(), self._make_batch(indices, HostMemory())
+        if common is None or made is None:
             return list(map(self._sample, range(len(indices)), indices))
-        part, images, targets = made
-        return part.to_samples(images, targets)
+        return list(common.to_samples(*made))
 
-    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> object:
+    def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Any:
         """See `ImageDataset`; returns NotImplemented if the parts have different transforms."""
         made = self._make_batch(indices, out)
-        if made is None:
-            return NotImplemented
-        _, images, targets = made
-        return collated(images, targets)
+        return NotImplemented if made is None else collated(*made)
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
         part = self._common()
         return images if part is None else part.finish(images)
 
     def prefetch(self, indices: Sequence[SupportsIndex]) -> None:
-        for part, samples in _by_part(self, indices).values():
+        for part, index in (_located(self, index) for index in indices):
             if isinstance(part, CompiledDataset):
-                part.prefetch([index for _, index in samples])
+                part.prefetch([index])
 
-    def _make_batch(
-        self, indices: Sequence[SupportsIndex], out: BatchMemory
-    ) -> tuple[CompiledDataset, Images, list[object]] | None:
-        """Return the first part, images and targets; None unless all parts share its transform."""
+    def _make_batch(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> Batch | None:
+        """Return images and targets; None unless all parts share their transform."""
         common = self._common()
         if common is None or not len(indices):
             return None
         joined, channels = JoinedImages(len(indices)), set()
-        stored: list[object] = [None] * len(indices)
-        for part, samples in _by_part(self, indices).values():
-            positions = part.images.positions_of([index for _, index in samples])
+        stored: list[object] = []
+        for place, (part, index) in enumerate(_located(self, index) for index in indices):
+            positions = part.images.positions_of([index])
             source = part.images.source_of(positions)
+            joined.add(source, [place])
             channels.add(source.channels)
-            joined.add(source, [place for place, _ in samples])
-            for (place, _), target in zip(samples, part.images.targets_of(positions), strict=True):
-                stored[place] = target
-        return (common, *common.transform_images(joined, stored, out)) if len(channels) == 1 else None
+            stored += part.images.targets_of(positions)
+        return None if len(channels) > 1 else common.transform_images(joined, stored, out)
 
-    def _sample(self, place: int, index: SupportsIndex) -> Any:
+    def _sample(self, place: int, index: SupportsIndex) -> object:
         begin_sample(place)
         return self[index]
 
@@ -86,7 +78,7 @@ class CompiledConcat(Counterpart, ConcatDataset[object]):
         return parts[0] if are_same else None
 
 
-def leaves(dataset: object) -> Iterator[Any]:
+def leaves(dataset: Any) -> Iterator[Any]:
     """Yield the innermost datasets of a Subset or ConcatDataset."""
     if isinstance(dataset, Subset):
         yield from leaves(dataset.dataset)
@@ -97,18 +89,7 @@ def leaves(dataset: object) -> Iterator[Any]:
         yield dataset
 
 
-def _by_part(
-    dataset: object, indices: Sequence[SupportsIndex]
-) -> dict[int, tuple[Any, list[tuple[int, int]]]]:
-    """Return each innermost dataset, by identity, with the batch positions and indices of its samples."""
-    found: dict[int, tuple[Any, list[tuple[int, int]]]] = {}
-    for place, index in enumerate(indices):
-        part, inner = _located(dataset, index)
-        found.setdefault(id(part), (part, []))[1].append((place, inner))
-    return found
-
-
-def _located(dataset: Any, index: Any) -> tuple[object, int]:
+def _located(dataset: Any, index: Any) -> tuple[Any, int]:
     """Return the innermost dataset of a sample, and its index there."""
     while True:
         if isinstance(dataset, Subset):

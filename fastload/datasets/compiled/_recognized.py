@@ -6,8 +6,8 @@ import sys
 from typing import Any
 
 import numpy as np
-import PIL.Image
 import torch.utils.data
+from numpy.typing import ArrayLike
 
 from fastload.datasets.compiled._functions import CompiledFunction
 from fastload.datasets.compiled._sources import Arrays, ListedFiles
@@ -96,7 +96,7 @@ def source_attributes(dataset: object) -> tuple[Any, ...]:
     return tuple(vars(dataset).get(name) for name in names)
 
 
-def _arrays(data: object, targets: object) -> Arrays | None:
+def _arrays(data: ArrayLike, targets: ArrayLike) -> Arrays | None:
     pixels = np.asarray(data)
     pixels = pixels[..., None] if pixels.ndim == 3 else pixels
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
@@ -108,6 +108,7 @@ def _of_timm(dataset: Any) -> ImageDataset | None:
     try:
         from timm.data.dataset import ImageDataset as TimmDataset
         from timm.data.readers.reader_image_folder import ReaderImageFolder
+        from torchvision.datasets.folder import pil_loader
     except ImportError:
         return None  # a release before 0.8
 
@@ -115,9 +116,4 @@ def _of_timm(dataset: Any) -> ImageDataset | None:
     is_plain = is_known and not dataset.load_bytes and dataset.input_img_mode == "RGB"
     if not is_plain or getattr(dataset, "additional_features", None) is not None:
         return None
-    return ListedFiles(dataset.reader.samples, _opened)
-
-
-def _opened(path: str) -> PIL.Image.Image:
-    with open(path, "rb") as file:
-        return PIL.Image.open(file).convert("RGB")
+    return ListedFiles(dataset.reader.samples, pil_loader)

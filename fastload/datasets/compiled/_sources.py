@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fastload.datasets._batch_source import FileImages
 from fastload.datasets.batch import BatchSource
-from fastload.datasets.compiled._encoded import info_of
+from fastload.datasets.compiled._lazy import info_of
 from fastload.datasets.folder import FilesDataset
 from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import PIL.Image
 import torch
 
-from fastload.datasets.compiled._delegation import delegate_of
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.errors import OptionError
 from fastload.images.region import Box
@@ -61,20 +62,21 @@ class CompiledStep(NamedTuple):
     rescaling: Rescaling | None = None
 
 
-_REGIONS = {
-    "CenterCrop", "Identity", "RandomCrop", "RandomHorizontalFlip", "RandomResize", "RandomResizedCrop",
-    "RandomShortestSize", "RandomVerticalFlip", "Resize", "ScaleJitter",
-}  # fmt: skip
-_TIMM_REGIONS = {
-    "CenterCropOrPad", "RandomCropOrPad", "RandomResizedCropAndInterpolation", "ResizeKeepRatio",
+_KINDS: dict[str, StepKind] = {
+    **dict.fromkeys(("CenterCrop", "Identity", "RandomCrop", "RandomResizedCrop"), "region"),
+    **dict.fromkeys(("RandomHorizontalFlip", "RandomVerticalFlip"), "region"),
+    **dict.fromkeys(("RandomResize", "RandomShortestSize", "Resize", "ScaleJitter"), "region"),
+    **dict.fromkeys(("PILToTensor", "ToImage", "ToPureTensor"), "conversion"),
+}
+_TIMM_REGIONS = (
+    *("CenterCropOrPad", "RandomCropOrPad", "RandomResizedCropAndInterpolation", "ResizeKeepRatio"),
     "TrimBorder",
-}  # fmt: skip
-_CONVERSIONS = {"PILToTensor", "ToImage", "ToPureTensor"}
+)
 _TIMM_CONVERSIONS = {"MaybePILToTensor": "PILToTensor", "MaybeToTensor": "ToTensor"}
 _CONTAINERS = {"RandomApply", "RandomChoice", "RandomOrder"}
 
 
-def steps_of(transform: object) -> list[CompiledStep]:
+def steps_of(transform: Any) -> list[CompiledStep]:
     """Return the steps of a transform; a Compose or Sequential is replaced by its own steps."""
     return [_step_of(each) for each in _flattened(transform)]
 
@@ -88,10 +90,48 @@ def _flattened(transform: Any) -> Iterator[object]:
             yield from _flattened(each)
     elif name == "ImageClassification":
         yield from _preset_steps(transform)
-    elif not name and (delegate := delegate_of(transform)) is not None:
+    elif not name and (delegate := _delegate_of(transform)) is not None:
         yield from _flattened(delegate)
     else:
         yield transform
+
+
+def _delegate_of(transform: object) -> object:
+    """Return the callable to which `transform` passes its argument; None if it does anything else.
+
+    The class of such a callable has a one-line `__call__`, `return self.transforms(image)`, with any names; a
+    Module has such a `forward`, and no hooks.
+    """
+    kind: Any = type(transform)
+    call = kind.__call__
+    inner: Mapping[str, object] = {}
+    if isinstance(transform, torch.nn.Module) and call is torch.nn.Module.__call__:
+        if any(hooks for name, hooks in vars(transform).items() if name.endswith("_hooks")):
+            return None
+        call, inner = kind.forward, vars(transform)["_modules"]
+    if not isinstance(call, types.FunctionType) or not _is_delegating(call.__code__):
+        return None
+    [name] = call.__code__.co_names
+    # Only an attribute of the instance itself counts, and only if that line would find the same one.
+    is_plain = kind.__getattribute__ is object.__getattribute__
+    found = {**inner, **vars(transform)}.get(name) if is_plain and hasattr(transform, "__dict__") else None
+    return None if inspect.isdatadescriptor(getattr(kind, name, None)) else found
+
+
+def _delegating(self: Any, image: object) -> object:
+    return self.transforms(image)
+
+
+def _is_delegating(code: types.CodeType) -> bool:
+    """Return True for code that differs from the function above only in names."""
+    ours = _delegating.__code__
+    takes_more = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+    return (
+        code.co_code == ours.co_code
+        and (code.co_argcount, code.co_kwonlyargcount) == (ours.co_argcount, ours.co_kwonlyargcount)
+        and not code.co_flags & takes_more
+        and len(code.co_names) == 1
+    )
 
 
 def _preset_steps(preset: Any) -> list[object]:
@@ -109,18 +149,16 @@ def _preset_steps(preset: Any) -> list[object]:
 
 
 def _step_of(theirs: Any) -> CompiledStep:
-    name = _torchvision_name(theirs)
-    if is_timms(theirs):
-        name = type(theirs).__name__
-        name = _TIMM_CONVERSIONS.get(name, name if name in _TIMM_REGIONS else "")
-    if name in _REGIONS or name in _TIMM_REGIONS:
+    name = type(theirs).__name__
+    if is_timms(theirs) and name in _TIMM_REGIONS:
         return CompiledStep(theirs, name, "region", theirs)
-    if name in _CONVERSIONS:
-        return CompiledStep(theirs, name, "conversion", theirs)
+    name = _TIMM_CONVERSIONS.get(name, "") if is_timms(theirs) else _torchvision_name(theirs)
+    if name in _KINDS:
+        return CompiledStep(theirs, name, _KINDS[name], theirs)
     if name in _CONTAINERS:
         return _container(theirs, name)
     if name == "RandomErasing":
-        return CompiledStep(theirs, name, "erase", _Erasing(theirs))
+        return CompiledStep(theirs, name, "erase", _erasing(theirs))
     try:
         if name in _RESCALINGS and (rescaling := _RESCALINGS[name](theirs)) is not None:
             return CompiledStep(theirs, name, "rescale", theirs, rescaling)
@@ -165,46 +203,50 @@ def _container(theirs: Any, name: str) -> CompiledStep:
     return CompiledStep(theirs, name, "pixels" if "pixels" in kinds else "region", ours)
 
 
-def _in_order(steps: Sequence[CompiledStep]) -> Callable[[Any], Any]:
+def _in_order(steps: Sequence[CompiledStep]) -> ImageStep:
     return lambda image: functools.reduce(lambda result, step: step.call(result), steps, image)
 
 
-class _Erasing:
-    """RandomErasing that records the box that it draws instead of filling it."""
+def _erasing(theirs: Any) -> Callable[[LazyImage], LazyImage]:
+    """Return a RandomErasing that records the box that it draws instead of filling it."""
+    name = "make_params" if is_v2(theirs) else "get_params"
+    drawn: list[Any] = []
 
-    def __init__(self, theirs: Any) -> None:
-        self._theirs = theirs
-        self._recorder = copy.copy(theirs)
-        self._name = "make_params" if is_v2(theirs) else "get_params"
-        self._drawn: Any = None
-        vars(self._recorder)[self._name] = self._record
+    def record(*args: object, **options: object) -> object:
+        drawn[:] = [getattr(theirs, name)(*args, **options)]
+        return drawn[0]
 
-    def __call__(self, image: LazyImage) -> LazyImage:
+    recorder = copy.copy(theirs)
+    vars(recorder)[name] = record
+
+    def erase(image: LazyImage) -> LazyImage:
         height, width, channels = image.shape
         # A tensor with the size of the finished image, but without data.
         probe = torch.empty((channels, height, width), device="meta")
-        self._drawn = None
-        self._recorder(probe)
-        if self._drawn is not None:
-            drawn = self._drawn.values() if isinstance(self._drawn, dict) else self._drawn
-            top, left, box_height, box_width, value = drawn
+        drawn.clear()
+        recorder(probe)
+        for each in drawn:
+            top, left, box_height, box_width, value = each.values() if isinstance(each, dict) else each
             if value is not None and value is not probe:
                 image.erasures.append((Box(top, left, box_height, box_width), value))
         return image
 
-    def _record(self, *args: object, **options: object) -> object:
-        self._drawn = getattr(self._theirs, self._name)(*args, **options)
-        return self._drawn
+    return erase
 
 
-def _adjusting(ours: Transform, draw: Callable[[], Sequence[float]], keeps_info: bool = False) -> ImageStep:
+def _adjusting(
+    ours: Transform, draw: Callable[[], Sequence[float] | None], keeps_info: bool = False
+) -> ImageStep:
     """Return a function that draws parameters and records an adjustment by a transform of fastload.
 
-    With `keeps_info`, the result keeps the image's `info`; most of torchvision's transforms lose it.
+    Without parameters, the image is left. With `keeps_info`, the result keeps the image's `info`; most of
+    torchvision's transforms lose it.
     """
 
-    def adjust(image: PIL.Image.Image) -> LazyImage:
+    def adjust(image: PIL.Image.Image) -> PIL.Image.Image:
         row = draw()
+        if row is None:
+            return image
         lazy = LazyImage.of(image)
         channels = ours.channels_after(lazy.shape[2])
         return lazy.changed(lambda pixels: ours.apply(pixels, row), channels, keeps_info)
@@ -214,14 +256,7 @@ def _adjusting(ours: Transform, draw: Callable[[], Sequence[float]], keeps_info:
 
 def _by_chance(theirs: Any, ours: Transform, keeps_info: bool = True) -> ImageStep:
     """Return a function that adjusts an image with probability `p`, drawn as by torchvision."""
-
-    def adjust(image: PIL.Image.Image) -> PIL.Image.Image:
-        if torch.rand(1) >= theirs.p:
-            return image
-        lazy = LazyImage.of(image)
-        return lazy.changed(lambda pixels: ours.apply(pixels, (1.0,)), lazy.shape[2], keeps_info)
-
-    return adjust
+    return _adjusting(ours, lambda: None if torch.rand(1) >= theirs.p else (1.0,), keeps_info)
 
 
 def _color_jitter(theirs: Any) -> ImageStep:

@@ -1,22 +1,23 @@
 """Pipelines of torchvision's common steps that draw the random parameters of an entire batch at once.
 
 The parameters are those that torchvision would draw, image by image and step by step. If every image needs
-the same number of the generator's words, as for flips and crops of one size, there is no loop over images.
+the same number of the generator's words, as for flips and crops of one size, there is no loop over images:
+torchvision draws one number at a time, each call takes microseconds and consumes one 32-bit word of the
+generator's sequence, and drawing a thousand words in one call takes as long.
 """
 
 from __future__ import annotations
 
-import math
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fastload.datasets.compiled._steps import CompiledStep, is_v2
-from fastload.datasets.compiled._words import WordColumns, WordReader, are_words_as_expected, next_words
 from fastload.errors import OptionError
 from fastload.transforms import (
     CenterCrop,
@@ -34,16 +35,47 @@ from fastload.transforms.options import require
 from fastload.transforms.pipeline import Pipeline
 from fastload.transforms.transform import Parameters, Transform
 
-# The number of words that is enough for most images: two for the area and shape of a crop, two for its
-# position, one for a flip, one to spare.
-_WORDS_AN_IMAGE = 6
-
 _NONE: Parameters = np.empty((0, 0))
 
-WordSource = WordReader | WordColumns
+# torch.rand makes a float32 of the lower 24 bits of a word.
+_FRACTION = np.uint32((1 << 24) - 1)
+_UNIT = np.float32(1 / (1 << 24))
 
-DrawnNumbers = float | np.bool_ | NDArray[np.generic]
-"""A parameter of one image, or of all images of a batch."""
+
+class _Numbers(Protocol):
+    """Random numbers of the next image; or of all images, as arrays."""
+
+    def below(self, end: int) -> Any:
+        """Return the result of `torch.randint(0, end, (1,))`."""
+
+    def unit(self) -> Any:
+        """Return the result of `torch.rand(1)`."""
+
+
+class _OneByOne:
+    """Random numbers from torch's generator."""
+
+    def below(self, end: int) -> int:
+        return int(torch.randint(0, end, (1,)))
+
+    def unit(self) -> float:
+        return torch.rand(1, dtype=torch.float32).item()
+
+
+class _AtOnce:
+    """The same random numbers for each image, from the words of all images, (images, words)."""
+
+    def __init__(self, words: NDArray[np.uint32]) -> None:
+        self._columns = iter(words.T)
+
+    def below(self, end: int) -> NDArray[np.int64]:
+        return np.asarray(next(self._columns) % np.uint32(end), np.int64)
+
+    def unit(self) -> NDArray[np.float32]:
+        return np.asarray((next(self._columns) & _FRACTION) * _UNIT)
+
+
+DrawnRow = Sequence[float | NDArray[np.generic]]
 
 
 class _Drawer(ABC):
@@ -56,7 +88,7 @@ class _Drawer(ABC):
         return None
 
     @abstractmethod
-    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[DrawnNumbers]:
+    def row(self, numbers: _Numbers, size: tuple[int, int]) -> DrawnRow:
         """Return the parameters of the next image, or of all images as arrays if there is a count."""
 
 
@@ -69,14 +101,12 @@ class _Flip(_Drawer):
     def count(self, size: tuple[int, int]) -> int:
         return 1
 
-    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[DrawnNumbers]:
+    def row(self, numbers: _Numbers, size: tuple[int, int]) -> DrawnRow:
         # torch compares in single precision.
-        return (numbers.uniform(0.0, 1.0) < np.float32(self._theirs.p),)
+        return (numbers.unit() < np.float32(self._theirs.p),)
 
 
 class _Crop(_Drawer):
-    ours: RandomCrop
-
     def __init__(self, theirs: Any) -> None:
         padding = theirs.padding
         if padding is not None and is_v2(theirs):
@@ -84,15 +114,15 @@ class _Crop(_Drawer):
             padding = left, top, right, bottom
         fill = 0 if theirs.fill is None else theirs.fill
         require(not theirs.pad_if_needed, "pad_if_needed must be False", theirs.pad_if_needed)
-        self.ours = RandomCrop(theirs.size, padding, False, fill, theirs.padding_mode)
-        self._size = self.ours.size
+        ours = RandomCrop(theirs.size, padding, False, fill, theirs.padding_mode)
+        self.ours, self._size = ours, ours.size
         self._sides = Pad(padding or 0).sides
         self._skips_each_side = is_v2(theirs)
 
     def count(self, size: tuple[int, int]) -> int:
         return sum(self._is_drawn(self._ranges(size)))
 
-    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[DrawnNumbers]:
+    def row(self, numbers: _Numbers, size: tuple[int, int]) -> DrawnRow:
         left, top, _, _ = self._sides
         ranges = self._ranges(size)
         is_drawn = self._is_drawn(ranges)
@@ -118,26 +148,16 @@ class _Crop(_Drawer):
 
 
 class _ResizedCrop(_Drawer):
-    ours: RandomResizedCrop
-
     def __init__(self, theirs: Any) -> None:
         self._theirs = theirs
         self.ours = RandomResizedCrop(theirs.size, theirs.scale, theirs.ratio, theirs.interpolation)
-        self._log_ratio = torch.log(torch.tensor(theirs.ratio)).tolist()
 
-    def row(self, numbers: WordSource, size: tuple[int, int]) -> Sequence[DrawnNumbers]:
-        assert isinstance(numbers, WordReader)
-        height, width = size
-        for _ in range(10):
-            area = height * width * numbers.uniform(*self._theirs.scale)
-            ratio = numbers.exp_uniform(*self._log_ratio)
-            crop_width = round(math.sqrt(area * ratio))
-            crop_height = round(math.sqrt(area / ratio))
-            if 0 < crop_width <= width and 0 < crop_height <= height:
-                top = numbers.below(height - crop_height + 1)
-                left = numbers.below(width - crop_width + 1)
-                return top, left, crop_height, crop_width
-        return self.ours.middle(height, width)
+    def row(self, numbers: _Numbers, size: tuple[int, int]) -> Sequence[int]:
+        theirs = self._theirs
+        image = torch.empty((1, *size), device="meta")  # it only tells its size
+        if is_v2(theirs):
+            return tuple(theirs.make_params([image]).values())
+        return theirs.get_params(image, theirs.scale, theirs.ratio)  # type: ignore[no-any-return]
 
 
 _DRAWERS: dict[str, Callable[[Any], _Drawer]] = {
@@ -151,13 +171,13 @@ _UNDRAWN: dict[str, Callable[[Any], Transform]] = {
     "Resize": lambda theirs: Resize(theirs.size, theirs.interpolation, theirs.max_size),
 }
 
+_Region: TypeAlias = tuple[Transform, _Drawer | None]
+
 
 class VectorPipeline(Pipeline):
     """A pipeline of fastload's transforms whose parameters are those that torchvision would draw."""
 
-    def __init__(
-        self, regions: Sequence[tuple[Transform, _Drawer | None]], rest: Sequence[Transform]
-    ) -> None:
+    def __init__(self, regions: Sequence[_Region], rest: Sequence[Transform]) -> None:
         super().__init__(Compose([*(ours for ours, _ in regions), *rest]))
         self._regions = regions
 
@@ -169,12 +189,21 @@ class VectorPipeline(Pipeline):
         """Return parameters from torch's generator, as torchvision would draw them."""
         drawers = {place: drawer for place, (_, drawer) in enumerate(self._regions) if drawer is not None}
         before = self._sizes_before(sizes)
+        drawn = {place: np.empty((len(sizes), drawer.ours.width)) for place, drawer in drawers.items()}
         common = {place: common_size(before[place]) for place in drawers}
-        counts = {place: size and drawers[place].count(size) for place, size in common.items()}
-        known = {place: count for place, count in counts.items() if count is not None}
-        if len(known) < len(counts):
-            return _draw_in_turn(drawers, before)
-        return _draw_at_once(drawers, before, known)
+        known = {place: size for place, size in common.items() if size is not None}
+        counts = [drawers[place].count(size) for place, size in known.items()]
+        if len(known) == len(drawers) and None not in counts:
+            numbers = _AtOnce(next_words((len(sizes), sum(filter(None, counts)))))
+            for place, size in known.items():
+                for column, values in enumerate(drawers[place].row(numbers, size)):
+                    drawn[place][:, column] = values
+            return drawn
+        for image in range(len(sizes)):
+            for place, drawer in drawers.items():
+                height, width = before[place][image].tolist()
+                drawn[place][image] = drawer.row(_OneByOne(), (height, width))
+        return drawn
 
     def _sizes_before(self, sizes: Sizes) -> list[Sizes]:
         """Return the sizes of all images before each step, and after the last."""
@@ -187,64 +216,53 @@ class VectorPipeline(Pipeline):
         return found
 
 
-def _draw_in_turn(drawers: Mapping[int, _Drawer], before: Sequence[Sizes]) -> dict[int, Parameters]:
-    """Draw image by image and step by step."""
-    sizes = {place: before[place].tolist() for place in drawers}
-    rows: dict[int, list[Sequence[DrawnNumbers]]] = {place: [] for place in drawers}
-    reader = WordReader(_WORDS_AN_IMAGE * len(before[0]))
-    for image in range(len(before[0])):
-        for place, drawer in drawers.items():
-            rows[place].append(drawer.row(reader, sizes[place][image]))
-    reader.close()
-    return {place: np.array(drawn, np.float64) for place, drawn in rows.items()}
-
-
-def _draw_at_once(
-    drawers: Mapping[int, _Drawer], before: Sequence[Sizes], counts: Mapping[int, int]
-) -> dict[int, Parameters]:
-    """Draw for all images at once; each step needs the same number of words for every image."""
-    count = len(before[0])
-    words = WordColumns(next_words(count * sum(counts.values())).reshape(count, -1))
-    drawn = {}
-    for place, drawer in drawers.items():
-        drawn[place] = np.empty((count, drawer.ours.width))
-        row = drawer.row(words, (int(before[place][0, 0]), int(before[place][0, 1])))
-        for column, values in enumerate(row):
-            drawn[place][:, column] = values
-    return drawn
-
-
 def vectorized(steps: Sequence[CompiledStep]) -> VectorPipeline | None:
     """Return known steps as a pipeline that draws for entire batches; None if a step does not allow it.
 
     Arithmetic on levels comes last: its order with crops, resizes and flips does not matter.
     """
-    regions: list[tuple[Transform, _Drawer | None]] = []
-    for step in steps:
-        if step.kind == "region" and _has_kernel(step.theirs) and _draws_by_torchvision(step.theirs):
-            try:
-                drawer = _DRAWERS[step.name](step.theirs) if step.name in _DRAWERS else None
-                if drawer is None and step.name not in _UNDRAWN:
-                    return None
-                regions.append((_UNDRAWN[step.name](step.theirs) if drawer is None else drawer.ours, drawer))
-            except OptionError:
-                return None
-        elif step.kind not in ("rescale", "conversion"):
-            return None
+    try:
+        regions = [_region_of(step) for step in steps if step.kind not in ("rescale", "conversion")]
+    except (KeyError, OptionError):
+        return None
     rescalings = [step.rescaling for step in steps if step.rescaling is not None]
-    return VectorPipeline(regions, rescalings) if are_words_as_expected() else None
+    return VectorPipeline(regions, rescalings) if _are_words_as_expected() else None
 
 
-def _draws_by_torchvision(theirs: object) -> bool:
-    """Return True unless the function that draws a transform's parameters was replaced."""
-    name = "make_params" if is_v2(theirs) else "get_params"
-    draws = getattr(type(theirs), name, None)
-    home = getattr(draws, "__qualname__", f"{type(theirs).__name__}.").partition(".")[0]
-    bases = {kind.__name__ for kind in type(theirs).__mro__}
-    return name not in vars(theirs) and (draws is None or home in bases)
+def _region_of(step: CompiledStep) -> _Region:
+    """Return fastload's equivalent of a step, and its drawer; raise KeyError if there is none."""
+    interpolation = getattr(step.theirs, "interpolation", None)
+    kernel = getattr(interpolation, "value", interpolation)
+    require(kernel in (None, "bilinear", "bicubic"), "only PIL has the other filters", kernel)
+    if step.name in _DRAWERS:
+        drawer = _DRAWERS[step.name](step.theirs)
+        return drawer.ours, drawer
+    return _UNDRAWN[step.name](step.theirs), None
 
 
-def _has_kernel(theirs: object) -> bool:
-    """Return True unless a transform resizes with a filter that only PIL has."""
-    interpolation = getattr(theirs, "interpolation", None)
-    return interpolation is None or getattr(interpolation, "value", "") in ("bilinear", "bicubic")
+def next_words(shape: tuple[int, int]) -> NDArray[np.uint32]:
+    """Return the next words of torch's CPU generator, and advance it by as many."""
+    count = shape[0] * shape[1]
+    state = torch.get_rng_state()
+    # Each number of 64 bits takes two words, the upper half first.
+    drawn = torch.empty(-(-count // 2), dtype=torch.int64).random_(-(1 << 63), None)
+    if count % 2:
+        torch.set_rng_state(state)
+        torch.rand(count, dtype=torch.float32)
+    halves = drawn.numpy().view(np.uint64)
+    words = np.stack([halves >> np.uint64(32), halves], axis=1).astype(np.uint32)
+    return words.reshape(-1)[:count].reshape(shape)
+
+
+@functools.cache
+def _are_words_as_expected() -> bool:
+    """Return True if this torch turns its generator's words into numbers as described above."""
+    with torch.random.fork_rng(devices=()):
+        at_once = _tried(_AtOnce(next_words((1, 9))))
+    with torch.random.fork_rng(devices=()):
+        return at_once == _tried(_OneByOne())
+
+
+def _tried(numbers: _Numbers) -> list[float]:
+    drawn = [numbers.unit() for _ in range(8)] + [numbers.below(1000)]
+    return [np.asarray(number).item() for number in drawn]

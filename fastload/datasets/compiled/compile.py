@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from typing import Any
 
-from torch.utils.data import ConcatDataset, Subset
+from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.compiled._attributes import with_compiled_attributes
 from fastload.datasets.compiled._dataset import CompiledDataset, SkippingDataset
-from fastload.datasets.compiled._explain import Explained, described
+from fastload.datasets.compiled._explain import Explained, described, described_attributes
+from fastload.datasets.compiled._lazy import late_loader
 from fastload.datasets.compiled._parts import CompiledConcat, CompiledSubset, leaves
-from fastload.datasets.compiled._recognized import compiled_function, images_of, is_huggingface
+from fastload.datasets.compiled._pipeline import CompiledTransform
+from fastload.datasets.compiled._recognized import (
+    compiled_function,
+    images_of,
+    is_huggingface,
+    is_torchvisions_loader,
+)
 from fastload.datasets.images import ImageDataset
 from fastload.datasets.within import use_cache_in
 
@@ -41,7 +49,7 @@ def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named 
     return compiled
 
 
-def _compiled(dataset: object, outer: tuple[object, ...]) -> object:
+def _compiled(dataset: Any, outer: tuple[object, ...]) -> Any:
     """Compile a dataset, unless it is one of the `outer` datasets that contain it: there may be a cycle."""
     if isinstance(dataset, Explained) or any(dataset is each for each in outer):
         return dataset
@@ -62,7 +70,7 @@ def _compiled(dataset: object, outer: tuple[object, ...]) -> object:
         return (SkippingDataset if is_timms else CompiledDataset)(dataset, images)
     if isinstance(dataset, ImageDataset):
         return dataset
-    return with_compiled_attributes(dataset, lambda inner, late: _compiled_inner(inner, late, outer), compile)
+    return _with_compiled_attributes(dataset, outer)
 
 
 def _is_compiled(dataset: object) -> bool:
@@ -70,7 +78,7 @@ def _is_compiled(dataset: object) -> bool:
     return has_function or isinstance(dataset, Explained)
 
 
-def _compiled_inner(dataset: object, may_decode_late: bool, outer: tuple[object, ...]) -> object:
+def _compiled_inner(dataset: Any, may_decode_late: bool, outer: tuple[object, ...]) -> Any:
     """Compile a dataset that an outer dataset reads, if that makes the outer one faster."""
     result = _compiled(dataset, outer)
     given = list(leaves(dataset))
@@ -80,6 +88,91 @@ def _compiled_inner(dataset: object, may_decode_late: bool, outer: tuple[object,
                 return dataset
             part.decodes_late = may_decode_late
     return result
+
+
+def _with_compiled_attributes(dataset: Any, outer: tuple[object, ...]) -> Any:
+    """Return a version of a dataset with compiled attributes; the dataset itself if none can be compiled.
+
+    Its class is a subclass of the original one, with a property for each compiled attribute. All other
+    attributes are shared: setting one in either dataset sets it in both. Samples are still made by the
+    dataset's own `__getitem__`.
+    """
+    attributes = dict(getattr(dataset, "__dict__", {}))
+    compiled: dict[str, object] = {}
+    for name, value in attributes.items():
+        if callable(value) and not isinstance(value, (CompiledTransform, Dataset)):
+            transform = CompiledTransform(value)
+            if transform.is_useful:
+                compiled[name] = transform
+    has_transforms = bool(compiled)
+    for name, value in attributes.items():
+        if isinstance(value, Dataset):
+            inner = _compiled_inner(value, has_transforms, outer)  # a transform gets its images
+            if inner is not value:
+                compiled[name] = inner
+        elif has_transforms and is_torchvisions_loader(value):
+            compiled[name] = functools.partial(late_loader, value)
+    if not compiled:
+        return dataset
+    both: Any = attributes.get("transforms")
+    if type(both).__name__ == "StandardTransform" and both.transform is attributes.get("transform"):
+        # The pair of transform and target_transform of VisionDataset, which some of its subclasses call.
+        both = copy.copy(both)
+        both.transform = compiled.get("transform", both.transform)
+        compiled["transforms"] = both
+    members: dict[str, object] = {
+        name: _Compiled(name, attributes[name], value) for name, value in compiled.items()
+    }
+    kind = type(dataset)
+    members |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    try:
+        return _sharing(type(kind.__name__, (kind, _SharingDataset), members), dataset)
+    except Exception:
+        return dataset  # its class cannot have such a subclass, or forbids it
+
+
+def _sharing(kind: type, dataset: object) -> Any:
+    """Return an instance of a class that shares the `__dict__` of a dataset."""
+    result: Any = object.__new__(kind)
+    result.__dict__ = dataset.__dict__
+    return result
+
+
+class _SharingDataset(Explained):
+    """A dataset that shares its attributes with the original one."""
+
+    def explained_parts(self, outer: tuple[object, ...]) -> list[str]:
+        members = {name: each for name, each in vars(type(self)).items() if isinstance(each, _Compiled)}
+        kinds = CompiledTransform, Dataset
+        found = {name: each.compiled for name, each in members.items() if isinstance(each.compiled, kinds)}
+        return described_attributes(found, (*outer, self))
+
+    def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
+        # The same attributes are found again after a copy or a pickle.
+        return compile, (_sharing(type(self).__mro__[1], self),)
+
+    def __copy__(self) -> object:
+        return compile(copy.copy(_sharing(type(self).__mro__[1], self)))
+
+
+class _Compiled:
+    """Property that returns a compiled attribute; a transform that was replaced or changed is recompiled."""
+
+    def __init__(self, name: str, theirs: object, compiled: object) -> None:
+        self._name = name
+        self._theirs = theirs
+        self.compiled = compiled
+
+    def __get__(self, dataset: object, kind: type) -> object:
+        if dataset is None:
+            return self
+        value = vars(dataset)[self._name]
+        if isinstance(self.compiled, CompiledTransform) and not self.compiled.is_of(value):
+            self._theirs, self.compiled = value, CompiledTransform(value)
+        return self.compiled if value is self._theirs else value
+
+    def __set__(self, dataset: object, value: object) -> None:
+        vars(dataset)[self._name] = value
 
 
 def explain(dataset: object) -> str:

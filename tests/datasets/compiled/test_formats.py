@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import fastload
-from fastload.datasets.compiled._attributes import _load_late
+from fastload.datasets.compiled._lazy import late_loader
 from tests.images.samples import photo
 
 PIXELS = photo(41, 50, seed=3)
@@ -130,7 +130,7 @@ def test_images_without_a_transform_are_pils(folders):
 def test_images_that_are_decoded_late_are_pils(folders, name):
     theirs, _ = folders
     path = next(path for path, _ in theirs.samples if path.endswith(f"/{name}"))
-    assert np.array_equal(np.asarray(_load_late(theirs.loader, path)), np.asarray(theirs.loader(path)))
+    assert np.array_equal(np.asarray(late_loader(theirs.loader, path)), np.asarray(theirs.loader(path)))
 
 
 def test_metadata_are_pils(folders):
@@ -149,4 +149,4 @@ def test_metadata_are_pils(folders):
 def test_metadata_of_images_that_are_decoded_late_are_pils(folders, name):
     theirs, _ = folders
     path = next(path for path, _ in theirs.samples if path.endswith(f"/{name}"))
-    assert _load_late(theirs.loader, path).info == theirs.loader(path).info
+    assert late_loader(theirs.loader, path).info == theirs.loader(path).info
