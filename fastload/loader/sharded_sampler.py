@@ -13,7 +13,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from fastload.contracts import LiesInShards
 from fastload.errors import OptionError
-from fastload.loader._sharding.order import EpochOrder, Permutation, Share, ShuffledWindows, share_of
+from fastload.loader._sharding.order import EpochOrder, Permutation, Share, ShuffledWindows
 from fastload.loader._sharding.ranks import (
     checked_index,
     chosen_ranks,
@@ -117,7 +117,7 @@ class ShardedSampler(DistributedSampler[int]):
                 f"weights must be one for each of {num_replicas} ranks, got {len(self.weights)}"
             )
         self.num_replicas, self.rank = num_replicas, rank
-        self._known_share = share_of(rank, self.weights)
+        self._known_share = Share.of(rank, self.weights)
 
     @property
     def ranks(self) -> tuple[int, int]:

@@ -157,7 +157,7 @@ class BatchOrder:
         if type(self._view.index_sampler) is not BatchSampler:
             self.draws_at_once = not are_equal(start_state(self._view), progress.start)
         if self._generators:
-            progress.ahead = DrawsAhead(self._generators, lambda: progress.position)
+            progress.ahead = DrawsAhead(self._generators, progress)
         # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
         first, skipped = (0, ()) if self._view.is_iterable else (progress.first, progress.skipped)
         iterator = self._iterator

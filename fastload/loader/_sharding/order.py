@@ -120,6 +120,12 @@ class Share:
     size: int
     round_size: int
 
+    @classmethod
+    def of(cls, rank: int, weights: Sequence[float]) -> Share:
+        """Return a rank's share; OptionError if a weight is not a positive number."""
+        shares = _integer_shares(weights)
+        return cls(sum(shares[:rank]), shares[rank], sum(shares))
+
     def positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions of this rank's samples, given their numbers on this rank."""
         rounds, places = np.divmod(numbers, self.size)
@@ -132,17 +138,8 @@ class Share:
         return rounds * self.size + min(max(rest - self.before, 0), self.size)
 
 
-def share_of(rank: int, weights: Sequence[float]) -> Share:
-    """Return a rank's share: shares are integers in proportion to the ranks' weights.
-
-    Raises:
-        OptionError: A weight is not a positive number.
-    """
-    shares = _integer_shares(weights)
-    return Share(sum(shares[:rank]), shares[rank], sum(shares))
-
-
 def _integer_shares(weights: Sequence[float]) -> list[int]:
+    """Return integers in proportion to the ranks' weights."""
     if not all(0 < weight < math.inf for weight in weights):
         raise OptionError(f"weights must be positive numbers, one for each rank, got {weights!r}")
     fractions = {weight: Fraction(weight).limit_denominator(_FINEST) for weight in weights}

@@ -13,6 +13,7 @@ import math
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.reduction import ForkingPickler
 from threading import get_ident
 from typing import Any
@@ -243,7 +244,7 @@ class _Pickler(ForkingPickler):
             return NotImplemented
         shape, strides = tuple(tensor.shape), tensor.stride()
         if tensor.numel() == 0:
-            return _empty, (tensor.dtype, shape, strides)
+            return partial(torch.empty_strided, dtype=tensor.dtype, device="cpu"), (shape, strides)
         offset = self._serializer.add_tensor(tensor)
         return _tensor, (pickle.PickleBuffer(_OUT_OF_BAND), tensor.dtype, offset, shape, strides)
 
@@ -277,7 +278,3 @@ def _tensor(
     storage, low = span
     empty = torch.empty(0, dtype=dtype, device="cpu")
     return empty.set_(storage, (offset - low) // dtype.itemsize, shape, strides)
-
-
-def _empty(dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
-    return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
