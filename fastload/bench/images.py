@@ -182,6 +182,7 @@ def decode_with_both(data: bytes) -> NDArray[np.uint8] | None:
         Image.open(io.BytesIO(data)).convert("RGB")
         pixels = decode(data)
         read_header(data)
-    except (DecodeError, OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+    except (DecodeError, OSError, ValueError, SyntaxError, ImportError, Image.DecompressionBombError):
+        # ImportError: Ultralytics replaces PIL's open by one that asks pi_heif for files unknown to PIL.
         return None
     return pixels
