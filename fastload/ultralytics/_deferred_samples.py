@@ -22,9 +22,10 @@ from ultralytics.utils import LOGGER, dist
 from fastload.datasets.batch import BatchMemory, HostMemory
 from fastload.loader.dataloader import DataLoader
 from fastload.system.patching import Replacement
+from fastload.ultralytics._bgr_image import BgrImage
 from fastload.ultralytics._disk import disk_replacements
 from fastload.ultralytics._packed import packed_replacements
-from fastload.ultralytics._steps import BgrImage, step_replacements, unknown_steps
+from fastload.ultralytics._steps import step_replacements, unknown_steps
 from fastload.ultralytics._stored import ImagesInMemory, cache_replacements
 
 _plain_item = base.BaseDataset.__getitem__

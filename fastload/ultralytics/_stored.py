@@ -28,8 +28,8 @@ from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.system.patching import Replacement
 from fastload.system.units import format_size
+from fastload.ultralytics._bgr_image import BgrImage
 from fastload.ultralytics._packed import packed_of
-from fastload.ultralytics._steps import BgrImage
 
 _PLANES = Yuv420()
 

@@ -12,7 +12,7 @@ from fastload.images._axis_resize import axis_resize
 from fastload.images.canvas import GREY, Canvas, Placement
 from fastload.images.deferred import DeferredImage
 from fastload.images.hsv import HsvChange
-from fastload.ultralytics._steps import BgrImage
+from fastload.ultralytics._bgr_image import BgrImage
 
 SIDE = 120
 
