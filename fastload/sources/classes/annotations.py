@@ -49,8 +49,8 @@ def _in_class_folders(top: Top) -> Iterator[Doubt]:
         folder = top.inner(top.bearing[at])
         found = [folder.join(name) for name in folder.others_with(".txt") if _OF_VIDEO.search(name)]
         places = [path for path in found if _ROW_OF_BOX.match(top.listing.head(path))]
-        stems = {*map(stem_of, folder.images)}
         named_so = [name for name in folder.visible if not MASK_WORDS.isdisjoint(words_of(name))]
+        stems = {*map(stem_of, folder.images)} if named_so else set()
         for inner in map(top.listing.__getitem__, map(folder.join, named_so)):
             named = stems.intersection(map(stem_of, inner.others_with(*ANNOTATION_SUFFIXES)))
             places += [inner.path] if stems and 2 * len(named) >= len(stems) else []
