@@ -135,11 +135,16 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
     if size is not None and (drawn.works_on_batches or not drawn.body):
         may_gather = drawn.works_on_batches and drawn.geometry.resampling is None
         gathered = source.gathered() if may_gather else None
-        if gathered is not None:
-            made = _crop_gathered(gathered, drawn.geometry, size)
-        else:
+        body = iter(drawn.body)
+        if gathered is None:
             made = _render_all(source, drawn.geometry, size, None if drawn.body else out)
-        for step, parameters in drawn.body:
+        elif drawn.body and size == gathered.images.shape[1:3] and not drawn.geometry.flips.any():
+            step, parameters = next(body)
+            step.require_dtype(gathered.images.dtype)
+            made = step.apply_gathered(gathered, parameters)
+        else:
+            made = _crop_gathered(gathered, drawn.geometry, size)
+        for step, parameters in body:
             step.require_dtype(made.dtype)
             made = step.apply_batch(made, parameters)
         return made
@@ -157,10 +162,10 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
 
 def _crop_gathered(gathered: Gathered, geometry: Geometry, size: tuple[int, int]) -> Pixels:
     """Return gathered images, cropped and flipped."""
-    images = reusable_array((len(gathered.rows), *size, gathered.images.shape[3]))
     if size == gathered.images.shape[1:3]:
-        np.take(gathered.images, gathered.rows, axis=0, out=images, mode="clip")
+        images = gathered.taken()
     else:
+        images = reusable_array((len(gathered.rows), *size, gathered.images.shape[3]))
         windows_into(gathered, geometry.boxes[:, :2], images)
     for axis in (0, 1):
         flip_batch(images, geometry.flips[:, axis], axis)

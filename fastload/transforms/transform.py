@@ -27,6 +27,7 @@ from fastload.transforms.geometry import Geometry as Geometry
 from fastload.transforms.geometry import Sizes as Sizes
 from fastload.transforms.options import Described, to_probability
 from fastload.transforms.samples import SampleParts
+from fastload.transforms.windows import Gathered
 
 Parameters = NDArray[np.float64]  # (images, width)
 Row = Sequence[float]  # the parameters of one image
@@ -99,6 +100,10 @@ class Transform(Described):
             (images, height, width, channels).
         """
         return np.stack([self.apply(*pair) for pair in zip(images, parameters.tolist(), strict=True)])
+
+    def apply_gathered(self, gathered: Gathered, parameters: Parameters) -> Pixels:
+        """Apply parameters to a batch of stored images, like `apply_batch`; those must not be changed."""
+        return self.apply_batch(gathered.taken(), parameters)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         """Move the annotations of one image as `apply` moves its pixels.

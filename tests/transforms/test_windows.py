@@ -29,8 +29,9 @@ def test_random_crops_of_a_batch_are_those_of_its_images(
     images.flags.writeable = False
     crop = RandomCrop(window, padding, pad_if_needed=True, fill=fill)
     rows = crop.draw(Draws(rng.integers(0, 2**63, count, np.uint64), count), np.array([size] * count))
-    expected = [crop.apply(image, row) for image, row in zip(images, rows.tolist(), strict=True)]
-    np.testing.assert_array_equal(crop.apply_batch(images, rows), np.stack(expected))
+    for order in (np.arange(count), rng.integers(0, count, count)):
+        expected = [crop.apply(images[at], row) for at, row in zip(order, rows.tolist(), strict=True)]
+        np.testing.assert_array_equal(crop.apply_gathered(Gathered(images, order), rows), np.stack(expected))
 
 
 def test_windows_are_of_rows_of_a_read_only_array():
