@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from fastload.sources.listing import Folder, Listing
@@ -47,15 +47,13 @@ def by_split(where: str, named: Mapping[str, T]) -> dict[str, T]:
 
 
 def require_plain_splits(listing: Listing, folder: Folder) -> None:
-    """Raise SourceError if all images below a folder lie in splits under other names."""
+    """Raise SourceError if all images below a folder lie in splits under other names, such as train2017."""
     if folder.images:
         return
-    inner = [name for name in folder.visible if listing.images_below(folder.join(name))]
-    require_plain_names(listing.shown(folder.path), inner)
-
-
-def require_plain_names(where: str, names: Sequence[str]) -> None:
-    """Raise SourceError if all folders in a place are splits under other names, such as train2017."""
+    names = [name for name in folder.visible if listing.images_below(folder.join(name))]
     if len(names) > 1 and all(map(SPLIT_WORD.search, names)):
-        step = "rename them, and the folders of their annotations"
-        raise malformed(where, "have splits named train, val and test", in_quotes(names), step)
+        must, step = (
+            "have splits named train, val and test",
+            "rename them, and the folders of their annotations",
+        )
+        raise malformed(listing.shown(folder.path), must, in_quotes(names), step)

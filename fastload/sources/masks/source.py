@@ -15,7 +15,7 @@ from fastload.sources.malformed import malformed
 from fastload.sources.masks.pairing import PairedFolders, Pairs, paired
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import LeftOutReason, Reading
-from fastload.sources.splits import SPLITS, by_split, require_plain_names, split_names
+from fastload.sources.splits import SPLITS, by_split, require_plain_splits, split_names
 
 NO_IMAGE_OF_MASK = "a mask without an image of its name"
 NO_MASKS_OF_SPLIT = "of a split without masks"
@@ -83,7 +83,7 @@ def _inner_splits(listing: Listing, place: PairedFolders) -> dict[str, PairedFol
         return {"": place}
     named = split_names(images.visible)
     if not named:
-        require_plain_names(listing.shown(images.path), images.visible)
+        require_plain_splits(listing, images)
     by_split(listing.shown(images.path), {name: name for name in named})
     inner = by_split(listing.shown(masks.path), {name: name for name in split_names(masks.visible)})
     found = {name: inner.get(SPLITS[name.lower()]) for name in named}
