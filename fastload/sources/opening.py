@@ -54,8 +54,7 @@ _DESCRIBED: dict[str, Callable[[str], Claim | None]] = {
 _FILES: dict[str, Callable[[str], Mapping[str, Source] | None]] = {
     "webdataset": webdataset.open_file,
     "huggingface": huggingface.open_file,
-    "lmdb": databases.open_lmdb_file,
-    "hdf5": databases.open_hdf5_file,
+    "lmdb": databases.open_file,
 }
 
 

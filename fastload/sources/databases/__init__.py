@@ -1,1 +1,1 @@
-"""LMDB databases and HDF5 files of other programs."""
+"""LMDB databases of other programs."""
