@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import itertools
 import os
 import tempfile
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -43,9 +41,6 @@ from fastload.system.cpus import usable_cpus
 
 Check = Literal["checksums", "pixels"]
 
-# Shards for each process that wait for it or are being checked.
-_AHEAD = 2
-
 
 @dataclass(frozen=True, slots=True)
 class Damage:
@@ -56,20 +51,29 @@ class Damage:
     message: str  # one sentence
 
 
-def check_shard(folder: Path, number: int, check: Check) -> list[Damage]:
-    """Return the damage of a shard: of its file, its records and its columns."""
+def check_shard(folder: Path, number: int, check: Check, remote: RemoteFolder | None = None) -> list[Damage]:
+    """Return the damage of a shard: of its file, its records and its columns.
+
+    One at a URL is fetched into the folder, and removed at the end.
+    """
     manifest = read_manifest(folder)
     entry = manifest.shards[number]
     path = folder / entry.file
     try:
+        if remote is not None:
+            _fetch(remote, path, entry)
         with opening(path, entry):
             crc32c = file_crc32c(path)
-    except DamageError as error:
+        if crc32c == entry.crc32c:
+            return _check_records(folder, manifest, number, check)
+        # LMDB trusts the pages of its tree: a page number outside of the file crashes the process.
+        damages = _isolated(path, _check_records, folder, manifest, number, check)
+    except (DamageError, RemoteMissingError) as error:
         return [Damage(entry.file, None, str(error))]
-    if crc32c == entry.crc32c:
-        return _check_records(folder, manifest, number, check)
+    finally:
+        if remote is not None:
+            path.unlink(missing_ok=True)
     message = f"{path}: its checksum is {crc32c}, the manifest says {entry.crc32c}"
-    damages = check_records_isolated(folder, manifest, number, check)
     if not damages:
         message += ": none of its records is damaged"
     elif damages[0].record is not None:
@@ -77,18 +81,14 @@ def check_shard(folder: Path, number: int, check: Check) -> list[Damage]:
     return [Damage(entry.file, None, message), *damages]
 
 
-def check_records_isolated(folder: Path, manifest: Manifest, number: int, check: Check) -> list[Damage]:
-    """Return the damaged records of a shard that is known to be damaged, checked in a separate process.
-
-    LMDB trusts the pages of its tree: a page number outside of the file crashes the process.
-    """
+def _isolated(path: Path, work: Callable[..., list[Damage]], *arguments: object) -> list[Damage]:
+    """Return the result of `work` in a separate process, or the damage of its shard if that crashes."""
     try:
         with ProcessPoolExecutor(1, initializer=_crash_quietly) as pool:
-            return pool.submit(_check_records, folder, manifest, number, check).result()
+            return pool.submit(work, *arguments).result()
     except BrokenProcessPool:
-        file = manifest.shards[number].file
-        message = f"{folder / file}: its tree is damaged: LMDB crashes when reading it, so it cannot be used"
-        return [Damage(file, None, message)]
+        message = f"{path}: its tree is damaged: LMDB crashes when reading it, so it cannot be used"
+        return [Damage(path.name, None, message)]
 
 
 def _crash_quietly() -> None:
@@ -236,57 +236,46 @@ def _check_shards(
     workers: int,
     progress: Callable[[int, int], None] | None,
 ) -> list[Damage]:
-    """Check all shards; those at a URL are fetched one after the other, a few ahead of their check."""
-    count = min(workers, max(len(manifest.shards), 1))
+    """Check all shards, each in one of the processes."""
     damages: list[Damage] = []
     done = 0
+    count = min(workers, max(len(manifest.shards), 1))
     pool = ProcessPoolExecutor(count, initializer=signals.set_pool_worker_signals)
 
-    def begun() -> Iterator[Future[list[Damage]]]:
-        for number, entry in enumerate(manifest.shards):
-            future: Future[list[Damage]] = Future()
-            if remote is not None and (damage := _fetch(remote, folder, entry)):
-                future.set_result([damage])
-            else:
-                try:
-                    future = pool.submit(check_shard, folder, number, check)
-                except BrokenProcessPool as error:
-                    future.set_exception(error)
-            yield future
+    def submitted(number: int) -> Future[list[Damage]]:
+        try:
+            return pool.submit(check_shard, folder, number, check, remote)
+        except BrokenProcessPool as error:
+            broken: Future[list[Damage]] = Future()
+            broken.set_exception(error)
+            return broken
 
     with pool, signals.killing_workers(pool):
-        later = begun()
-        checks = deque(itertools.islice(later, _AHEAD * count))
+        checks = list(map(submitted, range(len(manifest.shards))))
         for number, entry in enumerate(manifest.shards):
             try:
-                damages += checks.popleft().result()
+                damages += checks[number].result()
             except BrokenProcessPool:  # a process crashed: check this shard in a process of its own
-                damages += check_records_isolated(folder, manifest, number, check)
-            if remote is not None:
-                (folder / entry.file).unlink(missing_ok=True)
+                damages += _isolated(folder / entry.file, check_shard, folder, number, check, remote)
             done += entry.size_bytes
             if progress is not None:
                 progress(done, manifest.size_bytes)
-            checks.extend(itertools.islice(later, 1))
     return damages
 
 
-def _fetch(remote: RemoteFolder, folder: Path, entry: ShardEntry) -> Damage | None:
-    """Copy a shard into a folder; return its damage if the server does not have it, or has another one."""
+def _fetch(remote: RemoteFolder, path: Path, entry: ShardEntry) -> None:
+    """Copy a shard to a path; raise DamageError if the server has another one."""
+    size_bytes = remote.size_of(entry.file)
+    if size_bytes not in (None, entry.size_bytes):
+        raise changed(remote, entry, f"{size_bytes:,} bytes")
     try:
-        size_bytes = remote.size_of(entry.file)
-        if size_bytes not in (None, entry.size_bytes):
-            raise changed(remote, entry, f"{size_bytes:,} bytes")
-        with (folder / entry.file).open("wb", buffering=0) as file:
+        with path.open("wb", buffering=0) as file:
             for part in remote.parts(entry):
                 file.write(part)
-    except (DamageError, RemoteMissingError) as error:
-        return Damage(entry.file, None, str(error))
     except FastloadError:
         raise
     except OSError as error:
         raise AccessError(
-            f"{folder}: {entry.size_bytes:,} bytes of {remote / entry.file} cannot be written there "
+            f"{path.parent}: {entry.size_bytes:,} bytes of {remote / entry.file} cannot be written there "
             f"({error.strerror}): make room, or choose another folder with the variable TMPDIR"
         ) from error
-    return None
