@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any
 
 from fastload._version import __version__
 from fastload.errors import FastloadError, OptionError, SourceError
@@ -49,7 +48,7 @@ from fastload.system.units import parse_size
 
 
 def pack(
-    source: Any,
+    source: object,
     dest: str | os.PathLike[str],
     *,
     format: str = "hdf5",
@@ -152,7 +151,7 @@ def pack(
 
 
 def _executor(
-    on: str | None, workers: int | None, source: Any
+    on: str | None, workers: int | None, source: object
 ) -> contextlib.AbstractContextManager[Executor]:
     if on is None:
         return contextlib.nullcontext(partial(pack_here, workers or usable_cpus()))
@@ -165,8 +164,10 @@ def _executor(
         )
     from fastload.packing.running.ray import connected
 
-    is_path = isinstance(source, str | os.PathLike) and os.path.exists(os.path.expanduser(source))
-    return connected(address or None, os.path.abspath(os.path.expanduser(source)) if is_path else None)
+    origin = None
+    if isinstance(source, str | os.PathLike) and os.path.exists(path := os.path.expanduser(source)):
+        origin = os.path.abspath(path)
+    return connected(address or None, origin)
 
 
 @dataclass
@@ -274,7 +275,7 @@ class _PackJob:
     def _manifest(self, recipe: Recipe) -> Manifest:
         """Return the manifest of a split without its shards."""
         source, limit = recipe.source, recipe.limit
-        further: dict[str, Any] = {"columns": dict(source.columns)} if source.columns else {}
+        further: dict[str, object] = {"columns": dict(source.columns)} if source.columns else {}
         if recipe.encoding is not None:
             further["encoding"] = {"name": recipe.encoding.name, **recipe.encoding.parameters()}
         if source.details or source.is_upright:

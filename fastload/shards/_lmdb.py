@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import lmdb
 import numpy as np
@@ -69,9 +69,9 @@ class LmdbWriter:
 
 def _items(
     columns: Sequence[Column], content: ShardContent, payload: mmap.mmap | bytes
-) -> Iterator[tuple[bytes, Any]]:
+) -> Iterator[tuple[bytes, bytes | memoryview]]:
     """Yield every key and value in the order of the keys: LMDB appends sorted keys without searching."""
-    parts: dict[bytes, Iterable[tuple[bytes, Any]]] = {
+    parts: dict[bytes, Iterable[tuple[bytes, bytes | memoryview]]] = {
         _COUNT_KEY: [(_COUNT_KEY, b"%d" % content.count)],
         _IDENTITY_KEY: [(_IDENTITY_KEY, content.identity)],
     }
@@ -97,7 +97,7 @@ def _ragged_items(name: str, data: memoryview, begins: list[int]) -> Iterator[tu
         yield _row_key(name, index), data[begin:end]
 
 
-def _write_sorted(path: Path, items: Iterator[tuple[bytes, Any]], map_size: int) -> None:
+def _write_sorted(path: Path, items: Iterator[tuple[bytes, bytes | memoryview]], map_size: int) -> None:
     """Append sorted items to a new file, in transactions of bounded size."""
     with lmdb.open(
         str(path), map_size=map_size, subdir=False, lock=False, sync=False, metasync=False

@@ -56,7 +56,7 @@ class Attachment:
 class _Metered(io.RawIOBase):
     """A file that counts and checks what goes through it; more than it may hold is an error."""
 
-    def __init__(self, file: Any, most_bytes: float = math.inf) -> None:
+    def __init__(self, file: IO[bytes] | gzip.GzipFile, most_bytes: float = math.inf) -> None:
         super().__init__()
         self._file = file
         self._most_bytes = most_bytes

@@ -19,7 +19,6 @@ import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from fastload.errors import DestinationError, OptionError, PackError
 from fastload.packing.result import PackedSplit
@@ -66,7 +65,7 @@ class Staging(contextlib.ExitStack):
         old = self.place.read(JOB)
         if old != described:
             if old is not None and (self._is_part or self._has_parts(old)):
-                raise self._other_parts(json.loads(old), json.loads(described))
+                raise self._other_parts(old, described)
             if not self._is_part:
                 self.place.clear()
             self.place.write(JOB, described)
@@ -116,12 +115,12 @@ class Staging(contextlib.ExitStack):
         data = self.place.read(_cuts_name(digest_of(job)))
         return data is not None and bool(json.loads(data)["are_of_parts"])
 
-    def _other_parts(self, old: dict[str, Any], new: dict[str, Any]) -> DestinationError:
+    def _other_parts(self, old_job: bytes, job: bytes) -> DestinationError:
         """Return the error for a job that is not that of the parts that were packed."""
+        old, new = json.loads(old_job), json.loads(job)
         reason = "of another source, or it has changed since"
-        pairs = [(old.get("options", {}), new.get("options", {}))]
-        pairs += zip(old.get("made", {}).values(), new.get("made", {}).values(), strict=False)
-        for was, now in pairs:
+        made = zip(old.get("made", {}).values(), new.get("made", {}).values(), strict=False)
+        for was, now in (*made, (old.get("options", {}), new.get("options", {}))):
             for name in sorted(was.keys() | now.keys()):
                 if was.get(name) != now.get(name):
                     reason = f"with {name} {was.get(name)!r}, and this one has {now.get(name)!r}"

@@ -295,7 +295,7 @@ def _leaves(path: Path, lengths: tuple[int | None, ...], kind: pyarrow.DataType)
         yield _Leaf(path, lengths, _BASES.get(name.removeprefix("large_"), name))
 
 
-def _features(schema: pyarrow.Schema, where: str) -> dict[str, Any]:
+def _features(schema: pyarrow.Schema, where: str) -> dict[str, object]:
     """Return the features that `datasets` stored in a schema; none if another program wrote it."""
     stored = (schema.metadata or {}).get(b"huggingface")
     errors = (ValueError, TypeError, KeyError, RecursionError)
@@ -303,9 +303,9 @@ def _features(schema: pyarrow.Schema, where: str) -> dict[str, Any]:
         return dict(json.loads(stored)["info"]["features"] if stored else {})
 
 
-def _class_names(features: Mapping[str, Any], path: Path) -> list[str]:
+def _class_names(features: Mapping[str, object], path: Path) -> list[str]:
     """Return the names of the ClassLabel at a path, inside lists too; an empty list if there is none."""
-    node: Any = features
+    node: object = features
     for part in (*path, None):
         while isinstance(node, list) or (isinstance(node, dict) and {"feature", "_type"} <= {*node}):
             # Older releases of `datasets` write a list feature as a list.
