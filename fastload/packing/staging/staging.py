@@ -38,6 +38,7 @@ from fastload.shards.remote import RemoteFolder, is_url
 from fastload.system.folders import fsync_folder, replace_folder
 
 _REMOTE_STATE = ".partial"
+_PARTS = f"{STATE}/parts"  # an empty file, if parts were packed
 
 
 class Staging(contextlib.ExitStack):
@@ -64,25 +65,30 @@ class Staging(contextlib.ExitStack):
         described = (job or json.dumps({"run": secrets.token_hex(16)})).encode()
         old = self.place.read(JOB)
         if old != described:
-            if old is not None and (self._is_part or self._has_parts(old)):
+            if old is not None and (self._is_part or self.place.read(_PARTS) is not None):
                 raise self._other_parts(old, described)
             if not self._is_part:
                 self.place.clear()
             self.place.write(JOB, described)
+        if self._is_part:
+            self.place.write(_PARTS, b"")
         self._can_be_resumed = job is not None
         self._journal = Journal(self.place, digest_of(described), str(self.destination))
         return self._journal
 
     def save_cuts(self, cuts: Mapping[str, Sequence[int]]) -> None:
         """Save the cuts between the shards of each split for later runs of the job."""
-        text = json.dumps({"are_of_parts": self._is_part, "cuts": cuts})
-        self.place.write(_cuts_name(self._journal.job), text.encode())
+        self.place.write(self._cuts_name, json.dumps(cuts).encode())
 
     def saved_cuts(self) -> Mapping[str, Sequence[int]]:
         """Return the cuts of an earlier run of the job; empty if there was none."""
-        data = self.place.read(_cuts_name(self._journal.job))
-        cuts: Mapping[str, Sequence[int]] = {} if data is None else json.loads(data)["cuts"]
+        cuts: Mapping[str, Sequence[int]] = json.loads(self.place.read(self._cuts_name) or b"{}")
         return cuts
+
+    @property
+    def _cuts_name(self) -> str:
+        # Named after the job, so that parts of two jobs that begin at once do not use each other's cuts.
+        return f"{STATE}/{self._journal.job}.cuts.json"
 
     def publish(self, manifests: Mapping[str, Manifest]) -> None:
         """Make the dataset readable at the destination, and remove the rest."""
@@ -110,10 +116,6 @@ class Staging(contextlib.ExitStack):
     def _path(self, split: str) -> Path | str:
         path = self.destination / f"{split}.fl" if split else self.destination
         return path if isinstance(path, Path) else str(path)
-
-    def _has_parts(self, job: bytes) -> bool:
-        data = self.place.read(_cuts_name(digest_of(job)))
-        return data is not None and bool(json.loads(data)["are_of_parts"])
 
     def _other_parts(self, old_job: bytes, job: bytes) -> DestinationError:
         """Return the error for a job that is not that of the parts that were packed."""
@@ -245,11 +247,6 @@ class _RemoteStaging(Staging):
     def publish(self, manifests: Mapping[str, Manifest]) -> None:
         super().publish(manifests)
         self.place.state.clear()
-
-
-def _cuts_name(job: str) -> str:
-    # Named after the job, so that parts of two jobs that begin at once do not use each other's cuts.
-    return f"{STATE}/{job}.cuts.json"
 
 
 def _fsync_manifests(folder: Path) -> None:
