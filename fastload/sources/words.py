@@ -16,6 +16,11 @@ def words_of(name: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(name)]
 
 
+def is_result(name: str) -> bool:
+    """Return True if a word in a name is that of masks, depth or another result of an image."""
+    return not {*words_of(name)}.isdisjoint(RESULTS | ANNOTATION_PARTS)
+
+
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 

@@ -38,6 +38,15 @@ ORDINARY = {
     "sides of limbs": many("left_arm/{}.jpg", photo)
     | many("left_leg/{}.jpg", lambda at: photo(at + 50))
     | many("right_arm/{}.jpg", photo),
+    "as many images of the same names in each class": {
+        f"{name}/{name}_{at}{end}.jpg": photo(at)
+        for name in ("ant", "bee", "cow", "dog")
+        for at in NUMBERS
+        for end in ("", "_flip")
+    },
+    "a copy in each class": many("c{0}/{0}.jpg", photo) | many("c{0}/copy of {0}.jpg", photo),
+    "numbered people": {f"{name:04d}/{at}.pgm": photo(at) for name in range(5) for at in NUMBERS},
+    "lists of classes": many("a/{}.jpg", photo) | {"test.txt": "a\nb\n", "train.json": '["a", "b"]'},
     "a table of other things": many("a/{}.jpg", photo) | {"counts.csv": "class,images\na,3\nb,2\n"},
 }
 
@@ -119,6 +128,19 @@ IN_DOUBT = {
         "blur/{}.png", "blur_gamma/{}.png", "sharp/{}.png")),
     "masks beside the folder of images": ("by the names 'images'", "alone, without 'task-0.png'", (
         "images/{}.jpg", "task-{}.png")),
+    "noise": ("scenes, each with 'GT', 'NOISY' in a folder", "table", (
+        "S{0}/S{0}_GT_010.PNG", "S{0}/S{0}_NOISY_010.PNG")),
+    "noise, and two of each": ("names differ in '_GT', '_NOISY'", "table", (
+        "S{0}/{0}_GT_RGB_1.PNG", "S{0}/{0}_GT_RGB_2.PNG", "S{0}/{0}_NOISY_RGB_1.PNG",
+        "S{0}/{0}_NOISY_RGB_2.PNG")),
+    "the two images of each scene": ("scenes, each with 'left', 'right' in a folder", "table", (
+        "s{}/left.png", "s{}/right.png")),
+    "numbered images and depth": ("scenes, each with 'disp2', 'disp6', 'im2', 'im6'", "table", (
+        "s{}/im2.png", "s{}/im6.png", "s{}/disp2.png", "s{}/disp6.png")),
+    "bands": ("scenes, each with 'B01', 'B02', 'B8A' in a folder", "table", (
+        "S2A_{0}/S2A_{0}_B01.tif", "S2A_{0}/S2A_{0}_B02.tif", "S2A_{0}/S2A_{0}_B8A.tif")),
+    "frames": ("frames of videos or scenes, by the names 'seq_00'", "columns path and label", (
+        "seq_0{}/1.jpg", "seq_0{}/2.jpg")),
     "MVTec": ("annotations of the splits in 'ground_truth'", "table", (
         "train/good/{}.png", "test/good/{}.png", "test/bent/{}.png", "ground_truth/bent/{}x_mask.png")),
 }  # fmt: skip
@@ -129,7 +151,8 @@ CLASSES = [
     ["box", "bag", "bottle"], ["cardboard box", "plastic bag"], ["ann", "bob"], ["Mustang GT", "Ford GT"],
     ["food labels", "clothing labels"], ["freight train", "passenger train"], ["crash test", "fire test"],
     ["normal", "pneumonia"], ["alpha", "beta", "gamma"], ["clear", "cloudy", "hazy", "rainy"], ["A", "B"],
-    ["edge", "center", "corner"], ["mask", "no_mask"], ["with_mask", "without_mask"], ["only"],
+    ["edge", "center", "corner"], ["shot put", "video game"],
+    ["clip", "scene"], ["mask", "no_mask"], ["with_mask", "without_mask"], ["only"],
 ]  # fmt: skip
 
 
@@ -175,6 +198,7 @@ VERSIONS = {
     "retina": ("'', '_1stHO', '_2ndHO'", ("Image_0{}L.jpg", "Image_0{}L_1stHO.png", "Image_0{}L_2ndHO.png")),
     "street": ("'', '_L'", ("0001TP_{}.png", "0001TP_{}_L.png")),
     "rooms": ("'_colors', '_depth'", ("{}_colors.png", "{}_depth.png")),
+    "noise": ("'_GT', '_NOISY'", ("{}_GT_010.png", "{}_NOISY_010.png")),
     "hands": ("'depth_', 'rgb_'", ("rgb_1_{}.png", "depth_1_{}.png")),
 }
 
@@ -190,8 +214,44 @@ def test_several_images_of_each_thing_in_one_folder_are_refused(tmp_path, name):
 
 
 def test_names_that_begin_with_classes_are_not_versions(tmp_path):
-    root = written(tmp_path / "data", many("cat.{}.jpg", photo) | many("dog.{}.jpg", photo))
-    assert len(open_source(root)[""]) == 8
+    for start in ("", "train."):
+        tree = many(f"{start}cat.{{}}.jpg", photo) | many(f"{start}dog.{{}}.jpg", photo)
+        assert len(open_source(written(tmp_path / f"{start}data", tree))[""]) == 8
+
+
+def test_no_command_is_named_that_would_fail_at_images_without_a_mask(tmp_path):
+    ends = (".jpg", "_seg.png", "_parts_1.png")
+    tree = {f"images/ADE/train/{name}/ADE_1{end}": photo(0) for name in ("abbey", "barn") for end in ends}
+    with pytest.raises(SourceError, match=r"by the names 'images': write a table") as caught:
+        open_source(written(tmp_path / "data", tree))
+    assert "fastload pack" not in str(caught.value)
+
+
+def test_disparities_beside_the_images_of_each_scene_are_refused(tmp_path):
+    files = ("im0.png", "im1.png", "calib.txt", "disp0.pfm")
+    tree = {f"{scene}/{name}": photo(0) if ".png" in name else "x" for scene in "ab" for name in files}
+    root = written(tmp_path / "data", tree)
+    with pytest.raises(SourceError, match=r"scenes, each with 'calib', 'disp0', 'im0', 'im1' .*table"):
+        open_source(root)
+    assert len(open_source(root, layout="classes")[""]) == 4
+
+
+@pytest.mark.parametrize("suffix", ["", ".jpg"])
+@pytest.mark.parametrize("place", ["", "meta/"])
+def test_lists_of_splits_beside_class_folders_are_refused(tmp_path, place, suffix):
+    train, test = (
+        "".join(f"{name}/{at}{suffix}\n" for name in ("pie", "rib") for at in some) for some in ("012", "3")
+    )
+    json = '{"pie": ["pie/3"], "rib": ["rib/3"]}'
+    tree = many("pie/{}.jpg", photo) | many("rib/{}.jpg", photo)
+    tree |= {f"{place}train.txt": train, f"{place}test.txt": test, f"{place}val.json": json}
+    root = written(tmp_path / "data", tree)
+    lists = ", ".join(f"'{place}{name}'" for name in ("test.txt", "train.txt", "val.json"))
+    with pytest.raises(
+        SourceError, match=f"splits, by the lists {lists} of images: .* path and label for each"
+    ):
+        open_source(root)
+    assert len(open_source(root, layout="classes")[""]) == 8
 
 
 # Annotations in no layout that is read: a file, its text, and the program and the step of the message.

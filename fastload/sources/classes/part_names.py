@@ -11,6 +11,7 @@ from fastload.sources.words import ANNOTATION_PARTS, IMAGE_PARTS, NUMBERED_PARTS
 
 _NUMBER = re.compile(r"[_ -]?[0-9]+$")
 _TIME = re.compile("^(?:time|date|phase|t|im|img)[_-]?[0-9]$", re.IGNORECASE)
+_SEQUENCE = re.compile("(seq(uence)?|video|vid|clip|movie|shot|scene|episode)s?[_ -]?[0-9]+", re.IGNORECASE)
 _RETRIEVAL = re.compile("(?<![a-z])(query|gallery|probe)(?![a-z])")  # beside a split, or one of these
 
 
@@ -96,14 +97,14 @@ def named_splits(names: Sequence[str]) -> list[str]:
     return sorted({name for pair in pairs for name in pair})
 
 
+def are_sequences(names: Sequence[str]) -> bool:
+    """Return True if all of several folders are named as videos or scenes are: `seq_01`, `clip12`."""
+    return len(names) > 1 and all(map(_SEQUENCE.fullmatch, names))
+
+
 def is_split_alone(name: str) -> bool:
     """Return True if a folder's name begins or ends with the word of a split, as `val2017`."""
     match = SPLIT_WORD.search(name)
     return match is not None and (
         match.start() == 0 or name[match.end() :].isdigit() or match.end() == len(name)
     )
-
-
-def is_result(name: str) -> bool:
-    """Return True if a word in a name is that of masks, depth or another result of an image."""
-    return not {*words_of(name)}.isdisjoint(RESULTS | ANNOTATION_PARTS)

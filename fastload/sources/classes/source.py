@@ -21,14 +21,17 @@ from fastload.sources.account import balanced
 from fastload.sources.file_source import FileSource
 from fastload.sources.files import NO_LABEL, OUT_OF_DESCRIPTORS, FileList
 from fastload.sources.left_out import HIDDEN, NO_IMAGE, LeftOutFiles, clutter_reason
-from fastload.sources.listing import IMAGE_SUFFIXES, Folder, Listing, head_of, unlistable
+from fastload.sources.listing import IMAGE_SUFFIXES, Folder, Listing, head_of, stem_of, unlistable
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.names import NameTable
+from fastload.sources.sniffing import ANNOTATION_SUFFIXES
 from fastload.sources.splits import SPLITS, by_split, split_names
 from fastload.sources.unsupported import explain_no_images
+from fastload.sources.versions import has_stem
 
 BESIDE_CLASSES = "an image beside the class folders"
 BESIDE_SPLITS = "an image beside the splits"
+TEXT_OF_IMAGE = "a text named as the image beside it, which a table with a column for each would keep"
 
 
 class Selection:
@@ -63,6 +66,8 @@ class Selection:
         reason = HIDDEN if is_hidden else self._reason_to_leave_out(key)
         if reason is None:
             return True
+        if reason is NO_IMAGE and name.lower().endswith(ANNOTATION_SUFFIXES):
+            reason = TEXT_OF_IMAGE if has_stem(folder.images, stem_of(name)) else NO_IMAGE
         clutter = HIDDEN if reason is HIDDEN else clutter_reason(name) if reason is NO_IMAGE else None
         self.left_out.add(key, clutter or reason, is_clutter=clutter is not None)
         return False

@@ -68,6 +68,7 @@ class Top(NamedTuple):
     def beside(self) -> Iterator[tuple[str, list[Folder]]]:
         """Yield the visible folders without images, and those below each, beside images or class folders."""
         if self.bearing or self.folder.images:
+            bearing = {*self.bearing}
             for name in self.folder.visible:
-                if name not in self.bearing:
+                if name not in bearing:
                     yield name, self.listing.below(self.folder.join(name))
