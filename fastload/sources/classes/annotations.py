@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from fastload.sources.classes.part_names import is_image_part, is_part
 from fastload.sources.classes.top import MOST_FOLDERS, SAMPLED, Doubt, Top
 from fastload.sources.listing import stem_of
 from fastload.sources.protocol import evenly_spaced
@@ -17,7 +16,7 @@ from fastload.sources.sniffing import (
     AnnotationKind,
     annotation_kind,
 )
-from fastload.sources.words import MASK_WORDS, words_of
+from fastload.sources.words import MASK_WORDS, is_image_part, is_part, words_of
 
 _OF_VIDEO = re.compile(r"^(ground_?truth|gt)(_|\b)", re.IGNORECASE)
 _ROW_OF_BOX = re.compile(rb"(-?[0-9.]+|nan)([\s,]+(-?[0-9.]+|nan)){3}", re.IGNORECASE)

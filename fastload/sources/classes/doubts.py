@@ -17,15 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import starmap
 
 from fastload.sources.classes.annotations import unread_annotations, unread_folders
-from fastload.sources.classes.part_names import (
-    are_sequences,
-    are_views,
-    is_image_part,
-    is_part,
-    is_split_alone,
-    named_parts,
-    named_splits,
-)
 from fastload.sources.classes.source import split_folders
 from fastload.sources.classes.top import MOST_FOLDERS, SAMPLED, TABLE_STEP, Doubt, Top
 from fastload.sources.left_out import clutter_reason
@@ -35,8 +26,22 @@ from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, pair
 from fastload.sources.protocol import Claim, evenly_spaced
 from fastload.sources.splits import SPLIT_WORD, SPLITS
 from fastload.sources.table.recognise import labels_not_read, tables_beside
-from fastload.sources.versions import common_ending, common_start, has_stem, told_apart, versions_of
-from fastload.sources.words import MASK_WORDS, is_result, words_of
+from fastload.sources.words import (
+    MASK_WORDS,
+    are_sequences,
+    are_views,
+    has_stem,
+    is_image_part,
+    is_part,
+    is_result,
+    is_split_alone,
+    named_parts,
+    named_splits,
+    shared_ends,
+    told_apart,
+    versions_of,
+    words_of,
+)
 
 _MOST_ROWS = 50
 _MOST_VIEWS = 64
@@ -138,7 +143,7 @@ def _names_of_each(folders: Sequence[Folder]) -> list[str]:
     """Return the names that most folders have in common, if they are no numbers alone: they tell views."""
     some = [folder for folder in folders if 2 <= len(folder.images) <= _MOST_VIEWS]
     named = ((*folder.images, *filter(is_result, folder.others)) for folder in some)
-    counts = Counter(frozenset(told_apart([*map(stem_of, names)])) for names in named)
+    counts = Counter(frozenset(told_apart(map(stem_of, names))) for names in named)
     shared, n = max(counts.items(), key=lambda item: item[1], default=(frozenset(), 0))
     forms = {re.sub("[0-9]+", "0", name) for name in shared}
     results = sum(map(is_result, forms))
@@ -249,8 +254,9 @@ def _same_stems(top: Top) -> Iterator[Doubt]:
         few, many = sorted((top.inner(first).images, top.inner(other).images), key=len)
         stems, others_stems = _some_stems(few), _some_stems(many)
         # Only between views, the first word is no part of what is compared: cat-1 and dog-1 are no pair.
-        start, other_start = (common_start(stems), common_start(others_stems)) if are_named else ("", "")
-        ending, other_ending = common_ending(stems), common_ending(others_stems)
+        (start, ending), (other_start, other_ending) = shared_ends(stems), shared_ends(others_stems)
+        if not are_named:
+            start = other_start = ""
         of_other = {stem: other_start + stem.removeprefix(start).removesuffix(ending) for stem in stems}
         shared = [stem for stem in stems if has_stem(many, of_other[stem] + other_ending)]
         if are_named:

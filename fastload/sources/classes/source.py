@@ -27,7 +27,7 @@ from fastload.sources.names import NameTable
 from fastload.sources.sniffing import ANNOTATION_SUFFIXES
 from fastload.sources.splits import SPLITS, by_split, split_names
 from fastload.sources.unsupported import explain_no_images
-from fastload.sources.versions import has_stem
+from fastload.sources.words import has_stem
 
 BESIDE_CLASSES = "an image beside the class folders"
 BESIDE_SPLITS = "an image beside the splits"

@@ -16,8 +16,7 @@ from typing import NamedTuple
 from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.pairing import FilesByStem, by_stem
 from fastload.sources.splits import SPLITS
-from fastload.sources.versions import common_ending
-from fastload.sources.words import MASK_ENDING
+from fastload.sources.words import MASK_ENDING, shared_ends
 
 _FURTHER_SUFFIXES = (".gif",)  # of masks, besides those of images
 _PHOTO_SUFFIXES = (".jpg", ".jpeg")
@@ -81,7 +80,7 @@ def _further(folder: Folder) -> list[str]:
 
 def _paired_beside(files: FilesByStem) -> Pairs:
     bases = {stem: match[1] for stem in files if (match := MASK_ENDING.fullmatch(stem))}
-    ending = common_ending([stem for stem in files if stem not in bases])
+    _, ending = shared_ends([stem for stem in files if stem not in bases])
     images: FilesByStem = {}
     masks: FilesByStem = {}
     for stem, paths in files.items():
@@ -96,7 +95,7 @@ def _paired_beside(files: FilesByStem) -> Pairs:
 
 
 def _united(images: FilesByStem, masks: FilesByStem, *, is_beside: bool) -> Pairs:
-    ending = common_ending(images)
+    _, ending = shared_ends(images)
     of_image: dict[str, list[str]] = {}
     unpaired: list[str] = []
     for stem, paths in masks.items():
