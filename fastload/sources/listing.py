@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from fastload.errors import SourceError
@@ -194,14 +194,6 @@ class Listing:
         return b"".join(read_part(self.absolute(path), share) for share in shares)
 
 
-def list_folder(path: str) -> Folder:
-    """Return the entries of a folder outside of a listing, none if it does not exist.
-
-    SourceError is raised if it cannot be listed.
-    """
-    return _listed(path, "")[0] if os.path.isdir(path) else Folder("")
-
-
 def is_image(name: str) -> bool:
     """Return True if a file is named like an image."""
     return name.lower().endswith(IMAGE_SUFFIXES)
@@ -256,7 +248,9 @@ def _listed(root: str, path: str) -> tuple[Folder, list[str]]:
         files = [name for name in files if name not in is_folder]
     images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
     if (start := bisect.bisect_left(images, "._")) < len(images) and images[start].startswith("._"):
-        images = [name for name in images if not _is_apple_double(f"{place}{os.sep}{name}")]
+        images = [
+            name for name in images if not (name.startswith("._") and _is_apple_double(f"{place}/{name}"))
+        ]
     others = []
     if len(images) < len(files):
         chosen = {*images}
@@ -271,8 +265,6 @@ def _relative(path: str, root: str) -> str:
 
 
 def _is_apple_double(path: str) -> bool:
-    if not os.path.basename(path).startswith("._"):
-        return False
     with contextlib.suppress(OSError):
         return head_of(path, len(_APPLE_DOUBLE)) == _APPLE_DOUBLE
     return False
@@ -304,10 +296,3 @@ def unlistable(path: str, error: OSError) -> SourceError:
     if isinstance(error, FileNotFoundError):
         step = "check its spelling"
     return malformed(path, "be a folder that can be listed", f"{error.strerror}", step)
-
-
-def walk_files(folders: Iterable[Folder]) -> Iterator[str]:
-    """Yield the paths of all files directly in some folders."""
-    for folder in folders:
-        yield from map(folder.join, folder.images)
-        yield from map(folder.join, folder.others)

@@ -13,15 +13,15 @@ from fastload.sources.coco import recognise as coco
 from fastload.sources.databases import source as databases
 from fastload.sources.file_source import FileSource
 from fastload.sources.huggingface import source as huggingface
+from fastload.sources.left_out import explain_file
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import in_quotes, malformed, pack_command
-from fastload.sources.masks import recognise as masks
+from fastload.sources.masks import source as masks
 from fastload.sources.protocol import Claim, Source
 from fastload.sources.splits import SPLITS
 from fastload.sources.table.cells import TABLE_SUFFIXES
 from fastload.sources.table.columns import ColumnKind
 from fastload.sources.table.source import list_table
-from fastload.sources.unsupported import explain_file
 from fastload.sources.voc import recognise as voc
 from fastload.sources.webdataset import source as webdataset
 from fastload.sources.yolo import recognise as yolo

@@ -29,7 +29,8 @@ class LayoutWriter:
 
     def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         """Yield the other images of a record whose first one has been written to the path `image`."""
-        yield from ()
+        if "mask_path" in self.names and len(mask := record.stored("mask")):
+            yield record["mask_path"], bytes(mask)
 
     def annotations(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         """Yield the annotation files of a record; `last_files` yields those of several records."""

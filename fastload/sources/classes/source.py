@@ -20,13 +20,12 @@ from fastload.shards.schema import Field
 from fastload.sources.account import balanced
 from fastload.sources.file_source import FileSource
 from fastload.sources.files import NO_LABEL, OUT_OF_DESCRIPTORS, FileList
-from fastload.sources.left_out import HIDDEN, NO_IMAGE, LeftOutFiles, clutter_reason
+from fastload.sources.left_out import HIDDEN, NO_IMAGE, LeftOutFiles, clutter_reason, explain_no_images
 from fastload.sources.listing import IMAGE_SUFFIXES, Folder, Listing, head_of, stem_of, unlistable
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.names import NameTable
 from fastload.sources.sniffing import ANNOTATION_SUFFIXES
 from fastload.sources.splits import SPLITS, by_split, split_names
-from fastload.sources.unsupported import explain_no_images
 from fastload.sources.words import has_stem
 
 BESIDE_CLASSES = "an image beside the class folders"
