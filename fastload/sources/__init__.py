@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
@@ -29,7 +28,7 @@ _SOURCES = (
 
 
 def open_source(
-    source: Any,
+    source: object,
     fields: Sequence[Field] | None = None,
     columns: Mapping[str, ColumnKind] | None = None,
     layout: str | None = None,

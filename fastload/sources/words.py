@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 import os
 import re
 from collections import Counter
@@ -211,12 +210,15 @@ def told_apart(stems: Iterable[str]) -> list[str]:
     return ["_".join(own) for own in words]
 
 
+def begun_with(names: Sequence[str], start: str) -> list[str]:
+    """Return the first eight of the sorted names that begin with a text."""
+    at = bisect.bisect_left(names, start)
+    return [name for name in names[at : at + _MOST_VERSIONS] if name.startswith(start)]
+
+
 def has_stem(names: Sequence[str], stem: str) -> bool:
     """Return True if one of some sorted names is the stem and a suffix."""
-    at = bisect.bisect_left(names, f"{stem}.")
-    some = names[at : at + _MOST_VERSIONS]
-    begun = itertools.takewhile(lambda name: name.startswith(f"{stem}."), some)
-    return any(os.path.splitext(name)[0] == stem for name in begun)
+    return any(os.path.splitext(name)[0] == stem for name in begun_with(names, f"{stem}."))
 
 
 def versions_of(names: Sequence[str]) -> list[str]:
@@ -254,7 +256,7 @@ def versions_of(names: Sequence[str]) -> list[str]:
 
 
 def _around(stem: str, spans: Sequence[tuple[int, int]], at: int) -> tuple[str, str, str]:
-    """Return what is before a word, the word with the mark before it (or behind the first), and the rest."""
+    """Split a stem around a word, which includes the mark before it (for the first word, the one behind)."""
     if -at > len(spans) or not spans:
         return stem, "", ""
     start, stop = spans[at]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from fastload.sources.classes.top import MOST_FOLDERS, SAMPLED, Doubt, Top
-from fastload.sources.listing import stem_of
+from fastload.sources.listing import Folder, stem_of
 from fastload.sources.protocol import evenly_spaced
 from fastload.sources.sniffing import (
     ANNOTATION_SUFFIXES,
@@ -25,37 +25,33 @@ _TABLES_AND_ARRAYS = (".csv", ".tsv", ".npy", ".npz", ".mat")
 
 
 def unread_annotations(top: Top) -> Iterator[Doubt]:
-    """Yield a doubt for annotations of a known kind: beside images of their names, or in a file for all."""
-    yield from _in_class_folders(top)
+    """Yield a doubt for annotations of each image, for boxes of a video, and for those of all images."""
     visible = top.folder.visible
     for folder in (top.folder, *(top.inner(visible[at]) for at in evenly_spaced(len(visible), SAMPLED))):
-        found = folder.others_with(*ANNOTATION_SUFFIXES)
-        stems = {stem_of(name) for name in folder.images} if found else set()
-        names = [name for name in found if stem_of(name) in stems]
-        if 2 * len(names) >= len(stems) and (kind := _kind_in(top, map(folder.join, names))):
-            shown = top.listing.shown(folder.join(names[0]))
-            yield Doubt(
-                f"images with {kind.what} beside them, such as {shown} ({kind.title})",
-                _step(top, kind.step),
-            )
+        yield from _of_each(top, folder)
     yield from _of_all(top)
 
 
-def _in_class_folders(top: Top) -> Iterator[Doubt]:
-    """Yield a doubt for folders with boxes of a video, or a folder with a file for each image."""
-    for at in evenly_spaced(len(top.bearing), SAMPLED):
-        folder = top.inner(top.bearing[at])
-        found = [folder.join(name) for name in folder.others_with(".txt") if _OF_VIDEO.search(name)]
-        places = [path for path in found if _ROW_OF_BOX.match(top.listing.head(path))]
-        named_so = [name for name in folder.visible if not MASK_WORDS.isdisjoint(words_of(name))]
-        stems = {*map(stem_of, folder.images)} if named_so else set()
-        for inner in map(top.listing.__getitem__, map(folder.join, named_so)):
-            named = stems.intersection(map(stem_of, inner.others_with(*ANNOTATION_SUFFIXES)))
-            places += [inner.path] if stems and 2 * len(named) >= len(stems) else []
-        if places:
-            reading = f"images with boxes in {top.listing.shown(places[0])}, in no layout that is read"
-            yield Doubt(reading, _step(top, TABLE_OF_BOXES))
-            return
+def _of_each(top: Top, folder: Folder) -> Iterator[Doubt]:
+    """Yield a doubt for boxes of a video, and for a file for each image, beside it or in a folder inside."""
+    texts = map(folder.join, filter(_OF_VIDEO.search, folder.others_with(".txt")))
+    unknown = [path for path in texts if _ROW_OF_BOX.match(top.listing.head(path))]
+    named_so = [name for name in folder.visible if not MASK_WORDS.isdisjoint(words_of(name))]
+    for place in (folder, *(top.listing[folder.join(name)] for name in named_so if folder.images)):
+        found = place.others_with(*ANNOTATION_SUFFIXES)
+        stems = {*map(stem_of, folder.images)} if found else set()
+        names = [name for name in found if stem_of(name) in stems]
+        if not names or 2 * len(names) < len(stems):
+            continue
+        if kind := _kind_in(top, map(place.join, names)):
+            shown = top.listing.shown(place.join(names[0]))
+            reading = f"images with {kind.what} beside them, such as {shown} ({kind.title})"
+            yield Doubt(reading, _step(top, kind.step))
+        elif place is not folder:
+            unknown.append(place.path)
+    for path in unknown if folder is not top.folder else ():
+        reading = f"images with boxes in {top.listing.shown(path)}, in no layout that is read"
+        yield Doubt(reading, _step(top, TABLE_OF_BOXES))
 
 
 def _of_all(top: Top) -> Iterator[Doubt]:

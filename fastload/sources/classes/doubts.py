@@ -9,7 +9,6 @@ that can be packed, and what comes of it: `_leads_to` reads it as packing would.
 
 from __future__ import annotations
 
-import bisect
 import os
 import re
 from collections import Counter
@@ -30,6 +29,7 @@ from fastload.sources.words import (
     MASK_WORDS,
     are_sequences,
     are_views,
+    begun_with,
     has_stem,
     is_image_part,
     is_part,
@@ -260,7 +260,10 @@ def _same_stems(top: Top) -> Iterator[Doubt]:
         of_other = {stem: other_start + stem.removeprefix(start).removesuffix(ending) for stem in stems}
         shared = [stem for stem in stems if has_stem(many, of_other[stem] + other_ending)]
         if are_named:
-            begun = [stem for stem in stems if _begins_one(many, of_other[stem])]
+            # One clear image may have many hazy ones, with further words: 1.png and 1_0.8.png.
+            begun = [
+                stem for stem in stems if any(begun_with(many, of_other[stem] + mark) for mark in "_ .-")
+            ]
             shared = max(shared, begun, key=len)
         are_shared = len(shared) >= 2 and 2 * len(shared) >= len(stems)
         are_distinct = len(shared) >= _LEAST_SHARED and not _are_counted(shared)
@@ -272,12 +275,6 @@ def _same_stems(top: Top) -> Iterator[Doubt]:
 
 def _some_stems(names: Sequence[str]) -> list[str]:
     return [stem_of(names[at]) for at in evenly_spaced(len(names), _MOST_ROWS)]
-
-
-def _begins_one(names: Sequence[str], stem: str) -> bool:
-    """Return True if one of some sorted names is a stem and further words, as `1_0.8.png` is of `1`."""
-    at = bisect.bisect_left(names, stem)
-    return at < len(names) and re.match(re.escape(stem) + "[_ .-]", names[at]) is not None
 
 
 def _are_counted(stems: Iterable[str]) -> bool:

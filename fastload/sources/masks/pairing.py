@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import random
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.pairing import FilesByStem, by_stem
 from fastload.sources.splits import SPLITS
-from fastload.sources.words import MASK_ENDING, shared_ends
+from fastload.sources.words import MASK_ENDING, begun_with, shared_ends
 
 _FURTHER_SUFFIXES = (".gif",)  # of masks, besides those of images
 _PHOTO_SUFFIXES = (".jpg", ".jpeg")
@@ -148,5 +147,4 @@ def _may_be_mask(name: str, images: Sequence[str]) -> bool:
     if ending is None and not name.lower().endswith(".png"):
         return False
     sought = ending[1] if ending else f"{stem_of(name)}."
-    first = bisect_left(images, sought)
-    return any(image.startswith(sought) and image != name for image in images[first : first + 3])
+    return any(image != name for image in begun_with(images, sought))
