@@ -40,11 +40,6 @@ class Folder:
         start, stop = bisect.bisect_left(self.folders, "."), bisect.bisect_left(self.folders, "/")
         return self.folders[:start] + self.folders[stop:]
 
-    @property
-    def files(self) -> int:
-        """The number of files directly in the folder."""
-        return len(self.images) + len(self.others)
-
     def join(self, name: str) -> str:
         """Return the path of an entry relative to the listing's root."""
         return f"{self.path}/{name}" if self.path else name
@@ -140,7 +135,7 @@ class Listing:
     @property
     def files(self) -> int:
         """The number of all files."""
-        return sum(folder.files for folder in self.folders.values())
+        return sum(len(each.images) + len(each.others) for each in self.folders.values())
 
     def below(self, path: str) -> list[Folder]:
         """Return a folder and all folders below it, in the order of `sorted(os.walk(...))`."""

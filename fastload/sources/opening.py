@@ -26,13 +26,11 @@ from fastload.sources.voc import recognise as voc
 from fastload.sources.webdataset import source as webdataset
 from fastload.sources.yolo import recognise as yolo
 
-Recogniser = Callable[[Listing], Claim | None]
-
 CLASSES, TABLE = "classes", "table"
 """The layouts of class folders and of tables; the others are named in the tables below."""
 
 
-_RECOGNISERS: dict[str, Recogniser] = {
+_RECOGNISERS: dict[str, Callable[[Listing], Claim | None]] = {
     "yolo": yolo.recognise,
     "coco": coco.recognise,
     "voc": voc.recognise,
@@ -76,7 +74,7 @@ def open_file(
     if not columns:
         for name, recognise in _DESCRIBED.items():
             if layout in (None, name) and (claim := recognise(path)) is not None:
-                return _settled(claim, layout)
+                return _undoubted(settled(claim.read()), layout)
         for name, opens in _FILES.items():
             if layout in (None, name) and (found := opens(path)) is not None:
                 return _undoubted(dict(found), layout)
@@ -102,20 +100,12 @@ def open_folder(path: str, layout: str | None = None) -> dict[str, Source]:
         names = " or ".join(f"--layout {claim.layout}" for claim in claims)
         raise malformed(listing.name, "be a dataset in one layout", got, f"choose with {names}")
     if claims:
-        return _undoubted(_settled(claims[0], layout, listing), layout)
+        return _undoubted(settled(claims[0].read(), listing), layout)
     if layout is not None:
         must = f"be a dataset in the layout {layout!r}"
         raise malformed(listing.name, must, "none of its files in their places", "name another layout")
     _require_no_doubt(listing)
     return dict(list_classes(listing, by_content=True))
-
-
-def _settled(claim: Claim, layout: str | None, listing: Listing | None = None) -> dict[str, Source]:
-    reading = claim.read()
-    sources = settled(reading, listing)
-    if layout is None:
-        next(iter(sources.values())).doubts = reading.doubts
-    return sources
 
 
 def open_class_folders(path: str, layout: str | None = None) -> dict[str, FileSource]:
@@ -134,9 +124,11 @@ def open_class_folders(path: str, layout: str | None = None) -> dict[str, FileSo
 
 
 def _undoubted(sources: dict[str, Source], layout: str | None) -> dict[str, Source]:
-    """Return the sources; raise SourceError if one could be something else, and its layout is not named."""
+    """Return the sources; raise SourceError if one could be something else, unless the layout is named."""
     for source in sources.values():
-        if source.doubt and layout is None:
+        if layout is not None:
+            source.doubts = ()
+        elif source.doubt:
             raise SourceError(source.doubt)
     return sources
 

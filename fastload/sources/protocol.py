@@ -41,7 +41,8 @@ class Source(ABC):
     classes: tuple[str, ...]  # names, by label
     fields: tuple[Field, ...]  # of each record, except its image
     warnings: tuple[str, ...] = ()  # peculiarities that did not stop the listing, one sentence each
-    doubts: tuple[str, ...] = ()  # what else needs attention, such as a split without labels
+    # What else needs attention, such as a split without labels; empty if the layout is named.
+    doubts: tuple[str, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)  # for a table, the decision about each field
     left_out: tuple[LeftOut, ...] = ()  # files that are not records
     details: Mapping[str, Any] = field(default_factory=dict)  # JSON from which `unpack` writes the layout
@@ -108,8 +109,7 @@ class Reading:
     `annotations` are files that were read to list the records, such as a data.yaml, and `reasons` are those
     of files that are left out, where the layout knows them; both by their paths below the listing's root.
     `listing` holds the files that are accounted for, if they are others than those of the claimed folder:
-    those that a description names. `doubts` are sentences on data that may be missing: they become those of
-    the first source unless the user names the layout.
+    those that a description names.
     """
 
     sources: Mapping[str, Source]
@@ -118,7 +118,6 @@ class Reading:
     warnings: Sequence[str] = ()  # peculiarities that did not stop the listing, one sentence each
     listing: Listing | None = None
     outside: Collection[str] = ()  # absolute paths of descriptions that lie elsewhere
-    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,25 +126,19 @@ def split_folders(where: str, folders: Sequence[str]) -> dict[str, str]:
 def _list_splits(selection: Selection, splits: Mapping[str, str]) -> dict[str, FileSource]:
     listing = selection.listing
     sources = {split: _list_one(selection, listing[folder]) for split, folder in splits.items()}
-    _leave_out_beside_splits(selection, {*splits.values()})
+    beside = [listing.top]
+    for name in listing.top.folders:
+        beside += listing.below(name) if name not in splits.values() else []
+    for folder in beside:
+        is_hidden = folder.path.startswith(".")
+        reason = HIDDEN if is_hidden else BESIDE_SPLITS
+        selection.leave_out(map(folder.join, selection.images(folder)), reason, is_clutter=is_hidden)
     full = {split: source for split, source in sources.items() if len(source)}
     warnings = []
     if len(full) < len(sources):
         names = in_quotes([splits[split] for split in sources if split not in full])
         warnings.append(f"{listing.name} has splits without images, which are left out: {names}")
     return _with_one_class_list(full, warnings) if full else {}
-
-
-def _leave_out_beside_splits(selection: Selection, splits: set[str]) -> None:
-    """Leave out the images beside the splits."""
-    listing = selection.listing
-    beside = [listing.top]
-    for name in listing.top.folders:
-        beside += listing.below(name) if name not in splits else []
-    for folder in beside:
-        is_hidden = folder.path.startswith(".")
-        reason = HIDDEN if is_hidden else BESIDE_SPLITS
-        selection.leave_out(map(folder.join, selection.images(folder)), reason, is_clutter=is_hidden)
 
 
 def _with_one_class_list(sources: Mapping[str, FileSource], warnings: Sequence[str]) -> dict[str, FileSource]:

@@ -133,13 +133,12 @@ def _read(listing: Listing, places: Mapping[str, Sequence[PairedFolders]]) -> Re
     reasons: dict[str, LeftOutReason] = {}
     for found in pairs.values():
         reasons |= dict.fromkeys(found.unpaired, (NO_IMAGE_OF_MASK, False))
-    warnings = []
+    warnings: list[str] = []
     for folder in _unmasked_splits(listing, pairs.values()):
         reasons |= dict.fromkeys(listing.images_below(folder), (NO_MASKS_OF_SPLIT, False))
         warnings.append(f"{listing.name}: {folder!r} has no masks, and is left out")
     sources = {split: _source(listing, found) for split, found in pairs.items()}
-    next(iter(sources.values())).warnings = tuple(warnings)
-    return Reading(sources, reasons=reasons)
+    return Reading(sources, reasons=reasons, warnings=warnings)
 
 
 def _require_one_reading(listing: Listing, places: Mapping[str, Sequence[PairedFolders]]) -> None:
@@ -161,7 +160,7 @@ def _of_the_same_names(listing: Listing, place: PairedFolders, every: Sequence[P
     """Return the folders beside those of images and masks that have the same names, too."""
     if place.images == place.masks:
         return []
-    parent = listing[place.images if not place.images else place.images.rpartition("/")[0]]
+    parent = listing[place.images.rpartition("/")[0]]
     known = {path for each in every for path in each}
     others = [parent.join(name) for name in parent.visible if name.lower() not in SPLITS]
     return [
@@ -177,15 +176,18 @@ def _inner_splits(listing: Listing, place: PairedFolders) -> dict[str, PairedFol
     images, masks = map(listing.__getitem__, place)
     if place.images == place.masks or place.masks.startswith(f"{place.images}/") or not place.images:
         return {"": place}
-    named = split_names(images.visible)
-    if not named:
+    of_images, of_masks = (
+        by_split(
+            listing.shown(folder.path), {name: folder.join(name) for name in split_names(folder.visible)}
+        )
+        for folder in (images, masks)
+    )
+    if not of_images:
         require_plain_splits(listing, images)
-    by_split(listing.shown(images.path), {name: name for name in named})
-    inner = by_split(listing.shown(masks.path), {name: name for name in split_names(masks.visible)})
-    found = {name: inner.get(SPLITS[name.lower()]) for name in named}
-    return {
-        name: PairedFolders(images.join(name), masks.join(other)) for name, other in found.items() if other
-    } or {"": place}
+    found = {
+        split: PairedFolders(of_images[split], of_masks[split]) for split in of_images if split in of_masks
+    }
+    return found or {"": place}
 
 
 def _unmasked_splits(listing: Listing, pairs: Iterable[Pairs]) -> Iterator[str]:
