@@ -1,4 +1,4 @@
-"""Words in names of folders and files: what they say, and in which ones the files of one thing differ."""
+"""Names of folders and files: what their words say, and which files belong together."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import bisect
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 
+from fastload.sources.malformed import malformed
 from fastload.sources.protocol import evenly_spaced
 from fastload.sources.splits import SPLIT_WORD, SPLITS
+
+FilesByStem = dict[str, list[str]]
+"""Files by their stems: their paths below a folder without the suffix."""
 
 _WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^A-Za-z_ .-]+")
 _MARKED = re.compile("[^_ .-]+")  # between marks
@@ -265,3 +269,30 @@ def _around(stem: str, spans: Sequence[tuple[int, int]], at: int) -> tuple[str, 
     else:
         start = start - 1 if -at < len(spans) else stop
     return stem[:start], stem[start:stop], stem[stop:]
+
+
+def by_stem(paths: Iterable[str], folder: str = "") -> FilesByStem:
+    """Return the paths of files below a folder by their stems.
+
+    >>> by_stem(["images/a/0.jpg", "images/a/0.png"], "images")
+    {'a/0': ['images/a/0.jpg', 'images/a/0.png']}
+    """
+    skipped = len(folder) + 1 if folder else 0
+    found: FilesByStem = {}
+    for path in paths:
+        found.setdefault(os.path.splitext(path[skipped:])[0], []).append(path)
+    return found
+
+
+def one_of_each(
+    files: Mapping[str, Sequence[str]], kind: str, shown: Callable[[str], str] = str
+) -> dict[str, str]:
+    """Return the only file of each stem; raise SourceError if a stem has two.
+
+    `kind` names the files, as in "mask of its image", and `shown` returns a path as the user knows it.
+    """
+    for stem, (first, *others) in files.items():
+        if others:
+            step = f"keep one file named {stem!r}"
+            raise malformed(shown(others[0]), f"be the only {kind}", f"{shown(first)} too", step)
+    return {stem: path for stem, (path,) in files.items()}

@@ -15,9 +15,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import starmap
 
-from fastload.sources.classes.annotations import unread_annotations, unread_folders
 from fastload.sources.classes.source import split_folders
-from fastload.sources.classes.top import MOST_FOLDERS, SAMPLED, TABLE_STEP, Doubt, Top
+from fastload.sources.classes.top import (
+    MOST_FOLDERS,
+    SAMPLED,
+    TABLE_STEP,
+    Doubt,
+    Top,
+    unread_annotations,
+    unread_folders,
+)
 from fastload.sources.left_out import clutter_reason
 from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
@@ -52,11 +59,7 @@ _LABEL_STEP = "write a table (.csv) with the columns path and label"
 Claims = Callable[[Listing], Iterable[Claim]]
 
 
-def _no_claims(listing: Listing) -> Iterable[Claim]:
-    return ()
-
-
-def doubts(listing: Listing, claims: Claims = _no_claims) -> Iterator[Doubt]:
+def doubts(listing: Listing, claims: Claims = lambda _: ()) -> Iterator[Doubt]:
     """Yield the readings of a folder other than class folders; `claims` are those of the layouts."""
     splits = [listing[name] for name in split_folders(listing.name, listing.top.visible).values()]
     root = Top.of(listing, listing.top)

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fastload.sources.listing import Folder, Listing, stem_of
-from fastload.sources.pairing import FilesByStem, by_stem
 from fastload.sources.splits import SPLITS
-from fastload.sources.words import MASK_ENDING, begun_with, shared_ends
+from fastload.sources.words import MASK_ENDING, FilesByStem, begun_with, by_stem, shared_ends
 
 _FURTHER_SUFFIXES = (".gif",)  # of masks, besides those of images
 _PHOTO_SUFFIXES = (".jpg", ".jpeg")
