@@ -8,7 +8,6 @@ from fastload.errors import OptionError, SourceError
 from fastload.sources.account import settled
 from fastload.sources.classes.doubts import doubts
 from fastload.sources.classes.source import list_classes
-from fastload.sources.classes.top import Doubt
 from fastload.sources.coco import recognise as coco
 from fastload.sources.databases import source as databases
 from fastload.sources.file_source import FileSource
@@ -40,6 +39,12 @@ _RECOGNISERS: dict[str, Callable[[Listing], Claim | None]] = {
     "lmdb": databases.recognise,
 }
 
+SOURCES = (
+    "a folder of class folders or of images, a .csv or .tsv table, a dataset of YOLO, COCO, Pascal VOC, "
+    "images with masks, WebDataset, Hugging Face, LMDB or HDF5, or one with __len__ and __getitem__"
+)
+"""What can be packed, for messages."""
+
 _TO_CHOOSE = "to take it for class folders, say --layout classes (in Python, layout='classes')"
 _DEEPEST = 3
 
@@ -64,9 +69,7 @@ def check_layout(layout: str | None) -> None:
         raise OptionError(f"layout must be one of {', '.join(names)}, got {layout!r}: choose one")
 
 
-def open_file(
-    path: str, columns: Mapping[str, ColumnKind] | None, layout: str | None, wanted: str
-) -> dict[str, Source]:
+def open_file(path: str, columns: Mapping[str, ColumnKind] | None, layout: str | None) -> dict[str, Source]:
     """List the records of a file by split: of a description, a container, or a table of images.
 
     SourceError is raised for a file of no layout, or of another one than the one that is named.
@@ -82,7 +85,7 @@ def open_file(
         return {"": list_table(path, columns)}
     if layout is not None:
         raise malformed(path, f"be a file in the layout {layout!r}", "another one", "leave the layout out")
-    raise SourceError(f"{path}: must be {wanted}, got {explain_file(path)}")
+    raise SourceError(f"{path}: must be {SOURCES}, got {explain_file(path)}")
 
 
 def open_folder(path: str, layout: str | None = None) -> dict[str, Source]:
@@ -149,7 +152,12 @@ def _require_no_doubt(listing: Listing) -> None:
             for claim in _claims(part, None):
                 raise _other_layout(listing, claim, part)
     for doubt in doubts(listing, lambda part: _claims(part, None)):
-        raise _in_doubt(listing, doubt)
+        must, first, choice = "be class folders and nothing else", "classes", _TO_CHOOSE
+        if not listing.top.visible:
+            must, first = "be images and nothing else", "images without labels"
+            choice = "to pack the images alone, say --layout classes (in Python, layout='classes')"
+        got = f"two readings: {first}, or {doubt.reading}"
+        raise malformed(listing.name, must, got, f"{doubt.step}; {choice}")
 
 
 def _parts(listing: Listing, deepest: int) -> Iterator[Listing]:
@@ -170,15 +178,4 @@ def _other_layout(listing: Listing, claim: Claim, part: Listing) -> SourceError:
         f"{listing.name}: must be a folder of images, by classes or not, got {claim.title} ({place}: "
         f"{claim.evidence}), whose annotations would be lost: {pack_command(place)} keeps them{lost}; "
         f"{_TO_CHOOSE}"
-    )
-
-
-def _in_doubt(listing: Listing, doubt: Doubt) -> SourceError:
-    if listing.top.visible:
-        must, first, choice = "be class folders and nothing else", "classes", _TO_CHOOSE
-    else:
-        must, first = "be images and nothing else", "images without labels"
-        choice = "to pack the images alone, say --layout classes (in Python, layout='classes')"
-    return malformed(
-        listing.name, must, f"two readings: {first}, or {doubt.reading}", f"{doubt.step}; {choice}"
     )

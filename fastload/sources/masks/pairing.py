@@ -66,7 +66,13 @@ def has_masks_beside(folder: Folder) -> bool:
 
     Without masks in a sample of the names, the others are not looked at.
     """
-    if not _sample_has_masks(folder):
+    drawn = random.Random(0)  # an even step could miss each second file
+    names = (
+        some[at]
+        for some in (folder.images, folder.others)
+        for at in drawn.sample(range(len(some)), min(len(some), _SAMPLED))
+    )
+    if not any(_may_be_mask(name, folder.images) for name in names):
         return False
     found = _paired_beside(by_stem([*folder.images, *_further(folder)])).mask_of
     return 0 < len(found) <= 2 * sum(map(bool, found.values()))
@@ -128,16 +134,6 @@ def _by_split(paths: Iterable[str], place: str) -> FilesByStem:
         first, slash, rest = stem.partition("/")
         found.setdefault(f"{SPLITS.get(first.lower(), first)}/{rest}" if slash else stem, []).extend(files)
     return found
-
-
-def _sample_has_masks(folder: Folder) -> bool:
-    drawn = random.Random(0)  # an even step could miss each second file
-    names = [
-        some[at]
-        for some in (folder.images, folder.others)
-        for at in drawn.sample(range(len(some)), min(len(some), _SAMPLED))
-    ]
-    return any(_may_be_mask(name, folder.images) for name in names)
 
 
 def _may_be_mask(name: str, images: Sequence[str]) -> bool:
