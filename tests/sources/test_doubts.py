@@ -195,6 +195,7 @@ VERSIONS = {
     "retina": ("'', '_1stHO', '_2ndHO'", ("Image_0{}L.jpg", "Image_0{}L_1stHO.png", "Image_0{}L_2ndHO.png")),
     "street": ("'', '_L'", ("0001TP_{}.png", "0001TP_{}_L.png")),
     "rooms": ("'_colors', '_depth'", ("{}_colors.png", "{}_depth.png")),
+    "cameras": ("'left_', 'right_'", ("left_{}.png", "right_{}.png")),
     "noise": ("'_GT', '_NOISY'", ("{}_GT_010.png", "{}_NOISY_010.png")),
     "hands": ("'depth_', 'rgb_'", ("rgb_1_{}.png", "depth_1_{}.png")),
 }

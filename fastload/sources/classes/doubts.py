@@ -133,8 +133,8 @@ def _versions(top: Top) -> Iterator[Doubt]:
     for folder in folders or [top.folder]:
         words = versions_of(folder.images)
         # Other words may stand for classes at the start of a name, and in class folders for anything.
-        is_ending = any(word and not word[0].isalnum() for word in words)
-        if any(map(is_result, words)) or (is_ending and len(top.bearing) < 2):
+        are_parts = any(word and not word[0].isalnum() for word in words) or are_views(words)
+        if any(map(is_result, words)) or (are_parts and len(top.bearing) < 2):
             place = top.listing.shown(folder.path)
             reading = f"several images of each thing in {place}, whose names differ in {in_quotes(words)}"
             yield Doubt(reading, TABLE_STEP)
