@@ -20,6 +20,9 @@ from fastload.shards.schema import Field
 from fastload.sources.files import FileList
 from fastload.sources.listing import Listing
 
+Details = Mapping[str, Any]
+"""JSON from which `unpack` writes the layout of a source."""
+
 
 @dataclass(slots=True)
 class SourceRecord:
@@ -45,7 +48,7 @@ class Source(ABC):
     doubts: tuple[str, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)  # for a table, the decision about each field
     left_out: tuple[LeftOut, ...] = ()  # files that are not records
-    details: Mapping[str, Any] = field(default_factory=dict)  # JSON from which `unpack` writes the layout
+    details: Details = field(default_factory=dict)
     is_upright: bool = False  # coordinates refer to the image turned by its EXIF orientation
     # In the first split alone: the account of the folder, and the annotation files of all splits, by names
     # relative to the folder of the keys, which are attached to the packed dataset.
