@@ -83,9 +83,9 @@ class Top(NamedTuple):
 
     def beside(self) -> Iterator[tuple[str, list[Folder]]]:
         """Yield the visible folders without images, and those below each, beside images or class folders."""
-        if self.bearing or self.folder.images:
-            bearing = {*self.bearing}
-            for name in self.folder.visible:
+        bearing, visible = {*self.bearing}, self.folder.visible
+        if len(bearing) < len(visible) and (bearing or self.folder.images):
+            for name in visible:
                 if name not in bearing:
                     yield name, self.listing.below(self.folder.join(name))
 
@@ -102,8 +102,9 @@ def _of_each(top: Top, folder: Folder) -> Iterator[Doubt]:
     """Yield a doubt for boxes of a video, and for a file for each image, beside it or in a folder inside."""
     texts = map(folder.join, filter(_OF_VIDEO.search, folder.others_with(".txt")))
     unknown = [path for path in texts if _ROW_OF_BOX.match(top.listing.head(path))]
-    named_so = [name for name in folder.visible if not MASK_WORDS.isdisjoint(words_of(name))]
-    for place in (folder, *(top.listing[folder.join(name)] for name in named_so if folder.images)):
+    inside = folder.visible if folder.images else ()
+    named_so = [name for name in inside if not MASK_WORDS.isdisjoint(words_of(name))]
+    for place in (folder, *(top.listing[folder.join(name)] for name in named_so)):
         found = place.others_with(*ANNOTATION_SUFFIXES)
         stems = {*map(stem_of, folder.images)} if found else set()
         names = [name for name in found if stem_of(name) in stems]
