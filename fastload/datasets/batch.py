@@ -23,7 +23,7 @@ from fastload.transforms.geometry import Geometry, Sizes, common_size
 from fastload.transforms.levels.rescaling import Rescale
 from fastload.transforms.pipeline import Drawn, Pipeline
 from fastload.transforms.shapes.flipping import flip_batch
-from fastload.transforms.windows import Gathered, windows_into
+from fastload.transforms.windows import Gathered, memory_for, windows_into
 
 
 class BatchSource(ABC):
@@ -141,9 +141,9 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
         elif drawn.body and size == gathered.images.shape[1:3] and not drawn.geometry.flips.any():
             step, parameters = next(body)
             step.require_dtype(gathered.images.dtype)
-            made = step.apply_gathered(gathered, parameters)
+            made = step.apply_gathered(gathered, parameters, out)
         else:
-            made = _crop_gathered(gathered, drawn.geometry, size)
+            made = _crop_gathered(gathered, drawn.geometry, size, out)
         for step, parameters in body:
             step.require_dtype(made.dtype)
             made = step.apply_batch(made, parameters)
@@ -160,12 +160,13 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
     return images
 
 
-def _crop_gathered(gathered: Gathered, geometry: Geometry, size: tuple[int, int]) -> Pixels:
-    """Return gathered images, cropped and flipped."""
+def _crop_gathered(gathered: Gathered, geometry: Geometry, size: Size, out: Pixels | None) -> Pixels:
+    """Return gathered images, cropped and flipped; see `memory_for`."""
     if size == gathered.images.shape[1:3]:
-        images = gathered.taken()
+        images = gathered.taken(out)
     else:
-        images = reusable_array((len(gathered.rows), *size, gathered.images.shape[3]))
+        shape = len(gathered.rows), *size, gathered.images.shape[3]
+        images = memory_for(shape, gathered.images.dtype, out)
         windows_into(gathered, geometry.boxes[:, :2], images)
     for axis in (0, 1):
         flip_batch(images, geometry.flips[:, axis], axis)

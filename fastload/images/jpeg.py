@@ -88,7 +88,7 @@ def parse_jpeg(data: bytes) -> JpegLayout:
     frame: int | None = None
     interval, orientation = 0, 1
     try:
-        for marker, offset, end in _segments(data):
+        for marker, offset, end in segments(data):
             start = offset + 4
             if marker in _FRAMES:
                 frame = offset
@@ -106,7 +106,7 @@ def parse_jpeg(data: bytes) -> JpegLayout:
     )
 
 
-def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+def segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield (marker, offset, end) of segments up to the first start of scan, inclusive, skipping stray bytes.
 
     The offset is that of the marker; the body begins 4 bytes later.

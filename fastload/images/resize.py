@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _MAX_SIDE = 65_500  # the largest that libjpeg writes
 
+_TRANSPOSED_CHANNELS = 4  # the most that OpenCV transposes for every type
+
 _FILTERS = ("bilinear", "bicubic", "area", "nearest", "nearest-exact")
 
 
@@ -109,7 +111,13 @@ def _take_nearest(image: Pixels, out: Pixels, middle: float) -> None:
     If two are equally near, OpenCV's resize selects the other.
     """
     rows, columns = (_nearest(*sides, middle) for sides in zip(image.shape[:2], out.shape[:2], strict=True))
-    np.take(image.take(rows, axis=0), columns, axis=1, out=out)
+    taken = image.take(rows, axis=0)
+    if image.shape[2] > _TRANSPOSED_CHANNELS:
+        np.take(taken, columns, axis=1, out=out)
+        return
+    # Columns are selected as rows, three times as fast: 30 µs for 224x224.
+    turned = cv2.transpose(taken).take(columns, axis=0)
+    cv2.transpose(turned, dst=out[:, :, 0] if out.shape[2] == 1 else out)
 
 
 def _nearest(side: int, new_side: int, middle: float) -> NDArray[np.int64]:

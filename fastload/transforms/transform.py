@@ -101,9 +101,12 @@ class Transform(Described):
         """
         return np.stack([self.apply(*pair) for pair in zip(images, parameters.tolist(), strict=True)])
 
-    def apply_gathered(self, gathered: Gathered, parameters: Parameters) -> Pixels:
-        """Apply parameters to a batch of stored images, like `apply_batch`; those must not be changed."""
-        return self.apply_batch(gathered.taken(), parameters)
+    def apply_gathered(self, gathered: Gathered, parameters: Parameters, out: Pixels | None = None) -> Pixels:
+        """Apply parameters to a batch of stored images, like `apply_batch`; those must not be changed.
+
+        `out` is memory that the result may be written to, if it has the result's shape and dtype.
+        """
+        return self.apply_batch(gathered.taken(out), parameters)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         """Move the annotations of one image as `apply` moves its pixels.

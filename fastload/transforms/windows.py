@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels, with_last_axis
+from fastload.images.arrays import DType, Pixels, with_last_axis
 from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
 from fastload.transforms.options import FillColour, to_levels
@@ -40,10 +40,17 @@ class Gathered(NamedTuple):
     images: Pixels
     rows: NDArray[np.int64]
 
-    def taken(self) -> Pixels:
-        """Return a copy of the batch's images."""
-        out = reusable_array((len(self.rows), *self.images.shape[1:]), self.images.dtype)
+    def taken(self, out: Pixels | None = None) -> Pixels:
+        """Return a copy of the batch's images; see `memory_for`."""
+        out = memory_for((len(self.rows), *self.images.shape[1:]), self.images.dtype, out)
         return np.take(self.images, self.rows, axis=0, out=out, mode="clip")
+
+
+def memory_for(shape: tuple[int, ...], dtype: DType, out: Pixels | None) -> Pixels:
+    """Return `out` if it has this shape and dtype, otherwise an uninitialised array that has."""
+    return (
+        out if out is not None and out.shape == shape and out.dtype == dtype else reusable_array(shape, dtype)
+    )
 
 
 def pad(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour = 0, mode: str = "constant") -> Pixels:

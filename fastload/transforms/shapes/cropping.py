@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
-from fastload.system.buffers import reusable_array
 from fastload.transforms import options
 from fastload.transforms._pixels import like, to_pixels
 from fastload.transforms.compose import TakesPILImages
@@ -18,7 +17,13 @@ from fastload.transforms.draws import Draws, between, integers
 from fastload.transforms.options import Fill, FillColour, SizeOption
 from fastload.transforms.samples import SampleParts
 from fastload.transforms.transform import Annotations, Geometry, Parameters, Row, Sizes, Transform, is_image
-from fastload.transforms.windows import BORDERS, Gathered, crop_padded, windows_over_black_into
+from fastload.transforms.windows import (
+    BORDERS,
+    Gathered,
+    crop_padded,
+    memory_for,
+    windows_over_black_into,
+)
 
 
 class BoxCrop(Transform):
@@ -138,10 +143,10 @@ class RandomCrop(BoxCrop):
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
         return self.apply_gathered(Gathered(images, np.arange(len(images))), parameters)
 
-    def apply_gathered(self, gathered: Gathered, parameters: Parameters) -> Pixels:
+    def apply_gathered(self, gathered: Gathered, parameters: Parameters, out: Pixels | None = None) -> Pixels:
         channels = gathered.images.shape[3]
         if self.padding_mode == "constant" and not any(options.to_colour(self._fills[0], channels)):
-            out = reusable_array((len(gathered.rows), *self.size, channels), gathered.images.dtype)
+            out = memory_for((len(gathered.rows), *self.size, channels), gathered.images.dtype, out)
             if windows_over_black_into(gathered, parameters[:, :2].astype(np.int64), out):
                 return out
         return super().apply_batch(gathered.taken(), parameters)
