@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,10 +104,15 @@ def _part_around(box: tuple[int, int, int, int], layout: JpegLayout) -> _Part:
 
 @functools.cache
 def find_library() -> ctypes.CDLL | None:
-    """Return a TurboJPEG library that decodes regions as OpenCV does, or None; cached for the process."""
-    for path in _candidates():
+    """Return a TurboJPEG library that decodes regions as OpenCV does, or None; cached for the process.
+
+    Conda, the system, Homebrew and the wheel `turbojpeg` install it.
+    """
+    name = "libturbojpeg.dylib" if sys.platform == "darwin" else "libturbojpeg.so.0"
+    wheels = (path for folder in sys.path for path in Path(folder).glob("turbojpeg.*libs/libturbojpeg*"))
+    for path in (Path(sys.prefix, "lib", name), name, Path("/opt/homebrew/lib", name), *wheels):
         try:
-            library = ctypes.CDLL(path)
+            library = ctypes.CDLL(str(path))
             _declare(library)
         except (OSError, AttributeError):  # it does not exist, or is older than version 3
             continue
@@ -119,29 +121,14 @@ def find_library() -> ctypes.CDLL | None:
     return None
 
 
-def _candidates() -> Iterator[str]:
-    """Yield the paths at which conda, the system, Homebrew and the wheel `turbojpeg` install the library."""
-    name = "libturbojpeg.dylib" if sys.platform == "darwin" else "libturbojpeg.so.0"
-    yield os.path.join(sys.prefix, "lib", name)
-    yield name
-    yield os.path.join("/opt/homebrew/lib", name)
-    for folder in sys.path:
-        yield from map(str, Path(folder).glob("turbojpeg.*libs/libturbojpeg*"))
-
-
-def _declare(library: Any) -> None:
+def _declare(library: ctypes.CDLL) -> None:
     """Declare the functions' parameters; raise AttributeError if one is missing."""
     number, pointer, size = ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
-    library.tj3Init.restype = pointer
-    library.tj3Destroy.restype = None
-    for function, parameters in (
-        (library.tj3Init, [number]),
-        (library.tj3Destroy, [pointer]),
-        (library.tj3DecompressHeader, [pointer, pointer, size]),
-        (library.tj3SetCroppingRegion, [pointer, _Part]),
-        (library.tj3Decompress8, [pointer, pointer, size, pointer, number, number]),
-    ):
-        function.argtypes = parameters
+    library.tj3Init.argtypes, library.tj3Init.restype = [number], pointer
+    library.tj3Destroy.argtypes, library.tj3Destroy.restype = [pointer], None
+    library.tj3DecompressHeader.argtypes = [pointer, pointer, size]
+    library.tj3SetCroppingRegion.argtypes = [pointer, _Part]
+    library.tj3Decompress8.argtypes = [pointer, pointer, size, pointer, number, number]
 
 
 def _decodes_alike(library: ctypes.CDLL, sampling: int) -> bool:

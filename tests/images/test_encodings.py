@@ -11,9 +11,18 @@ import pytest
 from PIL import Image
 
 from fastload.errors import DecodeError, OptionError, SourceError
-from fastload.images._nv12 import nv12_size, nv12_to_rgb, rgb_to_nv12
 from fastload.images.decode import decode
-from fastload.images.encodings import Jpeg, Keep, Raw, Tiled, Yuv420, encoding_named
+from fastload.images.encodings import (
+    Jpeg,
+    Keep,
+    Raw,
+    Tiled,
+    Yuv420,
+    encoding_named,
+    nv12_size,
+    nv12_to_rgb,
+    rgb_to_nv12,
+)
 from fastload.images.header import read_header
 from fastload.images.jpeg import index_tiles, parse_jpeg
 from fastload.images.resize import SizeLimit, resize

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fastload.errors import DecodeError
-from fastload.images._nv12 import nv12_size, nv12_to_rgb, rgb_to_nv12
+from fastload.images.encodings import nv12_size, nv12_to_rgb, rgb_to_nv12
 from tests.images.samples import ODD_SIZES, TOLERANCES, photo, sizes
 
 LUMA = np.array([65.481, 128.553, 24.966]) / 255
