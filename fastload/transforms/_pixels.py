@@ -9,11 +9,14 @@ import numpy as np
 import torch
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels, with_last_axis
+from fastload.images.arrays import Pixels, Size, with_last_axis
 from fastload.images.opencv import cv2
 
+AnyImage = Any
+"""A tensor (channels, height, width), an array (height, width, channels), a PIL image, or a batch of such."""
 
-def to_pixels(image: Any) -> Pixels:
+
+def to_pixels(image: AnyImage) -> Pixels:
     """Return an image of any type as an array (height, width, channels), a batch with one more axis first."""
     if isinstance(image, np.ndarray):
         pixels = image[:, :, None] if image.ndim == 2 else image
@@ -46,14 +49,12 @@ def to_pixels(image: Any) -> Pixels:
     return pixels
 
 
-def size_of(image: Any) -> tuple[int, int]:
-    """Return the height and width of an image of any type; see `to_pixels` for the axes."""
+def size_of(image: AnyImage) -> Size:
+    """Return the height and width of an image of any type."""
     if is_pil(image):
         return image.height, image.width
-    if isinstance(image, torch.Tensor):
-        return image.shape[-2], image.shape[-1]
-    height, width = image.shape[:2] if image.ndim == 2 else image.shape[-3:-1]
-    return height, width
+    rows = -2 if isinstance(image, torch.Tensor) or image.ndim == 2 else -3
+    return image.shape[rows], image.shape[rows + 1]
 
 
 def tv_kind(value: object) -> str:
@@ -65,7 +66,7 @@ def tv_kind(value: object) -> str:
     return next((name for name in kinds if isinstance(value, getattr(module, name, ()))), "")
 
 
-def like(image: Any, pixels: Pixels) -> Any:
+def like(image: AnyImage, pixels: Pixels) -> AnyImage:
     """Return pixels as an image of the type of `image`, or as a tensor if PIL cannot hold their dtype."""
     if isinstance(image, np.ndarray):
         return pixels[:, :, 0] if image.ndim == 2 and pixels.shape[2] == 1 else pixels
@@ -74,7 +75,7 @@ def like(image: Any, pixels: Pixels) -> Any:
     return as_tv_image(to_tensor(pixels).to(image.device), image)
 
 
-def as_tv_image(tensor: torch.Tensor, image: Any) -> torch.Tensor:
+def as_tv_image(tensor: torch.Tensor, image: AnyImage) -> torch.Tensor:
     """Return a tensor as a `tv_tensors.Image` if the image that it was made of is one; see `with_grad`."""
     return with_grad(tensor.as_subclass(type(image)) if tv_kind(image) else tensor, image)
 
@@ -92,7 +93,7 @@ def to_tensor(pixels: Pixels) -> torch.Tensor:
     return torch.from_numpy(np.moveaxis(pixels, -1, -3))
 
 
-def to_pil(pixels: Pixels) -> Any:
+def to_pil(pixels: Pixels) -> AnyImage:
     """Return an array (height, width, channels) as a PIL image."""
     from PIL import Image
 
@@ -115,6 +116,5 @@ def contiguous(image: Pixels) -> Pixels:
         return image
     planes = np.moveaxis(image, 2, 0)
     if image.dtype == np.uint8 and image.shape[2] == 3 and planes.flags.c_contiguous:
-        merged: Pixels = cv2.merge(tuple(planes))
-        return merged
+        return np.asarray(cv2.merge(tuple(planes)))
     return np.ascontiguousarray(image)

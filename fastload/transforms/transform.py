@@ -12,21 +12,21 @@ returns the same types.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import DType, Pixels
-from fastload.transforms._pixels import is_pil, like, to_pixels, tv_kind
+from fastload.transforms._pixels import AnyImage, is_pil, like, to_pixels, tv_kind
 from fastload.transforms.annotations import Annotations as Annotations
 from fastload.transforms.draws import Draws as Draws
 from fastload.transforms.draws import fresh_draws
 from fastload.transforms.geometry import Geometry as Geometry
 from fastload.transforms.geometry import Sizes as Sizes
 from fastload.transforms.options import Described, to_probability
-from fastload.transforms.samples import SampleParts
+from fastload.transforms.samples import AnySample, SampleParts
 from fastload.transforms.windows import Gathered
 
 Parameters = NDArray[np.float64]  # (images, width)
@@ -119,7 +119,7 @@ class Transform(Described):
             "objects or a mask: return the annotations themselves if it changes only colours"
         )
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: AnySample) -> AnySample:
         """Transform one image, each image of a batch with its own parameters, or an image with its target.
 
         Args:
@@ -139,7 +139,7 @@ class Transform(Described):
         structure = inputs[0] if len(inputs) == 1 else inputs
         return self.of_image(structure) if is_image(structure) else self.of_sample(structure)
 
-    def of_image(self, image: Any) -> Any:
+    def of_image(self, image: AnyImage) -> AnyImage:
         """Return the transform of an image, or of each image of a batch."""
         pixels = to_pixels(image)
         batch = pixels[None] if pixels.ndim == 3 else pixels
@@ -153,21 +153,19 @@ class Transform(Described):
             )
         return like(image, results[0] if pixels.ndim == 3 else np.stack(results))
 
-    def of_sample(self, structure: Any) -> Any:
+    def of_sample(self, structure: AnySample) -> AnySample:
         """Return a sample with all its images and annotations transformed with the same parameters."""
         sample = SampleParts(structure)
         if not self.width or (not sample.has_annotations and len(sample.images) == 1):
             images = [self.of_image(image) for image in sample.images]
             return sample.rebuilt(images, lambda annotations: self.apply_to(annotations, ()))
         row = self.draw_with(fresh_draws(1), np.array([sample.size]), [sample.annotations])[0].tolist()
-        images = [like(image, self._with_row(to_pixels(image), row)) for image in sample.images]
+        images = []
+        for image, pixels in zip(sample.images, map(to_pixels, sample.images), strict=True):
+            batch = pixels[None] if pixels.ndim == 3 else pixels
+            results = [self.apply_checked(each, row) for each in batch]
+            images.append(like(image, results[0] if pixels.ndim == 3 else np.stack(results)))
         return sample.rebuilt(images, lambda annotations: self.apply_to(annotations, row))
-
-    def _with_row(self, pixels: Pixels, row: Row) -> Pixels:
-        """Apply the same parameters to an image, or to every image of a batch."""
-        if pixels.ndim == 3:
-            return self.apply_checked(pixels, row)
-        return np.stack([self.apply_checked(each, row) for each in pixels])
 
     def apply_checked(self, image: Pixels, parameters: Row) -> Pixels:
         """Check the dtype of an image, then apply parameters to it."""
@@ -199,7 +197,7 @@ class ColourTransform(Transform):
 class BatchTransform(Described):
     """Base class of transforms of whole batches, as a DataLoader returns them."""
 
-    def __call__(self, *batch: Any) -> Any:
+    def __call__(self, *batch: AnySample) -> AnySample:
         raise NotImplementedError
 
 
