@@ -19,10 +19,10 @@ from fastload.images.arrays import Pixels, Size
 from fastload.images.deferred import View, render_view
 from fastload.images.region import Box
 from fastload.system.buffers import reusable_array, reusable_tensor
-from fastload.transforms.geometry import Geometry, Sizes, common_size
 from fastload.transforms.levels.rescaling import Rescale
 from fastload.transforms.pipeline import Drawn, Pipeline
-from fastload.transforms.shapes.flipping import flip_batch
+from fastload.transforms.shapes.cropping import flip_batch
+from fastload.transforms.transform import Geometry, Sizes, common_size
 from fastload.transforms.windows import Gathered, memory_for, windows_into
 
 

@@ -35,8 +35,8 @@ from fastload.images.region import Box
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform, are_fastloads, flattened
 from fastload.transforms.draws import begin_sample, draws_for
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.pipeline import Pipeline
+from fastload.transforms.transform import Sizes
 
 AnySample = tuple[Any, Any]
 """An image and its target, as the user's transforms return them."""

@@ -45,14 +45,22 @@ from fastload.transforms.mixing.mosaics import LetterBox, Mosaic, ObjectPerspect
 from fastload.transforms.mixing.objects import CopyPaste, ObjectCutMix, ObjectMixUp
 from fastload.transforms.options import InterpolationMode
 from fastload.transforms.shapes.boxes import ClampBoundingBoxes, RandomIoUCrop, SanitizeBoundingBoxes
-from fastload.transforms.shapes.cropping import CenterCrop, FiveCrop, Pad, RandomCrop, RandomZoomOut, TenCrop
+from fastload.transforms.shapes.cropping import (
+    CenterCrop,
+    FiveCrop,
+    Pad,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomVerticalFlip,
+    RandomZoomOut,
+    TenCrop,
+)
 from fastload.transforms.shapes.distorting import (
     ElasticTransform,
     RandomAffine,
     RandomPerspective,
     RandomRotation,
 )
-from fastload.transforms.shapes.flipping import RandomHorizontalFlip, RandomVerticalFlip
 from fastload.transforms.shapes.resizing import (
     RandomResize,
     RandomResizedCrop,

@@ -27,9 +27,7 @@ Floats = NDArray[np.float32]
 Mask = Pixels
 Points = NDArray[np.floating]
 Move = Callable[[Points], Points]  # of points (..., 2): x and y
-MoveMask = Callable[
-    [Mask, int], Mask
-]  # of a mask (height, width) of uint8: also what pixels from outside become
+MoveMask = Callable[[Mask, int], Mask]  # of a uint8 mask (height, width), and its level outside
 
 # For each format, the matrix that converts the four numbers of a box to x1 y1 x2 y2.
 TO_CORNERS = {
@@ -92,26 +90,21 @@ class Annotations:
         rows = index.tolist()
 
         def pick(value: Any) -> Any:
-            if value is None:
-                return None
-            return (
-                type(value)(value[row] for row in rows) if isinstance(value, (list, tuple)) else value[index]
-            )
+            if value is None or not isinstance(value, (list, tuple)):
+                return value if value is None else value[index]
+            return type(value)(value[row] for row in rows)
 
         fields = {name: pick(getattr(self, name)) for name in OF_OBJECTS}
         return replace(self, **fields, others={name: pick(value) for name, value in self.others.items()})
-
-    def clipped(self) -> Annotations:
-        """Return the objects with boxes clipped to the image."""
-        return replace(self, boxes=_clip(self.boxes, self.size))
 
     def cropped(
         self, top: int, left: int, height: int, width: int, fill: float = 0, mode: str = "constant"
     ) -> Annotations:
         """Return the annotations of a region, partly outside if need be, where the mask is `fill`."""
+        window = top, left, height, width
 
         def cut(mask: Mask, fill: int) -> Mask:
-            return crop_padded(mask[:, :, None], top, left, height, width, fill, mode)[:, :, 0]
+            return crop_padded(mask[:, :, None], *window, fill, mode)[:, :, 0]
 
         return self.rescaled((1, 1), (-left, -top), (height, width), cut, fill)
 
@@ -162,8 +155,7 @@ class Annotations:
         """
 
         def move(points: Points) -> Points:
-            moved: Points = points * np.array(factors, points.dtype) + np.array(shifts, points.dtype)
-            return moved
+            return np.asarray(points * np.array(factors, points.dtype) + np.array(shifts, points.dtype))
 
         return self.mapped(move, size, move_mask, fill, clips)
 
@@ -175,7 +167,13 @@ class Annotations:
         A box becomes the smallest one around its four corners. For masks, see `rescaled`.
         """
         doubles = matrix.astype(np.float64)
-        return self.mapped(lambda points: _projected(points, doubles), size, move_mask, fill)
+
+        def move(points: Points) -> Points:
+            moved = points @ doubles[:2, :2].T + doubles[:2, 2]
+            is_affine = tuple(doubles[2]) == (0, 0, 1)
+            return moved if is_affine else moved / (points @ doubles[2:, :2].T + doubles[2, 2])
+
+        return self.mapped(move, size, move_mask, fill)
 
     def mapped(
         self, move: Move, size: tuple[int, int], move_mask: MoveMask, fill: float = 0, clips: bool = True
@@ -188,7 +186,7 @@ class Annotations:
         if len(boxes):
             ends = move(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2))
             boxes = np.concatenate((ends.min(axis=1), ends.max(axis=1)), axis=1).astype(boxes.dtype)
-        moved = replace(self, size=size, boxes=_clip(boxes, size) if clips and self.is_clipped else boxes)
+        moved = replace(self, size=size, boxes=clipped(boxes, size) if clips and self.is_clipped else boxes)
         if self.polygons is not None:
             moved.polygons = [
                 [move(ring).astype(np.float64, copy=False) for ring in rings] for rings in self.polygons
@@ -219,16 +217,9 @@ def _together(values: list[Any]) -> Any:
     return kind(chain(*values)) if kind in (list, tuple) else np.concatenate(values)
 
 
-def _clip(boxes: Floats, size: tuple[int, int]) -> Floats:
-    height, width = size
-    return np.clip(boxes, 0, np.array((width, height, width, height), np.float32))
-
-
-def _projected(points: Points, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    moved: NDArray[np.float64] = points @ matrix[:2, :2].T + matrix[:2, 2]
-    if matrix[2, 0] or matrix[2, 1] or matrix[2, 2] != 1:
-        moved /= points @ matrix[2:, :2].T + matrix[2, 2]
-    return moved
+def clipped(boxes: Floats, size: tuple[int, int]) -> Floats:
+    """Return boxes clipped to an image."""
+    return np.clip(boxes, 0, np.array(size[::-1] * 2, np.float32))
 
 
 def _moved_mask(mask: Mask, size: tuple[int, int], move: MoveMask, fill: float) -> Mask:

@@ -16,9 +16,8 @@ from fastload.images.arrays import Pixels
 from fastload.transforms._pixels import to_pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Described, require, to_probability
-from fastload.transforms.transform import BatchTransform, Parameters, Row, Transform
+from fastload.transforms.transform import BatchTransform, Parameters, Row, Sizes, Transform
 
 AnyTransform = Callable[..., Any]
 Transforms = Sequence[Transform] | Sequence[BatchTransform]

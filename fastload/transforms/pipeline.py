@@ -20,12 +20,19 @@ import torch
 from fastload.images.arrays import Pixels
 from fastload.transforms._pixels import to_pil, to_pixels, to_tensor
 from fastload.transforms.compose import AnyTransform, TakesPILImages, call_foreign, flattened, package_of
-from fastload.transforms.geometry import Geometry, Sizes, common_size
 from fastload.transforms.levels.converting import Conversion, ToTensor
 from fastload.transforms.levels.rescaling import Normalize, Rescale, ToDtype, rescaled
 from fastload.transforms.scenes import SceneSteps, SceneTransform
 from fastload.transforms.shapes.boxes import ObjectTransform
-from fastload.transforms.transform import Annotations, Draws, Parameters, Transform
+from fastload.transforms.transform import (
+    Annotations,
+    Draws,
+    Geometry,
+    Parameters,
+    Sizes,
+    Transform,
+    common_size,
+)
 
 # Up to this image size, the number of calls dominates, so each step runs on the whole batch; above it, all
 # steps run on one image after the other, which stays in the core's cache.

@@ -27,7 +27,7 @@ from fastload.transforms.transform import Parameters, Row, Sizes
 
 
 class Mosaic(SceneTransform):
-    """Joins each image with 3 or 8 others of the dataset, on a canvas of twice `imgsz`.
+    """Joins each image with 3 others of the dataset, on a canvas of twice `imgsz`.
 
     Each image is resized so that its longer side is `imgsz`; images that get no mosaic are, too. It must be
     the first transform; ObjectPerspective after it makes the canvas an image of `imgsz`.
@@ -35,32 +35,28 @@ class Mosaic(SceneTransform):
     Args:
         imgsz: The length of an image's longer side.
         p: The probability of a mosaic.
-        n: The number of images, 4 or 9.
         among: Take the other images from all of the `"dataset"`, or from the same `"batch"`, whose images are
             then decoded only once each: faster, as with Ultralytics' buffer of recent images.
         exact: Make the same pixels as Ultralytics, at half the speed.
     """
 
     needs_dataset = True
+    needed = 3
+    width = 3 + needed
 
     def __init__(
         self,
         imgsz: int = 640,
         p: float = 1.0,
-        n: int = 4,
         *,
         among: Literal["dataset", "batch"] = "dataset",
         exact: bool = False,
     ) -> None:
         self.imgsz = options.to_whole(imgsz, "imgsz", 2)
         self.p = options.to_probability(p)
-        options.require(n in (4, 9), "n must be 4 or 9", n)
         options.require(among in ("dataset", "batch"), 'among must be "dataset" or "batch"', among)
-        self.n = n
         self.among = among
         self.exact = exact
-        self.needed = n - 1
-        self.width = 3 + self.needed
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         return draws.uniform(self.width)
@@ -82,13 +78,9 @@ class Mosaic(SceneTransform):
             canvas = Canvas(loaded, alone, None, loaded, is_exact=self.exact)
             return self._placed(canvas, [scene])
         scenes = [scene, *others]
-        stored = [each.size for each in scenes]
-        if self.n == 4:
-            border = -(-size // 2)
-            x, y = (int(border + (2 * size - 2 * border) * each) for each in parameters[1:3])
-            placements = mosaic_of_4(stored, size, (x, y))
-        else:
-            placements = mosaic_of_9(stored, size)
+        border = -(-size // 2)
+        x, y = (int(border + (2 * size - 2 * border) * each) for each in parameters[1:3])
+        placements = mosaic_of_4([each.size for each in scenes], size, (x, y))
         shape = (2 * size, 2 * size)
         return self._placed(Canvas(shape, placements, None, shape, is_exact=self.exact), scenes)
 
@@ -255,29 +247,6 @@ def mosaic_of_4(stored: Sequence[Size], imgsz: int, centre: tuple[int, int]) -> 
         height, width = loaded_size(size, imgsz)
         left, top = x if image % 2 else x - width, y if image >= 2 else y - height
         placements.append(Placement(image, size, (height, width), left, top))
-    return tuple(placements)
-
-
-def mosaic_of_9(stored: Sequence[Size], imgsz: int) -> tuple[Placement, ...]:
-    """Place eight images around the first, whose corner lies half of `imgsz` from that of the canvas."""
-    placements: list[Placement] = []
-    begin = imgsz - imgsz // 2  # of the nine images' 3 x 3 squares, the canvas shows the middle
-    height0, width0 = last_height, last_width = loaded_size(stored[0], imgsz)
-    for image, size in enumerate(stored):
-        height, width = loaded_size(size, imgsz)
-        left, top = (
-            (0, 0),
-            (0, -height),
-            (last_width, -height),
-            (width0, 0),
-            (width0, last_height),
-            (width0 - width, height0),
-            (width0 - last_width - width, height0),
-            (-width, height0 - height),
-            (-width, height0 - last_height - height),
-        )[image]
-        placements.append(Placement(image, size, (height, width), begin + left, begin + top))
-        last_height, last_width = height, width
     return tuple(placements)
 
 
