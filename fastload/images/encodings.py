@@ -28,7 +28,7 @@ from fastload.images.header import validate_file
 from fastload.images.jpeg import TileIndex, choose_interval, index_tiles, with_orientation
 from fastload.images.jpegtran import tile_losslessly
 from fastload.images.opencv import cv2
-from fastload.images.region import Box, crop, decode_region
+from fastload.images.region import Box, decode_region
 from fastload.images.resize import SizeLimit, resize
 
 ImageSource: TypeAlias = "bytes | NDArray[np.uint8]"  # a file, or pixels: RGB (h, w, 3) or grey (h, w)
@@ -71,12 +71,11 @@ class Encoding(ABC):
         """
 
     def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
-        """Decode a stored image to RGB, uint8, (height, width, 3); for `raw`, a view of the data.
+        """Decode a stored image to RGB, uint8, (height, width, 3), contiguous; for `raw`, a view of the data.
 
-        Raises DecodeError if the record is not a readable image; a shape of zeros says so.
+        Raises DecodeError if the record is not a readable image, of this shape; a shape of zeros says so.
         """
-        _require_image(shape)
-        return decode(data)
+        return np.ascontiguousarray(self.decode_box(data, shape, Box(0, 0, *shape[:2])))
 
     def decode_box(
         self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
@@ -165,15 +164,11 @@ class Yuv420(Encoding):
         rgb, _, _ = _load_pixels(source, limit)
         return StoredImage(rgb_to_nv12(rgb), (rgb.shape[0], rgb.shape[1], 3))
 
-    def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
-        _require_image(shape)
-        return nv12_to_rgb(data, shape[0], shape[1])
-
     def decode_box(
         self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
     ) -> NDArray[np.uint8]:
         _require_image(shape)
-        return nv12_to_rgb(data, shape[0], shape[1], box)
+        return nv12_to_rgb(data, shape[:2], box)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +182,9 @@ class Raw(Encoding):
         rgb, _, _ = _load_pixels(source, limit)
         return StoredImage(rgb.reshape(-1), (rgb.shape[0], rgb.shape[1], 3))
 
-    def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
+    def decode_box(
+        self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
+    ) -> NDArray[np.uint8]:
         _require_image(shape)
         height, width, channels = shape
         if len(data) != height * width * channels:
@@ -195,12 +192,7 @@ class Raw(Encoding):
                 f"raw pixels of shape {shape} must have {height * width * channels} bytes, got "
                 f"{len(data)}: the record's shape or its data is damaged"
             )
-        return np.frombuffer(data, np.uint8).reshape(height, width, channels)
-
-    def decode_box(
-        self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
-    ) -> NDArray[np.uint8]:
-        return crop(self.decode(data, shape), shape[:2], box)
+        return box.of(np.frombuffer(data, np.uint8).reshape(shape))
 
 
 def encoding_named(name: str, quality: int = 90) -> Encoding:
@@ -290,14 +282,12 @@ def rgb_to_nv12(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.asarray(np.concatenate((luma.reshape(-1), chroma.reshape(-1))))
 
 
-def nv12_to_rgb(
-    data: bytes | NDArray[np.uint8], height: int, width: int, box: Box | None = None
-) -> NDArray[np.uint8]:
-    """Convert planes to RGB, (height, width, 3); for a box, bit-equal to converting all and cropping.
+def nv12_to_rgb(data: StoredBytes, size: Size, box: Box) -> NDArray[np.uint8]:
+    """Convert the planes of a box to RGB, (height, width, 3), bit-equal to converting all; perhaps a view.
 
-    Height and width are those before padding. The result for a box may be a view.
+    `size` is the image's before padding.
     """
-    top, left, box_height, box_width = box or (0, 0, height, width)
+    height, width = size
     if len(data) != nv12_size(height, width):
         raise DecodeError(
             f"NV12 planes of {height}x{width} pixels must have {nv12_size(height, width)} bytes, "
@@ -309,16 +299,14 @@ def nv12_to_rgb(
     luma = planes[:split].reshape(padded_height, padded_width)
     chroma = planes[split:].reshape(padded_height // 2, padded_width // 2, 2)
     # Four pixels share a pair of chroma values, so the region is extended to whole pairs.
-    first_row, first_column = top // 2, left // 2
-    end_row, end_column = (top + box_height + 1) // 2, (left + box_width + 1) // 2
+    first_row, first_column = box.top // 2, box.left // 2
+    end_row, end_column = (box.top + box.height + 1) // 2, (box.left + box.width + 1) // 2
     rgb = cv2.cvtColorTwoPlane(
         luma[2 * first_row : 2 * end_row, 2 * first_column : 2 * end_column],
         chroma[first_row:end_row, first_column:end_column],
         cv2.COLOR_YUV2RGB_NV12,
     )
-    top, left = top % 2, left % 2
-    region = rgb[top : top + box_height, left : left + box_width]
-    return np.asarray(np.ascontiguousarray(region) if box is None else region)
+    return box._replace(top=box.top % 2, left=box.left % 2).of(np.asarray(rgb))
 
 
 def _padded(height: int, width: int) -> Size:

@@ -20,7 +20,7 @@ import re
 import struct
 import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -258,7 +258,11 @@ def _read_by_pillow(data: bytes) -> NDArray[np.uint8] | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(data)) as image:
-                return _rgb_of(image)
+                if not image.mode.startswith("I"):
+                    return np.asarray(image.convert("RGB"))
+                # Like `decode`, the upper 8 of 16 bits, which Pillow's own conversion would clip.
+                grey = np.clip(np.asarray(image) >> 8, 0, 255).astype(np.uint8)
+                return np.repeat(grey[:, :, None], 3, axis=2)
     except MemoryError:
         raise
     except Exception as error:  # its readers raise anything on a damaged file
@@ -272,11 +276,3 @@ def _read_by_pillow(data: bytes) -> NDArray[np.uint8] | None:
         ) from error
     finally:
         Image.MAX_IMAGE_PIXELS = pixel_limit
-
-
-def _rgb_of(image: Any) -> NDArray[np.uint8]:
-    """Return RGB like `decode`: the upper 8 of 16 bits, which Pillow's own conversion clips instead."""
-    if not image.mode.startswith("I"):
-        return np.asarray(image.convert("RGB"))
-    grey = np.clip(np.asarray(image) >> 8, 0, 255).astype(np.uint8)
-    return np.repeat(grey[:, :, None], 3, axis=2)

@@ -205,13 +205,6 @@ def to_resampling(interpolation: Filter, antialias: bool | None = True) -> Resam
     return Resampling(_PIL_FILTERS.get(name, name), antialias is not False)
 
 
-def to_warp_filter(interpolation: Filter) -> str:
-    """Return the name of an interpolation; raise OptionError unless it is nearest or bilinear."""
-    name = to_resampling(interpolation).filter
-    require(name in ("nearest", "bilinear"), "interpolation must be nearest or bilinear here", name)
-    return name
-
-
 def _within(least: float, most: float) -> str:
     if most < math.inf:
         return f" from {least:g} to {most:g}"
