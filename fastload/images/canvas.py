@@ -53,20 +53,12 @@ _NEAR = 1 / 32
 
 
 class Placement(NamedTuple):
-    """An image on the canvas, which may extend beyond it.
+    """An image on the canvas, which may extend beyond it."""
 
-    Attributes:
-        image: Its number.
-        stored: Its size before it is resized.
-        size: Its size on the canvas.
-        left: The column of the canvas at which it begins, possibly negative.
-        top: The row.
-    """
-
-    image: int
-    stored: Size
-    size: Size
-    left: int = 0
+    image: int  # its number
+    stored: Size  # before it is resized
+    size: Size  # on the canvas
+    left: int = 0  # the column of the canvas at which it begins, possibly negative
     top: int = 0
 
     def within(self, rectangle: Rectangle) -> Rectangle:
@@ -90,23 +82,14 @@ class AxisResize:
 
 @dataclass(frozen=True, slots=True)
 class Canvas:
-    """Images on a canvas, later ones over earlier ones, and the matrix from it to the output.
-
-    Attributes:
-        size: Its height and width.
-        placements: The images; the rest is grey.
-        matrix: From the canvas to the output; None if they are the same.
-        output: The size of the output.
-        is_exact: True to resize entire images and to make the entire canvas, as Ultralytics does.
-        fill: The level of the canvas where there is no image; beyond the canvas, it is 114.
-    """
+    """Images on a canvas, later ones over earlier ones, and the matrix from it to the output."""
 
     size: Size
     placements: tuple[Placement, ...]
-    matrix: Matrix | None
+    matrix: Matrix | None  # from the canvas to the output; None if they are the same
     output: Size
-    is_exact: bool = False
-    fill: int = GREY
+    is_exact: bool = False  # True to resize entire images and make the entire canvas, as Ultralytics does
+    fill: int = GREY  # where there is no image; beyond the canvas, it is always grey
 
     @classmethod
     def of(cls, size: Size) -> Canvas:

@@ -60,11 +60,9 @@ class SizeLimit:
 class Resampling:
     """A method of resampling; raises OptionError for an unknown filter.
 
-    Attributes:
-        filter: `bilinear`, `bicubic`, `area`, `nearest` (torchvision's for tensors), `nearest-exact` (PIL's).
-        antialias: For bilinear and bicubic: if True, every source pixel counts when an image shrinks, and
-            PyTorch's kernels make results equal to torchvision's; if False, some source pixels are ignored,
-            and bilinear is OpenCV's, which is faster.
+    `nearest` is torchvision's for tensors, `nearest-exact` PIL's. For bilinear and bicubic: with `antialias`,
+    every source pixel counts when an image shrinks, and PyTorch's kernels make results equal to
+    torchvision's; without, some source pixels are ignored, and bilinear is OpenCV's, which is faster.
     """
 
     filter: str = "bilinear"

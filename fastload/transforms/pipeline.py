@@ -40,23 +40,14 @@ _WHOLE_BATCH_BYTES = 16_384
 
 
 class Drawn(NamedTuple):
-    """A pipeline with the parameters of a batch.
+    """A pipeline with the parameters of a batch."""
 
-    Attributes:
-        geometry: The head.
-        body: The transforms of the body, each with its parameters.
-        size: The (height, width) of the results; None if they differ.
-        channels: The number of channels of the results.
-        is_uniform: True if images have one size after each step of the body, too.
-        annotations: Those of the results; None if the images have none.
-    """
-
-    geometry: Geometry
+    geometry: Geometry  # the head
     body: list[tuple[Transform, Parameters]]
-    size: tuple[int, int] | None
-    channels: int
-    is_uniform: bool
-    annotations: list[Annotations] | None = None
+    size: tuple[int, int] | None  # (height, width) of the results; None if they differ
+    channels: int  # of the results
+    is_uniform: bool  # True if images have one size after each step of the body, too
+    annotations: list[Annotations] | None = None  # of the results; None if the images have none
 
     @property
     def works_on_batches(self) -> bool:

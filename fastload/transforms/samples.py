@@ -42,17 +42,13 @@ _OF_IMAGES = ("image_id", "size", "orig_size")
 
 @dataclass(slots=True)
 class _Leaf:
-    """Value in a structure, with the name of its entry in a dict.
-
-    `role` is "image", a part of `Annotations`, or "other". `kind` is the name of its class, if it is one of
-    torchvision's.
-    """
+    """Value in a structure."""
 
     value: Any
-    name: object
-    kind: str
-    role: str
-    has_rows: bool = False  # True if there is one for each object.
+    name: object  # of its entry in a dict
+    kind: str  # the name of its class, if it is one of torchvision's
+    role: str  # "image", a part of `Annotations`, or "other"
+    has_rows: bool = False  # True if there is one for each object
 
 
 class SampleParts:

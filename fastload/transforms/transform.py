@@ -41,17 +41,12 @@ class Geometry:
 
     Transforms at the head of a pipeline fold themselves into it one after the other, as long as a `View` of
     each image can express them. It is made for images of the given sizes.
-
-    Attributes:
-        boxes: Regions of the sources, (images, 4): top, left, height, width.
-        resampling: The method by which regions are resized; None if they are not.
-        flips: True for results that are flipped, along rows and along columns, (images, 2).
     """
 
     def __init__(self, sizes: Sizes) -> None:
-        self.boxes: Ints = _whole(sizes)
-        self.resampling: Resampling | None = None
-        self.flips: NDArray[np.bool_] = np.zeros((len(sizes), 2), bool)
+        self.boxes: Ints = _whole(sizes)  # regions of the sources: top, left, height, width
+        self.resampling: Resampling | None = None  # of regions; None if they are not resized
+        self.flips: NDArray[np.bool_] = np.zeros((len(sizes), 2), bool)  # along rows and along columns
         self._region_sizes = sizes
         self._windows = self.boxes
 

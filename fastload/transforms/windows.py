@@ -26,7 +26,6 @@ _Sides = tuple[int, int]  # pixels before and after
 
 _OPENCV_DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "float16", "float32", "float64")
 
-
 # Masks of all possible window positions are cached up to this size; for 32x32 pixels padded by 4 they take a
 # quarter of a megabyte.
 _MOST_MASK_BYTES = 4 << 20

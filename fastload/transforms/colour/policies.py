@@ -30,16 +30,12 @@ from fastload.transforms.transform import Annotations, Parameters, Row, Sizes
 
 
 class Strengths(NamedTuple):
-    """Range of the strength of an operation.
-
-    Strengths are negated for half of the images if `is_signed`, and relative to the height if `side` is 0, to
-    the width if it is 1.
-    """
+    """Range of the strength of an operation."""
 
     weakest: float = 0.0
     strongest: float = 0.0
-    is_signed: bool = False
-    side: int | None = None
+    is_signed: bool = False  # True to negate it for half of the images
+    side: int | None = None  # to which it is relative: 0 for the height, 1 for the width
     is_whole: bool = False
 
 
