@@ -118,9 +118,8 @@ def _crossings(rings: Sequence[Ring], size: Size) -> tuple[Integers, Integers, I
 
     run, rise = np.abs(following - points).T
     # Lines are followed towards larger numbers along their longer side, whatever their direction.
-    is_backward = np.where(run >= rise, points[:, 0] > following[:, 0], points[:, 1] > following[:, 1])[
-        :, None
-    ]
+    is_after = points > following
+    is_backward = np.where(run >= rise, is_after[:, 0], is_after[:, 1])[:, None]
     begin, end = np.where(is_backward, following, points), np.where(is_backward, points, following)
     low = -((_MIDDLE - np.minimum(begin[:, 0], end[:, 0])) // _FIFTHS)
     high = (np.maximum(begin[:, 0], end[:, 0]) - _MIDDLE - 1) // _FIFTHS

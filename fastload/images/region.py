@@ -50,22 +50,15 @@ class Regions(Protocol):
     """Images by position, of which regions are read: files, records, a batch's images, an array in memory."""
 
     def region(self, position: int, box: Box, size: Size) -> Pixels:
-        """Return the pixels of a box within one image.
+        """Return a box, in pixels of the image as it is stored, of the image with this number.
 
-        Args:
-            position: The image's number among these images.
-            box: The region, in pixels of the image as it is stored.
-            size: Height and width to which the caller resizes the region; the result may be reduced towards
-                it, but not below.
+        The pixels, (height, width, channels), may be reduced towards `size`, (height, width), to which the
+        caller resizes them, but not below. They have the image's own dtype and order of channels, and may be
+        a read-only view of memory that the images keep; the caller copies what it changes or keeps. They stay
+        valid as long as they are referred to: nothing has to be freed.
 
-        Returns:
-            Pixels (height, width, channels) in the image's own dtype and order of channels. They may be a
-            read-only view of memory that the images keep; the caller copies what it changes or keeps. They
-            stay valid as long as they are referred to: nothing has to be freed.
-
-        Raises:
-            SourceError: The file cannot be read.
-            DecodeError: The image cannot be decoded; names the record or file.
+        Raises SourceError if the file cannot be read, and DecodeError, which names the record or file, if the
+        image cannot be decoded.
         """
 
 
@@ -144,10 +137,8 @@ def decode_region(
     """Decode a region of a file of size (height, width), bit-equal to decoding all of it and cropping.
 
     `index` holds the tiles of a JPEG, None if it has none. Other formats ignore `reduction`. Returns RGB,
-    uint8, of the size of the box, or of `reduce_box`; a view.
-
-    Raises:
-        DecodeError: The bytes are damaged, or are not of that size, or not those that the index describes.
+    uint8, of the size of the box, or of `reduce_box`; a view. Raises DecodeError if the bytes are damaged, or
+    are not of that size, or not those that the index describes.
     """
     if not is_reducible(data):
         return crop(decode(data), size, box)

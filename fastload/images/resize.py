@@ -40,11 +40,10 @@ class SizeLimit:
             raise OptionError(f"a size limit must be one of max_side, shorter_side and size, got {self}")
         if self.size is not None and not (isinstance(self.size, tuple) and len(self.size) == 2):
             raise OptionError(f"a size must be (height, width), got {self.size!r}")
+        rule = f"a size limit must be a whole number of pixels from 1 to {_MAX_SIDE}"
         for side in self.size or (self.max_side, self.shorter_side):
             if side is not None and not (isinstance(side, int) and 1 <= side <= _MAX_SIDE):
-                raise OptionError(
-                    f"a size limit must be a whole number of pixels from 1 to {_MAX_SIDE}, got {side!r}"
-                )
+                raise OptionError(f"{rule}, got {side!r}")
 
     def target(self, height: int, width: int) -> tuple[int, int] | None:
         """Return the (height, width) to which an image of this size must be resized; None for no change."""

@@ -25,9 +25,8 @@ def to_pixels(image: AnyImage) -> Pixels:
             pixels = pixels.copy()
     elif isinstance(image, torch.Tensor):
         if image.dtype == torch.bfloat16:
-            raise OptionError(
-                "an image must have a dtype that NumPy has, got bfloat16: convert to it at the end"
-            )
+            rule = "an image must have a dtype that NumPy has"
+            raise OptionError(f"{rule}, got bfloat16: convert to it at the end")
         pixels = np.moveaxis(image.detach().cpu().numpy(), -3, -1) if image.ndim in (3, 4) else np.empty(0)
     elif is_pil(image):
         if image.mode.startswith(("I", "F")):
@@ -36,9 +35,8 @@ def to_pixels(image: AnyImage) -> Pixels:
                 f"a PIL image must have 8 bits a channel, got mode {image.mode!r}, which ToTensor and "
                 "PILToTensor accept: put one of them before this transform"
             )
-        pixels = with_last_axis(
-            np.asarray(image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB"))
-        )
+        has_mode = image.mode in ("L", "RGB", "RGBA")
+        pixels = with_last_axis(np.asarray(image if has_mode else image.convert("RGB")))
     else:
         raise OptionError(f"an image must be a tensor, an array or a PIL image, got {type(image).__name__}")
     if pixels.ndim not in (3, 4) or 0 in pixels.shape:

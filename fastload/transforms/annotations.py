@@ -189,7 +189,7 @@ class Annotations:
         moved = replace(self, size=size, boxes=clipped(boxes, size) if clips and self.is_clipped else boxes)
         if self.polygons is not None:
             moved.polygons = [
-                [move(ring).astype(np.float64, copy=False) for ring in rings] for rings in self.polygons
+                [np.asarray(move(ring), np.float64) for ring in rings] for rings in self.polygons
             ]
         if (points := self.keypoints) is not None:
             places = np.concatenate((move(points[..., :2]), points[..., 2:]), axis=-1)

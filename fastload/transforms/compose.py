@@ -98,14 +98,12 @@ def are_fastloads(transforms: Sequence[object]) -> bool:
 
 
 def _to_steps(transforms: Any) -> list[AnyTransform]:
-    if not hasattr(transforms, "__iter__"):
-        raise OptionError(f"transforms must be a list of callables, got {transforms!r}")
+    require(hasattr(transforms, "__iter__"), "transforms must be a list of callables", transforms)
     steps = list(transforms)
     for step in steps:
         if isinstance(step, type):
             raise OptionError(f"a transform must be an object, got the class {step.__name__}: call it first")
-        if not callable(step):
-            raise OptionError(f"a transform must be callable, got {step!r}")
+        require(callable(step), "a transform must be callable", step)
     return steps
 
 
@@ -199,9 +197,8 @@ class RandomChoice(_Sequence):
     """
 
     def __init__(self, transforms: Transforms, p: list[float] | None = None) -> None:
-        self._is_of_mixes = _is_list(transforms) and all(
-            isinstance(step, BatchTransform) for step in transforms
-        )
+        are_mixes = all(isinstance(step, BatchTransform) for step in _to_steps(transforms))
+        self._is_of_mixes = _is_list(transforms) and are_mixes
         super().__init__([] if self._is_of_mixes else _each_as_list(transforms, "RandomChoice"), 1)
         self.transforms = transforms
         self.p = _to_shares(len(transforms), p)

@@ -70,8 +70,7 @@ class Draws:
         """Return numbers in [0, 1), (images, count)."""
         counters = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
         bits = mixed(self.keys[:, None] ^ mixed(counters))
-        numbers: NDArray[np.float64] = np.multiply(bits >> _UNUSED_BITS, 1.0 / (1 << 53))
-        return numbers
+        return np.asarray((bits >> _UNUSED_BITS) * (1.0 / (1 << 53)))
 
     def between(self, low: float, high: float) -> NDArray[np.float64]:
         """Return one number in [low, high) for each image."""
@@ -122,9 +121,6 @@ class EpochDraws:
     """Random numbers of the samples that a thread makes for a loader, from the epoch's seed.
 
     As a context manager, it is the source of all random numbers that the thread draws in the block.
-
-    Attributes:
-        seed: The epoch's seed.
     """
 
     def __init__(self, seed: int) -> None:

@@ -192,10 +192,8 @@ def to_fills(fill: Fill) -> tuple[FillColour, float]:
 def of_type(by_type: Mapping[Any, Any], names: Sequence[str], owner: str) -> Any:
     """Return the value for types with one of these names, else that of "others", else None."""
     found = [value for kind, value in by_type.items() if getattr(kind, "__name__", "") in names]
-    if any(value != found[0] for value in found):
-        raise OptionError(
-            f"{owner} must be the same for all types of images, because a dataset has one, got {by_type!r}"
-        )
+    rule = f"{owner} must be the same for all types of images, because a dataset has one"
+    require(all(value == found[0] for value in found), rule, by_type)
     return found[0] if found else by_type.get("others", None)
 
 

@@ -11,7 +11,6 @@ is not split: it runs image by image, step by step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,20 +64,20 @@ class Drawn(NamedTuple):
 class Pipeline:
     """A dataset's transform (a Compose, one of fastload's transforms, or any callable), split into parts.
 
-    Attributes:
-        dtype: The dtype of pixels before the tail.
-        scenes: The transforms of scenes at the beginning, which are done before all others.
-        is_foreign: True if any step is a callable of another library.
+    `scenes` are the transforms of scenes at the beginning, which are done before all others; `dtype` is that
+    of pixels before the tail. If any step is a callable of another library, it is foreign.
     """
 
     def __init__(self, transform: AnyTransform | None) -> None:
         steps = flattened([] if transform is None else [transform])
         self.is_foreign = not all(isinstance(step, Transform) for step in steps)
-        leading = (
-            [] if self.is_foreign else list(takewhile(lambda step: isinstance(step, SceneTransform), steps))
-        )
-        self.scenes = SceneSteps(leading)  # type: ignore[arg-type]
-        steps = steps[len(leading) :]
+        scenes: list[SceneTransform] = []
+        for step in [] if self.is_foreign else steps:
+            if not isinstance(step, SceneTransform):
+                break
+            scenes.append(step)
+        self.scenes = SceneSteps(scenes)
+        steps = steps[len(scenes) :]
         last = len(steps)
         while last and isinstance(steps[last - 1], (ToDtype, Normalize, Conversion, ObjectTransform)):
             last -= 1
@@ -96,11 +95,7 @@ class Pipeline:
         return None if self.is_foreign or not self._tail_steps else Rescale.of(self._tail_steps, self.dtype)
 
     def draw(
-        self,
-        draws: Draws,
-        sizes: Sizes,
-        channels: int = 3,
-        annotations: Sequence[Annotations] | None = None,
+        self, draws: Draws, sizes: Sizes, channels: int = 3, annotations: Sequence[Annotations] | None = None
     ) -> Drawn:
         """Draw all parameters for images of these sizes; only for a pipeline that is not foreign.
 

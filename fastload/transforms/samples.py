@@ -24,6 +24,7 @@ from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
 from fastload.transforms._pixels import AnyImage, is_pil, size_of, tv_kind, with_grad
 from fastload.transforms.annotations import OF_OBJECTS, Annotations, as_tensors, from_corners, to_corners
+from fastload.transforms.options import require
 
 AnySample = Any
 """Images and targets in any structure, of which a transform returns the same."""
@@ -54,12 +55,9 @@ class _Leaf:
 class SampleParts:
     """Images and annotations found in a structure of dicts, lists and tuples.
 
-    Attributes:
-        size: Height and width of the images; without any, those that the annotations state.
-        annotations: Everything that belongs to objects, and the first mask of classes.
-
-    Raises:
-        OptionError: There is nothing to transform, or it does not fit together.
+    `size` is that of the images, or without any the one that the annotations state; `annotations` have
+    everything that belongs to objects, and the first mask of classes. Raises OptionError if there is nothing
+    to transform, or it does not fit together.
     """
 
     def __init__(self, structure: AnySample, size: Size | None = None) -> None:
@@ -158,9 +156,8 @@ class SampleParts:
                 f"(height, width, channels)), got {_described(self._structure)}"
             )
         if len(found) > 1:
-            raise OptionError(
-                f"the images of a sample must have one size, got {sorted(found)}: transform them one by one"
-            )
+            rule = "the images of a sample must have one size"
+            raise OptionError(f"{rule}, got {sorted(found)}: transform them one by one")
         return found.pop()
 
     def _find_parts(self) -> None:
@@ -213,10 +210,8 @@ class SampleParts:
 
     def _require_canvas(self, leaf: _Leaf) -> None:
         canvas = tuple(getattr(leaf.value, "canvas_size", self.size))
-        if canvas != self.size:
-            raise OptionError(
-                f"the canvas_size of {leaf.kind} must be its image's size, {self.size}, got {canvas}"
-            )
+        rule = f"the canvas_size of {leaf.kind} must be its image's size, {self.size}"
+        require(canvas == self.size, rule, canvas)
 
 
 def _walked(value: AnySample, name: object, visit: Callable[[object, object], object]) -> AnySample:

@@ -111,11 +111,7 @@ class SceneSteps:
         return np.concatenate(parts, axis=1) if parts else np.empty((len(sizes), 0))
 
     def applied(self, image: Pixels, draws: Draws) -> Pixels:
-        """Return one image transformed, without others and without objects.
-
-        Raises:
-            OptionError: A transform needs them.
-        """
+        """Return one image transformed, without others and objects; raise OptionError if one needs them."""
         row = self.draw(draws, np.array([image.shape[:2]]))[0].tolist()
         for step, columns, _ in self._parts:
             image = step.apply_checked(image, row[columns])

@@ -106,15 +106,7 @@ class Transform(Described):
     takes_any_dtype: ClassVar[bool] = False
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw the parameters of a batch.
-
-        Args:
-            draws: Random numbers for each image.
-            sizes: Heights and widths in pixels, (images, 2).
-
-        Returns:
-            float64, (images, `width`).
-        """
+        """Draw the parameters of a batch, float64 (images, `width`), given heights and widths (images, 2)."""
         return np.empty((len(sizes), 0))
 
     def draw_with(self, draws: Draws, sizes: Sizes, annotations: Sequence[Annotations]) -> Parameters:
@@ -134,26 +126,17 @@ class Transform(Described):
         return False
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        """Apply parameters to one image without changing it.
+        """Apply one row of the result of `draw` to one image (height, width, channels).
 
-        Args:
-            image: (height, width, channels); may be read-only or not contiguous.
-            parameters: One row of the result of `draw`.
-
-        Returns:
-            The result, possibly a view of `image`.
+        The image may be read-only or not contiguous, and is not changed; the result may be a view of it.
         """
         raise NotImplementedError(f"{type(self).__name__} must define apply(self, image, parameters)")
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        """Apply parameters to images of one size whose results have one size too.
+        """Apply the result of `draw` to images of one size whose results have one size too.
 
-        Args:
-            images: (images, height, width, channels), contiguous; may be changed.
-            parameters: The result of `draw`.
-
-        Returns:
-            (images, height, width, channels).
+        Images and results are (images, height, width, channels); the images are contiguous, and may be
+        changed.
         """
         return np.stack([self.apply(*pair) for pair in zip(images, parameters.tolist(), strict=True)])
 
@@ -165,11 +148,7 @@ class Transform(Described):
         return self.apply_batch(gathered.taken(out), parameters)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
-        """Move the annotations of one image as `apply` moves its pixels.
-
-        Raises:
-            OptionError: This transform cannot.
-        """
+        """Move the annotations of one image as `apply` moves its pixels; raise OptionError if it cannot."""
         raise OptionError(
             f"{type(self).__name__} must define apply_to(self, annotations, parameters) for images with "
             "objects or a mask: return the annotations themselves if it changes only colours"
@@ -178,19 +157,13 @@ class Transform(Described):
     def __call__(self, *inputs: AnySample) -> AnySample:
         """Transform one image, each image of a batch with its own parameters, or an image with its target.
 
-        Args:
-            inputs: An image: a tensor (3, height, width) or (images, 3, height, width), an array (height,
-                width, 3) or (images, height, width, 3), or a PIL image. Grey images have 1 channel instead of
-                3. Or a sample: an image and its target, as further arguments, or in a tuple, a list or a
-                dict. Of a target, torchvision's `tv_tensors` are transformed, and the entries of a dict that
-                have the names of those that PackedDataset gives: `boxes`, x1 y1 x2 y2 in pixels, `labels`
-                and others.
-
-        Returns:
-            An image of the same type; of a sample, the same structure.
-
-        Raises:
-            OptionError: If it holds no image or annotation, or one that the transform does not accept.
+        An image is a tensor (3, height, width) or (images, 3, height, width), an array (height, width, 3) or
+        (images, height, width, 3), or a PIL image. Grey images have 1 channel instead of 3. A sample is an
+        image and its target, as further arguments, or in a tuple, a list or a dict. Of a target,
+        torchvision's `tv_tensors` are transformed, and the entries of a dict that have the names of those
+        that PackedDataset gives: `boxes`, x1 y1 x2 y2 in pixels, `labels` and others. The result has the same
+        type or structure. Raises `OptionError` if there is no image or annotation, or one that the transform
+        does not accept.
         """
         structure = inputs[0] if len(inputs) == 1 else inputs
         return self.of_image(structure) if is_image(structure) else self.of_sample(structure)

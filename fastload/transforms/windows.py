@@ -47,9 +47,9 @@ class Gathered(NamedTuple):
 
 def memory_for(shape: tuple[int, ...], dtype: DType, out: Pixels | None) -> Pixels:
     """Return `out` if it has this shape and dtype, otherwise an uninitialised array that has."""
-    return (
-        out if out is not None and out.shape == shape and out.dtype == dtype else reusable_array(shape, dtype)
-    )
+    if out is not None and out.shape == shape and out.dtype == dtype:
+        return out
+    return reusable_array(shape, dtype)
 
 
 def pad(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour = 0, mode: str = "constant") -> Pixels:

@@ -114,10 +114,9 @@ class Rescale(NamedTuple):
         return not self.dtype.is_floating_point and not is_neutral
 
     def _require_channels(self, channels: int) -> None:
-        if len(self.factors) not in (1, channels):
-            raise OptionError(
-                f"Normalize must have a mean and std for each of {channels} channels, got {len(self.factors)}"
-            )
+        if (count := len(self.factors)) not in (1, channels):
+            rule = f"Normalize must have a mean and std for each of {channels} channels"
+            raise OptionError(f"{rule}, got {count}")
 
 
 class Rescaling(ColourTransform):

@@ -43,19 +43,11 @@ class Mix(BatchTransform):
         self.labels_getter = labels_getter
 
     def __call__(self, *batch: AnySample) -> AnySample:
-        """Mix a batch.
+        """Mix a batch of images and labels, or a list, tuple or dict of both; raise OptionError for others.
 
-        Args:
-            batch: Images and labels, or a list, tuple or dict of both. Images are (images, channels, height,
-                width), uint8 or floating-point; labels are class indices (images,), or shares (images,
-                classes). Anything else is returned unchanged.
-
-        Returns:
-            The same structure, with new images of the same dtype and memory format and labels (images,
-            classes).
-
-        Raises:
-            OptionError: If it is not such a batch.
+        Images are (images, channels, height, width), uint8 or floating-point; labels are class indices
+        (images,), or shares (images, classes). Returns the same structure, with new images of the same dtype
+        and memory format and labels (images, classes); anything else in it is unchanged.
         """
         parts = batch if len(batch) > 1 else batch[0]
         is_batch = isinstance(parts, Mapping) or (isinstance(parts, (list, tuple)) and len(parts) > 1)
@@ -71,9 +63,8 @@ class Mix(BatchTransform):
         mixed, share = self._mixed(images.as_subclass(torch.Tensor))
         shares = self._one_hot(labels)
         shares = shares.roll(1, 0).mul_(1.0 - share).add_(shares.mul(share))
-        return sample.converted(
-            [as_tv_image(mixed, images)], lambda leaf, _: shares if leaf is labels else leaf
-        )
+        mixed = as_tv_image(mixed, images)
+        return sample.converted([mixed], lambda leaf, _: shares if leaf is labels else leaf)
 
     def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
         """Return new images, and the weight that each original image has in its own."""

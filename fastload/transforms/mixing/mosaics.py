@@ -134,10 +134,8 @@ class ObjectPerspective(SceneTransform):
 
     def compose(self, scene: Scene, parameters: Row, others: Sequence[Scene]) -> Scene:
         output = scene.size if self.size is None else (self.size[1], self.size[0])
-        tilt0, tilt1, angle, scale, shear0, shear1, x, y = parameters
-        matrix = perspective_matrix(
-            scene.size, output, angle, scale, (shear0, shear1), (x, y), (tilt0, tilt1)
-        )
+        tilt0, tilt1, angle, scale, *shears, x, y = parameters
+        matrix = perspective_matrix(scene.size, output, angle, scale, shears, (x, y), (tilt0, tilt1))
         image = scene.image.warped(matrix, output, scene.is_exact)
         return Scene(image, through_matrix(scene.objects, matrix, output, scale), scene.is_exact)
 
@@ -255,14 +253,13 @@ def perspective_matrix(
     output: Size,
     angle: float = 0.0,
     scale: float = 1.0,
-    shears: tuple[float, float] = (0.0, 0.0),
+    shears: Sequence[float] = (0.0, 0.0),
     shifts: tuple[float, float] = (0.5, 0.5),
     perspectives: tuple[float, float] = (0.0, 0.0),
 ) -> Matrix:
     """Return Ultralytics' matrix, float32: centre, perspective, rotation and scale, shear, shift.
 
-    The angle and shears are in degrees; shifts are the canvas's centre as a share of the output's width and
-    height.
+    Angles are in degrees; shifts are the canvas's centre as a share of the output's width and height.
     """
     centred, tilted, turned, sheared, shifted = np.tile(np.eye(3, dtype=np.float32), (5, 1, 1))
     centred[:2, 2] = -canvas[1] / 2, -canvas[0] / 2
@@ -270,5 +267,4 @@ def perspective_matrix(
     turned[:2] = cv2.getRotationMatrix2D(center=(0, 0), angle=angle, scale=scale)
     sheared[0, 1], sheared[1, 0] = (math.tan(math.radians(shear)) for shear in shears)
     shifted[:2, 2] = shifts[0] * output[1], shifts[1] * output[0]
-    matrix: Matrix = shifted @ sheared @ turned @ tilted @ centred
-    return matrix
+    return np.asarray(shifted @ sheared @ turned @ tilted @ centred)

@@ -41,12 +41,11 @@ def through_matrix(objects: Annotations, matrix: Matrix, output: Size, scale: fl
 
     `scale` is the matrix's: an object's area is compared with that before, times its square.
     """
-    moved = objects.warped(
-        matrix,
-        output,
-        lambda mask, fill: warped(mask, matrix, output, cv2.INTER_NEAREST, fill),
-        UNLABELLED,
-    )
+
+    def move_mask(mask: Mask, fill: int) -> Mask:
+        return warped(mask, matrix, output, cv2.INTER_NEAREST, fill)
+
+    moved = objects.warped(matrix, output, move_mask, UNLABELLED)
     if moved.polygons is not None:
         boxes, polygons = moved.boxes.copy(), []
         for row, rings in enumerate(moved.polygons):
@@ -66,10 +65,7 @@ def candidates(before: Floats, after: Floats, least_area: float = _LEAST_AREA) -
     was, now = before[:, 2:] - before[:, :2], after[:, 2:] - after[:, :2]
     ratio = now.max(axis=1, initial=0) / (now.min(axis=1, initial=np.inf) + 1e-16)
     share = now.prod(axis=1) / (was.prod(axis=1) + 1e-16)
-    is_kept: NDArray[np.bool_] = (
-        (now > _LEAST_SIDE).all(axis=1) & (share > least_area) & (ratio < _MOST_RATIO)
-    )
-    return is_kept
+    return np.asarray((now > _LEAST_SIDE).all(axis=1) & (share > least_area) & (ratio < _MOST_RATIO))
 
 
 def shares_covered(covers: Floats, boxes: Floats) -> NDArray[np.floating]:
@@ -77,8 +73,7 @@ def shares_covered(covers: Floats, boxes: Floats) -> NDArray[np.floating]:
     low = np.maximum(covers[:, None, :2], boxes[:, :2])
     high = np.minimum(covers[:, None, 2:], boxes[:, 2:])
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
-    shares: NDArray[np.floating] = (high - low).clip(0).prod(axis=2) / (areas + 1e-7)
-    return shares
+    return np.asarray((high - low).clip(0).prod(axis=2) / (areas + 1e-7))
 
 
 def seen_box(rings: Sequence[Ring], size: Size) -> list[float]:
@@ -100,11 +95,9 @@ def resampled(ring: Ring, count: int = _POINTS) -> Ring:
         return ring
     closed = np.concatenate((ring, ring[:1]))
     own, last = np.arange(len(closed)), len(closed) - 1
-    places: NDArray[np.float64]
+    places = np.linspace(0.0, last, count)
     if len(closed) < count:
-        places = np.sort(np.concatenate((np.linspace(0, last, count - len(closed)), own)))
-    else:
-        places = np.linspace(0.0, last, count)
+        places = np.sort(np.concatenate((np.linspace(0.0, last, count - len(closed)), own)))
     sides = [np.interp(places, own, closed[:, axis]) for axis in (0, 1)]
     return np.stack(sides, axis=1)
 
@@ -141,9 +134,8 @@ def cut_to_image(objects: Annotations) -> Annotations:
     if objects.keypoints is not None:
         points, high = objects.keypoints[..., :2], np.array((width, height), np.float32)
         is_inside = ((points >= 0) & (points <= high)).all(axis=-1, keepdims=True)
-        cut.keypoints = np.concatenate(
-            (points.clip(0, high), objects.keypoints[..., 2:] * is_inside), axis=-1
-        )
+        visibility = objects.keypoints[..., 2:] * is_inside
+        cut.keypoints = np.concatenate((points.clip(0, high), visibility), axis=-1)
     if objects.corners is not None:
         cut.corners, cut.boxes = _cut_oriented(objects.corners, objects.boxes, objects.size)
     return cut

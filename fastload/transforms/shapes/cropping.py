@@ -38,10 +38,7 @@ from fastload.transforms.windows import (
 
 
 class BoxCrop(Transform):
-    """Base class of crops and padding.
-
-    The parameters are a box (top, left, height, width), partly outside of the image if need be.
-    """
+    """Base class of crops and padding by a box (top, left, height, width), partly outside if need be."""
 
     width = 4
     takes_any_dtype = True
@@ -78,9 +75,8 @@ class Pad(BoxCrop):
     """Pads images; parameters as in torchvision, none of the sides negative."""
 
     def __init__(self, padding: SizeOption, fill: Fill = 0, padding_mode: str = "constant") -> None:
-        options.require(
-            padding_mode in BORDERS, f"padding_mode must be one of {', '.join(BORDERS)}", padding_mode
-        )
+        rule = f"padding_mode must be one of {', '.join(BORDERS)}"
+        options.require(padding_mode in BORDERS, rule, padding_mode)
         self.padding = padding
         self.fill = fill
         self.padding_mode = padding_mode
@@ -272,11 +268,8 @@ class RandomHorizontalFlip(_RandomFlip):
     def __init__(self, p: float = 0.5, flip_idx: Sequence[int] | None = None) -> None:
         super().__init__(p)
         if flip_idx is not None:
-            options.require(
-                sorted(flip_idx) == list(range(len(flip_idx))),
-                "flip_idx must hold the index of every key point once",
-                flip_idx,
-            )
+            is_valid = sorted(flip_idx) == list(range(len(flip_idx)))
+            options.require(is_valid, "flip_idx must hold the index of every key point once", flip_idx)
         self.flip_idx = flip_idx
 
 
@@ -313,5 +306,4 @@ def _middle_offsets(size: tuple[int, int], sizes: Sizes) -> NDArray[np.float64]:
     wanted = np.array(size, np.int64)
     missing = np.maximum(wanted - sizes, 0)
     # torchvision pads first, with the odd pixel at the bottom and right, and rounds half to even.
-    offsets: NDArray[np.float64] = np.rint((sizes + missing - wanted) / 2) - missing // 2
-    return offsets
+    return np.asarray(np.rint((sizes + missing - wanted) / 2) - missing // 2)

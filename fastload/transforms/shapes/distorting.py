@@ -28,9 +28,8 @@ class Distortion(Transform):
         self.interpolation = interpolation
         self.fill = fill
         self._filter = name = options.to_resampling(interpolation).filter
-        options.require(
-            name in ("nearest", "bilinear"), "interpolation must be nearest or bilinear here", name
-        )
+        is_valid = name in ("nearest", "bilinear")
+        options.require(is_valid, "interpolation must be nearest or bilinear here", name)
         self._fill, self._mask_fill = options.to_fills(fill)
 
     def mask_mover(self, parameters: Row) -> MoveMask:

@@ -68,8 +68,7 @@ def forward_matrix(
     square = np.array((matrix[:3], matrix[3:], (0, 0, 1)), np.float64)
     to_middle = np.array(((1, 0, -width / 2), (0, 1, -height / 2), (0, 0, 1)))
     from_middle = np.array(((1, 0, new_width / 2), (0, 1, new_height / 2), (0, 0, 1)))
-    forward: NDArray[np.float64] = from_middle @ np.linalg.inv(square) @ to_middle
-    return forward
+    return np.asarray(from_middle @ np.linalg.inv(square) @ to_middle)
 
 
 def from_middle(center: Sequence[float] | None, height: int, width: int) -> tuple[float, float]:
@@ -138,9 +137,7 @@ def sampled(image: Pixels, grid: torch.Tensor, interpolation: str, fill: FillCol
     planes = torch.from_numpy(np.moveaxis(contiguous(image), 2, 0).astype(np.float32))[None]
     if fill is not None:
         planes = torch.cat((planes, torch.ones(1, 1, *planes.shape[2:])), dim=1)
-    looked_up = torch.nn.functional.grid_sample(
-        planes, grid, mode=interpolation, padding_mode="zeros", align_corners=False
-    )
+    looked_up = torch.nn.functional.grid_sample(planes, grid, interpolation, "zeros", align_corners=False)
     if fill is not None:
         looked_up, share = looked_up[:, :channels], looked_up[:, channels:]
         colour = torch.tensor(to_levels(fill, image)[:channels], dtype=torch.float32).view(1, -1, 1, 1)
