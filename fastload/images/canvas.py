@@ -21,7 +21,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,14 +146,12 @@ def render(canvas: Canvas, region: Region, channels: int, dtype: DType) -> Pixel
 
 def warped(pixels: Pixels, matrix: Matrix, size: Size, interpolation: int, level: int) -> Pixels:
     """Warp pixels by a matrix to `size` (height, width); fill with `level`."""
-    options: dict[str, Any] = {
-        "dst": reusable_array((*size, *pixels.shape[2:]), pixels.dtype),
-        "flags": interpolation,
-        "borderValue": (level,) * 4,
-    }
+    out, sides, colour = reusable_array((*size, *pixels.shape[2:]), pixels.dtype), size[::-1], (level,) * 4
     if matrix[2, 0] or matrix[2, 1]:
-        return np.asarray(cv2.warpPerspective(pixels, matrix, size[::-1], **options))
-    return np.asarray(cv2.warpAffine(pixels, matrix[:2], size[::-1], **options))
+        cv2.warpPerspective(pixels, matrix, sides, out, interpolation, borderValue=colour)
+    else:
+        cv2.warpAffine(pixels, matrix[:2], sides, out, interpolation, borderValue=colour)
+    return out
 
 
 @functools.lru_cache(16)

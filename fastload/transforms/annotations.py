@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import Pixels, Size
 from fastload.images.polygons import Ring
 from fastload.images.resize import Resampling, resize
 from fastload.transforms.options import require
@@ -26,6 +26,7 @@ from fastload.transforms.windows import crop_padded
 Floats = NDArray[np.float32]
 Mask = Pixels
 Points = NDArray[np.floating]
+_Pair = tuple[float, float]  # along x and y
 Move = Callable[[Points], Points]  # of points (..., 2): x and y
 MoveMask = Callable[[Mask, int], Mask]  # of a uint8 mask (height, width), and its level outside
 
@@ -43,31 +44,21 @@ OF_OBJECTS = ("boxes", "labels", "polygons", "keypoints", "corners", "masks")
 class Annotations:
     """Objects of one image, and its mask, in pixels of that image; no method changes its object.
 
-    Attributes:
-        size: The image's height and width.
-        boxes: (objects, 4): x1, y1, x2, y2; float32 or float64.
-        labels: Class indices, (objects,), or any array, tensor or list of one row for each object.
-        polygons: The polygons of each object, (points, 2) each.
-        keypoints: (objects, points, 3): x, y, visibility; or any points (…, 2).
-        corners: Oriented boxes, (objects, 4, 2).
-        mask: Classes of pixels, (height, width) or several such, of any dtype.
-        others: Further values, an array, tensor or list of one row for each object.
-        masks: The mask of each object, (objects, height, width), of any dtype.
-        is_clipped: False if boxes may extend beyond the image (torchvision's `clamping_mode=None`).
-        mirrors_pixels: True if flips move keypoints as torchvision's `KeyPoints`, like indices of pixels.
+    Boxes, float32 or float64, are x1, y1, x2, y2. Labels and others are any array, tensor or list of one row
+    for each object; keypoints may also be any points (…, 2). Masks have any dtype.
     """
 
-    size: tuple[int, int]
+    size: Size
     boxes: Floats = field(default_factory=lambda: np.zeros((0, 4), np.float32))
     labels: Any = field(default_factory=lambda: np.zeros(0, np.int64))
-    polygons: list[list[Ring]] | None = None
-    keypoints: Floats | None = None
-    corners: Floats | None = None
-    mask: Mask | None = None
+    polygons: list[list[Ring]] | None = None  # of each object, (points, 2) each
+    keypoints: Floats | None = None  # (objects, points, 3): x, y, visibility
+    corners: Floats | None = None  # oriented boxes, (objects, 4, 2)
+    mask: Mask | None = None  # classes of pixels, (height, width) or several such
     others: dict[str, Any] = field(default_factory=dict)
-    masks: Mask | None = None
-    is_clipped: bool = True
-    mirrors_pixels: bool = False
+    masks: Mask | None = None  # (objects, height, width)
+    is_clipped: bool = True  # False if boxes may extend beyond the image (`clamping_mode=None`)
+    mirrors_pixels: bool = False  # True if flips move keypoints like indices of pixels, as torchvision's
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -78,8 +69,8 @@ class Annotations:
         Polygons are lists of lists of tensors, and a list in `others` stays one.
         """
         fields = {name: getattr(self, name) for name in (*OF_OBJECTS, "mask")}
-        target = {name: as_tensors(value) for name, value in fields.items() if value is not None}
-        return target | {name: as_tensors(value) for name, value in self.others.items()}
+        found = {name: value for name, value in fields.items() if value is not None} | self.others
+        return {name: as_tensors(value) for name, value in found.items()}
 
     def chosen(self, objects: NDArray[np.generic] | Sequence[int]) -> Annotations:
         """Return some of the objects: those of a boolean array, or of indices, in their order."""
@@ -141,9 +132,9 @@ class Annotations:
 
     def rescaled(
         self,
-        factors: tuple[float, float],
-        shifts: tuple[float, float],
-        size: tuple[int, int],
+        factors: _Pair,
+        shifts: _Pair,
+        size: Size,
         move_mask: MoveMask,
         fill: float = 0,
         clips: bool = True,
@@ -160,7 +151,7 @@ class Annotations:
         return self.mapped(move, size, move_mask, fill, clips)
 
     def warped(
-        self, matrix: NDArray[np.floating], size: tuple[int, int], move_mask: MoveMask, fill: float = 0
+        self, matrix: NDArray[np.floating], size: Size, move_mask: MoveMask, fill: float = 0
     ) -> Annotations:
         """Return the annotations moved by a matrix, (3, 3), that multiplies columns (x, y, 1).
 
@@ -176,7 +167,7 @@ class Annotations:
         return self.mapped(move, size, move_mask, fill)
 
     def mapped(
-        self, move: Move, size: tuple[int, int], move_mask: MoveMask, fill: float = 0, clips: bool = True
+        self, move: Move, size: Size, move_mask: MoveMask, fill: float = 0, clips: bool = True
     ) -> Annotations:
         """Return the annotations with every point moved by a function, boxes by their corners.
 
@@ -256,10 +247,8 @@ def as_tensors(value: Any) -> Any:
 def to_corners(boxes: object) -> NDArray[np.floating]:
     """Return boxes as corners, (objects, 4); also those of torchvision's `BoundingBoxes`.
 
-    They are float32, or float64 where that could change numbers: for whole numbers and other formats.
-
-    Raises:
-        OptionError: The boxes are not (objects, 4), or rotated.
+    They are float32, or float64 where that could change numbers: for whole numbers and other formats. Raises
+    OptionError if the boxes are not (objects, 4), or rotated.
     """
     box_format = _format_of(boxes)
     if isinstance(boxes, torch.Tensor):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
-from fastload.transforms._pixels import to_pixels
+from fastload.transforms._pixels import AnyImage, to_pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.options import Described, require, to_probability
+from fastload.transforms.samples import AnySample
 from fastload.transforms.transform import BatchTransform, Parameters, Row, Sizes, Transform
 
 AnyTransform = Callable[..., Any]
@@ -38,7 +39,7 @@ class Compose:
     def __init__(self, transforms: Sequence[AnyTransform]) -> None:
         self.transforms = _to_steps(transforms)
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: AnySample) -> AnySample:
         """Apply all transforms, each to what the previous one returned.
 
         Inputs are an image or a sample; see `Transform`. Of (image, target), a callable of another library is
@@ -65,13 +66,11 @@ def flattened(transforms: Sequence[AnyTransform]) -> list[AnyTransform]:
     return steps
 
 
-def call_foreign(step: AnyTransform, image: Any) -> Any:
+def call_foreign(step: AnyTransform, image: AnyImage) -> AnyImage:
     """Call any library's transform with an image; albumentations' by keyword and with an array."""
     if package_of(step) != "albumentations":
         return step(image)
-    pixels = np.ascontiguousarray(to_pixels(image))
-    result: Any = step(image=pixels)
-    return result["image"]
+    return step(image=np.ascontiguousarray(to_pixels(image)))["image"]
 
 
 def package_of(step: object) -> str:
@@ -97,8 +96,8 @@ def are_fastloads(transforms: Sequence[object]) -> bool:
     )
 
 
-def _to_steps(transforms: Any) -> list[AnyTransform]:
-    require(hasattr(transforms, "__iter__"), "transforms must be a list of callables", transforms)
+def _to_steps(transforms: Iterable[AnyTransform]) -> list[AnyTransform]:
+    require(isinstance(transforms, Iterable), "transforms must be a list of callables", transforms)
     steps = list(transforms)
     for step in steps:
         if isinstance(step, type):
@@ -203,7 +202,7 @@ class RandomChoice(_Sequence):
         self.transforms = transforms
         self.p = _to_shares(len(transforms), p)
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: AnySample) -> AnySample:
         """Transform an image or a sample; see `Transform`. With MixUp and CutMix, mix a batch, as they do."""
         if not self._is_of_mixes:
             return super().__call__(*inputs)

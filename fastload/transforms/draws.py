@@ -131,8 +131,7 @@ class EpochDraws:
         # Of `each`: the iterator of the batch's indices, whose length tells which sample is being made.
         self._left: Iterator[object] | None = None
         self._place = -1
-        # True if the user's own code makes the samples.
-        self._is_users = False
+        self._is_users = False  # True if the user's own code makes the samples
         # The indices that the next two belong to: most samples need neither, and reset nothing.
         self._counted: Sequence[object] | None = None
         # The number of calls of transforms on images of unknown index, counted from `_first_call`.
@@ -202,7 +201,7 @@ class EpochDraws:
         if self._counted is not self._sample():
             self._counted, self._calls, self._requests = self._indices, self._first_call, {}
 
-    def _sample(self) -> Sequence[Any]:
+    def _sample(self) -> Sequence[object]:
         """Return the indices of the samples that are being made."""
         if self._left is not None:
             place = len(self._batch) - operator.length_hint(self._left) - 1

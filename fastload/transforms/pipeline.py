@@ -11,13 +11,13 @@ is not split: it runs image by image, step by step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from fastload.images.arrays import Pixels
-from fastload.transforms._pixels import to_pil, to_pixels, to_tensor
+from fastload.transforms._pixels import AnyImage, to_pil, to_pixels, to_tensor
 from fastload.transforms.compose import AnyTransform, TakesPILImages, call_foreign, flattened, package_of
 from fastload.transforms.levels.converting import Conversion, ToTensor
 from fastload.transforms.levels.rescaling import Normalize, Rescale, ToDtype, rescaled
@@ -130,12 +130,12 @@ class Pipeline:
         """Return the parameters of steps that draw together, by position in the pipeline; here none do."""
         return {}
 
-    def run(self, pixels: Pixels, draws: Draws) -> Any:
+    def run(self, pixels: Pixels, draws: Draws) -> AnyImage:
         """Run all steps on one image (height, width, 3): the reference, and the only way for foreign ones.
 
         The result is a tensor (3, height, width), or the result of a foreign callable at the end.
         """
-        image: Any = self.scenes.applied(pixels, draws)
+        image: AnyImage = self.scenes.applied(pixels, draws)
         for place, step in enumerate(self._before_tail):
             if isinstance(step, (Conversion, ToTensor)):
                 image = step(image)
@@ -153,7 +153,7 @@ class Pipeline:
         return image if ends_foreign or not isinstance(image, np.ndarray) else to_tensor(image)
 
 
-def _foreign_result(step: AnyTransform, image: Any) -> Any:
+def _foreign_result(step: AnyTransform, image: AnyImage) -> AnyImage:
     """Call another library's transform with the type of image that it takes."""
     if isinstance(image, np.ndarray):
         # torchvision's transforms return arrays unchanged, without any error.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,8 +56,13 @@ def pad(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour = 0, mode
     """Pad an image with rows above and below, and columns to the left and right."""
     if not (any(rows) or any(columns)):
         return image
-    if mode in ("reflect", "symmetric"):
-        _require_enough(image, rows, columns, mode)
+    lacks = int(mode == "reflect")
+    is_enough = max(rows) <= image.shape[0] - lacks and max(columns) <= image.shape[1] - lacks
+    if mode in ("reflect", "symmetric") and not is_enough:
+        raise OptionError(
+            f"padding_mode {mode!r} must have enough pixels to mirror, got {max(*rows, *columns)} to add to "
+            f"an image of {image.shape[0]}x{image.shape[1]}"
+        )
     if image.dtype.name not in _OPENCV_DTYPES:
         return _padded_by_numpy(image, rows, columns, fill, mode)
     colour = _levels(fill, image).tolist()
@@ -162,10 +167,10 @@ def _masks(
     return (both * np.uint8(255)).reshape(len(rows) * len(columns), -1)
 
 
-def _padded_by_numpy(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour, mode: Any) -> Pixels:
+def _padded_by_numpy(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour, mode: str) -> Pixels:
     """Pad pixels of a dtype that OpenCV lacks: it would turn int64 into int32."""
     if mode != "constant":
-        return np.pad(image, (rows, columns, (0, 0)), mode)
+        return np.pad(image, (rows, columns, (0, 0)), mode)  # type: ignore[call-overload, no-any-return]
     height, width, channels = image.shape
     padded = np.empty((sum(rows) + height, sum(columns) + width, channels), image.dtype)
     padded[:] = _levels(fill, image)[:channels]
@@ -176,12 +181,3 @@ def _padded_by_numpy(image: Pixels, rows: _Sides, columns: _Sides, fill: FillCol
 def _levels(fill: FillColour, image: Pixels) -> Pixels:
     """Return a colour as four levels of an image's dtype, rounded down for uint8, as torchvision does."""
     return np.array(to_levels(fill, image)).astype(image.dtype)
-
-
-def _require_enough(image: Pixels, rows: _Sides, columns: _Sides, mode: str) -> None:
-    lacks = int(mode == "reflect")
-    if max(rows) > image.shape[0] - lacks or max(columns) > image.shape[1] - lacks:
-        raise OptionError(
-            f"padding_mode {mode!r} must have enough pixels to mirror, got {max(*rows, *columns)} to add to "
-            f"an image of {image.shape[0]}x{image.shape[1]}"
-        )

@@ -18,9 +18,9 @@ import torch
 from fastload.errors import OptionError
 from fastload.images.arrays import DType, Pixels
 from fastload.images.opencv import cv2
-from fastload.transforms._pixels import as_tv_image, to_pixels
+from fastload.transforms._pixels import AnyImage, as_tv_image, to_pixels
 from fastload.transforms.options import IMAGE_TYPES, of_type, require
-from fastload.transforms.samples import TYPES, SampleParts
+from fastload.transforms.samples import TYPES, AnySample, SampleParts
 from fastload.transforms.transform import Annotations, ColourTransform, Row, Transform
 
 _Coefficients = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
@@ -43,13 +43,6 @@ class Rescale(NamedTuple):
             assert isinstance(step, Rescaling)
             rescale = step.after(rescale)
         return rescale
-
-    def of_array(self, image: Pixels) -> Pixels:
-        """Rescale one image (height, width, channels) to an array of the same shape."""
-        # NumPy has no bfloat16, so only torch's operations could follow such a step.
-        rule = "ToDtype must be the last transform, or be followed by Normalize alone, to give this dtype"
-        require(self.dtype != torch.bfloat16, rule, self.dtype)
-        return self.of_image(image).permute(1, 2, 0).numpy()
 
     def of_image(self, image: Pixels) -> torch.Tensor:
         """Rescale one image (height, width, channels) to a tensor (channels, height, width)."""
@@ -124,12 +117,16 @@ class Rescaling(ColourTransform):
 
     takes_any_dtype = True
 
-    def of_image(self, image: Any) -> Any:
+    def of_image(self, image: AnyImage) -> AnyImage:
         """Rescale an image; see `Transform`. The result for a PIL image is a tensor."""
         return rescaled(image, [self]) if isinstance(image, torch.Tensor) else super().of_image(image)
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        return Rescale.of([self], _torch_dtype(image)).of_array(image)
+        rescale = Rescale.of([self], _torch_dtype(image))
+        # NumPy has no bfloat16, so only torch's operations could follow such a step.
+        rule = "ToDtype must be the last transform, or be followed by Normalize alone, to give this dtype"
+        require(rescale.dtype != torch.bfloat16, rule, rescale.dtype)
+        return rescale.of_image(image).permute(1, 2, 0).numpy()
 
     def after(self, earlier: Rescale) -> Rescale:
         """Return an earlier rescaling combined with this one."""
@@ -163,7 +160,7 @@ class ToDtype(Rescaling):
         """True if annotations are converted, too."""
         return isinstance(self.dtype, Mapping)
 
-    def of_sample(self, structure: Any) -> Any:
+    def of_sample(self, structure: AnySample) -> AnySample:
         """Return a sample with its image converted, and its annotations if `dtype` is a dict."""
         sample = SampleParts(structure)
         images = [self.of_image(image) for image in sample.images]
@@ -173,16 +170,13 @@ class ToDtype(Rescaling):
         if not self.of_objects:
             return annotations
         found = {name: getattr(annotations, name) for name in TYPES}
-        values: Any = {
-            name: self._converted(torch.from_numpy(value), TYPES[name]).numpy()
-            for name, value in found.items()
-            if value is not None
-        }
+        found = {name: torch.from_numpy(value) for name, value in found.items() if value is not None}
+        values = {name: self._converted(value, TYPES[name]).numpy() for name, value in found.items()}
         rule = "dtype must be one of floating-point numbers for coordinates in a dataset's transform"
         require(values["boxes"].dtype.kind == "f", rule, self.dtype)
         return replace(annotations, **values)
 
-    def _converted(self, value: Any, kind: str) -> Any:
+    def _converted(self, value: AnySample, kind: str) -> AnySample:
         """Return a value converted to the dtype for its type; unchanged if that is none of torchvision's."""
         if not kind or not isinstance(self.dtype, Mapping):
             return value
@@ -213,16 +207,14 @@ class Normalize(Rescaling):
     """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
+        self.inplace = inplace
+        rule = "mean and std must be lists with a number for each channel, std none of 0"
         try:
             self.mean, self.std = ([float(value) for value in values] for values in (mean, std))
         except (TypeError, ValueError):
             self.mean, self.std = [], []
-        self.inplace = inplace
         if len(self.mean) != len(self.std) or not self.mean or not all(self.std):
-            raise OptionError(
-                f"mean and std must be lists with a number for each channel, std none of 0, got {mean!r} and "
-                f"{std!r}"
-            )
+            raise OptionError(f"{rule}, got {mean!r} and {std!r}")
 
     def after(self, earlier: Rescale) -> Rescale:
         if not earlier.dtype.is_floating_point:
@@ -255,7 +247,7 @@ class LinearTransformation(ColourTransform):
         self.transformation_matrix = matrix
         self.mean_vector = mean
 
-    def of_image(self, image: Any) -> Any:
+    def of_image(self, image: AnyImage) -> AnyImage:
         """Transform an image; see `Transform`. A tensor is transformed on its device."""
         return self._transformed(image) if isinstance(image, torch.Tensor) else super().of_image(image)
 
@@ -282,7 +274,7 @@ class LinearTransformation(ColourTransform):
         return torch.mm(flat, self.transformation_matrix.to(flat.dtype)).reshape(planes.shape)
 
 
-def rescaled(image: Any, steps: Sequence[Transform]) -> torch.Tensor:
+def rescaled(image: AnyImage, steps: Sequence[Transform]) -> torch.Tensor:
     """Return one image of any type, rescaled by ToDtype and Normalize steps, as a tensor."""
     if isinstance(image, torch.Tensor) and image.ndim >= 3:
         batch = image.reshape(-1, *image.shape[-3:])

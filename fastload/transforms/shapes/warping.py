@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -114,15 +113,11 @@ def warped(
     y += (height - 1) / 2 - y_of_x * middle_x - y_of_y * middle_y
     if interpolation == "nearest" and (_hits_middle(x_of_x, x_of_y, x) or _hits_middle(y_of_x, y_of_y, y)):
         return sampled(image, _affine_grid(matrix, (height, width), (new_height, new_width)), "nearest", fill)
-    options: dict[str, Any] = {
-        "M": np.array(((x_of_x, x_of_y, x), (y_of_x, y_of_y, y))),
-        "dsize": (new_width, new_height),
-        "flags": _FLAGS[interpolation] | cv2.WARP_INVERSE_MAP,
-    }
-    colour = to_levels(fill, image)
-    pixels = with_last_axis(cv2.warpAffine(image, borderValue=colour, **options))
+    affine, sides = np.array(((x_of_x, x_of_y, x), (y_of_x, y_of_y, y))), (new_width, new_height)
+    flags, colour = _FLAGS[interpolation] | cv2.WARP_INVERSE_MAP, to_levels(fill, image)
+    pixels = with_last_axis(cv2.warpAffine(image, affine, sides, flags=flags, borderValue=colour))
     if interpolation == "bilinear" and fill is not None:
-        shares = cv2.warpAffine(np.full((height, width), 255, np.uint8), **options)
+        shares = cv2.warpAffine(np.full((height, width), 255, np.uint8), affine, sides, flags=flags)
         _fade(pixels.reshape(-1, channels), shares.reshape(-1), np.array(colour[:channels]))
     return pixels
 
