@@ -146,10 +146,9 @@ class DeferredImage:
         if self.changes:
             return self.flattened().cropped(box)
         (height, width), view = self.size, self.view
-        upside_down, mirrored = view.flips
         # A box of a mirrored image is the mirrored box of the original.
-        top = height - box.top - box.height if upside_down else box.top
-        left = width - box.left - box.width if mirrored else box.left
+        top = height - box.top - box.height if view.flips[0] else box.top
+        left = width - box.left - box.width if view.flips[1] else box.left
         window = Box(view.window.top + top, view.window.left + left, box.height, box.width)
         if self.resampling is not None:
             return replace(self, view=view._replace(window=window))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,19 +17,14 @@ _HUES = 180
 
 @dataclass(frozen=True, slots=True)
 class HsvChange:
-    """A change of colours: what each hue, saturation and value becomes.
+    """A change of colours: what each hue, saturation and value becomes."""
 
-    Attributes:
-        tables: The new levels, (3, 256), uint8.
-        is_bgr: True if the channels of images are BGR, False if RGB.
-    """
-
-    tables: NDArray[np.uint8]
-    is_bgr: bool = False
+    tables: NDArray[np.uint8]  # the new levels, (3, 256)
+    is_bgr: bool = False  # True if the channels of images are BGR, False if RGB
 
     @classmethod
-    def of(cls, gains: tuple[float, float, float], *, is_bgr: bool = False) -> HsvChange:
-        """Return the change for the gains that Ultralytics draws, each from minus to plus its parameter.
+    def of(cls, gains: Sequence[float], *, is_bgr: bool = False) -> HsvChange:
+        """Return the change for the three gains that Ultralytics draws, from minus to plus its parameters.
 
         The hue is shifted by the first, times 180; the others are multiplied by one plus theirs.
         """

@@ -179,11 +179,8 @@ def index_tiles(data: bytes) -> TileIndex | None:
     lengths = _tile_lengths(data, layout.scan_offset)
     if straddle or lengths.size != layout.mcu_rows * columns or lengths.max() > 0xFFFF:
         return None
-    tile_width = interval * layout.mcu_width
-    return TileIndex(
-        (layout.sof_offset, layout.scan_offset, layout.mcu_height, tile_width),
-        lengths.astype(np.uint16),
-    )
+    grid = layout.sof_offset, layout.scan_offset, layout.mcu_height, interval * layout.mcu_width
+    return TileIndex(grid, lengths.astype(np.uint16))
 
 
 def _tile_lengths(data: bytes, scan_offset: int) -> NDArray[np.int64]:
@@ -197,8 +194,7 @@ def _tile_lengths(data: bytes, scan_offset: int) -> NDArray[np.int64]:
     out_of_turn = np.flatnonzero(codes != restarts)
     if out_of_turn.size == 0 or codes[out_of_turn[0]] != _EOI:
         return np.empty(0, np.int64)
-    lengths: NDArray[np.int64] = np.diff(offsets[: out_of_turn[0] + 1], prepend=-2) - 2
-    return lengths
+    return np.asarray(np.diff(offsets[: out_of_turn[0] + 1], prepend=-2) - 2)
 
 
 def with_orientation(data: bytes, orientation: int) -> bytes:

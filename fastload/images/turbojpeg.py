@@ -71,35 +71,28 @@ def decode_part(
 def _decode(
     library: ctypes.CDLL, file: bytes, layout: JpegLayout, box: tuple[int, int, int, int]
 ) -> NDArray[np.uint8] | None:
-    # A new decoder for each image takes 1 µs. A used one has the tables of the image before, with which it
-    # would decode a file that lacks its own; and after a damaged header it refuses all later files.
-    decoder = library.tj3Init(_DECOMPRESS)
-    try:
-        part = _part_around(box, layout)
-        if library.tj3DecompressHeader(decoder, file, len(file)) or library.tj3SetCroppingRegion(
-            decoder, part
-        ):
-            return None
-        pixels = np.empty((part.height, part.width, 3), np.uint8)
-        # A warning is a failure here: what the pixels of a damaged file are is left to OpenCV.
-        if library.tj3Decompress8(decoder, file, len(file), pixels.ctypes.data, 0, _RGB):
-            return None
-    finally:
-        library.tj3Destroy(decoder)
-    top, left, height, width = box
-    return pixels[top - part.top :, left - part.left :][:height, :width]
-
-
-def _part_around(box: tuple[int, int, int, int], layout: JpegLayout) -> _Part:
-    """Return the region with the samples that its pixels depend on; its left edge is an MCU's."""
-    top, left, height, width = box
-    mcu = layout.mcu_width
+    # With the samples that its pixels depend on; the left edge is an MCU's.
+    (top, left, height, width), mcu = box, layout.mcu_width
     first = max(0, left - _COLUMN_MARGIN) // mcu * mcu
     stop = min(layout.width, -(-(left + width + _COLUMN_MARGIN) // mcu) * mcu)
     if first > 0 and stop - first < mcu:
         first -= mcu  # upsampling is wrong if a last MCU with a single sample of chroma is decoded alone
     first_row, stop_row = max(0, top - _ROW_MARGIN), min(layout.height, top + height + _ROW_MARGIN)
-    return _Part(first, first_row, stop - first, stop_row - first_row)
+    part = _Part(first, first_row, stop - first, stop_row - first_row)
+    pixels = np.empty((part.height, part.width, 3), np.uint8)
+    # A new decoder for each image takes 1 µs. A used one has the tables of the image before, with which it
+    # would decode a file that lacks its own; and after a damaged header it refuses all later files.
+    decoder = library.tj3Init(_DECOMPRESS)
+    try:
+        # A warning is a failure here: what the pixels of a damaged file are is left to OpenCV.
+        has_failed = (
+            library.tj3DecompressHeader(decoder, file, len(file))
+            or library.tj3SetCroppingRegion(decoder, part)
+            or library.tj3Decompress8(decoder, file, len(file), pixels.ctypes.data, 0, _RGB)
+        )
+    finally:
+        library.tj3Destroy(decoder)
+    return None if has_failed else pixels[top - first_row :, left - first :][:height, :width]
 
 
 @functools.cache
@@ -108,27 +101,22 @@ def find_library() -> ctypes.CDLL | None:
 
     Conda, the system, Homebrew and the wheel `turbojpeg` install it.
     """
+    number, pointer, size = ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
     name = "libturbojpeg.dylib" if sys.platform == "darwin" else "libturbojpeg.so.0"
     wheels = (path for folder in sys.path for path in Path(folder).glob("turbojpeg.*libs/libturbojpeg*"))
     for path in (Path(sys.prefix, "lib", name), name, Path("/opt/homebrew/lib", name), *wheels):
         try:
             library = ctypes.CDLL(str(path))
-            _declare(library)
+            library.tj3Init.argtypes, library.tj3Init.restype = [number], pointer
+            library.tj3Destroy.argtypes, library.tj3Destroy.restype = [pointer], None
+            library.tj3DecompressHeader.argtypes = [pointer, pointer, size]
+            library.tj3SetCroppingRegion.argtypes = [pointer, _Part]
+            library.tj3Decompress8.argtypes = [pointer, pointer, size, pointer, number, number]
         except (OSError, AttributeError):  # it does not exist, or is older than version 3
             continue
         if all(_decodes_alike(library, sampling) for sampling in _SAMPLINGS):
             return library
     return None
-
-
-def _declare(library: ctypes.CDLL) -> None:
-    """Declare the functions' parameters; raise AttributeError if one is missing."""
-    number, pointer, size = ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
-    library.tj3Init.argtypes, library.tj3Init.restype = [number], pointer
-    library.tj3Destroy.argtypes, library.tj3Destroy.restype = [pointer], None
-    library.tj3DecompressHeader.argtypes = [pointer, pointer, size]
-    library.tj3SetCroppingRegion.argtypes = [pointer, _Part]
-    library.tj3Decompress8.argtypes = [pointer, pointer, size, pointer, number, number]
 
 
 def _decodes_alike(library: ctypes.CDLL, sampling: int) -> bool:

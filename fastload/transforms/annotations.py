@@ -121,10 +121,11 @@ class Annotations:
             return np.ascontiguousarray(np.flip(mask, axis))
 
         moved = self.rescaled(factors, shifts, self.size, flip, clips=False)
-        points = moved.keypoints
-        if points is not None and self.mirrors_pixels:
+        if (points := moved.keypoints) is None:
+            return moved
+        if self.mirrors_pixels:
             points[..., 1 - axis] -= 1
-        if points is not None and pairs is not None:
+        if pairs is not None:
             rule = f"flip_idx must hold the index of every key point of keypoints of shape {points.shape}"
             require(points.ndim == 3 and points.shape[1] == len(pairs), rule, pairs)
             moved.keypoints = points[:, list(pairs)]

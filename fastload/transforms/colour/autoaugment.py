@@ -96,7 +96,12 @@ class AutoAugment(Policy):
                 f"policy must be one of {', '.join(map(str, AutoAugmentPolicy))}, got {policy!r}"
             ) from error
         super().__init__(interpolation, fill)
-        self._policies = self._parse(_POLICIES[self.policy])
+        rows = []
+        for operation in _POLICIES[self.policy].replace("+", ",").split(","):
+            name, probability, *strength = operation.split()
+            rows.append([self._names.index(name), float(probability), int(strength[0]) if strength else 0])
+        # The index, the probability and the strength's index of each operation.
+        self._policies = np.array(rows, np.float64).reshape(-1, 2, 3)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw the indices of two operations, each followed by its strength; Identity for none."""
@@ -105,14 +110,6 @@ class AutoAugment(Policy):
         operations, probabilities, bins = np.moveaxis(policies, 2, 0)
         chosen = np.where(numbers[:, 1::2] < probabilities, operations, 0).astype(np.int64)
         return self._rows(chosen, bins.astype(np.int64), _STRENGTHS, numbers[:, 2::2], sizes)
-
-    def _parse(self, text: str) -> NDArray[np.float64]:
-        """Return the index, the probability and the strength's index of each operation: (policies, 2, 3)."""
-        rows = []
-        for operation in text.replace("+", ",").split(","):
-            name, probability, *strength = operation.split()
-            rows.append([self._names.index(name), float(probability), int(strength[0]) if strength else 0])
-        return np.array(rows, np.float64).reshape(-1, 2, 3)
 
 
 class AugMix(Policy):

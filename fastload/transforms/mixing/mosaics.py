@@ -71,20 +71,14 @@ class Mosaic(SceneTransform):
     def compose(self, scene: Scene, parameters: Row, others: Sequence[Scene]) -> Scene:
         if not scene.is_original:
             raise OptionError("Mosaic must be the first transform of a Compose: move it there")
-        size = self.imgsz
-        if parameters[0] >= self.p:
-            loaded = loaded_size(scene.size, size)
-            alone = (Placement(0, scene.size, loaded),)
-            canvas = Canvas(loaded, alone, None, loaded, is_exact=self.exact)
-            return self._placed(canvas, [scene])
-        scenes = [scene, *others]
-        border = -(-size // 2)
-        x, y = (int(border + (2 * size - 2 * border) * each) for each in parameters[1:3])
-        placements = mosaic_of_4([each.size for each in scenes], size, (x, y))
-        shape = (2 * size, 2 * size)
-        return self._placed(Canvas(shape, placements, None, shape, is_exact=self.exact), scenes)
-
-    def _placed(self, canvas: Canvas, scenes: Sequence[Scene]) -> Scene:
+        scenes, shape = [scene], loaded_size(scene.size, self.imgsz)
+        placements: tuple[Placement, ...] = (Placement(0, scene.size, shape),)
+        if parameters[0] < self.p:
+            side, border = 2 * self.imgsz, -(-self.imgsz // 2)
+            x, y = (int(border + (side - 2 * border) * each) for each in parameters[1:3])
+            scenes, shape = [scene, *others], (side, side)
+            placements = mosaic_of_4([each.size for each in scenes], self.imgsz, (x, y))
+        canvas = Canvas(shape, placements, None, shape, is_exact=self.exact)
         image = DeferredImage.on(canvas, [each.image for each in scenes])
         return Scene(image, on_canvas(canvas, [each.objects for each in scenes]), self.exact)
 
@@ -220,8 +214,7 @@ class RandomHSV(SceneTransform):
     def compose(self, scene: Scene, parameters: Row, others: Sequence[Scene]) -> Scene:
         if not any(parameters):
             return scene
-        hue, saturation, value = parameters
-        change = HsvChange.of((hue, saturation, value))
+        change = HsvChange.of(parameters)
         return replace(scene, image=scene.image.changed(change), is_original=False)
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:

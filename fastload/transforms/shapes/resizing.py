@@ -55,8 +55,8 @@ class Resizing(Transform):
         return self._resized(annotations, int(parameters[0]), int(parameters[1]))
 
     def _resized(self, annotations: Annotations, height: int, width: int) -> Annotations:
-        is_exact = self._resampling.filter == "nearest-exact"
-        return annotations.resized(height, width, "nearest-exact" if is_exact else "nearest")
+        name = self._resampling.filter
+        return annotations.resized(height, width, name if name == "nearest-exact" else "nearest")
 
 
 class Resize(Resizing):
