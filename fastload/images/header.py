@@ -103,43 +103,37 @@ def read_header(data: bytes) -> ImageHeader:
     an image; only `validate_file` checks that a JPEG or PNG can be decoded.
     """
     if data.startswith(SOI):
-        return _jpeg_header(_parse_jpeg(data))
-    return _png_header(parse_png(data)) if data.startswith(PNG_SIGNATURE) else _decode_other(data)[0]
+        require_end(data)
+        return _header_of(parse_jpeg(data))
+    return _header_of(parse_png(data)) if data.startswith(PNG_SIGNATURE) else _decode_other(data)[0]
 
 
 def validate_file(data: bytes) -> ValidFile:
     """Read a file's header; raise DecodeError if its image cannot be read or OpenCV would misread it."""
     if data.startswith(SOI):
-        jpeg = _parse_jpeg(data)
+        require_end(data)
+        jpeg = parse_jpeg(data)
         _require_size("jpeg", jpeg.height, jpeg.width)
         if data[jpeg.sof_offset + 1] in _HUFFMAN_FRAMES:
             _require_enough_codes(data, jpeg)
         # The scans of a progressive file have tables of their own: only decoding shows whether it is intact.
         is_intact = jpeg.is_baseline and _has_intact_header(data, jpeg)
-        return ValidFile(_jpeg_header(jpeg), None if is_intact else decode(data))
+        return ValidFile(_header_of(jpeg), None if is_intact else decode(data))
     if data.startswith(PNG_SIGNATURE):
         png = parse_png(data)
         _require_size("png", png.height, png.width)
         is_intact = png.is_usual and are_rows_intact(png)
-        return ValidFile(_png_header(png), None if is_intact else decode(data))
+        return ValidFile(_header_of(png), None if is_intact else decode(data))
     _require_no_run_lengths(data)
     header, rgb = _decode_other(data)
     _require_agreement(data, rgb)
     return ValidFile(header, rgb)
 
 
-def _parse_jpeg(data: bytes) -> JpegLayout:
-    layout = parse_jpeg(data)
-    require_end(data)
-    return layout
-
-
-def _jpeg_header(jpeg: JpegLayout) -> ImageHeader:
-    return ImageHeader("jpeg", jpeg.height, jpeg.width, jpeg.components, jpeg.bit_depth, jpeg.orientation)
-
-
-def _png_header(png: PngLayout) -> ImageHeader:
-    return ImageHeader("png", png.height, png.width, png.channels, png.bit_depth, png.orientation)
+def _header_of(layout: JpegLayout | PngLayout) -> ImageHeader:
+    name = "jpeg" if isinstance(layout, JpegLayout) else "png"
+    height, width, channels = layout.height, layout.width, layout.channels
+    return ImageHeader(name, height, width, channels, layout.bit_depth, layout.orientation)
 
 
 def _decode_other(data: bytes) -> tuple[ImageHeader, NDArray[np.uint8]]:
@@ -177,8 +171,8 @@ def _require_enough_codes(data: bytes, layout: JpegLayout) -> None:
 
     A block has a code for its mean, of a bit or more, and in a baseline file also an end-of-block code.
     """
-    factors = data[layout.sof_offset + 11 :][: 3 * layout.components : 3]
-    blocks = 1 if layout.components == 1 else sum((factor >> 4) * (factor & 15) for factor in factors)
+    factors = data[layout.sof_offset + 11 :][: 3 * layout.channels : 3]
+    blocks = 1 if layout.channels == 1 else sum((factor >> 4) * (factor & 15) for factor in factors)
     bits = layout.mcu_rows * layout.mcus_per_row * blocks * (2 if layout.is_baseline else 1)
     fewest, stored = -(-bits // 8), len(data) - layout.scan_offset
     if stored < fewest:
@@ -193,9 +187,9 @@ def _has_intact_header(data: bytes, layout: JpegLayout) -> bool:
 
     That takes 14 µs. In a JPEG of several scans, each may have tables of its own.
     """
-    begin, components = layout.scan_offset, layout.components
-    start_of_scan = struct.pack(">BBH", 0xFF, SOS, 6 + 2 * components)
-    if not data.startswith(start_of_scan, begin - 8 - 2 * components):
+    begin, channels = layout.scan_offset, layout.channels
+    start_of_scan = struct.pack(">BBH", 0xFF, SOS, 6 + 2 * channels)
+    if not data.startswith(start_of_scan, begin - 8 - 2 * channels):
         return False
     # One MCU of many, or all before a restart: libjpeg warns of codes between an MCU and a marker.
     marker = _MARKER.search(data, begin, begin + _MCU_BYTES)

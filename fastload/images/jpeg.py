@@ -47,7 +47,7 @@ class JpegLayout:
     scan_offset: int  # of the first byte of entropy-coded data
     height: int
     width: int
-    components: int  # 1 grey, 3 colour, 4 CMYK
+    channels: int  # 1 grey, 3 colour, 4 CMYK
     bit_depth: int
     mcu_height: int
     mcu_width: int
@@ -142,7 +142,7 @@ def _layout(data: bytes, frame: int, scan_offset: int, interval: int, orientatio
         scan_offset=scan_offset,
         height=height,
         width=width,
-        components=components,
+        channels=components,
         bit_depth=bit_depth,
         mcu_height=8 if is_grey else 8 * sampling_y,
         mcu_width=8 if is_grey else 8 * sampling_x,

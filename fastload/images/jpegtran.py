@@ -60,7 +60,7 @@ def tile_losslessly(data: bytes, workdir: Path) -> bytes | None:
         is_same = np.array_equal(decode(data), decode(tiled))
     except DecodeError:
         return None
-    is_same = is_same and layout.components == parse_jpeg(tiled).components  # both grey, or both in colour
+    is_same = is_same and layout.channels == parse_jpeg(tiled).channels  # both grey, or both in colour
     return with_orientation(tiled, layout.orientation) if is_same else None
 
 

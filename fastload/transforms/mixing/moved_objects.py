@@ -29,10 +29,20 @@ _LEAST_AREA, _LEAST_AREA_OF_OUTLINE = 0.1, 0.01
 
 def on_canvas(canvas: Canvas, objects: Sequence[Annotations]) -> Annotations:
     """Return the objects of all images on a canvas, in its pixels, cut off at its edges."""
-    parts = [_placed(objects[each.image], each, canvas.size) for each in canvas.placements]
+    parts = []
+    for place in canvas.placements:
+        factors = place.size[1] / place.stored[1], place.size[0] / place.stored[0]
+        shifts, move_mask = (place.left, place.top), mask_placer(place, canvas.size)
+        parts.append(objects[place.image].rescaled(factors, shifts, canvas.size, move_mask, UNLABELLED))
     if len(parts) == 1:
         return parts[0]
-    cut = cut_to_image(joined(parts, canvas.size, _joined_mask(canvas, parts)))
+    classes = np.full(canvas.size, UNLABELLED, np.uint8)
+    for place, part in zip(canvas.placements, parts, strict=True):
+        if part.mask is not None:
+            x1, y1, x2, y2 = place.within(canvas.bounds)
+            classes[y1:y2, x1:x2] = part.mask[y1:y2, x1:x2]
+    mask = None if all(part.mask is None for part in parts) else classes
+    cut = cut_to_image(joined(parts, canvas.size, mask))
     return cut.chosen(np.asarray((cut.boxes[:, 2:] > cut.boxes[:, :2]).all(axis=1)))
 
 
@@ -116,12 +126,6 @@ def mask_placer(place: Placement, canvas: Size) -> MoveMask:
     return move
 
 
-def _placed(objects: Annotations, place: Placement, canvas: Size) -> Annotations:
-    (height, width), (stored_height, stored_width) = place.size, place.stored
-    factors = width / stored_width, height / stored_height
-    return objects.rescaled(factors, (place.left, place.top), canvas, mask_placer(place, canvas), UNLABELLED)
-
-
 def cut_to_image(objects: Annotations) -> Annotations:
     """Return objects cut off at the image's edges; of what lies outside, an empty box is left."""
     if all(each is None for each in (objects.polygons, objects.keypoints, objects.corners)):
@@ -139,18 +143,6 @@ def cut_to_image(objects: Annotations) -> Annotations:
     if objects.corners is not None:
         cut.corners, cut.boxes = _cut_oriented(objects.corners, objects.boxes, objects.size)
     return cut
-
-
-def _joined_mask(canvas: Canvas, parts: Sequence[Annotations]) -> Mask | None:
-    """Return the classes of the canvas's pixels; None if no image has any."""
-    if all(part.mask is None for part in parts):
-        return None
-    classes = np.full(canvas.size, UNLABELLED, np.uint8)
-    for place, part in zip(canvas.placements, parts, strict=True):
-        if part.mask is not None:
-            x1, y1, x2, y2 = place.within(canvas.bounds)
-            classes[y1:y2, x1:x2] = part.mask[y1:y2, x1:x2]
-    return classes
 
 
 def _cut_outline(ring: Ring, edges: Sequence[float]) -> Ring:

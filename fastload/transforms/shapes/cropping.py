@@ -86,11 +86,14 @@ class Pad(BoxCrop):
         self.sides = int(left), int(top), int(right), int(bottom)
         self._fills = options.to_fills(fill)
 
-    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+    def padded(self, sizes: Sizes) -> tuple[Sizes, Sizes]:
+        """Return top and left of padded images, relative to those before, and their sizes."""
         left, top, right, bottom = self.sides
         first = np.broadcast_to(np.array([-top, -left]), sizes.shape)
-        padded = sizes + np.array([top + bottom, left + right])
-        return np.concatenate((first, padded), axis=1, dtype=np.float64)
+        return first, sizes + np.array([top + bottom, left + right])
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        return np.concatenate(self.padded(sizes), axis=1, dtype=np.float64)
 
 
 class CenterCrop(BoxCrop):
@@ -126,15 +129,13 @@ class RandomCrop(BoxCrop):
         self.fill = fill
         self.padding_mode = padding_mode
         self._pad = Pad(0 if padding is None else padding, fill, padding_mode)
-        self._fills = options.to_fills(fill)
+        self._fills = self._pad._fills
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         return np.broadcast_to(self.size, sizes.shape)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        left, top, right, bottom = self._pad.sides
-        first, wanted = np.array([-top, -left]), np.array(self.size)
-        padded = sizes + np.array([top + bottom, left + right])
+        (first, padded), wanted = self._pad.padded(sizes), np.array(self.size)
         missing = np.maximum(wanted - padded, 0)
         if missing.any():
             if not self.pad_if_needed:
