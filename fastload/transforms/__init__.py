@@ -11,7 +11,13 @@ of the documentation describes the differences, and the cost of other libraries'
 
 from __future__ import annotations
 
-from fastload.transforms.colour.autoaugment import AugMix, AutoAugment, AutoAugmentPolicy
+from fastload.transforms.colour.autoaugment import (
+    AugMix,
+    AutoAugment,
+    AutoAugmentPolicy,
+    RandAugment,
+    TrivialAugmentWide,
+)
 from fastload.transforms.colour.degradation import JPEG, GaussianBlur, GaussianNoise, RandomErasing
 from fastload.transforms.colour.jittering import (
     RGB,
@@ -27,7 +33,6 @@ from fastload.transforms.colour.jittering import (
     RandomPosterize,
     RandomSolarize,
 )
-from fastload.transforms.colour.policies import RandAugment, TrivialAugmentWide
 from fastload.transforms.compose import Compose, RandomApply, RandomChoice, RandomOrder
 from fastload.transforms.levels.converting import (
     ConvertImageDtype,
