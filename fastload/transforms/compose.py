@@ -17,7 +17,7 @@ from fastload.transforms._pixels import AnyImage, to_pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.options import Described, require, to_probability
-from fastload.transforms.samples import AnySample
+from fastload.transforms.samples import Structure
 from fastload.transforms.transform import BatchTransform, Parameters, Row, Sizes, Transform
 
 AnyTransform = Callable[..., Any]
@@ -39,7 +39,7 @@ class Compose:
     def __init__(self, transforms: Sequence[AnyTransform]) -> None:
         self.transforms = _to_steps(transforms)
 
-    def __call__(self, *inputs: AnySample) -> AnySample:
+    def __call__(self, *inputs: Structure) -> Structure:
         """Apply all transforms, each to what the previous one returned.
 
         Inputs are an image or a sample; see `Transform`. Of (image, target), a callable of another library is
@@ -202,7 +202,7 @@ class RandomChoice(_Sequence):
         self.transforms = transforms
         self.p = _to_shares(len(transforms), p)
 
-    def __call__(self, *inputs: AnySample) -> AnySample:
+    def __call__(self, *inputs: Structure) -> Structure:
         """Transform an image or a sample; see `Transform`. With MixUp and CutMix, mix a batch, as they do."""
         if not self._is_of_mixes:
             return super().__call__(*inputs)

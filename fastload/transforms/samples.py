@@ -26,7 +26,7 @@ from fastload.transforms._pixels import AnyImage, is_pil, size_of, tv_kind, with
 from fastload.transforms.annotations import OF_OBJECTS, Annotations, as_tensors, from_corners, to_corners
 from fastload.transforms.options import require
 
-AnySample = Any
+Structure = Any
 """Images and targets in any structure, of which a transform returns the same."""
 
 MoveAnnotations = Callable[[Annotations], Annotations]
@@ -60,7 +60,7 @@ class SampleParts:
     to transform, or it does not fit together.
     """
 
-    def __init__(self, structure: AnySample, size: Size | None = None) -> None:
+    def __init__(self, structure: Structure, size: Size | None = None) -> None:
         self._structure = structure
         self._leaves: list[_Leaf] = []
         _walked(structure, None, self._add)
@@ -91,7 +91,7 @@ class SampleParts:
         """True if there are boxes, masks, keypoints or other parts to move."""
         return any(leaf.role in _NAMES for leaf in self._leaves)
 
-    def rebuilt(self, images: Sequence[AnyImage], move: MoveAnnotations = lambda each: each) -> AnySample:
+    def rebuilt(self, images: Sequence[AnyImage], move: MoveAnnotations = lambda each: each) -> Structure:
         """Return the structure with new images, and with the annotations that `move` returns."""
         results: dict[int, object] = {}
         if self.has_annotations:
@@ -106,11 +106,11 @@ class SampleParts:
                     results[id(leaf)] = moved.others[str(id(leaf))]
         return self._with(images, lambda leaf: results.get(id(leaf), leaf.value))
 
-    def converted(self, images: Sequence[AnyImage], convert: Callable[[object, str], object]) -> AnySample:
+    def converted(self, images: Sequence[AnyImage], convert: Callable[[object, str], object]) -> Structure:
         """Return the structure with new images, and all else given to a function with its type, or ""."""
         return self._with(images, lambda leaf: convert(leaf.value, TYPES.get(leaf.role, "")))
 
-    def chosen(self, objects: NDArray[np.bool_], values: Sequence[object]) -> AnySample:
+    def chosen(self, objects: NDArray[np.bool_], values: Sequence[object]) -> Structure:
         """Return the structure with some of its boxes, masks of objects, and rows of the given values."""
 
         def choose(leaf: _Leaf) -> object:
@@ -121,7 +121,7 @@ class SampleParts:
 
         return self._with(self.images, choose)
 
-    def _with(self, images: Sequence[AnyImage], result_of: Callable[[_Leaf], object]) -> AnySample:
+    def _with(self, images: Sequence[AnyImage], result_of: Callable[[_Leaf], object]) -> Structure:
         left = iter(images)
         results = iter([next(left) if leaf.role == "image" else result_of(leaf) for leaf in self._leaves])
         return _walked(self._structure, None, lambda value, name: next(results))
@@ -214,7 +214,7 @@ class SampleParts:
         require(canvas == self.size, rule, canvas)
 
 
-def _walked(value: AnySample, name: object, visit: Callable[[object, object], object]) -> AnySample:
+def _walked(value: Structure, name: object, visit: Callable[[object, object], object]) -> Structure:
     """Return a structure with every leaf replaced by the result of `visit`, given also its name in a dict."""
     if isinstance(value, Mapping):
         results = {key: _walked(each, key, visit) for key, each in value.items()}

@@ -27,7 +27,7 @@ from fastload.transforms.annotations import Annotations as Annotations
 from fastload.transforms.draws import Draws as Draws
 from fastload.transforms.draws import fresh_draws
 from fastload.transforms.options import Described, to_probability
-from fastload.transforms.samples import AnySample, SampleParts
+from fastload.transforms.samples import SampleParts, Structure
 from fastload.transforms.windows import Gathered
 
 Ints = NDArray[np.int64]
@@ -154,7 +154,7 @@ class Transform(Described):
             "objects or a mask: return the annotations themselves if it changes only colours"
         )
 
-    def __call__(self, *inputs: AnySample) -> AnySample:
+    def __call__(self, *inputs: Structure) -> Structure:
         """Transform one image, each image of a batch with its own parameters, or an image with its target.
 
         An image is a tensor (3, height, width) or (images, 3, height, width), an array (height, width, 3) or
@@ -182,7 +182,7 @@ class Transform(Described):
             )
         return like(image, results[0] if pixels.ndim == 3 else np.stack(results))
 
-    def of_sample(self, structure: AnySample) -> AnySample:
+    def of_sample(self, structure: Structure) -> Structure:
         """Return a sample with all its images and annotations transformed with the same parameters."""
         sample = SampleParts(structure)
         if not self.width or (not sample.has_annotations and len(sample.images) == 1):
@@ -226,7 +226,7 @@ class ColourTransform(Transform):
 class BatchTransform(Described):
     """Base class of transforms of whole batches, as a DataLoader returns them."""
 
-    def __call__(self, *batch: AnySample) -> AnySample:
+    def __call__(self, *batch: Structure) -> Structure:
         raise NotImplementedError
 
 

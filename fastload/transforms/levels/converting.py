@@ -17,7 +17,7 @@ from fastload.transforms._pixels import AnyImage, is_pil, to_pixels, to_tensor
 from fastload.transforms.compose import AnyTransform, TakesPILImages
 from fastload.transforms.levels.rescaling import ToDtype, rescaled
 from fastload.transforms.options import Described, require
-from fastload.transforms.samples import AnySample, SampleParts
+from fastload.transforms.samples import SampleParts, Structure
 from fastload.transforms.transform import ColourTransform, PixelKeeping, is_image
 
 
@@ -52,7 +52,7 @@ class ToPureTensor(Conversion):
         """Return a tensor as a plain tensor; anything else is returned unchanged."""
         return image.as_subclass(torch.Tensor) if isinstance(image, torch.Tensor) else image
 
-    def of_sample(self, structure: AnySample) -> AnySample:
+    def of_sample(self, structure: Structure) -> Structure:
         """Return a sample with all its tensors, boxes and masks too, as plain tensors."""
         sample = SampleParts(structure)
         return sample.converted(list(map(self.of_image, sample.images)), lambda leaf, _: self.of_image(leaf))
@@ -101,9 +101,9 @@ class ToPILImage(Described):
     def __init__(self, mode: str | None = None) -> None:
         self.mode = mode
 
-    def __call__(self, *inputs: AnySample) -> AnySample:
+    def __call__(self, *inputs: Structure) -> Structure:
         """Return the image as a PIL image, or a sample with its images so; a PIL image is returned itself."""
-        structure: AnySample = inputs[0] if len(inputs) == 1 else inputs
+        structure: Structure = inputs[0] if len(inputs) == 1 else inputs
         if not is_image(structure):
             sample = SampleParts(structure)
             return sample.rebuilt([self(image) for image in sample.images])
@@ -137,7 +137,7 @@ class Lambda(TakesPILImages):
         self.lambd = lambd
         self.types = types or (object,)
 
-    def __call__(self, *inputs: AnySample) -> AnySample:
+    def __call__(self, *inputs: Structure) -> Structure:
         """Return the result of the function."""
         if len(inputs) != 1:
             raise OptionError(

@@ -20,7 +20,7 @@ from fastload.images.arrays import DType, Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import AnyImage, as_tv_image, to_pixels
 from fastload.transforms.options import IMAGE_TYPES, of_type, require
-from fastload.transforms.samples import TYPES, AnySample, SampleParts
+from fastload.transforms.samples import TYPES, SampleParts, Structure
 from fastload.transforms.transform import Annotations, ColourTransform, Row, Transform
 
 _Coefficients = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
@@ -160,7 +160,7 @@ class ToDtype(Rescaling):
         """True if annotations are converted, too."""
         return isinstance(self.dtype, Mapping)
 
-    def of_sample(self, structure: AnySample) -> AnySample:
+    def of_sample(self, structure: Structure) -> Structure:
         """Return a sample with its image converted, and its annotations if `dtype` is a dict."""
         sample = SampleParts(structure)
         images = [self.of_image(image) for image in sample.images]
@@ -176,7 +176,7 @@ class ToDtype(Rescaling):
         require(values["boxes"].dtype.kind == "f", rule, self.dtype)
         return replace(annotations, **values)
 
-    def _converted(self, value: AnySample, kind: str) -> AnySample:
+    def _converted(self, value: Structure, kind: str) -> Structure:
         """Return a value converted to the dtype for its type; unchanged if that is none of torchvision's."""
         if not kind or not isinstance(self.dtype, Mapping):
             return value

@@ -17,10 +17,10 @@ from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import as_tv_image
 from fastload.transforms.options import ABOVE_0, require, to_number, to_whole
-from fastload.transforms.samples import AnySample, SampleParts
+from fastload.transforms.samples import SampleParts, Structure
 from fastload.transforms.transform import BatchTransform
 
-LabelsGetter = Callable[[AnySample], AnySample] | str
+_LabelsGetter = Callable[[Structure], Structure] | str
 
 
 class Mix(BatchTransform):
@@ -34,7 +34,7 @@ class Mix(BatchTransform):
     """
 
     def __init__(
-        self, *, alpha: float = 1.0, num_classes: int | None = None, labels_getter: LabelsGetter = "default"
+        self, *, alpha: float = 1.0, num_classes: int | None = None, labels_getter: _LabelsGetter = "default"
     ) -> None:
         self.alpha = to_number(alpha, "alpha", ABOVE_0)
         self.num_classes = None if num_classes is None else to_whole(num_classes, "num_classes", 1)
@@ -42,7 +42,7 @@ class Mix(BatchTransform):
         require(is_valid, "labels_getter must be 'default' or a function", labels_getter)
         self.labels_getter = labels_getter
 
-    def __call__(self, *batch: AnySample) -> AnySample:
+    def __call__(self, *batch: Structure) -> Structure:
         """Mix a batch of images and labels, or a list, tuple or dict of both; raise OptionError for others.
 
         Images are (images, channels, height, width), uint8 or floating-point; labels are class indices
@@ -138,7 +138,7 @@ class CutMix(Mix):
         return mixed, 1.0 - (right - left) * (bottom - top) / (width * height)
 
 
-def _labels_of(batch: AnySample) -> AnySample:
+def _labels_of(batch: Structure) -> Structure:
     """Return a batch's labels, found as torchvision finds them."""
     second = batch if isinstance(batch, Mapping) else batch[1]
     if not isinstance(second, Mapping):

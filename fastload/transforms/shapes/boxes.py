@@ -13,11 +13,11 @@ from fastload.errors import OptionError
 from fastload.transforms import options
 from fastload.transforms.annotations import clipped
 from fastload.transforms.draws import Draws, integers
-from fastload.transforms.samples import AnySample, SampleParts
+from fastload.transforms.samples import SampleParts, Structure
 from fastload.transforms.shapes.cropping import BoxCrop
 from fastload.transforms.transform import Annotations, Parameters, PixelKeeping, Row, Sizes
 
-LabelsGetter = Callable[[AnySample], AnySample] | str | None
+LabelsGetter = Callable[[Structure], Structure] | str | None
 
 # torchvision draws until a crop fits, or the option to crop nothing, one of seven, is drawn.
 _MOST_ROUNDS = 100
@@ -118,7 +118,7 @@ class SanitizeBoundingBoxes(ObjectTransform):
         options.require(is_valid, "labels_getter must be 'default', a function or None", labels_getter)
         self.labels_getter = labels_getter
 
-    def of_sample(self, structure: AnySample) -> AnySample:
+    def of_sample(self, structure: Structure) -> Structure:
         """Return a sample without the objects whose boxes are invalid."""
         sample = SampleParts(structure)
         options.require(sample.has_boxes, "SanitizeBoundingBoxes must be given boxes", type(structure))

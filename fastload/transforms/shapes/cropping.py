@@ -17,7 +17,7 @@ from fastload.transforms._pixels import like, to_pixels
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, between, integers
 from fastload.transforms.options import Fill, FillColour, SizeOption
-from fastload.transforms.samples import AnySample, SampleParts
+from fastload.transforms.samples import SampleParts, Structure
 from fastload.transforms.transform import (
     Annotations,
     BernoulliTransform,
@@ -193,7 +193,7 @@ class FiveCrop(TakesPILImages):
     def __init__(self, size: SizeOption) -> None:
         self.size = options.to_size(size)
 
-    def __call__(self, *inputs: AnySample) -> AnySample:
+    def __call__(self, *inputs: Structure) -> Structure:
         """Return the crops: upper left, upper right, lower left, lower right, middle; of the image's type.
 
         Of a sample, they take the place of its image.
