@@ -306,7 +306,8 @@ def nv12_to_rgb(data: StoredBytes, size: Size, box: Box) -> NDArray[np.uint8]:
         chroma[first_row:end_row, first_column:end_column],
         cv2.COLOR_YUV2RGB_NV12,
     )
-    return box._replace(top=box.top % 2, left=box.left % 2).of(np.asarray(rgb))
+    top, left = box.top % 2, box.left % 2
+    return np.asarray(rgb)[top : top + box.height, left : left + box.width]
 
 
 def _padded(height: int, width: int) -> Size:

@@ -51,8 +51,9 @@ def size_of(image: AnyImage) -> Size:
     """Return the height and width of an image of any type."""
     if is_pil(image):
         return image.height, image.width
-    rows = -2 if isinstance(image, torch.Tensor) or image.ndim == 2 else -3
-    return image.shape[rows], image.shape[rows + 1]
+    shape = image.shape
+    rows = -2 if isinstance(image, torch.Tensor) or len(shape) == 2 else -3
+    return shape[rows], shape[rows + 1]
 
 
 def tv_kind(value: object) -> str:

@@ -24,7 +24,6 @@ from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
 from fastload.transforms._pixels import AnyImage, is_pil, size_of, tv_kind, with_grad
 from fastload.transforms.annotations import OF_OBJECTS, Annotations, as_tensors, from_corners, to_corners
-from fastload.transforms.options import require
 
 Structure = Any
 """Images and targets in any structure, of which a transform returns the same."""
@@ -71,13 +70,8 @@ class SampleParts:
             raise OptionError(f"a sample must hold the boxes of one image, got {len(boxes)} sets of boxes")
         self.has_boxes = bool(boxes)
         self.size = size or self._common_size()
-        self.annotations = Annotations(self.size)
+        self.annotations = self._with_boxes(boxes[0]) if boxes else Annotations(self.size)
         self._firsts = {leaf.role: leaf for leaf in boxes}
-        for leaf in boxes:
-            self._require_canvas(leaf)
-            corners, labels = to_corners(leaf.value), np.zeros(len(leaf.value), np.int64)
-            is_clipped = getattr(leaf.value, "clamping_mode", "soft") is not None
-            self.annotations = Annotations(self.size, corners, labels, is_clipped=is_clipped)
         self._extras: list[tuple[_Leaf, Annotations]] = []
         self._find_parts()
 
@@ -144,11 +138,13 @@ class SampleParts:
                     return
 
     def _common_size(self) -> Size:
-        values = [leaf.value for leaf in self._leaves]
-        masks = [leaf.value for leaf in self._leaves if leaf.role in ("mask", "masks")]
         sizes = [size_of(image) for image in self.images]
-        sizes = sizes or [value.canvas_size for value in values if hasattr(value, "canvas_size")]
-        sizes = sizes or [np.shape(each)[-2:] for each in masks]
+        sizes = sizes or [
+            each.value.canvas_size for each in self._leaves if hasattr(each.value, "canvas_size")
+        ]
+        sizes = sizes or [
+            np.shape(each.value)[-2:] for each in self._leaves if each.role in ("mask", "masks")
+        ]
         found = {(int(height), int(width)) for height, width in sizes}
         if not found:
             raise OptionError(
@@ -159,6 +155,12 @@ class SampleParts:
             rule = "the images of a sample must have one size"
             raise OptionError(f"{rule}, got {sorted(found)}: transform them one by one")
         return found.pop()
+
+    def _with_boxes(self, leaf: _Leaf) -> Annotations:
+        self._require_canvas(leaf)
+        boxes = to_corners(leaf.value)
+        is_clipped = getattr(leaf.value, "clamping_mode", "soft") is not None
+        return Annotations(self.size, boxes, np.zeros(len(boxes), np.int64), is_clipped=is_clipped)
 
     def _find_parts(self) -> None:
         """Add the first part of each role to the annotations, and make further annotations of the rest."""
@@ -210,8 +212,9 @@ class SampleParts:
 
     def _require_canvas(self, leaf: _Leaf) -> None:
         canvas = tuple(getattr(leaf.value, "canvas_size", self.size))
-        rule = f"the canvas_size of {leaf.kind} must be its image's size, {self.size}"
-        require(canvas == self.size, rule, canvas)
+        if canvas != self.size:
+            rule = f"the canvas_size of {leaf.kind} must be its image's size, {self.size}"
+            raise OptionError(f"{rule}, got {canvas}")
 
 
 def _walked(value: Structure, name: object, visit: Callable[[object, object], object]) -> Structure:

@@ -190,7 +190,8 @@ class Transform(Described):
             return sample.rebuilt(images, lambda annotations: self.apply_to(annotations, ()))
         row = self.draw_with(fresh_draws(1), np.array([sample.size]), [sample.annotations])[0].tolist()
         images = []
-        for image, pixels in zip(sample.images, map(to_pixels, sample.images), strict=True):
+        for image in sample.images:
+            pixels = to_pixels(image)
             batch = pixels[None] if pixels.ndim == 3 else pixels
             results = [self.apply_checked(each, row) for each in batch]
             images.append(like(image, results[0] if pixels.ndim == 3 else np.stack(results)))

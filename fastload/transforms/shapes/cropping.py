@@ -87,13 +87,13 @@ class Pad(BoxCrop):
         self._fills = options.to_fills(fill)
 
     def padded(self, sizes: Sizes) -> tuple[Sizes, Sizes]:
-        """Return top and left of padded images, relative to those before, and their sizes."""
+        """Return top and left of all padded images, relative to those before, and their sizes."""
         left, top, right, bottom = self.sides
-        first = np.broadcast_to(np.array([-top, -left]), sizes.shape)
-        return first, sizes + np.array([top + bottom, left + right])
+        return np.array([-top, -left]), sizes + np.array([top + bottom, left + right])
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        return np.concatenate(self.padded(sizes), axis=1, dtype=np.float64)
+        first, padded = self.padded(sizes)
+        return np.concatenate((np.broadcast_to(first, sizes.shape), padded), axis=1, dtype=np.float64)
 
 
 class CenterCrop(BoxCrop):
