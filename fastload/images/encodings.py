@@ -307,7 +307,7 @@ def nv12_to_rgb(data: StoredBytes, size: Size, box: Box) -> NDArray[np.uint8]:
         cv2.COLOR_YUV2RGB_NV12,
     )
     top, left = box.top % 2, box.left % 2
-    return np.asarray(rgb)[top : top + box.height, left : left + box.width]
+    return np.asarray(rgb[top : top + box.height, left : left + box.width])
 
 
 def _padded(height: int, width: int) -> Size:

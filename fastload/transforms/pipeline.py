@@ -10,6 +10,7 @@ is not split: it runs image by image, step by step.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -89,7 +90,7 @@ class Pipeline:
         dtypes = [step for step in self._before_tail if isinstance(step, ToDtype)]
         self.dtype = Rescale.of(dtypes, torch.uint8).dtype
 
-    @property
+    @functools.cached_property
     def tail(self) -> Rescale | None:
         """The tail; None if there is none, or a foreign callable comes before it."""
         return None if self.is_foreign or not self._tail_steps else Rescale.of(self._tail_steps, self.dtype)
