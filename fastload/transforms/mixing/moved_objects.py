@@ -66,16 +66,12 @@ def through_matrix(objects: Annotations, matrix: Matrix, output: Size, scale: fl
     moved = cut_to_image(moved)
     has_outlines = objects.polygons is not None or objects.corners is not None
     least = _LEAST_AREA_OF_OUTLINE if has_outlines else _LEAST_AREA
-    is_kept = candidates(objects.boxes * np.float32(scale), moved.boxes, least)
-    return moved.chosen(is_kept)
-
-
-def candidates(before: Floats, after: Floats, least_area: float = _LEAST_AREA) -> NDArray[np.bool_]:
-    """Return the boxes, x1 y1 x2 y2, of which enough is left."""
+    before, after = objects.boxes * np.float32(scale), moved.boxes
     was, now = before[:, 2:] - before[:, :2], after[:, 2:] - after[:, :2]
     ratio = now.max(axis=1, initial=0) / (now.min(axis=1, initial=np.inf) + 1e-16)
     share = now.prod(axis=1) / (was.prod(axis=1) + 1e-16)
-    return np.asarray((now > _LEAST_SIDE).all(axis=1) & (share > least_area) & (ratio < _MOST_RATIO))
+    is_kept = (now > _LEAST_SIDE).all(axis=1) & (share > least) & (ratio < _MOST_RATIO)
+    return moved.chosen(np.asarray(is_kept))
 
 
 def shares_covered(covers: Floats, boxes: Floats) -> NDArray[np.floating]:
