@@ -200,7 +200,10 @@ class RandomChoice(_Sequence):
         self._is_of_mixes = _is_list(transforms) and are_mixes
         super().__init__([] if self._is_of_mixes else _each_as_list(transforms, "RandomChoice"), 1)
         self.transforms = transforms
-        self.p = _to_shares(len(transforms), p)
+        weights = [1.0] * len(transforms) if p is None else list(p)
+        are_weights = len(weights) == len(transforms) and min(weights) >= 0 and sum(weights) > 0
+        require(are_weights, f"p must be a weight for each of {len(transforms)} transforms", p)
+        self.p = [weight / sum(weights) for weight in weights]
 
     def __call__(self, *inputs: Structure) -> Structure:
         """Transform an image or a sample; see `Transform`. With MixUp and CutMix, mix a batch, as they do."""
@@ -246,11 +249,3 @@ def _fastload_steps(transforms: Sequence[AnyTransform], owner: str) -> list[Tran
             )
         steps.append(step)
     return steps
-
-
-def _to_shares(count: int, p: list[float] | None) -> list[float]:
-    """Return weights divided by their sum; raise OptionError unless there is a valid one for each."""
-    weights = [1.0] * count if p is None else list(p)
-    is_valid = len(weights) == count and all(weight >= 0 for weight in weights) and sum(weights) > 0
-    require(is_valid, f"p must be a weight for each of {count} transforms", p)
-    return [weight / sum(weights) for weight in weights]
