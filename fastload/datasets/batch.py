@@ -115,7 +115,9 @@ def finished(
     return batch
 
 
-def render(source: BatchSource, pipeline: Pipeline, drawn: Drawn, view: View, position: int) -> torch.Tensor:
+def render(
+    source: BatchSource, drawn: Drawn, view: View, position: int, tail: Rescale | None
+) -> torch.Tensor:
     """Make a single image like `fill`, (channels, height, width), in channels-last memory."""
     pixels = source.region(position, view.box, view.size)
     is_finished = pixels.shape[:2] == view.size == view.shown and not any(view.flips)
@@ -123,7 +125,6 @@ def render(source: BatchSource, pipeline: Pipeline, drawn: Drawn, view: View, po
         region, pixels = pixels, np.empty((*view.shown, source.channels), np.uint8)
         render_view(region, view, drawn.geometry.resampling, pixels)
     image = drawn.applied(pixels, position)
-    tail = pipeline.tail
     if tail is not None:
         return tail.of_image(image)
     return torch.from_numpy(np.require(image, requirements=("C", "W"))).permute(2, 0, 1)

@@ -258,8 +258,8 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         else:
             source, drawn = draw_batch(pipeline, positions, self, self._opened)
             annotations = drawn.annotations
-            views = enumerate(drawn.geometry.views())
-            images = (render(source, pipeline, drawn, view, i) for i, view in views)
+            views, tail = enumerate(drawn.geometry.views()), pipeline.tail
+            images = (render(source, drawn, view, i, tail) for i, view in views)
         # Each image is made before its target: the order in which the transforms of an ImageFolder draw.
         return list(zip(images, self._final_targets(positions, annotations), strict=True))
 

@@ -10,7 +10,6 @@ is not split: it runs image by image, step by step.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -90,9 +89,10 @@ class Pipeline:
         dtypes = [step for step in self._before_tail if isinstance(step, ToDtype)]
         self.dtype = Rescale.of(dtypes, torch.uint8).dtype
 
-    @functools.cached_property
+    @property
     def tail(self) -> Rescale | None:
         """The tail; None if there is none, or a foreign callable comes before it."""
+        # Not kept, because users may change the parameters of Normalize.
         return None if self.is_foreign or not self._tail_steps else Rescale.of(self._tail_steps, self.dtype)
 
     def draw(
