@@ -111,7 +111,9 @@ def finished(
     if tail is not None:
         tail.into(made, batch)
     elif not (is_final and made is pixels):
-        batch.copy_(torch.from_numpy(made).permute(0, 3, 1, 2))
+        # A view of the batch's own memory, by a user's transform, cannot be copied over it.
+        is_view = is_final and pixels is not None and np.may_share_memory(made, pixels)
+        batch.copy_(torch.from_numpy(made.copy() if is_view else made).permute(0, 3, 1, 2))
     return batch
 
 
