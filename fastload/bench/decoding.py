@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.bench._operations import MEAN, OPERATIONS, STD, Operation, Sample
-from fastload.bench._peers import Peer, Run, first_line, load_peer
-from fastload.bench._peers.required import fastload_peer, opencv_peer, pil_peer
+from fastload.bench._peers import Peer, Run, fastload_peer, first_line, load_peer, opencv_peer, pil_peer
 from fastload.bench.conditions import identified
 from fastload.bench.images import LoadedImage, link_images, list_images, make_files, one_core, read_images
 from fastload.bench.loading import OnProgress, take_turns
@@ -83,7 +82,7 @@ def compare_decoding(
 
 def library_peers() -> list[Peer | Library]:
     """Return the libraries that are compared, PIL first."""
-    torchvision = load_peer("torchvision", "fastload.bench._peers.torchvision")
+    torchvision = load_peer("torchvision", "fastload.bench._torchvision")
     return [pil_peer(), opencv_peer(), fastload_peer(), torchvision]
 
 
