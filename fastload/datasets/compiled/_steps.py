@@ -41,10 +41,14 @@ from fastload.transforms.transform import Transform
 StepKind = Literal["region", "pixels", "conversion", "rescale", "erase", "unknown"]
 
 
-class Foreign(Protocol):
-    """A callable of a library that has no types."""
+class Untyped(Protocol):
+    """An object of a library that has no types."""
 
     def __getattr__(self, name: str, /) -> Any: ...
+
+
+class Foreign(Untyped, Protocol):
+    """A transform of such a library."""
 
     def __call__(self, *inputs: object, **options: object) -> Any: ...
 
