@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import re
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -19,7 +17,6 @@ from PIL import Image, ImageEnhance, features
 import fastload.transforms as T
 from fastload._version import __version__
 from fastload.bench import _operations as op
-from fastload.bench.results import Library
 from fastload.images.decode import decode
 from fastload.images.opencv import cv2
 from fastload.images.resize import resize
@@ -113,28 +110,6 @@ class Peer:
     def calls_for(self, operation: str) -> list[tuple[str, Run]]:
         """Return the names and functions of an operation's calls."""
         return [(name, run) for key, name, run in self.calls if key == operation]
-
-
-def load_peer(library: str, module_name: str) -> Peer | Library:
-    """Import a library and return its peer, or the reason why it cannot be used."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # warnings of other libraries' imports do not concern our users
-            module = importlib.import_module(module_name)
-            peer: Peer = module.make()
-    except ModuleNotFoundError as error:
-        needed = "" if str(error.name).lower() in library.lower() else f" (it needs {error.name})"
-        return Library(library, None, reason=f"not installed{needed}")
-    except Exception as error:
-        # A library built for another torch, a missing shared library: the others are still compared.
-        return Library(library, None, reason=f"cannot be used here: {first_line(error)}")
-    return peer
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an exception's message."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def decode_by_pil(data: bytes) -> Image.Image:
