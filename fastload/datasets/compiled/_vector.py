@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import functools
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets.compiled._steps import CompiledStep, is_v2
+from fastload.datasets.compiled._steps import CompiledStep, Foreign, is_v2
 from fastload.errors import OptionError
 from fastload.images.arrays import Size
 from fastload.transforms import (
@@ -104,115 +103,100 @@ class _InTurn:
 _Numbers = _AtOnce | _InTurn
 
 
-class _Drawer(ABC):
-    """Drawer of the parameters of a torchvision transform; `ours` is fastload's equivalent transform."""
+class _Region(NamedTuple):
+    """A crop, resize or flip.
+
+    Attributes:
+        ours: fastload's equivalent transform.
+        row: Draws the parameters of the next image of a size, or of all images if each needs as many
+            words; None if the transform is not random.
+        words: Returns how many words each image needs, of a size that is None unless all have the same; None
+            if these numbers differ.
+    """
 
     ours: Transform
-
-    def count(self, size: Size | None) -> int | None:
-        """Return how many words each image needs, of this size if all have one; None if they differ."""
-        return None
-
-    @abstractmethod
-    def row(self, numbers: _Numbers, size: Size) -> Sequence[Number]:
-        """Return the parameters of the next image, or of all images as arrays if there is a count."""
+    row: Callable[[_Numbers, Size], Sequence[Number]] | None = None
+    words: Callable[[Size | None], int | None] = lambda size: None
 
 
-class _Flip(_Drawer):
-    def __init__(self, theirs: Any) -> None:
-        kind = RandomHorizontalFlip if type(theirs).__name__ == "RandomHorizontalFlip" else RandomVerticalFlip
-        self.ours, self._p = kind(theirs.p), np.float32(theirs.p)
-
-    def count(self, size: Size | None) -> int:
-        return 1
-
-    def row(self, numbers: _Numbers, size: Size) -> Sequence[Number]:
-        # torch compares in single precision.
-        return (numbers.unit() < self._p,)
+def _flip(kind: type[RandomHorizontalFlip | RandomVerticalFlip], theirs: Foreign) -> _Region:
+    # torch compares in single precision.
+    p = np.float32(theirs.p)
+    return _Region(kind(theirs.p), lambda numbers, size: (numbers.unit() < p,), lambda size: 1)
 
 
-class _Crop(_Drawer):
-    def __init__(self, theirs: Any) -> None:
-        padding = theirs.padding
-        if padding is not None and is_v2(theirs):
-            left, right, top, bottom = padding
-            padding = left, top, right, bottom
-        fill = 0 if theirs.fill is None else theirs.fill
-        require(not theirs.pad_if_needed, "pad_if_needed must be False", theirs.pad_if_needed)
-        ours = RandomCrop(theirs.size, padding, False, fill, theirs.padding_mode)
-        self.ours, self._size = ours, ours.size
-        self._sides = Pad(padding or 0).sides
-        self._skips_each_side = is_v2(theirs)
+def _crop(theirs: Foreign) -> _Region:
+    padding = theirs.padding
+    if padding is not None and is_v2(theirs):
+        left, right, top, bottom = padding
+        padding = left, top, right, bottom
+    require(not theirs.pad_if_needed, "pad_if_needed must be False", theirs.pad_if_needed)
+    fill = 0 if theirs.fill is None else theirs.fill
+    ours = RandomCrop(theirs.size, padding, False, fill, theirs.padding_mode)
+    left, top, right, bottom = Pad(padding or 0).sides
 
-    def count(self, size: Size | None) -> int | None:
-        return None if size is None else sum(end is not None for end in self._ends(size))
-
-    def row(self, numbers: _Numbers, size: Size) -> Sequence[Number]:
-        row, column = (0 if end is None else numbers.below(end) for end in self._ends(size))
-        left, top, _, _ = self._sides
-        return row - top, column - left, *self._size
-
-    def _ends(self, size: Size) -> tuple[int | None, int | None]:
+    def ends(size: Size) -> tuple[int | None, int | None]:
         """Return the numbers of rows and of columns at which a crop may begin; None for one not drawn."""
-        left, top, right, bottom = self._sides
         padded = size[0] + top + bottom, size[1] + left + right
-        rows, columns = (side - wanted + 1 for side, wanted in zip(padded, self._size, strict=True))
+        rows, columns = (side - wanted + 1 for side, wanted in zip(padded, ours.size, strict=True))
         if min(rows, columns) < 1:
             raise OptionError(
-                f"RandomCrop of {self._size} must fit into the padded image, got one of {padded}: "
+                f"RandomCrop of {ours.size} must fit into the padded image, got one of {padded}: "
                 "choose a smaller size or more padding"
             )
-        if self._skips_each_side:
+        if is_v2(theirs):
             return rows if rows > 1 else None, columns if columns > 1 else None
         return (rows, columns) if rows > 1 or columns > 1 else (None, None)
 
+    def row(numbers: _Numbers, size: Size) -> Sequence[Number]:
+        first, second = (0 if end is None else numbers.below(end) for end in ends(size))
+        return first - top, second - left, *ours.size
 
-class _ResizedCrop(_Drawer):
-    ours: RandomResizedCrop
+    def count(size: Size | None) -> int | None:
+        return None if size is None else sum(end is not None for end in ends(size))
 
-    def __init__(self, theirs: Any) -> None:
-        self.ours = RandomResizedCrop(theirs.size, theirs.scale, theirs.ratio, theirs.interpolation)
-        self._scale = theirs.scale
-        self._log_ratio: list[float] = torch.log(torch.tensor(theirs.ratio)).tolist()
+    return _Region(ours, row, count)
 
-    def row(self, numbers: _Numbers, size: Size) -> Sequence[int]:
+
+def _resized_crop(theirs: Foreign) -> _Region:
+    ours = RandomResizedCrop(theirs.size, theirs.scale, theirs.ratio, theirs.interpolation)
+    low, high = torch.log(torch.tensor(theirs.ratio)).tolist()
+
+    def shares(count: int) -> Sequence[float]:
+        return torch.empty(count).uniform_(*theirs.scale).tolist()
+
+    def ratios(count: int) -> Sequence[float]:
+        return torch.empty(count).uniform_(low, high).exp_().tolist()
+
+    def row(numbers: _Numbers, size: Size) -> Sequence[int]:
         assert isinstance(numbers, _InTurn)
         height, width = size
         for _ in range(_ATTEMPTS):
-            area = height * width * numbers.next(self._shares)
-            ratio = numbers.next(self._ratios)
+            area, ratio = height * width * numbers.next(shares), numbers.next(ratios)
             crop_width, crop_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
             if 0 < crop_width <= width and 0 < crop_height <= height:
                 top = numbers.below(height - crop_height + 1)
                 return top, numbers.below(width - crop_width + 1), crop_height, crop_width
-        return self.ours.middle(height, width)
+        return ours.middle(height, width)
 
-    def _shares(self, count: int) -> Sequence[float]:
-        return torch.empty(count).uniform_(*self._scale).tolist()
-
-    def _ratios(self, count: int) -> Sequence[float]:
-        return torch.empty(count).uniform_(*self._log_ratio).exp_().tolist()
+    return _Region(ours, row)
 
 
-_DRAWERS: dict[str, Callable[[Any], _Drawer]] = {
-    "RandomCrop": _Crop,
-    "RandomHorizontalFlip": _Flip,
-    "RandomResizedCrop": _ResizedCrop,
-    "RandomVerticalFlip": _Flip,
+_REGIONS: dict[str, Callable[[Foreign], _Region]] = {
+    "CenterCrop": lambda theirs: _Region(CenterCrop(theirs.size)),
+    "RandomCrop": _crop,
+    "RandomHorizontalFlip": functools.partial(_flip, RandomHorizontalFlip),
+    "RandomResizedCrop": _resized_crop,
+    "RandomVerticalFlip": functools.partial(_flip, RandomVerticalFlip),
+    "Resize": lambda theirs: _Region(Resize(theirs.size, theirs.interpolation, theirs.max_size)),
 }
-_UNDRAWN: dict[str, Callable[[Any], Transform]] = {
-    "CenterCrop": lambda theirs: CenterCrop(theirs.size),
-    "Resize": lambda theirs: Resize(theirs.size, theirs.interpolation, theirs.max_size),
-}
-
-_Region: TypeAlias = tuple[Transform, _Drawer | None]
 
 
 class VectorPipeline(Pipeline):
     """A pipeline of fastload's transforms whose parameters are those that torchvision would draw."""
 
     def __init__(self, regions: Sequence[_Region], rest: Sequence[Transform]) -> None:
-        super().__init__(Compose([*(ours for ours, _ in regions), *rest]))
+        super().__init__(Compose([*(region.ours for region in regions), *rest]))
         self._regions = regions
 
     def makes_one_size(self, sizes: Sizes) -> bool:
@@ -221,34 +205,44 @@ class VectorPipeline(Pipeline):
 
     def _drawn_at_once(self, sizes: Sizes) -> Mapping[int, Parameters]:
         """Return parameters from torch's generator, as torchvision would draw them."""
-        before = self._sizes_before(sizes)
-        drawers = {place: drawer for place, (_, drawer) in enumerate(self._regions) if drawer is not None}
-        counts = [drawer.count(common_size(before[place])) for place, drawer in drawers.items()]
-        each = {place: before[place].tolist() for place in drawers}
-        if None not in counts:
-            words = _AtOnce(next_words((len(sizes), sum(filter(None, counts)))))
-            drawn = {place: np.empty((len(sizes), drawer.ours.width)) for place, drawer in drawers.items()}
-            for place, drawer in drawers.items():
-                for column, values in enumerate(drawer.row(words, each[place][0])):
-                    drawn[place][:, column] = values
-            return drawn
+        steps = [
+            (place, region.row, region.words(common_size(before)), before)
+            for place, (region, before) in enumerate(
+                zip(self._regions, self._sizes_before(sizes)[:-1], strict=True)
+            )
+            if region.row is not None
+        ]
+        counts = [count for _, _, count, _ in steps if count is not None]
+        if len(counts) == len(steps):
+            words = _AtOnce(next_words((len(sizes), sum(counts))))
+            return {
+                place: _columns(row(words, before[0].tolist()), len(sizes)) for place, row, _, before in steps
+            }
         numbers = _InTurn(_WORDS_AN_IMAGE * len(sizes))
-        rows: dict[int, list[Sequence[Number]]] = {place: [] for place in drawers}
-        for image in range(len(sizes)):
-            for place, drawer in drawers.items():
-                rows[place].append(drawer.row(numbers, each[place][image]))
+        drawers = [(row, before.tolist()) for _, row, _, before in steps]
+        rows = [[row(numbers, before[image]) for row, before in drawers] for image in range(len(sizes))]
         numbers.close()
-        return {place: np.array(drawn, np.float64) for place, drawn in rows.items()}
+        return {
+            place: np.array(drawn, np.float64)
+            for (place, *_), drawn in zip(steps, zip(*rows, strict=True), strict=True)
+        }
 
     def _sizes_before(self, sizes: Sizes) -> list[Sizes]:
         """Return the sizes of all images before each step, and after the last."""
         found = [sizes]
-        for ours, drawer in self._regions:
-            before = found[-1]
+        for region in self._regions:
             # Sizes do not depend on random parameters.
-            parameters = _NONE if drawer else ours.draw(fresh_draws(len(before)), before)
-            found.append(ours.sizes_after(before, parameters))
+            parameters = _NONE if region.row else region.ours.draw(fresh_draws(len(sizes)), found[-1])
+            found.append(region.ours.sizes_after(found[-1], parameters))
         return found
+
+
+def _columns(values: Sequence[Number], count: int) -> Parameters:
+    """Return values, some of which are the same for all images, as the parameters of each."""
+    columns = np.empty((count, len(values)))
+    for column, each in enumerate(values):
+        columns[:, column] = each
+    return columns
 
 
 def vectorized(steps: Sequence[CompiledStep]) -> VectorPipeline | None:
@@ -265,16 +259,13 @@ def vectorized(steps: Sequence[CompiledStep]) -> VectorPipeline | None:
 
 
 def _region_of(step: CompiledStep) -> _Region:
-    """Return fastload's equivalent of a step, and its drawer; raise KeyError if there is none."""
+    """Return fastload's equivalent of a step; raise KeyError or OptionError if there is none."""
     draws = getattr(step.theirs, "make_params" if is_v2(step.theirs) else "get_params", None)
     require(draws is None or draws.__module__.startswith("torchvision."), "they were replaced", draws)
     interpolation = getattr(step.theirs, "interpolation", None)
     kernel = getattr(interpolation, "value", interpolation)
     require(kernel in (None, "bilinear", "bicubic"), "only PIL has the other filters", kernel)
-    if step.name in _DRAWERS:
-        drawer = _DRAWERS[step.name](step.theirs)
-        return drawer.ours, drawer
-    return _UNDRAWN[step.name](step.theirs), None
+    return _REGIONS[step.name](step.theirs)
 
 
 def next_words(shape: tuple[int, int]) -> NDArray[np.uint32]:
