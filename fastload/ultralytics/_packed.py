@@ -170,15 +170,13 @@ def packed_at(folder: str) -> PackedImages:
 
 def packed_of(name: str) -> PackedImages | None:
     """Return the packed dataset in whose folder a file is named; None for an ordinary file."""
-    head, mark, _ = str(name).partition(f".fl{os.sep}")
-    if not mark:
-        return None
-    folder = f"{head}.fl"
+    folder = str(name)
     # A folder of splits holds packed datasets, whose names end with .fl too.
-    rest = str(name)[len(folder) + 1 :].partition(f".fl{os.sep}")
-    inner = os.path.join(folder, f"{rest[0]}.fl") if rest[1] else ""
-    found = next((each for each in (inner, folder) if each and looks_packed(Path(each))), None)
-    return None if found is None else packed_at(found)
+    while f".fl{os.sep}" in folder:
+        folder = folder.rpartition(f".fl{os.sep}")[0] + ".fl"
+        if looks_packed(Path(folder)):
+            return packed_at(folder)
+    return None
 
 
 @functools.wraps(_plain_check)

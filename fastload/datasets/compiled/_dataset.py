@@ -68,13 +68,8 @@ class CompiledDataset(Counterpart, Dataset[tuple[object, object]]):
     _compiled: CompiledTransform
 
     def __init__(self, theirs: TheirDataset, images: ImageDataset) -> None:
-        super().__init__(
-            theirs,
-            _images=images,
-            decodes_late=False,
-            _source_attributes=source_attributes(theirs),
-            _compiled=CompiledTransform(theirs.transform),
-        )
+        own = {"_images": images, "_source_attributes": source_attributes(theirs)}
+        super().__init__(theirs, decodes_late=False, _compiled=CompiledTransform(theirs.transform), **own)
 
     @property
     def compiled_transform(self) -> CompiledTransform:
@@ -139,11 +134,10 @@ class CompiledDataset(Counterpart, Dataset[tuple[object, object]]):
     def _vectorized(self, source: BatchSource, count: int, out: BatchMemory) -> torch.Tensor | None:
         """Return images whose parameters are drawn all at once; None if that is not possible."""
         pipeline, end = self._compiled.vector, self._compiled.end
-        if count == 1:
-            return None  # that takes longer than drawing for it alone
-        if torch.get_default_dtype() != torch.float32:
-            return None  # torchvision then draws numbers of another precision
         if pipeline is None or not end.makes_tensors or self.theirs.target_transform is not None:
+            return None
+        # One image takes longer than drawing for it alone; of another dtype, torchvision draws other numbers.
+        if count == 1 or torch.get_default_dtype() != torch.float32:
             return None
         is_repeated = source.channels == 1 and end.grey_channels > 1
         if is_repeated or not pipeline.makes_one_size(source.sizes):
