@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from _conditions import commit
 from _markdown import markdown
 
-import fastload
 from fastload.bench import conditions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -164,29 +164,8 @@ def identified(
 def conditions_with(more_versions: Mapping[str, str], is_smoke: bool = False) -> dict[str, Any]:
     """Return date, commit, machine and versions, `more_versions` among them; a smoke run is marked."""
     found = conditions.identified(is_smoke)
-    date = {"date": found.pop("date"), "commit": _commit()}
+    date = {"date": found.pop("date"), "commit": commit()}
     return {**date, **found, "versions": {**found["versions"], **more_versions}}
-
-
-def _commit() -> str:
-    """Return the commit of this checkout, marked if the measured code differs from it; else `unknown`."""
-    root = Path(fastload.__file__).parent.parent
-    if not (root / ".git").exists():
-        return "unknown"
-    measured = ("fastload", "benchmarks/*.py")
-    try:
-        head, changes = (
-            subprocess.run(
-                ["git", "-C", root, *command], capture_output=True, text=True, check=True
-            ).stdout.strip()
-            for command in (
-                ("rev-parse", "--short", "HEAD"),
-                ("status", "--porcelain", "--", *measured),
-            )
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return f"{head} with changes" if changes else head
 
 
 def _command() -> str:

@@ -294,7 +294,7 @@ def _to_dtype(theirs: Foreign) -> Rescaling | None:
 
 
 class _Known(NamedTuple):
-    """How a known transform is carried out.
+    """Treatment of a known transform.
 
     `make` returns the function that is called, or the equivalent Rescaling; None if there is none. The
     closeness is the bound that tests/datasets/compiled/pipelines.py asserts for noise; photos are closer.
