@@ -49,7 +49,7 @@ class CompiledTransform:
         self._parameters = _parameters_of(transform)
         self.steps = steps_of(transform)
         # The first step says if the images may be arrays.
-        name = self.steps[0].name if self.steps else ""
+        name = self.steps[0].name if self.steps and self.steps[0].kind != "unknown" else ""
         self._needs_arrays = name == "ToPILImage"
         self._takes_arrays = name in ("ToPILImage", "ToImage", "ToTensor")
         first = known_first(self.steps)
