@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,8 +40,8 @@ class HsvChange:
     is_bgr: bool = False
 
     @classmethod
-    def of(cls, gains: tuple[float, float, float], *, is_bgr: bool = False) -> HsvChange:
-        """Return the change for the gains that Ultralytics draws, each from minus to plus its parameter.
+    def of(cls, gains: Sequence[float], *, is_bgr: bool = False) -> HsvChange:
+        """Return the change for the three gains that Ultralytics draws, from minus to plus its parameters.
 
         The hue is shifted by the first, times 180; the others are multiplied by one plus theirs.
         """

@@ -29,10 +29,9 @@ from fastload.datasets.cache.layout import Layout
 from fastload.datasets.cache.opening import Opening, can_cache, open_store, store_folder
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
-from fastload.images._nv12 import nv12_size
 from fastload.images.arrays import Pixels, Size
 from fastload.images.deferred import DeferredImage, PixelSource
-from fastload.images.encodings import Yuv420
+from fastload.images.encodings import Yuv420, nv12_size
 from fastload.images.opencv import cv2
 from fastload.images.region import Box, upright
 from fastload.sources.cacheable import CacheableFiles
