@@ -54,8 +54,7 @@ class View(NamedTuple):
         return cls(box, (box.height, box.width), Box(0, 0, box.height, box.width), flips)
 
 
-@dataclass(frozen=True, slots=True)
-class InMemory:
+class InMemory(NamedTuple):
     """One image in memory; see `Regions`."""
 
     pixels: Pixels
@@ -66,16 +65,7 @@ class InMemory:
 
 
 class PixelSource(NamedTuple):
-    """One image of some `Regions`.
-
-    Attributes:
-        regions: The images.
-        position: Its number among them.
-        size: Its height and width.
-        channels: The number of channels.
-        dtype: The dtype of pixels.
-        is_bgr: True if its channels are BGR.
-    """
+    """One image of some `Regions`, at a position."""
 
     regions: Regions
     position: int
@@ -93,22 +83,13 @@ class PixelSource(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeferredImage:
-    """Image rendered on demand.
+    """Image rendered on demand."""
 
-    Attributes:
-        sources: The images that are placed, all of one dtype and number of channels.
-        canvas: Their places, and the matrix of a warp.
-        view: The part of the canvas that is shown.
-        channels: The number of channels.
-        resampling: The method by which the view is resized; None if it is not.
-        changes: The changes of its pixels.
-    """
-
-    sources: tuple[PixelSource, ...]
-    canvas: Canvas
-    view: View
+    sources: tuple[PixelSource, ...]  # all of one dtype and number of channels
+    canvas: Canvas  # their places, and the matrix of a warp
+    view: View  # the part of the canvas that is shown
     channels: int
-    resampling: Resampling | None = None
+    resampling: Resampling | None = None  # of the view; None if it is not resized
     changes: tuple[Change, ...] = ()
 
     @classmethod
@@ -165,10 +146,9 @@ class DeferredImage:
         if self.changes:
             return self.flattened().cropped(box)
         (height, width), view = self.size, self.view
-        upside_down, mirrored = view.flips
         # A box of a mirrored image is the mirrored box of the original.
-        top = height - box.top - box.height if upside_down else box.top
-        left = width - box.left - box.width if mirrored else box.left
+        top = height - box.top - box.height if view.flips[0] else box.top
+        left = width - box.left - box.width if view.flips[1] else box.left
         window = Box(view.window.top + top, view.window.left + left, box.height, box.width)
         if self.resampling is not None:
             return replace(self, view=view._replace(window=window))

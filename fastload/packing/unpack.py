@@ -24,7 +24,6 @@ from fastload.shards.schema import Field
 from fastload.sources.classes.label_table import LabelTable
 from fastload.sources.coco.writer import CocoWriter
 from fastload.sources.huggingface.writer import write_arrow
-from fastload.sources.masks.writer import MaskWriter
 from fastload.sources.stored_records import StoredRecords, drafted, restorable, restore, safe_path
 from fastload.sources.table.writer import TableWriter
 from fastload.sources.voc.writer import VocWriter
@@ -36,7 +35,7 @@ WRITERS: dict[str, type[LayoutWriter]] = {
     "yolo": YoloWriter,
     "coco": CocoWriter,
     "voc": VocWriter,
-    "masks": MaskWriter,
+    "masks": LayoutWriter,
     "table": TableWriter,
 }
 # Writers of files that hold many records, by the source's kind; they return the files' paths.
@@ -244,7 +243,7 @@ class _Unpacking:
             ):
                 # Quoted, because reading drops the leading spaces of unquoted cells.
                 writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
-                self._write_all(LabelTable(writer, self.reader, fields, self.images[1:]))
+                self._write_all(LabelTable(writer.writerow, self.reader, fields, self.images[1:]))
         except BaseException:
             path.unlink()
             raise

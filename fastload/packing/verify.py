@@ -30,7 +30,7 @@ from fastload.errors import (
     OptionError,
     RemoteMissingError,
 )
-from fastload.images._nv12 import nv12_size
+from fastload.images.encodings import encoding_named, nv12_size
 from fastload.images.header import read_header
 from fastload.images.jpeg import SOI, index_tiles
 from fastload.shards.attachment import ATTACHMENT_NAME, read_attachment
@@ -141,8 +141,6 @@ def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) 
 
 def _decode_error(record: Record, fields: Sequence[Field]) -> str | None:
     """Return the first error in decoding a record's images, or None."""
-    from fastload.images.encodings import encoding_named  # not needed for checksums
-
     for field in fields:
         if field.kind != "image" or not any(shape := record.image_shape(field.name)):
             continue  # kept although it is not a readable image
