@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fastload.doctor._changes import CHANGES
 from fastload.doctor._dataset_files import count_of, storage_of
-from fastload.doctor._evidence import ran_out_of
-from fastload.doctor._fixes import trials_to_make, workers_to_try
-from fastload.doctor._judge import diagnose
+from fastload.doctor._diagnosis import diagnose
+from fastload.doctor._judge import judge, ran_out_of
 from fastload.doctor._machine import BusyWatch, gpu_share, reading_gpu
 from fastload.doctor._record import LoaderRecord
 from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Watcher
-from fastload.doctor.findings import Diagnosis, LoaderTrial, MachineState, TrainingMeasurements
+from fastload.doctor.findings import Diagnosis, MachineState, TrainingMeasurements
 from fastload.doctor.ranks import RankComparison, RankTimes, SyncWatch, compare
 from fastload.system.cpus import local_rank
 from fastload.system.script import Ending, Script
@@ -45,10 +46,6 @@ class ExaminedLoader:
     measured: TrainingMeasurements
     trials: Trials | None
     record: LoaderRecord
-
-    def add(self, trials: Iterable[LoaderTrial]) -> None:
-        """Add trials to the measurements."""
-        self.measured = replace(self.measured, trials=(*self.measured.trials, *trials))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,26 +191,13 @@ def _add_trials(loaders: Sequence[ExaminedLoader], folder: Path) -> None:
 
 
 def try_changes(loaders: Sequence[ExaminedLoader]) -> None:
-    """Add the results of trials to the measurements of loaders: of these loaders, then of fastload's.
-
-    fastload's come last, for all loaders, because they make the C library keep freed memory in this process,
-    with which any loader is faster.
-    """
+    """Try the changes that can help, and add their trials to the measurements of the loaders."""
     tried = [(each, each.trials) for each in loaders if each.trials is not None]
-    for each, trials in tried:
-        if each.measured.num_workers:
-            each.add(trials.tried("same"))
-        kinds = trials_to_make(each.measured, diagnose(each.measured).verdict)
-        if "cache" in kinds:
-            each.add(trials.cached())
-        for number in workers_to_try(each.measured) if "workers" in kinds else ():
-            each.add(trials.with_workers(number, is_cold="cache" in kinds))
-    for each, trials in tried:
-        kinds = trials_to_make(each.measured, diagnose(each.measured).verdict)
-        if "one line" in kinds:
-            each.add(trials.one_line())
-        if "files" in kinds:
-            each.add(trials.from_files())
+    for is_last, (each, trials), change in itertools.product((False, True), tried, CHANGES):
+        judged = judge(each.measured)
+        if change.makes_fastloads == is_last and change.can_help(judged):
+            found = (*each.measured.trials, *change.trials(trials, judged))
+            each.measured = replace(each.measured, trials=found)
 
 
 def _name(record: LoaderRecord) -> str:

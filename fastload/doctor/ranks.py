@@ -18,8 +18,7 @@ import torch.distributed
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
-from fastload.doctor._judge import BALANCED
-from fastload.doctor._rates import spent
+from fastload.doctor._judge import BALANCED, spent
 from fastload.doctor._torch import default_store, latest_sync, time_syncs
 from fastload.doctor.findings import TrainingMeasurements
 from fastload.system.patching import patched

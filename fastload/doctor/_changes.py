@@ -1,0 +1,206 @@
+"""Changes that are tried on the user's own data: when each can help, its trials, and the fixes they give."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from fastload.doctor._evidence import LEAST_SHARE, STORAGE_SHARE, fits_page_cache, rate_text
+from fastload.doctor._judge import MAJORITY, Judgement
+from fastload.doctor._trials import Trials
+from fastload.doctor.findings import Fix, LoaderTrial, TrainingMeasurements
+from fastload.system.units import format_duration, format_size
+
+LEAST_GAIN = 1.05
+"""A smaller gain is not worth the trouble, and one second of measuring cannot resolve it."""
+
+ENOUGH = 0.95
+"""The fewest workers that reach this share of the best rate are advised: each takes some 200 MB."""
+
+MOST_OF_MEMORY = 0.7
+"""The share of the available memory that may be filled with data; the rest is for the training."""
+
+_CREATE_ONCE = "create the loader once, before the first epoch: "
+_IMPORT = "import fastload; from fastload import DataLoader"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of the loader or its data.
+
+    Attributes:
+        can_help: Returns whether it can change the advice.
+        trials: Measures it.
+        fixes: Yields the fixes that follow from its trials, which the judged measurements contain.
+        makes_fastloads: True if it creates fastload's datasets. Such changes are tried last, for all loaders,
+            because these datasets make the C library keep freed memory, with which any loader is faster.
+    """
+
+    name: str
+    can_help: Callable[[Judgement], bool]
+    trials: Callable[[Trials, Judgement], Iterable[LoaderTrial]]
+    fixes: Callable[[Judgement], Iterator[Fix]]
+    makes_fastloads: bool = False
+
+
+def reads_much(judged: Judgement) -> bool:
+    """Return whether loading is the limit, and reads for a part of it that is worth mentioning."""
+    return judged.is_of_loading and judged.share("storage") >= STORAGE_SHARE
+
+
+def _decodes_much(judged: Judgement) -> bool:
+    return judged.is_of_loading and judged.share("decoding") >= STORAGE_SHARE
+
+
+def _waits(judged: Judgement) -> bool:
+    measured = judged.measured
+    if judged.verdict == "little":
+        return measured.num_workers > 0
+    return measured.wait_s > (LEAST_GAIN - 1) * measured.step_s
+
+
+def _with_workers(trials: Trials, judged: Judgement) -> Iterator[LoaderTrial]:
+    for number in workers_to_try(judged.measured):
+        yield from trials.with_workers(number, is_cold=reads_much(judged))
+
+
+def workers_to_try(measured: TrainingMeasurements) -> list[int]:
+    """Return the numbers of workers to try: about the usable CPUs; more if loading is often blocked."""
+    cpus = max(1, round(measured.machine.usable_cpus + 0.49))
+    if measured.is_iterable:
+        return []  # Unless the dataset splits itself, each worker repeats all samples.
+    numbers = {cpus, cpus // 2 if cpus >= 4 else cpus}
+    if measured.work.blocked_s > MAJORITY * measured.work.busy_s:
+        numbers.add(min(32, 4 * cpus))
+    if measured.num_workers:
+        numbers.add(0)
+    return sorted(numbers - {measured.num_workers})
+
+
+def _fix(judged: Judgement, trial: LoaderTrial, action: str) -> Fix:
+    """Return the fix behind a trial, with its gain and a sentence with all parts of the gain."""
+    measured, rates, text = (
+        judged.measured,
+        judged.rates,
+        functools.partial(rate_text, unit=judged.measured.unit),
+    )
+    # Files that are packed, or decoded differently, still have to be read.
+    is_read = trial.kind not in ("workers", "cache") and measured.made_samples and reads_much(judged)
+    read_s = measured.work.blocked_s / measured.made_samples if is_read else 0.0
+    after = rates.with_trial(trial, read_s)
+    with_it, without = text(trial.samples_per_s), text(rates.loading)
+    why = [f"tried on your data: the loader gives {with_it} with it, {without} without"]
+    why += ["reading takes as long as before"] if read_s else []
+    if bool(after.num_workers) != bool(rates.num_workers):
+        why.append(f"loading and training {'overlap' if after.num_workers else 'take turns'} with it")
+    if after.num_workers and rates.step < after.loading:
+        why.append(f"the training step alone could use {text(rates.step)}")
+    if after.num_workers and after.by_cpus < min(after.loading, rates.step):
+        why.append(f"the CPUs suffice for {text(after.by_cpus)}")
+    saved_s = rates.start_s - after.start_s
+    if abs(saved_s) > LEAST_SHARE * rates.epoch_samples / rates.combined():
+        start = f"{'saves' if saved_s > 0 else 'adds'} {format_duration(abs(saved_s))}"
+        why.append(f"it {start} of starting workers in each epoch")
+    warm_up = ", with warm-up" if rates.warmup_s else ""
+    why.append(f"in all, {text(after.combined())} instead of {text(rates.combined())}{warm_up}")
+    return Fix(trial.kind, action, "; ".join(why), after.combined() / rates.combined())
+
+
+def _persistence(judged: Judgement) -> Iterator[Fix]:
+    measured, rates = judged.measured, judged.rates
+    if measured.epochs > 1 and rates.start_s and not measured.persistent_workers:
+        yield Fix(
+            "persistent workers",
+            f"{_CREATE_ONCE if measured.is_recreated else ''}DataLoader(…, persistent_workers=True)",
+            f"each of {measured.epochs} epochs starts workers for {format_duration(rates.start_s)}",
+            replace(rates, start_s=rates.start_s / measured.epochs).combined() / rates.combined(),
+        )
+
+
+def _number_of_workers(judged: Judgement) -> Iterator[Fix]:
+    measured, rates = judged.measured, judged.rates
+    tried = {trial.num_workers: trial for trial in measured.trials_of("workers")}
+    present = measured.num_workers
+    totals = {number: rates.with_trial(trial).combined() for number, trial in tried.items()}
+    totals[present] = rates.combined()
+    best = min(number for number, total in totals.items() if total >= ENOUGH * max(totals.values()))
+    if best == present:
+        return
+    fix = _fix(judged, tried[best], f"DataLoader(…, num_workers={best}) instead of num_workers={present}")
+    if (fix.gain or 0.0) < LEAST_GAIN and 0 < 2 * best <= present:
+        why = f"{best} workers are as fast as {present}, and each takes some 200 MB"
+        fix = replace(fix, gain=None, why=why)
+    yield replace(fix, kind="workers" if best else "no workers")
+
+
+def _cache(judged: Judgement) -> Iterator[Fix]:
+    measured, trial = judged.measured, judged.measured.trial("cache")
+    store, available = measured.store, measured.machine.available_bytes
+    if trial is None or store is None or fits_page_cache(store, available):
+        return
+    places = []
+    if store.size_bytes < MOST_OF_MEMORY * (available or 0):
+        places.append("copy the files to /dev/shm once, and read them there")
+    kind = "FolderDataset" if measured.encoding is None else "PackedDataset"
+    places.append(f'fastload.{kind}(…, cache="auto")')
+    fix = _fix(judged, trial, f"keep the data in memory: {', or '.join(places)}")
+    yield replace(fix, why=f"{fix.why}; from the second epoch on")
+
+
+def _one_line(judged: Judgement) -> Iterator[Fix]:
+    measured, loader = judged.measured, use_fastload(judged.measured)
+    for trial in measured.trials_of("loader"):
+        yield _fix(judged, trial, loader)
+    for trial in measured.trials_of("compile"):
+        unedited = f"; or, without editing: fastload run {measured.command}" if measured.command else ""
+        edited = f"{loader}, and {measured.own_class or 'DataLoader'}(…, compile=True){unedited}"
+        yield _fix(judged, trial, "DataLoader(…, compile=True)" if measured.is_fastload else edited)
+
+
+def use_fastload(measured: TrainingMeasurements) -> str:
+    """Return how to use fastload's loader, in words."""
+    action = "from fastload import DataLoader instead of torch.utils.data"
+    return f"{action} as the base class of {measured.own_class}" if measured.own_class else action
+
+
+def _other_data(judged: Judgement) -> Iterator[Fix]:
+    measured, compiled = (
+        judged.measured,
+        f"{_IMPORT}; DataLoader(fastload.{{}}({{!r}}, transform=…), …, compile=True)",
+    )
+    for trial in measured.trials_of("decoder"):
+        yield _fix(judged, trial, compiled.format("FolderDataset", measured.folder))
+    for trial in measured.trials_of("pack"):
+        samples = measured.store.samples if measured.store is not None else 0
+        room = f" ({format_size(samples * trial.stored_bytes)})" if samples and trial.stored_bytes else ""
+        packing = f"fastload pack {shlex.quote(measured.folder)} data.fl --encode {trial.encoding}"
+        use = compiled.format("PackedDataset", "data.fl")
+        yield _fix(judged, trial, f"{packing}, which makes data.fl{room}, then {use}")
+
+
+CHANGES = (
+    Change(
+        "none",
+        lambda judged: judged.measured.num_workers > 0,
+        lambda trials, _: trials.tried("same"),
+        _persistence,
+    ),
+    Change("cache", reads_much, lambda trials, _: trials.cached(), _cache),
+    Change("workers", _waits, _with_workers, _number_of_workers),
+    Change(
+        "fastload's loader",
+        lambda judged: judged.is_of_loading,
+        lambda trials, _: trials.one_line(),
+        _one_line,
+        makes_fastloads=True,
+    ),
+    Change(
+        "fastload's data",
+        _decodes_much,
+        lambda trials, _: trials.from_files(),
+        _other_data,
+        makes_fastloads=True,
+    ),
+)
