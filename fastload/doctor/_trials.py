@@ -67,7 +67,6 @@ class Trials:
 
     @functools.cached_property
     def _compiled(self) -> object:
-        # Last, because fastload's datasets make the C library keep freed memory, which speeds up any loader.
         return _compiled(self.settings.dataset)
 
     def tried(self, name: str, **changes: Any) -> list[LoaderTrial]:
@@ -118,8 +117,8 @@ class Trials:
             options: Any = {"encode": self.encode or "auto", "workers": 1, "on_error": "skip"}
             result = pack(photos, self.folder / "sample.fl", **options)
             packed = PackedDataset(self.folder / "sample.fl", transform=transform)
+            stored_bytes = result.size_bytes / max(1, len(packed))
             for trial in self._of_files("pack", packed):
-                stored_bytes = result.size_bytes / max(1, len(packed))
                 yield replace(trial, encoding=result.encoding, stored_bytes=stored_bytes)
 
     def _of_files(self, kind: str, dataset: Any) -> list[LoaderTrial]:
@@ -168,8 +167,7 @@ class Trials:
                 if seconds >= self._trial_s and taken >= _LEAST_BATCHES and taken % max(1, workers) == 0:
                     break
             seconds, spent_s = time.perf_counter() - at, _cpu_s(pids) - cpu_s
-            ended_at = time.perf_counter()
-        ended_s = time.perf_counter() - ended_at
+        ended_s = time.perf_counter() - at - seconds
         samples = taken * (count_in(batches[0]) if batches else self.settings.batch_size or 1)
         own_s = seconds / max(1, taken) * max(1, workers)
         start_s = max(0.0, started_s - own_s) + ended_s if workers else 0.0

@@ -10,6 +10,7 @@ import functools
 import itertools
 import math
 import os
+import pickle
 import sys
 import threading
 import time
@@ -98,11 +99,8 @@ class Watcher:
 
     def logs_of(self, record: LoaderRecord) -> list[WorkerLog]:
         """Return the logs of a loader's workers so far."""
-        logs = []
-        for path in sorted(self._folder.glob(f"{record.name}-*.log")):
-            with contextlib.suppress(OSError):
-                logs.append(WorkerLog.load(path))
-        return logs
+        paths = sorted(self._folder.glob(f"{record.name}-*.log"))
+        return [pickle.loads(path.read_bytes()) for path in paths]
 
     @property
     def span(self) -> tuple[float, float]:

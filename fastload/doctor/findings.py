@@ -13,15 +13,7 @@ Category = Literal["read", "load", "decode", "transform", "collate", "copy", "wo
 logging and the like, `sync` a call of torch.distributed, `model` the rest of a training step."""
 
 Verdict = Literal[
-    "storage",
-    "decoding",
-    "transforms",
-    "transport",
-    "copy",
-    "model",
-    "network",
-    "main thread",
-    "little",
+    "storage", "decoding", "transforms", "transport", "copy", "model", "network", "main thread", "little"
 ]
 """The main cause. `transport` is collating and moving batches, `copy` goes to the device, `network`
 synchronises gradients, `main thread` is logging and the like."""
@@ -33,7 +25,7 @@ MOST_GAIN = 10.0
 """The largest gain that is stated. A larger one means that less than a tenth of the time is left, and two
 runs of the same script differ by as much."""
 
-_NO_WORK = LoadTimes(batches=0, samples=0, busy_s=0.0, cpu_s=0.0, delayed_s=0.0, collate_s=0.0)
+NO_WORK = LoadTimes(batches=0, samples=0, busy_s=0.0, cpu_s=0.0, delayed_s=0.0, collate_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +93,8 @@ class TrainingMeasurements:
         waiting_s: The sum of `waits` waits; `copying_s` is the part for copying to the device.
         stepping_s: The sum of `steps` steps.
         step_delayed_s: The part of the steps in which the main thread waited for a free CPU.
-        synced_s: For each of `steps_s`, the time from the end of its own backward pass to that of gradient
-            synchronisation.
+        synced_s: For each step, warm-up included, the time from the end of its own backward pass to that of
+            gradient synchronisation.
         exchanged_s: The same, from the beginning of the synchronisation.
         network_s: The part of `stepping_s` in which every rank waited for synchronisation.
         held_up_s: The part of `stepping_s` in which this rank waited for slower ones.
@@ -138,13 +130,12 @@ class TrainingMeasurements:
     step_delayed_s: float = 0.0
     warmup_steps: int = 0
     warmup_s: float = 0.0
-    steps_s: tuple[float, ...] = ()
     synced_s: tuple[float, ...] = ()
     exchanged_s: tuple[float, ...] = ()
     network_s: float = 0.0
     held_up_s: float = 0.0
     machines: int = 1
-    work: LoadTimes = _NO_WORK
+    work: LoadTimes = NO_WORK
     busiest_s: float = 0.0
     loading: tuple[Sampled, ...] = ()
     training: tuple[Sampled, ...] = ()

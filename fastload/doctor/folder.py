@@ -28,7 +28,7 @@ from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
 from fastload.loader.report import LEAST_S
 from fastload.packing.options import choose_encoding, combine, estimate_stats
-from fastload.shards.manifest import ShardEntry, is_packed
+from fastload.shards.manifest import ShardEntry, is_packed, packed_splits
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.sources import open_source
@@ -99,27 +99,18 @@ def examine_data(path: Path | str, step: Step = lambda label, done, total: None)
         folder = Path(root)
         if is_url(path):
             splits = [_watched_remote(str(path), step, folder / "remote")]
+        elif packed := [Path(path)] if is_packed(path) else packed_splits(path):
+            splits = [_watched(str(each), PackedDataset(each), step, folder / each.name) for each in packed]
         else:
-            splits = _watched_splits(Path(path), step, folder)
+            splits = _watched_sources(os.fspath(path), step, folder)
         # Where loading does not matter, nothing can be gained by a change.
         try_changes([split for split in splits if split.diagnosis().verdict != "little"])
         return [Examination(split.name, split.measured, split.diagnosis()) for split in splits]
 
 
-def _watched_splits(path: Path, step: Step, folder: Path) -> list[_Split]:
-    """Watch a loader of each packed dataset or each split of a source."""
-    packed = [path] if is_packed(path) else []
-    # A folder that cannot be listed is refused below, as by packing.
-    with contextlib.suppress(PermissionError):
-        packed = packed or [child for child in sorted(path.glob("*")) if is_packed(child)]
-    if packed:
-        return [_watched(str(child), PackedDataset(child), step, folder / child.name) for child in packed]
-    return _watched_sources(path, step, folder)
-
-
-def _watched_sources(path: Path, step: Step, folder: Path) -> list[_Split]:
+def _watched_sources(path: str, step: Step, folder: Path) -> list[_Split]:
     """Watch a loader of each split; raise SourceError if its images have no files of their own."""
-    sources: dict[str, Any] = dict(open_source(os.fspath(path)))
+    sources: dict[str, Any] = dict(open_source(path))
     for source in sources.values():
         files = getattr(source, "files", None)
         if not isinstance(files, FileList) or len(files) != len(source):
@@ -134,7 +125,7 @@ def _watched_sources(path: Path, step: Step, folder: Path) -> list[_Split]:
     splits = []
     for number, (split, source) in enumerate(sources.items()):
         paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
-        name = f"{path}, {split}" if split else str(path)
+        name = f"{path}, {split}" if split else path
         found = _watched(name, _Images(paths), step, folder / str(number), source, chosen.encode)
         found.notes = (
             f"'fastload pack --encode auto' chooses {chosen.encode}: {chosen.reason}.",
@@ -234,8 +225,7 @@ def _readable(dataset: Any, indices: range) -> tuple[list[int], int, list[str]]:
         Those that can be read, the size of a batch that takes 50 ms, and errors.
     """
     found, damage, names = list[int](), list[str](), getattr(dataset, "paths", None)
-    ends_at = time.perf_counter() + _CHECKED_S
-    began = time.thread_time()
+    ends_at, began = time.perf_counter() + _CHECKED_S, time.thread_time()
     for position in evenly_spaced(len(indices), _MOST_SAMPLES):
         index = indices[position]
         try:
