@@ -23,26 +23,37 @@ MOST_OF_MEMORY = 0.7
 """The share of the available memory that may be filled with data; the rest is for the training."""
 
 _CREATE_ONCE = "create the loader once, before the first epoch: "
-_IMPORT = "import fastload; from fastload import DataLoader"
+_COMPILED = (
+    "import fastload; from fastload import DataLoader; "
+    "DataLoader(fastload.{}({!r}, transform=…), …, compile=True)"
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TriedChange:
     """A change of the loader or its data.
 
     Attributes:
         can_help: Returns whether it can change the advice.
         trials: Measures it.
         fixes: Yields the fixes that follow from its trials, which the judged measurements contain.
-        makes_fastloads: True if it creates fastload's datasets. Such changes are tried last, for all loaders,
-            because these datasets make the C library keep freed memory, with which any loader is faster.
+        is_last: True if it creates fastload's datasets, which make the C library keep freed memory: any
+            loader is faster with it. So such changes are tried after the others, for all loaders.
     """
 
     name: str
     can_help: Callable[[Judgement], bool]
     trials: Callable[[Trials, Judgement], Iterable[LoaderTrial]]
     fixes: Callable[[Judgement], Iterator[Fix]]
-    makes_fastloads: bool = False
+    is_last: bool = False
+
+
+def _has_workers(judged: Judgement) -> bool:
+    return judged.measured.num_workers > 0
+
+
+def _loads_slowly(judged: Judgement) -> bool:
+    return judged.is_of_loading
 
 
 def reads_much(judged: Judgement) -> bool:
@@ -57,7 +68,7 @@ def _decodes_much(judged: Judgement) -> bool:
 def _waits(judged: Judgement) -> bool:
     measured = judged.measured
     if judged.verdict == "little":
-        return measured.num_workers > 0
+        return _has_workers(judged)
     return measured.wait_s > (LEAST_GAIN - 1) * measured.step_s
 
 
@@ -166,41 +177,21 @@ def use_fastload(measured: TrainingMeasurements) -> str:
 
 
 def _other_data(judged: Judgement) -> Iterator[Fix]:
-    measured, compiled = (
-        judged.measured,
-        f"{_IMPORT}; DataLoader(fastload.{{}}({{!r}}, transform=…), …, compile=True)",
-    )
+    measured = judged.measured
     for trial in measured.trials_of("decoder"):
-        yield _fix(judged, trial, compiled.format("FolderDataset", measured.folder))
+        yield _fix(judged, trial, _COMPILED.format("FolderDataset", measured.folder))
     for trial in measured.trials_of("pack"):
         samples = measured.store.samples if measured.store is not None else 0
         room = f" ({format_size(samples * trial.stored_bytes)})" if samples and trial.stored_bytes else ""
         packing = f"fastload pack {shlex.quote(measured.folder)} data.fl --encode {trial.encoding}"
-        use = compiled.format("PackedDataset", "data.fl")
+        use = _COMPILED.format("PackedDataset", "data.fl")
         yield _fix(judged, trial, f"{packing}, which makes data.fl{room}, then {use}")
 
 
 CHANGES = (
-    Change(
-        "none",
-        lambda judged: judged.measured.num_workers > 0,
-        lambda trials, _: trials.tried("same"),
-        _persistence,
-    ),
-    Change("cache", reads_much, lambda trials, _: trials.cached(), _cache),
-    Change("workers", _waits, _with_workers, _number_of_workers),
-    Change(
-        "fastload's loader",
-        lambda judged: judged.is_of_loading,
-        lambda trials, _: trials.one_line(),
-        _one_line,
-        makes_fastloads=True,
-    ),
-    Change(
-        "fastload's data",
-        _decodes_much,
-        lambda trials, _: trials.from_files(),
-        _other_data,
-        makes_fastloads=True,
-    ),
+    TriedChange("none", _has_workers, lambda trials, _: trials.tried("same"), _persistence),
+    TriedChange("cache", reads_much, lambda trials, _: trials.cached(), _cache),
+    TriedChange("workers", _waits, _with_workers, _number_of_workers),
+    TriedChange("loader", _loads_slowly, lambda trials, _: trials.one_line(), _one_line, is_last=True),
+    TriedChange("data", _decodes_much, lambda trials, _: trials.from_files(), _other_data, is_last=True),
 )

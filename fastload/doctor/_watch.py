@@ -25,6 +25,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from fastload.doctor._categories import Stack
+from fastload.doctor._machine import GpuWatch
 from fastload.doctor._record import LoaderRecord
 from fastload.doctor._torch import BaseIterator, end_workers, worker_module
 from fastload.doctor._workers import Sampler, WorkerLog, noting_fetches, watched_loop
@@ -67,11 +68,10 @@ class Watcher:
         # although the time for that depends on the loader.
         self._batches: deque[object] = deque(maxlen=2)
         self._optimizer_steps = 0
-        # When the first step ended, which may have compiled the model, and when the latest batch came.
-        self._begun_at = math.inf
-        self._latest_at = 0.0
+        self._begun_at = math.inf  # when the first step ended, which may have compiled the model
         self._sampler = Sampler(self._notice)
         self.sync = SyncWatch()
+        self.gpu = GpuWatch()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -101,11 +101,6 @@ class Watcher:
         """Return the logs of a loader's workers so far."""
         paths = sorted(self._folder.glob(f"{record.name}-*.log"))
         return [pickle.loads(path.read_bytes()) for path in paths]
-
-    @property
-    def span(self) -> tuple[float, float]:
-        """The times of the first step's end and the latest batch by `time.perf_counter`."""
-        return min(self._begun_at, self._latest_at), self._latest_at
 
     def _watching_workers(self, record: LoaderRecord) -> contextlib.AbstractContextManager[None]:
         """Watch the workers that are started in the block."""
@@ -169,6 +164,8 @@ class Watcher:
         if math.isinf(self._begun_at) and not record.is_first:
             self._begun_at = time.perf_counter()
         self._stop_if_enough()
+        if math.isfinite(self._begun_at):
+            self.gpu.read()  # which belongs neither to a step nor to a wait
         clock = record.clock(iterator)
         copied_s = 0.0 if clock is None else clock.copying_s
         record.ask()
@@ -188,7 +185,6 @@ class Watcher:
             if other is not record and other.phase == "stepping":
                 other.others_s += wait_s
         self.batches += 1
-        self._latest_at = time.perf_counter()
         return batch
 
     def _close_steps(self) -> None:

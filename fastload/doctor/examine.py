@@ -12,7 +12,7 @@ from fastload.doctor._changes import CHANGES
 from fastload.doctor._dataset_files import count_of, storage_of
 from fastload.doctor._diagnosis import diagnose
 from fastload.doctor._judge import judge, ran_out_of
-from fastload.doctor._machine import BusyWatch, gpu_share, reading_gpu
+from fastload.doctor._machine import BusyWatch
 from fastload.doctor._record import LoaderRecord
 from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Watcher
@@ -102,7 +102,7 @@ def examine_script(
     with tempfile.TemporaryDirectory(prefix="fastload-doctor-", ignore_cleanup_errors=True) as root:
         folder = Path(root)
         watcher = Watcher(folder, steps, seconds, script.code.co_filename)
-        with watcher.watching(), reading_gpu() as readings:
+        with watcher.watching():
             ending = yield script
         was_cut = watcher.was_cut
         if was_cut:  # by an exception, which a framework may have replaced
@@ -111,11 +111,10 @@ def examine_script(
         if error:  # perhaps while waiting for a rank that had ended
             for record in watcher.records:
                 record.drop_last_step()
-        share = gpu_share(readings, watcher.span)
         loaders = _loaders(watcher, busy.state(), error)
         for each in loaders:
             each.measured = replace(
-                each.measured, command=command, gpu_share=share, was_cut=was_cut, error=error
+                each.measured, command=command, gpu_share=watcher.gpu.share, was_cut=was_cut, error=error
             )
         own, slowest, ranks, earlier = local_rank(), 0, None, dict[int, str]()
         if (exchange := watcher.sync.exchange) is not None:
@@ -195,7 +194,7 @@ def try_changes(loaders: Sequence[ExaminedLoader]) -> None:
     tried = [(each, each.trials) for each in loaders if each.trials is not None]
     for is_last, (each, trials), change in itertools.product((False, True), tried, CHANGES):
         judged = judge(each.measured)
-        if change.makes_fastloads == is_last and change.can_help(judged):
+        if change.is_last == is_last and change.can_help(judged):
             found = (*each.measured.trials, *change.trials(trials, judged))
             each.measured = replace(each.measured, trials=found)
 

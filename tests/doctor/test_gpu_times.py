@@ -1,38 +1,40 @@
 """GPU utilisation, from readings that are passed in."""
 
-import time
-
 import pytest
 
-from fastload.doctor._machine import gpu_share, reading_gpu
-
-READINGS = list(enumerate([0.0, 0.4, 0.6]))
+from fastload.doctor._machine import GpuWatch
 
 
-def test_a_gpu_counts_while_the_training_lasts():
-    assert gpu_share(READINGS, (0.5, 2.5)) == pytest.approx(0.5)
-    assert gpu_share(READINGS, (2.0, 3.0)) == pytest.approx(0.6)
+def test_the_share_is_the_mean_of_the_readings():
+    readings = iter([0.4, None, 0.6])
+    watch = GpuWatch(lambda: next(readings), each_s=0.0)
+    for _ in range(3):
+        watch.read()
+    assert watch.share == pytest.approx(0.5)
 
 
-def test_without_readings_the_share_is_zero():
-    assert gpu_share(READINGS, (7.0, 7.0)) == 0
-    assert gpu_share([], (0.0, 9.0)) == 0
-
-
-def test_a_gpu_is_read_until_the_training_ends():
-    began = time.perf_counter()
-    with reading_gpu(lambda: 0.5, each_s=0.001) as readings:
-        time.sleep(0.1)
-    assert len(readings) > 1
-    assert gpu_share(readings, (began, time.perf_counter())) == 0.5
+def test_readings_are_apart():
+    readings = iter([0.4])
+    watch = GpuWatch(lambda: next(readings), each_s=60.0)
+    for _ in range(3):
+        watch.read()
+    assert watch.share == 0.4
 
 
 def failing():
+    failing.calls += 1
     raise RuntimeError("cuda driver can't be loaded, is cuda enabled?")
 
 
-@pytest.mark.parametrize("read", [failing, lambda: None], ids=["no driver", "no GPU in use"])
-def test_without_a_gpu_nothing_is_read(read):
-    with reading_gpu(read, each_s=0.001) as readings:
-        time.sleep(0.01)
-    assert readings == []
+def test_without_a_driver_nothing_is_read_again():
+    failing.calls = 0
+    watch = GpuWatch(failing)
+    for _ in range(2):
+        watch.read()
+    assert (watch.share, failing.calls) == (0, 1)
+
+
+def test_without_a_gpu_in_use_the_share_is_zero():
+    watch = GpuWatch(lambda: None)
+    watch.read()
+    assert watch.share == 0
