@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 ELSEWHERE: dict[str, str] = {
     "test_house.py": "_version",
     "test_without_opencv.py": "images/opencv",
-    "bench/test_*.py": "bench cli/_bench cli/_decoding",
+    "bench/test_*.py": "bench cli/_bench",
     "cli/test_cli.py": "cli __main__",
     "cli/test_output.py": "cli",
     "cli/test_form.py": "cli",

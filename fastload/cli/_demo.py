@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import os
 import platform
@@ -29,26 +30,13 @@ _FASTER = 1.05  # a smaller ratio is noise
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument(
-        "--data",
-        metavar="FOLDER",
-        help="your own images, in class folders or not (default: generated photos)",
-    )
-    parser.add_argument(
-        "--images",
-        type=whole_number,
-        metavar="N",
-        help=f"number of images (default: {_IMAGES}; of your own, evenly spaced and fewer if they are large)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=whole_number,
-        metavar="N",
-        help="processes of each side (default: one per usable CPU, at most 8)",
-    )
-    parser.add_argument(
-        "--rounds", type=whole_number, default=5, metavar="N", help="turns of each side (default: 5)"
-    )
+    data_help = "your own images, in class folders or not (default: generated photos)"
+    parser.add_argument("--data", metavar="FOLDER", help=data_help)
+    number = functools.partial(parser.add_argument, type=whole_number, metavar="N")
+    fewer = "of your own, evenly spaced and fewer if they are large"
+    number("--images", help=f"number of images (default: {_IMAGES}; {fewer})")
+    number("--workers", help="processes of each side (default: one per usable CPU, at most 8)")
+    number("--rounds", default=5, help="turns of each side (default: 5)")
     parser.add_argument(
         "--encode",
         nargs="+",
