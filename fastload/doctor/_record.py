@@ -49,7 +49,7 @@ Readings = Callable[[], tuple[float, float, int, float, float]]
 class LoaderSettings:
     """Settings of a loader that are needed to create another one like it, without a reference to it."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[object]) -> None:
         self.dataset = loader.dataset
         self.kind = type(loader)
         self.is_fastload = isinstance(loader, FastloadDataLoader)
@@ -98,7 +98,7 @@ class LoaderRecord:
     which this loader copied batches to the device.
     """
 
-    def __init__(self, name: str, loader: DataLoader[Any], place: object, readings: Readings) -> None:
+    def __init__(self, name: str, loader: DataLoader[object], place: object, readings: Readings) -> None:
         self.name = name
         self.place = place
         self.loader = weakref.ref(loader)
@@ -119,7 +119,7 @@ class LoaderRecord:
         self.log = WorkerLog()
         self._steps: deque[_Step] = deque(maxlen=_MOST_STORED)
 
-    def is_followed_by(self, loader: DataLoader[Any], place: object) -> bool:
+    def is_followed_by(self, loader: DataLoader[object], place: object) -> bool:
         """Return whether this loader no longer exists and another one replaces it.
 
         Both load the same data, or similar data at the same place in the script.

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, default_convert
 
 from fastload.datasets.folder import FolderDataset
 from fastload.datasets.packed import PackedDataset
@@ -134,10 +134,10 @@ class Trials:
 
     def _measured(
         self,
-        dataset: Any = None,
+        dataset: Dataset[object] | None = None,
         batches: Sequence[object] | None = None,
         workers: int | None = None,
-        kind: type[Any] | None = None,
+        kind: type[DataLoader[object]] | None = None,
         passes: int = WITHOUT_END,
     ) -> tuple[LoaderTrial, int]:
         """Return the trial and the number of batches that it took."""
@@ -150,7 +150,7 @@ class Trials:
             warnings.simplefilter("ignore")
             began = time.perf_counter()
             with deferred_signals():  # until the workers can be ended
-                iterator: Any = iter(self._loader(dataset, repeated, workers, kind))
+                iterator = iter(self._loader(dataset, repeated, workers, kind))
                 ending.callback(end_workers, iterator)
             next(iterator)
             started_s = time.perf_counter() - began
@@ -174,7 +174,13 @@ class Trials:
         sample_cpu_s = max(0.0, spent_s) / max(1, samples)
         return LoaderTrial("same", workers, samples / seconds, sample_cpu_s, start_s), taken + 1 + requested
 
-    def _loader(self, dataset: Any, batches: list[Any] | None, workers: int, kind: type[Any] | None) -> Any:
+    def _loader(
+        self,
+        dataset: Dataset[object],
+        batches: list[object] | None,
+        workers: int,
+        kind: type[DataLoader[object]] | None,
+    ) -> DataLoader[object]:
         options = self.settings.options
         arguments = {name: options[name] for name in ("collate_fn", "worker_init_fn", "pin_memory")}
         if arguments["collate_fn"] in (default_collate, default_convert):
@@ -207,7 +213,7 @@ def link_files(paths: Sequence[str], folder: Path) -> Path:
     return folder
 
 
-def _batches_of(settings: LoaderSettings) -> list[Any] | None:
+def _batches_of(settings: LoaderSettings) -> Sequence[Any] | None:
     """Return the indices of the first batches of a new epoch, equal in size; None if they are unknown."""
     if isinstance(settings.dataset, IterableDataset):
         return None

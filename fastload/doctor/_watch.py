@@ -19,7 +19,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
@@ -85,13 +84,12 @@ class Watcher:
         )
         wrapped = ((kind, name, _method(vars(kind)[name], call)) for kind, name, call in kinds)
         hook = register_optimizer_step_post_hook(self._note_optimizer_step)
-        self._sampler.start()
+        noting = noting_fetches(self._log, self._sampler.delayed_s)
         try:
-            with patched(*wrapped), noting_fetches(self._log, self._sampler.delayed_s), self.sync.watching():
+            with self._sampler, patched(*wrapped), noting, self.sync.watching():
                 yield
         finally:
             hook.remove()
-            self._sampler.stop()
             self._close_steps()
             self._batches.clear()
             for iterator in list(self._by_iterator):
@@ -124,7 +122,7 @@ class Watcher:
     def _note_optimizer_step(self, *_: object) -> None:
         self._optimizer_steps += 1
 
-    def _start(self, loader: DataLoader[Any], original: Callable[[object], object]) -> object:
+    def _start(self, loader: DataLoader[object], original: Callable[[object], object]) -> object:
         """Create a loader's iterator; `_get_iterator` is called by `__iter__` or directly."""
         if not self._is_watched():
             return original(loader)
@@ -142,7 +140,7 @@ class Watcher:
             record.iterator = weakref.ref(iterator, lambda _: record.close_step())
         return iterator
 
-    def _watch(self, loader: DataLoader[Any]) -> LoaderRecord:
+    def _watch(self, loader: DataLoader[object]) -> LoaderRecord:
         """Watch a new loader; one that replaces another, as in each epoch, continues its record."""
         place = tuple((frame.f_code, line) for frame, line in traceback.walk_stack(sys._getframe()))
         record = next((each for each in self.records if each.is_followed_by(loader, place)), None)

@@ -42,7 +42,7 @@ Notice = Callable[[Stack, float], None]
 
 
 class Sampler:
-    """Samples the stack of the thread that creates it, from `start` to `stop`.
+    """Samples the stack of the thread that creates it, within a `with` block.
 
     Time in which the thread waited for a free CPU is left out: it says nothing about the code. `delayed_s`
     returns that time, and `cpu_s` is the CPU time that sampling took.
@@ -57,16 +57,13 @@ class Sampler:
         self._switch_s = sys.getswitchinterval()
         self._sampling = threading.Thread(target=self._run, name="fastload-doctor", daemon=True)
 
-    def start(self) -> None:
-        """Start the sampling thread."""
+    def __enter__(self) -> None:
         sys.setswitchinterval(SWITCH_S)
         self._sampling.start()
 
-    def stop(self) -> None:
-        """Stop the sampling thread after its last sample."""
+    def __exit__(self, *error: object) -> None:
         self._is_over = True
-        if self._sampling.is_alive():
-            self._sampling.join()
+        self._sampling.join()
         sys.setswitchinterval(self._switch_s)
 
     def _run(self) -> None:
@@ -245,10 +242,8 @@ def watched_loop(folder: str, loader: str, *arguments: object) -> None:
             saved = time.perf_counter()
 
     sampler = Sampler(notice)
-    with noting_fetches(lambda: log, sampler.delayed_s):
-        sampler.start()
-        try:
+    try:
+        with noting_fetches(lambda: log, sampler.delayed_s), sampler:
             worker_loop(*arguments)
-        finally:
-            sampler.stop()
-            save()
+    finally:
+        save()

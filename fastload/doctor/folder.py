@@ -34,7 +34,7 @@ from fastload.shards.remote import RemoteFolder, is_url
 from fastload.sources import open_source
 from fastload.sources.files import FileList
 from fastload.sources.left_out import describe_left_out
-from fastload.sources.protocol import evenly_spaced
+from fastload.sources.protocol import Source, evenly_spaced
 from fastload.system.signals import deferred_signals
 from fastload.system.units import format_count, format_duration, format_size
 
@@ -48,7 +48,7 @@ _MOST_SAMPLES, _LARGEST_BATCH = 4096, 256
 _RANGES, _RANGE_BYTES = 4, 2 << 20
 
 
-class _Images(Dataset[Any]):
+class _Images(Dataset[object]):
     """Image files as most training scripts read them: with PIL, or with OpenCV if PIL is not installed."""
 
     transform = None
@@ -59,7 +59,7 @@ class _Images(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.paths)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> object:
         try:
             from PIL import Image
         except ImportError:
@@ -110,10 +110,12 @@ def examine_data(path: Path | str, step: Step = lambda label, done, total: None)
 
 def _watched_sources(path: str, step: Step, folder: Path) -> list[_Split]:
     """Watch a loader of each split; raise SourceError if its images have no files of their own."""
-    sources: dict[str, Any] = dict(open_source(path))
-    for source in sources.values():
+    sources, listed = open_source(path), dict[str, FileList]()
+    for split, source in sources.items():
         files = getattr(source, "files", None)
-        if not isinstance(files, FileList) or len(files) != len(source):
+        if isinstance(files, FileList) and len(files) == len(source):
+            listed[split] = files
+        else:
             raise SourceError(
                 f"{path}: must have a file for each image to be examined, got the layout {source.kind!r}: "
                 f"pack it first ('fastload pack {path} DEST'), and examine the result"
@@ -124,7 +126,7 @@ def _watched_sources(path: str, step: Step, folder: Path) -> list[_Split]:
     chosen = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
     splits = []
     for number, (split, source) in enumerate(sources.items()):
-        paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
+        paths = [listed[split].path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
         name = f"{path}, {split}" if split else path
         found = _watched(name, _Images(paths), step, folder / str(number), source, chosen.encode)
         found.notes = (
@@ -171,7 +173,7 @@ def _watched(
     dataset: Any,
     step: Step,
     folder: Path,
-    source: Any = None,
+    source: Source | None = None,
     encode: str = "",
     indices: range | None = None,
 ) -> _Split:
@@ -192,7 +194,7 @@ def _watched(
         batches *= -(-WITHOUT_END // len(batches))
     else:
         drop_pages(files)
-    loader: DataLoader[Any] = DataLoader(
+    loader: DataLoader[object] = DataLoader(
         dataset, batch_sampler=batches, num_workers=workers, collate_fn=len, persistent_workers=True
     )
     folder.mkdir()
