@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from fastload.doctor._record import LoaderRecord
 from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Watcher
 from fastload.doctor.findings import Diagnosis, MachineState, TrainingMeasurements
-from fastload.doctor.ranks import RankComparison, RankTimes, SyncWatch, compare
+from fastload.doctor.ranks import RankComparison, SyncWatch, compare
 from fastload.system.cpus import local_rank
 from fastload.system.script import Ending, Script
 from fastload.system.units import format_count
@@ -167,13 +168,12 @@ def _compared(
     """Compare this rank's main loader with those of the others; return None if nothing of them arrives."""
     assert sync.exchange is not None
     rank, size = sync.exchange.rank, sync.exchange.size
-    sync.exchange.post("times", RankTimes.of(rank, measured[0]) if measured else None)
-    found = sync.exchange.collect("times", range(size), most_s)
-    times = [found[rank] for rank in sorted(found) if found[rank] is not None]
-    if len(times) < 2 or rank not in [each.rank for each in times]:
+    sync.exchange.post("times", (socket.gethostname(), measured[0]) if measured else None)
+    arrived = sync.exchange.collect("times", range(size), most_s)
+    found = {rank: arrived[rank] for rank in sorted(arrived) if arrived[rank] is not None}
+    if len(found) < 2 or rank not in found:
         return None
-    missing = set(range(size)) - {each.rank for each in times}
-    return compare(times, sync.gradient_bytes, sorted(missing))
+    return compare(found, sync.gradient_bytes, sorted(set(range(size)) - set(found)))
 
 
 def _add_trials(loaders: Sequence[ExaminedLoader], folder: Path) -> None:
