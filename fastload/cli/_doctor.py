@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastload.cli._output import ProgressDisplay, lines_of, note, show, show_json
+from fastload.cli._output import lines_of, note, show, show_json
 from fastload.cli._parser import Parser, add_script_arguments, whole_number
 from fastload.errors import OptionError
 from fastload.system.signals import unwinding
@@ -76,8 +76,7 @@ def run(options: argparse.Namespace) -> int:
             return run_script(_around_script(path, options))
         from fastload.doctor.folder import examine_data  # with torch, which may take seconds
 
-        with ProgressDisplay("", "steps", options.quiet or options.json) as display:
-            parts = examine_data(path, display.stage)
+        parts = examine_data(path, lambda: _announce_trials(options))
         _print_result(f"How fast does {path} load?", parts, options, ())
         return 0
 
@@ -101,19 +100,21 @@ def _around_script(path: str, options: argparse.Namespace) -> Generator[Script, 
     from fastload.system.script import find, output_to_stderr
 
     script = find(path, options.is_module, options.arguments)
-
-    def announce() -> None:
-        if not options.quiet and not options.json:
-            note("trying changes on your data, for about ten seconds")
-
     with output_to_stderr(options.json):
-        found = yield from examine_script(script, options.steps, options.seconds, announce)
+        found = yield from examine_script(
+            script, options.steps, options.seconds, lambda: _announce_trials(options)
+        )
         if found.ending.error is not None:
             print_error(found.ending.error, script.code.co_filename)
     if found.rank == 0:
         title = f"What limits {Path(path).name}?"
         _print_result(title, found.examinations, options, found.notes, found.ranks, found.ending.error)
     return script_exit_code(found.ending)
+
+
+def _announce_trials(options: argparse.Namespace) -> None:
+    if not options.quiet and not options.json:
+        note("trying changes on your data, for about ten seconds")
 
 
 def _print_result(

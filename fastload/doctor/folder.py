@@ -38,9 +38,6 @@ from fastload.sources.protocol import Source, evenly_spaced
 from fastload.system.signals import deferred_signals
 from fastload.system.units import format_count, format_duration, format_size
 
-Step = Callable[[str, int, int], None]
-"""Called with the name of a step, its number, and the number of all steps."""
-
 # Samples are read for 1.5 s and the loader is watched for as long: thirty batches of 50 ms each.
 _BATCH_S, _CHECKED_S, _WATCHED_S = 0.05, 1.5, 1.5
 _MOST_SAMPLES, _LARGEST_BATCH = 4096, 256
@@ -90,25 +87,27 @@ class _Split(ExaminedLoader):
         return replace(found, fixes=(fix, *found.fixes))
 
 
-def examine_data(path: Path | str, step: Step = lambda label, done, total: None) -> list[Examination]:
+def examine_data(path: Path | str, on_trials: Callable[[], None] = lambda: None) -> list[Examination]:
     """Measure loaders of a dataset, which may be packed at a URL, for some seconds per split.
 
-    Raises SourceError if there is no dataset.
+    `on_trials` is called before changes are tried. Raises SourceError if there is no dataset.
     """
     with tempfile.TemporaryDirectory(prefix="fastload-doctor-") as root:
         folder = Path(root)
         if is_url(path):
-            splits = [_watched_remote(str(path), step, folder / "remote")]
+            splits = [_watched_remote(str(path), folder / "remote")]
         elif packed := [Path(path)] if is_packed(path) else packed_splits(path):
-            splits = [_watched(str(each), PackedDataset(each), step, folder / each.name) for each in packed]
+            splits = [_watched(str(each), PackedDataset(each), folder / each.name) for each in packed]
         else:
-            splits = _watched_sources(os.fspath(path), step, folder)
+            splits = _watched_sources(os.fspath(path), folder)
         # Where loading does not matter, nothing can be gained by a change.
-        try_changes([split for split in splits if split.diagnosis().verdict != "little"])
+        if slow := [split for split in splits if split.diagnosis().verdict != "little"]:
+            on_trials()
+            try_changes(slow)
         return [Examination(split.name, split.measured, split.diagnosis()) for split in splits]
 
 
-def _watched_sources(path: str, step: Step, folder: Path) -> list[_Split]:
+def _watched_sources(path: str, folder: Path) -> list[_Split]:
     """Watch a loader of each split; raise SourceError if its images have no files of their own."""
     sources, listed = open_source(path), dict[str, FileList]()
     for split, source in sources.items():
@@ -128,7 +127,7 @@ def _watched_sources(path: str, step: Step, folder: Path) -> list[_Split]:
     for number, (split, source) in enumerate(sources.items()):
         paths = [listed[split].path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
         name = f"{path}, {split}" if split else path
-        found = _watched(name, _Images(paths), step, folder / str(number), source, chosen.encode)
+        found = _watched(name, _Images(paths), folder / str(number), source, chosen.encode)
         found.notes = (
             f"'fastload pack --encode auto' chooses {chosen.encode}: {chosen.reason}.",
             *source.warnings,
@@ -138,9 +137,8 @@ def _watched_sources(path: str, step: Step, folder: Path) -> list[_Split]:
     return splits
 
 
-def _watched_remote(url: str, step: Step, folder: Path) -> _Split:
+def _watched_remote(url: str, folder: Path) -> _Split:
     """Watch a loader of the first shard at a URL, from a copy, and measure how fast the server sends."""
-    step("fetching", 0, 3)
     remote = RemoteFolder(url)
     reader = RecordReader(remote)
     manifest = reader.manifest
@@ -149,7 +147,7 @@ def _watched_remote(url: str, step: Step, folder: Path) -> _Split:
     sent_bytes = read_some(remote, shard)
     bytes_per_s = sent_bytes / (time.perf_counter() - began)
     reader.fetch(np.arange(shard.records))  # into the copies that the dataset reads, too
-    found = _watched(url, PackedDataset(remote), step, folder, indices=range(shard.records))
+    found = _watched(url, PackedDataset(remote), folder, indices=range(shard.records))
     rate = rate_text(bytes_per_s * manifest.records / manifest.size_bytes, "samples")
     found.notes = (
         f"The server sends {format_size(bytes_per_s)}/s: the first epoch has at most {rate}. Later ones read "
@@ -171,7 +169,6 @@ def read_some(remote: RemoteFolder, shard: ShardEntry) -> int:
 def _watched(
     name: str,
     dataset: Any,
-    step: Step,
     folder: Path,
     source: Source | None = None,
     encode: str = "",
@@ -179,12 +176,10 @@ def _watched(
 ) -> _Split:
     """Watch a loader of a dataset, of some `indices` or all; the dataset may be a sample of a source."""
     busy, files, samples = BusyWatch(), files_of(dataset), len(dataset if source is None else source)
-    step("reading", 0, 2)
     store = storage_of(files, samples)
     readable, size, damage = _readable(dataset, range(len(dataset)) if indices is None else indices)
     if not readable:
         raise SourceError(f"{name}: at least one sample must be readable, got none of {samples}: {damage[0]}")
-    step("decoding", 1, 2)
     machine = busy.state()
     is_warm = store is None or fits_page_cache(store, machine.available_bytes)
     workers = max(1, int(machine.usable_cpus))
