@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fastload.cli._output import ProgressDisplay, show, show_json
-from fastload.cli._parser import whole_number
+from fastload.cli._parser import ENCODE_NAMES, whole_number
 from fastload.system import signals
 from fastload.system.units import format_count, format_size
 
@@ -40,9 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--encode",
         nargs="+",
-        choices=("auto", "keep", "tiled", "jpeg", "yuv420", "raw"),
+        choices=ENCODE_NAMES,
         metavar="ENCODING",
-        help="one or several encodings to pack: auto, keep, tiled, jpeg, yuv420, raw (default: auto raw); "
+        help=f"one or several encodings to pack: {', '.join(ENCODE_NAMES)} (default: auto raw); "
         "'fastload pack --help' explains them",
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")

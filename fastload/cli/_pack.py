@@ -9,7 +9,7 @@ from inspect import signature
 from typing import TYPE_CHECKING
 
 from fastload.cli._output import ProgressDisplay, duration_text, note, rate_text, show, show_json
-from fastload.cli._parser import whole_number
+from fastload.cli._parser import ENCODE_NAMES, whole_number
 from fastload.system.units import format_count, format_size
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=containers, default="hdf5", help="the container (default: hdf5)")
     parser.add_argument(
         "--encode",
-        choices=("auto", "keep", "tiled", "jpeg", "yuv420", "raw"),
+        choices=ENCODE_NAMES,
         default="auto",
         help="how images are stored. keep: the files' bytes. tiled: JPEGs rewritten without loss, so that "
         "crops decode faster. jpeg: re-encoded. yuv420: 1.5 bytes a pixel. raw: 3 bytes a pixel. "

@@ -11,6 +11,9 @@ from typing import NoReturn
 
 from fastload.cli._output import note
 
+ENCODE_NAMES = ("auto", "keep", "tiled", "jpeg", "yuv420", "raw")
+"""Those of packing/options.py, whose import takes seconds."""
+
 
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that suggests the command, option or value most similar to an unknown one."""

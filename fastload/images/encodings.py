@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError, OptionError, SourceError
-from fastload.images._nv12 import nv12_to_rgb, rgb_to_nv12
+from fastload.images._nv12 import nv12_size, nv12_to_rgb, rgb_to_nv12
 from fastload.images.decode import decode, encode
 from fastload.images.header import validate_file
 from fastload.images.jpeg import TileIndex, choose_interval, index_tiles, with_orientation
@@ -51,6 +51,7 @@ class Encoding(ABC):
     """Base class of encodings, of those whose records are image files; equal parameters make them equal."""
 
     name: ClassVar[str]  # in the manifest and on the command line
+    holds_files: ClassVar[bool] = True  # False: records are pixels, without the orientation of their file
 
     def parameters(self) -> dict[str, int | str]:
         """Return the parameters as the manifest lists them."""
@@ -82,6 +83,10 @@ class Encoding(ABC):
         """
         _require_image(shape)
         return decode_region(data, shape[:2], index, box, reduction)
+
+    def pixel_bytes(self, shape: Shape) -> int:
+        """Return the size of an image of three channels, for encodings that hold no files."""
+        return shape[0] * shape[1] * 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,7 @@ class Yuv420(Encoding):
     """Store NV12 planes: colour at half the resolution of each side, otherwise exact up to rounding."""
 
     name: ClassVar[str] = "yuv420"
+    holds_files: ClassVar[bool] = False
 
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; an EXIF orientation is neither applied nor kept."""
@@ -169,12 +175,16 @@ class Yuv420(Encoding):
         _require_image(shape)
         return nv12_to_rgb(data, shape[0], shape[1], box)
 
+    def pixel_bytes(self, shape: Shape) -> int:
+        return nv12_size(shape[0], shape[1])
+
 
 @dataclass(frozen=True, slots=True)
 class Raw(Encoding):
     """Store RGB pixels."""
 
     name: ClassVar[str] = "raw"
+    holds_files: ClassVar[bool] = False
 
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; an EXIF orientation is neither applied nor kept."""
@@ -197,12 +207,15 @@ class Raw(Encoding):
         return crop(self.decode(data, shape), shape[:2], box)
 
 
+ENCODINGS: dict[str, type[Encoding]] = {each.name: each for each in (Keep, Tiled, Jpeg, Yuv420, Raw)}
+"""The encodings by their names."""
+
+
 def encoding_named(name: str, quality: int = 90) -> Encoding:
     """Return an encoding, `jpeg` of a quality; raise OptionError if the name is unknown."""
-    encodings = {each.name: each for each in (Keep(), Tiled(), Jpeg(quality), Yuv420(), Raw())}
-    if name not in encodings:
-        raise OptionError(f"an encoding must be one of {', '.join(encodings)}, got {name!r}")
-    return encodings[name]
+    if name not in ENCODINGS:
+        raise OptionError(f"an encoding must be one of {', '.join(ENCODINGS)}, got {name!r}")
+    return Jpeg(quality) if name == Jpeg.name else ENCODINGS[name]()
 
 
 def _load_pixels(source: ImageSource, limit: SizeLimit | None) -> tuple[NDArray[np.uint8], bool, int]:

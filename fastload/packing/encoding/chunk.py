@@ -45,7 +45,6 @@ _SMALL_BYTES = 16 << 10
 _SHAPE = struct.Struct("<3I")
 _GRID = struct.Struct("<4I")
 _CRC = struct.Struct("<I")
-_WITHOUT_ORIENTATION = ("raw", "yuv420")
 
 # Shape, grid and tiles of a file that is kept although it is not a readable image.
 _UNREADABLE = ((0, 0, 0), (0, 0, 0, 0), np.empty(0, np.uint16))
@@ -165,7 +164,7 @@ class ChunkEncoder:
         """Return the stored image, and the reason if it is kept although it is unreadable."""
         recipe = self._recipe
         # Some encodings drop the orientation, which the coordinates assume.
-        is_turned = recipe.source.is_upright and encoding.name in _WITHOUT_ORIENTATION
+        is_turned = recipe.source.is_upright and not encoding.holds_files
         if is_turned and isinstance(image, bytes) and (orientation := read_header(image).orientation) != 1:
             image = upright(decode(image), orientation)
         try:
@@ -220,7 +219,7 @@ class ChunkEncoder:
         if not self._recipe.source.is_upright or not swaps_sides(header.orientation):
             return (header.height, header.width), after
         encoding = self._recipe.encoding
-        is_turned = encoding is not None and encoding.name in _WITHOUT_ORIENTATION
+        is_turned = encoding is not None and not encoding.holds_files
         return (header.width, header.height), after if is_turned else (after[1], after[0])
 
 
