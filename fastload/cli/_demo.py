@@ -6,7 +6,6 @@ import argparse
 import functools
 import math
 import os
-import platform
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
@@ -72,16 +71,14 @@ def _race(
 ) -> dict[str, Any]:
     """Generate or choose images, pack them, race, and return the result that --json prints."""
     # Importing torch takes seconds on a slow machine: only when it is needed.
-    import PIL
     import torch
 
     import fastload
     import fastload.transforms as T
     from fastload.bench import loading
-    from fastload.images.opencv import cv2
+    from fastload.bench.conditions import identified
     from fastload.packing.options import estimate_stats
     from fastload.sources.opening import open_class_folders
-    from fastload.system.cpus import cpu_name, usable_cpus
 
     folder = scratch / "photos"
     available = _fill(folder, options.data, options.images, progress)
@@ -134,14 +131,7 @@ def _race(
     ]
     side = loading.IMAGE_SIDE
     return {
-        "machine": {"cpu": cpu_name(), "cpus": usable_cpus(), "system": platform.platform()},
-        "versions": {
-            "fastload": fastload.__version__,
-            "Python": platform.python_version(),
-            "torch": str(torch.__version__),
-            "OpenCV": cv2.__version__,
-            "Pillow": PIL.__version__,
-        },
+        **identified(),
         "images": {"count": len(files), "available": available, "size_bytes": files.size_bytes()},
         "work": f"random crop resized to {side}x{side}, antialiased; random flip; uint8",
         "workers": workers,
@@ -173,10 +163,10 @@ def _show_result(result: dict[str, Any]) -> None:
     sides, images, machine, versions = (result[key] for key in ("sides", "images", "machine", "versions"))
     kind = "generated photos" if images["available"] is None else f"of {images['available']:,} images"
     mean_bytes = format_size(images["size_bytes"] / images["count"])
-    cpus, workers = format_count(machine["cpus"], "CPU"), format_count(result["workers"], "worker")
+    cpus, workers = format_count(machine["usable_cpus"], "CPU"), format_count(result["workers"], "worker")
     show(f"fastload {versions['fastload']} and torch's DataLoader, loading the same images")
     show(f"{images['count']:,} {kind}, {mean_bytes} on average; {result['work']}")
-    show(f"{machine['cpu']}, {cpus}; {workers} for each side, batches of {result['batch_size']}")
+    show(f"{machine['processor']}, {cpus}; {workers} for each side, batches of {result['batch_size']}")
     show(", ".join(f"{name} {version}" for name, version in versions.items() if name != "fastload"), "")
     for side in sides:
         rates, rate = side["turns_images_per_s"], f"{side['images_per_s']:,.0f}"

@@ -57,7 +57,7 @@ def test_generated_photos_are_packed_and_loaded(scratch):
     ]
     result = json.loads(done.stdout)
     assert result["images"] == {**result["images"], "count": 24, "available": None}
-    assert {"torch", "OpenCV", "Pillow"} <= result["versions"].keys()
+    assert {"torch", "fastload", "pillow"} <= result["versions"].keys()
     assert result["workers"] == 2
     assert [side["encoding"] for side in result["sides"]] == [None, None, "keep"]
     for side in result["sides"]:
