@@ -25,7 +25,7 @@ ELSEWHERE: dict[str, str] = {
     "datasets/cache/test_*.py": "datasets/cache system/cache_folder system/cache_lock system/own_files",
     "datasets/compiled/test_*.py": "datasets/compiled",
     "datasets/test_contracts.py": "contracts",
-    "doctor/test_diagnosis.py": "doctor/_changes doctor/_evidence",
+    "doctor/test_fixes.py": "doctor/_evidence",
     "doctor/test_gpu.py": "doctor/_machine",
     "doctor/test_interrupted.py": "system/signals",
     "doctor/test_script.py": "doctor cli/_doctor",

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from fastload.doctor._judge import MAJORITY, Judgement, attributed, is_colder, ran_out_of
-from fastload.doctor.findings import DataStorage, Sampled, TrainingMeasurements, Verdict
+from fastload.doctor.findings import DataStorage, Diagnosis, Fix, Sampled, TrainingMeasurements, Verdict
 from fastload.loader.report import batch_text, loading_text
 from fastload.system.units import format_count, format_duration, format_size
 
@@ -49,7 +49,26 @@ CAUSES: dict[Verdict, tuple[str, str]] = {
 }
 
 
-def headline_of(judged: Judgement) -> str:
+def diagnosis_of(judged: Judgement, fixes: tuple[Fix, ...]) -> Diagnosis:
+    """Return a judgement in words, with its fixes."""
+    loading, step = (
+        rate if math.isfinite(rate) else 0.0 for rate in (judged.rates.loading, judged.rates.step)
+    )
+    return Diagnosis(
+        verdict=judged.verdict,
+        headline=_headline_of(judged),
+        evidence=tuple(_evidence_of(judged)),
+        fixes=fixes,
+        limits=tuple(_limits_of(judged.measured)),
+        samples_per_s=judged.measured.samples_per_s,
+        side=judged.side,
+        loading_per_s=loading,
+        step_per_s=step,
+        doubts=tuple(_doubts_of(judged)),
+    )
+
+
+def _headline_of(judged: Judgement) -> str:
     """Return the verdict as a sentence."""
     measured, verdict = judged.measured, judged.verdict
     if verdict == "little":
@@ -75,7 +94,7 @@ def rate_text(rate: float, unit: str) -> str:
     return f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.2g} {unit}/s"
 
 
-def evidence_of(judged: Judgement) -> Iterator[str]:
+def _evidence_of(judged: Judgement) -> Iterator[str]:
     """Yield the measurements in sentences."""
     measured, start_s = judged.measured, judged.rates.start_s
     yield from _step_evidence(measured)
@@ -150,7 +169,7 @@ def fits_page_cache(store: DataStorage, available_bytes: int | None) -> bool:
     return 2 * store.size_bytes < (available_bytes or 0) and not store.kind.startswith(("network", "fuse"))
 
 
-def doubts_of(judged: Judgement) -> Iterator[str]:
+def _doubts_of(judged: Judgement) -> Iterator[str]:
     """Yield the reasons why the figures may be wrong."""
     measured, machine = judged.measured, judged.measured.machine
     if machine.other_cpus > MOST_OF_OTHERS * machine.cpus:
@@ -169,7 +188,7 @@ def doubts_of(judged: Judgement) -> Iterator[str]:
         )
 
 
-def limits_of(measured: TrainingMeasurements) -> Iterator[str]:
+def _limits_of(measured: TrainingMeasurements) -> Iterator[str]:
     """Yield the machine's limits that the training reaches, or may reach soon."""
     machine = measured.machine
     waiting_bytes = measured.num_workers * (measured.prefetch_factor or 2) * measured.batch_bytes

@@ -9,9 +9,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fastload.doctor._changes import CHANGES
 from fastload.doctor._dataset_files import count_of, storage_of
-from fastload.doctor._diagnosis import diagnose
+from fastload.doctor._fixes import CHANGES, diagnose
 from fastload.doctor._judge import judge, ran_out_of
 from fastload.doctor._machine import BusyWatch
 from fastload.doctor._record import LoaderRecord

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from fastload.datasets.packed import PackedDataset
 from fastload.doctor._dataset_files import drop_pages, files_of, storage_of
-from fastload.doctor._diagnosis import diagnose
 from fastload.doctor._evidence import CAUSES, fits_page_cache, rate_text
+from fastload.doctor._fixes import diagnose
 from fastload.doctor._machine import BusyWatch
 from fastload.doctor._trials import WITHOUT_END, Trials
 from fastload.doctor._watch import Enough, Watcher

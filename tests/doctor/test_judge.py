@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fastload.doctor._changes import CHANGES, workers_to_try
-from fastload.doctor._diagnosis import diagnose
+from fastload.doctor._fixes import CHANGES, diagnose, workers_to_try
 from fastload.doctor._judge import Rates, judge, rates_of
 from fastload.doctor.findings import LoaderTrial, MachineState, Sampled
 from fastload.doctor.findings import TrainingMeasurements as Training

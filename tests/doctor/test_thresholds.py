@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader
 
-from fastload.doctor import _changes, _diagnosis, _evidence, _judge, _record, _trials, examine, folder
-from fastload.doctor._changes import workers_to_try
-from fastload.doctor._diagnosis import diagnose
+from fastload.doctor import _evidence, _fixes, _judge, _record, _trials, examine, folder
+from fastload.doctor._fixes import diagnose, workers_to_try
 from fastload.doctor._judge import rates_of
 from fastload.doctor.findings import DataStorage, MachineState, Sampled
 from fastload.loader import report as shared_rules
@@ -176,7 +175,7 @@ SITUATIONS = {
     ],
     "_FEW_STEPS": lambda: doubts(*(training(steps=each) for each in (3, 6))),
 }
-MODULES = (shared_rules, _judge, _changes, _diagnosis, _evidence, _record, _trials, examine, folder)
+MODULES = (shared_rules, _judge, _fixes, _evidence, _record, _trials, examine, folder)
 
 # They bound what an examination takes or fetches, and are not compared with what is measured.
 LIMITS = {

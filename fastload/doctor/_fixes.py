@@ -1,4 +1,4 @@
-"""Changes that are tried on the user's own data: when each can help, its trials, and the fixes they give."""
+"""Fixes: changes that are tried on the user's own data, others, their order, and the diagnosis with them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from fastload.doctor._evidence import LEAST_SHARE, STORAGE_SHARE, fits_page_cache, rate_text
-from fastload.doctor._judge import MAJORITY, Judgement
+from fastload.doctor._evidence import LEAST_SHARE, STORAGE_SHARE, diagnosis_of, fits_page_cache, rate_text
+from fastload.doctor._judge import MAJORITY, Judgement, attributed, judge, ran_out_of
 from fastload.doctor._trials import Trials
-from fastload.doctor.findings import Fix, LoaderTrial, TrainingMeasurements
+from fastload.doctor.findings import MOST_GAIN, Diagnosis, Fix, LoaderTrial, TrainingMeasurements
 from fastload.system.units import format_duration, format_size
 
 LEAST_GAIN = 1.05
@@ -22,6 +22,34 @@ ENOUGH = 0.95
 MOST_OF_MEMORY = 0.7
 """The share of the available memory that may be filled with data; the rest is for the training."""
 
+WRITES_LEFT = 0.1
+"""The share of log writes that is left when logging less often."""
+
+DATA_EFFORT = 2.0
+"""A fix that packs the files or replaces the dataset has to gain this many times as much to be listed before
+one that changes a line."""
+
+_OTHER_DATA = frozenset({"decoder", "pack"})
+
+_MORE_FILES = Fix(
+    "open files",
+    "'ulimit -n 65536' before the training (docker run --ulimit nofile=65536:65536), or "
+    "torch.multiprocessing.set_sharing_strategy('file_system')",
+    "torch's workers pass one descriptor per tensor",
+)
+_PINNED = Fix(
+    "pin",
+    "DataLoader(…, pin_memory=True) with batch.to(device, non_blocking=True), or fastload's "
+    'DataLoader(…, device="cuda")',
+    "copies from page-locked memory overlap with the model",
+)
+_ACCUMULATION = "accumulate gradients over several batches: 'with model.no_sync():' around all but the last"
+_HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks.bf16_compress_hook"
+_COMPRESSION = Fix(
+    "compression",
+    f"compress gradients: model.register_comm_hook(None, {_HOOKS}), or fp16_compress_hook, or powerSGD_hook",
+    "the first two halve the bytes of float32; PowerSGD sends fewer, and approximates the gradients",
+)
 _CREATE_ONCE = "create the loader once, before the first epoch: "
 _COMPILED = (
     "import fastload; from fastload import DataLoader; "
@@ -56,7 +84,7 @@ def _loads_slowly(judged: Judgement) -> bool:
     return judged.is_of_loading
 
 
-def reads_much(judged: Judgement) -> bool:
+def _reads_much(judged: Judgement) -> bool:
     """Return whether loading is the limit, and reads for a part of it that is worth mentioning."""
     return judged.is_of_loading and judged.share("storage") >= STORAGE_SHARE
 
@@ -74,7 +102,7 @@ def _waits(judged: Judgement) -> bool:
 
 def _with_workers(trials: Trials, judged: Judgement) -> Iterator[LoaderTrial]:
     for number in workers_to_try(judged.measured):
-        yield from trials.with_workers(number, is_cold=reads_much(judged))
+        yield from trials.with_workers(number, is_cold=_reads_much(judged))
 
 
 def workers_to_try(measured: TrainingMeasurements) -> list[int]:
@@ -98,7 +126,7 @@ def _fix(judged: Judgement, trial: LoaderTrial, action: str) -> Fix:
         functools.partial(rate_text, unit=judged.measured.unit),
     )
     # Files that are packed, or decoded differently, still have to be read.
-    is_read = trial.kind not in ("workers", "cache") and measured.made_samples and reads_much(judged)
+    is_read = trial.kind not in ("workers", "cache") and measured.made_samples and _reads_much(judged)
     read_s = measured.work.blocked_s / measured.made_samples if is_read else 0.0
     after = rates.with_trial(trial, read_s)
     with_it, without = text(trial.samples_per_s), text(rates.loading)
@@ -161,7 +189,7 @@ def _cache(judged: Judgement) -> Iterator[Fix]:
 
 
 def _one_line(judged: Judgement) -> Iterator[Fix]:
-    measured, loader = judged.measured, use_fastload(judged.measured)
+    measured, loader = judged.measured, _use_fastload(judged.measured)
     for trial in measured.trials_of("loader"):
         yield _fix(judged, trial, loader)
     for trial in measured.trials_of("compile"):
@@ -170,7 +198,7 @@ def _one_line(judged: Judgement) -> Iterator[Fix]:
         yield _fix(judged, trial, "DataLoader(…, compile=True)" if measured.is_fastload else edited)
 
 
-def use_fastload(measured: TrainingMeasurements) -> str:
+def _use_fastload(measured: TrainingMeasurements) -> str:
     """Return how to use fastload's loader, in words."""
     action = "from fastload import DataLoader instead of torch.utils.data"
     return f"{action} as the base class of {measured.own_class}" if measured.own_class else action
@@ -190,8 +218,70 @@ def _other_data(judged: Judgement) -> Iterator[Fix]:
 
 CHANGES = (
     TriedChange("none", _has_workers, lambda trials, _: trials.tried("same"), _persistence),
-    TriedChange("cache", reads_much, lambda trials, _: trials.cached(), _cache),
+    TriedChange("cache", _reads_much, lambda trials, _: trials.cached(), _cache),
     TriedChange("workers", _waits, _with_workers, _number_of_workers),
     TriedChange("loader", _loads_slowly, lambda trials, _: trials.one_line(), _one_line, is_last=True),
     TriedChange("data", _decodes_much, lambda trials, _: trials.from_files(), _other_data, is_last=True),
 )
+
+
+def diagnose(measured: TrainingMeasurements) -> Diagnosis:
+    """Return the verdict, its evidence and the fixes for a training run that was measured."""
+    judged = judge(measured)
+    return diagnosis_of(judged, _fixes_of(judged))
+
+
+def _fixes_of(judged: Judgement) -> tuple[Fix, ...]:
+    """Return the fixes by gain, which counts less if other data is needed; unmeasured fixes come last."""
+    if ended := ran_out_of(judged.measured.error):
+        why = "its batches do not go through /dev/shm"
+        return (_MORE_FILES if ended == "open files" else Fix("loader", _use_fastload(judged.measured), why),)
+    tried = [fix for change in CHANGES if change.can_help(judged) for fix in change.fixes(judged)]
+    is_compiled = any(fix.kind == "compile" and (fix.gain or 0.0) >= LEAST_GAIN for fix in tried)
+    found = [*_untried_fixes(judged, is_compiled), *tried]
+
+    def rank(fix: Fix) -> tuple[bool, float]:
+        return fix.gain is None, -(fix.gain or 0.0) / (DATA_EFFORT if fix.kind in _OTHER_DATA else 1.0)
+
+    ranked = sorted((fix for fix in found if fix.gain is None or fix.gain >= LEAST_GAIN), key=rank)
+    return tuple(fix if fix.gain is None else replace(fix, gain=min(fix.gain, MOST_GAIN)) for fix in ranked)
+
+
+def _untried_fixes(judged: Judgement, is_compiled: bool) -> Iterator[Fix]:
+    measured, verdict = judged.measured, judged.verdict
+    if verdict in judged.step and (logged := judged.share("main thread")):
+        places = dict.fromkeys(one.place for one in measured.training if one.category == "work" and one.place)
+        yield Fix(
+            "fewer log writes",
+            f"log, save and draw ten times less often: {'; '.join(list(places)[:3])}".rstrip(": "),
+            f"logging, saving and drawing take {logged:.0%} of the step, and a tenth of that would be left",
+            judged.rates.with_step(1 - logged * (1 - WRITES_LEFT)).combined() / judged.rates.combined(),
+        )
+    if verdict == "network":
+        wait = format_duration(measured.network_s / measured.steps)
+        why = (
+            "which are then exchanged once for several batches; to the optimizer, these are one larger batch"
+        )
+        yield Fix("accumulation", _ACCUMULATION, f"each step waits {wait} for gradients, {why}")
+        yield _COMPRESSION
+        if measured.machines > 1:
+            action = "train on the GPUs of one machine, or connect the machines by a faster network"
+            why = f"gradients cross the network between {measured.machines} machines"
+            yield Fix("one machine", action, why)
+    if verdict in ("transport", "copy") and measured.device != "cpu" and not measured.pin_memory:
+        yield _PINNED
+    if not judged.is_of_loading:
+        return
+    if measured.is_iterable and not measured.num_workers:
+        action = "DataLoader(…, num_workers=…), if the dataset divides its samples by get_worker_info()"
+        yield Fix("workers", action, "not tried: otherwise, each worker repeats all samples")
+    if _reads_much(judged) and measured.encoding is None and not measured.trial("pack"):
+        packing = f"pack the files into shards: fastload pack {shlex.quote(measured.folder)} data.fl"
+        why = "shards are read in long runs; how fast depends on the disk that they will be on"
+        yield Fix("pack", f"{packing}, then fastload.PackedDataset('data.fl')", why)
+    slowest = next((one.place for one in attributed(measured.loading) if one.category == "transform"), "")
+    # In a compiled dataset, another transform may be the slowest.
+    if slowest and judged.share("transforms") >= STORAGE_SHARE and not is_compiled:
+        where = "once before the training, on whole batches, on the device, or with fastload.transforms"
+        why = "it takes most of the transforms' time"
+        yield Fix("transform", f"make {slowest} cheaper: do it {where}", why)
