@@ -78,15 +78,10 @@ def _merged(entries: Sequence[CacheEntry]) -> list[CacheEntry]:
         key = entry.dataset if is_url(entry.dataset) else entry.name
         first = merged.setdefault(key, entry)
         if first is not entry:
-            merged[key] = replace(
-                first,
-                name="copies of shards",
-                state=first.state if entry.state == "complete" else entry.state,
-                samples=first.samples + entry.samples,
-                total=first.total + entry.total,
-                done=first.done + entry.done,
-                size_bytes=first.size_bytes + entry.size_bytes,
-            )
+            counts = ("samples", "total", "done", "size_bytes")
+            sums = {name: getattr(first, name) + getattr(entry, name) for name in counts}
+            state = first.state if entry.state == "complete" else entry.state
+            merged[key] = replace(first, name="copies of shards", state=state, **sums)
     return list(merged.values())
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from fastload.doctor._evidence import LEAST_SHARE, STORAGE_SHARE, diagnosis_of, fits_page_cache, rate_text
-from fastload.doctor._judge import MAJORITY, Judgement, attributed, judge, ran_out_of
+from fastload.doctor._judge import MAJORITY, Judgement, attributed, judge, per_s, ran_out_of
 from fastload.doctor._trials import Trials
 from fastload.doctor.findings import MOST_GAIN, Diagnosis, Fix, LoaderTrial, TrainingMeasurements
 from fastload.system.units import format_duration, format_size
@@ -251,11 +251,13 @@ def _untried_fixes(judged: Judgement, is_compiled: bool) -> Iterator[Fix]:
     measured, verdict = judged.measured, judged.verdict
     if verdict in judged.step and (logged := judged.share("main thread")):
         places = dict.fromkeys(one.place for one in measured.training if one.category == "work" and one.place)
+        rates, left = judged.rates, 1 - logged * (1 - WRITES_LEFT)
+        with_fewer = replace(rates, step=per_s(left * per_s(rates.step)), step_cpu_s=left * rates.step_cpu_s)
         yield Fix(
             "fewer log writes",
             f"log, save and draw ten times less often: {'; '.join(list(places)[:3])}".rstrip(": "),
             f"logging, saving and drawing take {logged:.0%} of the step, and a tenth of that would be left",
-            judged.rates.with_step(1 - logged * (1 - WRITES_LEFT)).combined() / judged.rates.combined(),
+            with_fewer.combined() / rates.combined(),
         )
     if verdict == "network":
         wait = format_duration(measured.network_s / measured.steps)

@@ -87,10 +87,6 @@ class Rates:
             start_s=0.0 if self.is_persistent else trial.start_s,
         )
 
-    def with_step(self, left: float) -> Rates:
-        """Return the rates with a step that takes only a share `left` of its time."""
-        return replace(self, step=per_s(left * per_s(self.step)), step_cpu_s=left * self.step_cpu_s)
-
 
 @dataclass(frozen=True, slots=True)
 class Judgement:

@@ -55,7 +55,7 @@ class LoaderSettings:
         self.is_fastload = isinstance(loader, FastloadDataLoader)
         self.options: dict[str, Any] = {name: getattr(loader, name, None) for name in _OPTIONS}
         self.options["num_workers"] = int(self.options["num_workers"] or 0)
-        self.device = str(getattr(loader, "device", None) or "")
+        self.device = str(getattr(loader, "device", None) or "")  # to which the loader copies batches
         self.batch_sampler = getattr(loader, "batch_sampler", None)
         self.sampler = getattr(loader, "sampler", None)
         self.epoch_batches: int | None = None
@@ -63,13 +63,6 @@ class LoaderSettings:
         if not isinstance(self.dataset, IterableDataset):
             with contextlib.suppress(Exception):
                 self.epoch_batches = len(loader)
-
-    @property
-    def device_type(self) -> str:
-        """The type of the device that the training uses: the loader's, or CUDA if it has been used."""
-        if self.device:
-            return torch.device(self.device).type
-        return "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
 
     @property
     def batch_size(self) -> int | None:
@@ -232,6 +225,7 @@ class LoaderRecord:
         # The busiest worker may be another process each time that workers are started.
         starts = max(1, round(len(logs) / max(1, self.num_workers)))
         steps, kind = list(self._steps)[warm:], settings.kind
+        used = "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
         return TrainingMeasurements(
             machine=machine,
             **{name: getattr(self, name) for name in _COUNTED},
@@ -251,7 +245,7 @@ class LoaderRecord:
             loading=loading,
             training=_as_sampled(item for step in steps for item in step.seen),
             role=self.role(),
-            device=settings.device_type,
+            device=torch.device(settings.device or used).type,
             encoding=encoding_of(settings.dataset),
             folder=folder_of(settings.dataset) or "FOLDER",
             is_fastload=settings.is_fastload,

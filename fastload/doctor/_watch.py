@@ -56,8 +56,7 @@ class Watcher:
         self._steps, self._seconds = steps or math.inf, seconds or math.inf
         self.was_cut = False
         self.batches = 0
-        self._thread = threading.get_ident()
-        self._process = os.getpid()
+        self._thread = os.getpid(), threading.get_ident()
         # Weak, so that a loader that the training drops ends its workers.
         self._by_iterator = weakref.WeakKeyDictionary[object, LoaderRecord]()
         self._by_loader = weakref.WeakKeyDictionary[object, LoaderRecord]()
@@ -117,7 +116,7 @@ class Watcher:
         return cpu_s, self._sampler.delayed_s(), self._optimizer_steps, *self.sync.seconds()
 
     def _is_watched(self) -> bool:
-        return threading.get_ident() == self._thread and os.getpid() == self._process
+        return (os.getpid(), threading.get_ident()) == self._thread
 
     def _note_optimizer_step(self, *_: object) -> None:
         self._optimizer_steps += 1
