@@ -30,7 +30,7 @@ from fastload.errors import (
     OptionError,
     RemoteMissingError,
 )
-from fastload.images.encodings import encoding_named, nv12_size
+from fastload.images.encodings import ENCODINGS, encoding_named
 from fastload.images.header import read_header
 from fastload.images.jpeg import SOI, index_tiles
 from fastload.shards.attachment import ATTACHMENT_NAME, read_attachment
@@ -197,10 +197,10 @@ def _image_contradiction(
         return f"its shape is {shape}, which is impossible for an image"
     if has_tiles and encoding not in ("tiled", "jpeg"):
         return f"it has tiles, which {encoding} never has"
-    if encoding in ("raw", "yuv420"):
+    if encoding in ENCODINGS and not ENCODINGS[encoding].holds_files:
         if channels != 3:
             return f"its shape is {shape}, but {encoding} has 3 channels"
-        size, wanted = len(data), nv12_size(height, width) if encoding == "yuv420" else height * width * 3
+        size, wanted = len(data), encoding_named(encoding).pixel_bytes(shape)
         return None if size == wanted else f"{encoding} of shape {shape} has {wanted:,} bytes, not {size:,}"
     try:
         if encoding == "jpeg" and not data.startswith(SOI):

@@ -45,7 +45,6 @@ _SMALL_BYTES = 16 << 10
 _SHAPE = struct.Struct("<3I")
 _GRID = struct.Struct("<4I")
 _CRC = struct.Struct("<I")
-_WITHOUT_ORIENTATION = ("raw", "yuv420")
 
 # Shape, grid and tiles of a file that is kept although it is not a readable image.
 _UNREADABLE = ((0, 0, 0), (0, 0, 0, 0), np.empty(0, np.uint16))
@@ -152,7 +151,7 @@ class ChunkEncoder:
             assert image is not None
             chunk.read_bytes += image.nbytes if isinstance(image, np.ndarray) else len(image)
             # Some encodings drop the orientation, which the coordinates assume.
-            is_turned = recipe.source.is_upright and encoding.name in _WITHOUT_ORIENTATION
+            is_turned = recipe.source.is_upright and not encoding.holds_files
             if is_turned and isinstance(image, bytes) and (turn := read_header(image).orientation) != 1:
                 image = upright(decode(image), turn)
             unreadable: list[Skipped] = []
