@@ -211,7 +211,7 @@ def test_every_file_of_a_folder_is_accounted_for_or_the_folder_refused(base, jun
         BASES[base](root)
         for name in junk:
             path = root / name
-            if not path.exists():
+            if not path.exists() and not path.parent.is_file():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(image(0) if name.endswith(".jpg") else b"x\n")
         sources = {}
