@@ -47,9 +47,11 @@ def read_content(path: str) -> CocoContent:
         content = json.load(file, object_pairs_hook=_members)
     if not isinstance(content, dict):
         raise malformed(path, "hold images and annotations", type(content).__name__)
-    _require_objects(path, content.get("annotations"))
+    # Images of a test alone may have no annotations, as in COCO's image_info_test2017.json.
+    content = {"annotations": [], "categories": [], **content}
+    _require_objects(path, content["annotations"])
     images, annotations = (_entries(path, name, content.get(name)) for name in ("images", "annotations"))
-    categories = _entries(path, "categories", content.get("categories", []))
+    categories = _entries(path, "categories", content["categories"])
     for image in images:
         name = image.get("file_name", _name_in_url(image.get("coco_url")))
         parts = name.replace("\\", "/").split("/") if is_text(name) and "\0" not in name else [""]

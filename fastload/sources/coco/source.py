@@ -19,10 +19,10 @@ from fastload.sources.coco.places import ImagePlace, place_in, place_near, split
 from fastload.sources.coco.rows import CocoReader
 from fastload.sources.files import list_files
 from fastload.sources.listing import Listing, list_folder
-from fastload.sources.malformed import malformed
+from fastload.sources.malformed import malformed, pack_command
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import LeftOutReason, Reading, evenly_spaced
-from fastload.sources.splits import in_order
+from fastload.sources.splits import SPLITS, in_order
 from fastload.system.units import format_count
 
 OBJECTS = "instances_"  # COCO's own files of boxes; others hold keypoints and captions
@@ -30,6 +30,7 @@ _SAMPLED = 16
 
 UNLISTED = "an image that no json lists"
 FURTHER = "a further COCO json, which is packed if it is named"
+_REPEATED = "a COCO json of images that other jsons list, which is packed if it is named"
 _OTHER_JSON: LeftOutReason = ("a json beside the one that was named", True)
 
 
@@ -41,9 +42,13 @@ def read_coco(listing: Listing, files: Sequence[str]) -> Reading:
     for file, (split, content) in zip(chosen, contents.items(), strict=True):
         names = _sampled(content)
         places[split] = place_in(listing, file, names) or place_near(content.path, names)
-    further = [file for file in files if file not in chosen]
+    further = dict.fromkeys((file for file in files if file not in chosen), FURTHER)
+    for split in _repeated(listing, contents, places):
+        further[os.path.relpath(contents.pop(split).path, listing.root)] = _REPEATED
     warnings = [f"{listing.name}: {file} is not packed; name it to pack it" for file in further]
-    reasons: dict[str, LeftOutReason] = {listing.absolute(file): (FURTHER, False) for file in further}
+    reasons: dict[str, LeftOutReason] = {
+        listing.absolute(file): (why, False) for file, why in further.items()
+    }
     name, folders = listing.name, [listing.root, *(place.folder for place in places.values())]
     if any(listing.place_of(folder) is None for folder in folders):
         listing = Listing.covering(os.path.commonpath(folders), folders)
@@ -83,7 +88,16 @@ def _reading(
     known = {place: reason for path, reason in reasons.items() if (place := listing.place_of(path))}
     read = [place for content in contents.values() if (place := listing.place_of(content.path))]
     known |= dict.fromkeys(unlisted, (UNLISTED, not is_whole))
-    return Reading(sources, read, known, warnings, listing)
+    bare = [content.path for content in contents.values() if not any(content.annotations.values())]
+    # In competitions, the annotations of a test are kept secret.
+    warnings += [f"{path}: none of its images has an annotation" for path in bare if split_of(path) == "test"]
+    doubts = tuple(
+        f"{path}: none of its images has an annotation: add them; or if no image has objects, say "
+        "--layout coco (in Python, layout='coco')"
+        for path in bare
+        if split_of(path) != "test"
+    )
+    return Reading(sources, read, known, warnings, listing, doubts=doubts)
 
 
 def _by_split(listing: Listing, files: Sequence[str]) -> dict[str, CocoContent]:
@@ -94,13 +108,40 @@ def _by_split(listing: Listing, files: Sequence[str]) -> dict[str, CocoContent]:
         same = [*contents] if not split else [each for each in (split, "") if each in contents]
         if same:
             found = f"{contents[same[0]].path} and {listing.absolute(file)}"
-            raise malformed(listing.name, "hold one json for each split", found, "name one of them")
+            step = f"pack one of them: {pack_command(contents[same[0]].path)}"
+            raise malformed(listing.name, "hold one json for each split", found, step)
         contents[split] = read_content(listing.absolute(file))
     first, *others = contents.values()
     for each in others:
         if each.categories != first.categories:
             raise malformed(each.path, f"have the categories of {first.path}", "others", "correct it first")
     return contents
+
+
+def _repeated(
+    listing: Listing, contents: Mapping[str, CocoContent], places: Mapping[str, ImagePlace]
+) -> list[str]:
+    """Return the splits, other than train, val and test, whose images all are in others, as of trainval.
+
+    SourceError is raised if the images of train, val or test all are in splits of other names.
+    """
+    images: dict[str, set[str]] = {}
+    for split, content in contents.items():
+        folder, name_of = places[split].folder, places[split].name_of
+        images[split] = {os.path.join(folder, name_of(each["file_name"])) for each in content.images}
+    repeated: list[str] = []
+    # A union of splits, which is larger than they are, is found before them.
+    for split in sorted(images.keys() - SPLITS.keys(), key=lambda split: -len(images[split])):
+        others = (images[each] for each in images if each not in (split, *repeated))
+        if images[split] and images[split] <= set().union(*others):
+            repeated.append(split)
+    further = [split for split in images if split not in (*SPLITS, *repeated)]
+    for split in images.keys() & SPLITS.keys():
+        if images[split] and images[split] <= set().union(*map(images.__getitem__, further)):
+            path, union = contents[split].path, contents[further[0]].path
+            step = f"pack one of them: {pack_command(union)}"
+            raise malformed(path, "list images that no other json lists", f"those of {union}", step)
+    return repeated
 
 
 def _sources(

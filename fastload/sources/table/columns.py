@@ -113,9 +113,14 @@ class TableColumn:
         return os.path.dirname(os.path.abspath(self.table))
 
     @property
+    def filled(self) -> npt.NDArray[np.int64]:
+        """The indices of the cells that are not empty."""
+        return np.flatnonzero(np.diff(self.cells.offsets))
+
+    @property
     def has_empty(self) -> bool:
         """True if a cell is empty."""
-        return not np.diff(self.cells.offsets).all()
+        return len(self.filled) < len(self.cells)
 
     def names_file(self, cell: str) -> bool:
         """Return True if a cell is the path of an existing file."""
@@ -168,28 +173,22 @@ class TableColumn:
         return TableField(Field.label(), labels, meaning, classes)
 
     def file_names(self) -> NameTable:
-        """Return the names of the files that the cells name; raise SourceError for an empty cell."""
-        if self.has_empty:
-            step = "fill it in, or leave the row out"
-            raise self.error(self.cells.index("") + 1, "name an image", "an empty cell", step)
+        """Return the names of the files that the cells name, "" for an empty cell."""
         return self.cells if self.files is None else self.files
 
     def to_files(self) -> FileList:
-        """Return the files that the cells name; raise SourceError for an empty cell."""
+        """Return the files that the cells name."""
         return list_files(self.folder, self.file_names())
 
     def to_field(self, name: str) -> TableField:
         """Return the column as a field of this name."""
         if self.kind == "path":
             naming = f", {self.naming}" if self.naming else ""
-            meaning = f"images, stored as the files are{naming}, {self.origin}"
+            meaning = f"images, stored as the files are{naming}, {self.origin}{self._empty('no image')}"
             return TableField(Field(name, "image", encoding="keep"), self.to_files(), meaning)
         numbers = self._to_numbers()
         if numbers is not None:
-            empty = [row for row, cell in enumerate(self.cells, 1) if not cell]
-            are = format_count(len(empty), "empty cell is", "empty cells are")
-            note = f", {are} NaN (the first in row {empty[0]})" if empty else ""
-            meaning = f"{numbers.dtype.name}, {self.origin}{note}"
+            meaning = f"{numbers.dtype.name}, {self.origin}{self._empty('NaN')}"
             return TableField(Field(name, "scalar", numbers.dtype.name), numbers, meaning)
         if self.kind is None:
             if self.has_empty and any(self.cells) and integers_in([*filter(None, self.cells)]) is not None:
@@ -202,6 +201,13 @@ class TableColumn:
             cell = os.fsencode(self.cells[row - 1])
             raise self.error(row, "be UTF-8", repr(cell), "save the table as UTF-8")
         return TableField(Field(name, "text"), self.cells, f"text, {self.origin}")
+
+    def _empty(self, meaning: str) -> str:
+        """Return the words on the empty cells; "" without any."""
+        if not self.has_empty:
+            return ""
+        are = format_count(len(self.cells) - len(self.filled), "empty cell is", "empty cells are")
+        return f", {are} {meaning} (the first in row {self.cells.index('') + 1})"
 
     def _to_numbers(self) -> Numbers | None:
         """Return the numbers of a column, None for text; raise SourceError for a cell of another kind."""

@@ -77,7 +77,7 @@ class Fit(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """True if every sampled cell names a file."""
-        return self.hits == len(self.cells)
+        return 0 < self.hits == len(self.cells)
 
     @property
     def are_images(self) -> bool:
@@ -88,10 +88,11 @@ class Fit(NamedTuple):
 def best_columns(fits: Mapping[TableColumn, Fit]) -> list[TableColumn]:
     """Return the column of the records' images; several if nothing decides between them."""
 
-    def rank(column: TableColumn) -> tuple[bool, bool, int]:
+    def rank(column: TableColumn) -> tuple[bool, bool, bool, int]:
         header = column.plain_name
         at = IMAGE_HEADERS.index(header) if header in IMAGE_HEADERS else len(IMAGE_HEADERS)
-        return column.name.lower() not in PATH_HEADERS, _has_unsaid_ids(column, fits[column]), at
+        has_path = column.name.lower() in PATH_HEADERS
+        return not has_path, column.has_empty, _has_unsaid_ids(column, fits[column]), at
 
     fitting = [column for column, fit in fits.items() if _names_most(column, fit)]
     if not fitting:
@@ -101,7 +102,7 @@ def best_columns(fits: Mapping[TableColumn, Fit]) -> list[TableColumn]:
     if not _has_unsaid_ids(first, fits[first]):
         return [first]
     # Numbers below a header that says nothing of images count something, unless they are the first column.
-    are_counts = least[::2] == (True, len(IMAGE_HEADERS)) and all(map(str.isdigit, fits[first].cells))
+    are_counts = least[0] and least[-1] == len(IMAGE_HEADERS) and all(map(str.isdigit, fits[first].cells))
     return [] if are_counts and first is not next(iter(fits)) else [first, *others]
 
 
@@ -180,6 +181,9 @@ class ImageSearch:
             if column is image or (column.kind == "path" and fit.namings):
                 self._settle(column, fit)
         image.kind = "path"
+        if image.has_empty:
+            step = "fill it in, or leave the row out"
+            raise image.error(image.cells.index("") + 1, "name an image", "an empty cell", step)
         return image
 
     def is_row(self, cells: Sequence[str], columns: Sequence[TableColumn]) -> bool | None:
@@ -197,17 +201,19 @@ class ImageSearch:
         """Return, for each column that may be of images, the ways in which its cells name some."""
         fits: dict[TableColumn, Fit] = {}
         for column in (each for each in columns if each.kind in (None, "path")):
-            cells = [column.cells[at] for at in evenly_spaced(len(column.cells), _SAMPLED)]
+            filled = column.filled
+            cells = [column.cells[filled[at]] for at in evenly_spaced(len(filled), _SAMPLED)]
             # A column can only name images by its header, its kind, or as a first column.
             is_known = column.kind == "path" or column.name.lower() in PATH_HEADERS
             if column is columns[0] and not is_known:
-                is_known = all(map(is_image, cells)) or self.names(AS_PATH, column.cells[0])
+                is_known = (bool(cells) and all(map(is_image, cells))) or self.names(AS_PATH, column.cells[0])
             hits = sum((is_known or is_image(cell)) and self.names(AS_PATH, cell) for cell in cells)
             fits[column] = Fit(hits, cells, (AS_PATH,) if hits else (), is_known)
         # The folders are listed only for names that are no paths.
-        has_paths = any(fit.is_whole for fit in fits.values())
+        has_paths = any(fit.is_whole and not column.has_empty for column, fit in fits.items())
         for column, fit in fits.items():
-            if not fit.is_whole and (not has_paths or fit.is_known or all(map(is_image, fit.cells))):
+            may_be_names = not has_paths or fit.is_known or all(map(is_image, fit.cells))
+            if fit.cells and not fit.is_whole and may_be_names:
                 fits[column] = self._fit(fit)
         return fits
 
@@ -286,7 +292,7 @@ class ImageSearch:
         added = [suffix for suffix, _ in suffixes.most_common()] if naming.is_id else []
         end = added[0] if added else ""
         names = (
-            paths[0] if paths else f"{naming.place or ''}{plain_path(cell)}{end}"
+            paths[0] if paths else f"{naming.place or ''}{plain_path(cell)}{end}" if cell else ""
             for paths, cell in zip(found, column.cells, strict=True)
         )
         if naming.place == "" and not added:

@@ -90,11 +90,7 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
             require_no_images(search, table)
             require_header(path, header, table)
         elif not any(header):
-            filled = ([*filter(None, column.cells)] for column in table if column.kind is None)
-            if sum(bool(cells) and numbers_in(cells) is not None for cells in filled) >= _BOX_NUMBERS:
-                kinds = "give the kinds of columns (--column col2=int)"
-                step = f"add one, for boxes {OBJECT_HEADER} or similar, or {kinds}"
-                raise malformed(path, "begin with a header, as its numbers may be boxes", "none", step)
+            _require_no_boxes(path, table)
         source = _list_records(path, header, table, image, given)
     if image is not None:
         source.left_out = images_beside(search, source.record_files())
@@ -103,6 +99,28 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
     if not any(name[:1] == "/" or ".." in name or ":" in name for name in names):
         source.attached = _table_alone(search.table)
     return source
+
+
+def _require_no_boxes(path: str, table: Sequence[TableColumn]) -> None:
+    """Raise SourceError if columns without headers and kinds hold numbers that may be boxes."""
+    kinds: dict[str, str] = {}
+    others = []
+    for column in table:
+        if column.kind is None:
+            filled = [*filter(None, column.cells)]
+            numbers = numbers_in(filled) if filled else None
+            if numbers is None:
+                others.append(column.name)
+            else:
+                kinds[column.name] = "int" if numbers.dtype == np.int64 and not column.has_empty else "float"
+    if len(kinds) >= _BOX_NUMBERS:
+        kinds |= dict.fromkeys(others if len(others) == 1 else (), LABEL)
+        options = " ".join(f"--column {name}={kind}" for name, kind in kinds.items())
+        step = (
+            f"for boxes, add one, delimited as the rows are, such as {OBJECT_HEADER} in the order of the "
+            f"columns; for numbers, pack with {options}"
+        )
+        raise malformed(path, "begin with a header, as its numbers may be boxes", "none", step)
 
 
 def _table_alone(path: str) -> FileList:
@@ -265,7 +283,7 @@ def images_beside(search: ImageSearch, lists: Iterable[FileList]) -> tuple[LeftO
 
     Those that another table in its folder names, such as test.csv, need no attention.
     """
-    named = set(map(plain_path, {name for files in lists for name in files.names}))
+    named = set(map(plain_path, {name for files in lists for name in files.names} - {""}))
     inside = {name.rpartition("/")[0] for name in named if name[:1] != "/" and name[:3] != "../"}
     listing = Listing.of(search.folder, sorted({"", *inside}))
     unnamed = [

@@ -31,8 +31,9 @@ class TableWriter(LayoutWriter):
             return
         cells = {"image": image.as_posix()}
         for name, path in self.details["paths"].items():
-            cells[name] = safe_path(Path(), record[path]).as_posix()
-            yield cells[name], bytes(record.stored(name))
+            cells[name] = safe_path(Path(), record[path]).as_posix() if record[path] else ""
+            if cells[name]:
+                yield cells[name], bytes(record.stored(name))
         for name in self.details["columns"]:
             if name not in cells:
                 value, classes = record[name], self.manifest.classes
