@@ -117,7 +117,8 @@ class TestRowsWithoutAFurtherImage:
         text = "label,image,mask\n" + "".join(f"a,{name}.jpg,{cells[at]}\n" for at, name in enumerate("abc"))
         source = listed(tmp_path, text, "a.jpg", "b.jpg", "c.jpg", "masks/m.png", **columns)
         assert (list(source.values["mask"].names), keys(source)) == ([*cells], ["a.jpg", "b.jpg", "c.jpg"])
-        assert [source.read(at).values["mask"] for at in range(3)] == [b"m" if cell else b"" for cell in cells]
+        stored = [source.read(at).values["mask"] for at in range(3)]
+        assert stored == [b"m" if cell else b"" for cell in cells]
         said = f"2 empty cells are no image (the first in row {cells.index('') + 1})"
         assert source.columns["mask"] == f"images, stored as the files are, of the column 'mask', {said}"
         assert source.left_out == ()
