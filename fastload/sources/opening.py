@@ -24,7 +24,7 @@ from fastload.sources.table.source import list_table
 from fastload.sources.unsupported import explain_file
 from fastload.sources.voc import recognise as voc
 from fastload.sources.webdataset import source as webdataset
-from fastload.sources.yolo import recognise as yolo
+from fastload.sources.yolo import source as yolo
 
 Recogniser = Callable[[Listing], Claim | None]
 
