@@ -22,7 +22,7 @@ from fastload.sources.table.cells import TABLE_SUFFIXES
 from fastload.sources.table.columns import ColumnKind
 from fastload.sources.table.source import list_table
 from fastload.sources.unsupported import explain_file
-from fastload.sources.voc import recognise as voc
+from fastload.sources.voc import source as voc
 from fastload.sources.webdataset import source as webdataset
 from fastload.sources.yolo import source as yolo
 

@@ -1,4 +1,4 @@
-"""Pascal VOC's ImageSets: lists of the images of each split.
+"""Pascal VOC's folders, and the lists of the images of each split in ImageSets.
 
 The lists of boxes are in ImageSets/Main, those of masks in ImageSets/Segmentation; some datasets have them
 directly in ImageSets. A line is the name of an image, which may contain spaces, with or without its suffix.
@@ -18,7 +18,9 @@ from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.pairing import FilesByStem
 from fastload.sources.protocol import LeftOutReason
 from fastload.sources.splits import SPLITS, by_split
-from fastload.sources.voc.places import IMAGES, SETS
+
+IMAGES, BOXES, SETS = "JPEGImages", "Annotations", "ImageSets"
+MASKS, OBJECT_MASKS = "SegmentationClass", "SegmentationObject"
 
 _BOTH = ("trainval", "train_val")
 _OF_CLASS = re.compile(r".+_(train|val|trainval|test)", re.IGNORECASE)

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.record import Record
-from fastload.sources.voc.places import IMAGES, MASKS, OBJECT_MASKS, SETS
+from fastload.sources.voc.lists import IMAGES, MASKS, OBJECT_MASKS, SETS
 from fastload.sources.voc.rows import FLAGS, SIDES
 from fastload.sources.writing import LayoutWriter, WrittenFiles, number_text
 

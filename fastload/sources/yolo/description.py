@@ -1,4 +1,4 @@
-"""Descriptions of YOLO datasets: data.yaml by the rules of Ultralytics 8.4, or Darknet's; and their images."""
+"""Descriptions of YOLO datasets, data.yaml by the rules of Ultralytics 8.4 or Darknet's, and their images."""
 
 from __future__ import annotations
 
