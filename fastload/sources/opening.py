@@ -9,7 +9,7 @@ from fastload.sources.account import settled
 from fastload.sources.classes.doubts import doubts
 from fastload.sources.classes.source import list_classes
 from fastload.sources.classes.top import Doubt
-from fastload.sources.coco import recognise as coco
+from fastload.sources.coco import source as coco
 from fastload.sources.databases import source as databases
 from fastload.sources.file_source import FileSource
 from fastload.sources.huggingface import source as huggingface

@@ -74,12 +74,12 @@ def read_content(path: str) -> CocoContent:
     return CocoContent(path, images, by_image, categories)
 
 
-def _name_in_url(url: Any) -> Any:
+def _name_in_url(url: object) -> str | None:
     """Return the name of an image of LVIS, which has only its URL: the folder of COCO, and the file."""
     return "/".join(url.split("/")[-2:]) if is_text(url) else None
 
 
-def _require_objects(path: str, annotations: Any) -> None:
+def _require_objects(path: str, annotations: object) -> None:
     """Raise SourceError if annotations are panoptic segments, or nothing but labels of whole images."""
     some = [each for each in annotations if isinstance(each, dict)] if isinstance(annotations, list) else []
     must = "hold boxes or captions"
@@ -92,7 +92,7 @@ def _require_objects(path: str, annotations: Any) -> None:
         raise malformed(path, must, "labels of whole images", step)
 
 
-def _members(members: list[tuple[str, Any]]) -> Entry:
+def _members(members: list[tuple[str, object]]) -> Entry:
     """Return a JSON object as a dict; raise ValueError if it names a member twice."""
     found = dict(members)
     if len(found) < len(members):
@@ -101,7 +101,7 @@ def _members(members: list[tuple[str, Any]]) -> Entry:
     return found
 
 
-def _entries(path: str, name: str, entries: Any) -> list[Entry]:
+def _entries(path: str, name: str, entries: object) -> list[Entry]:
     """Return a list of objects with distinct ids, sorted by id except for annotations."""
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         got, step = type(entries).__name__, "correct it first"
@@ -123,6 +123,6 @@ def _well_formed(annotations: Sequence[Entry]) -> Coordinates:
 
 
 def _stated_sides(image: Entry) -> Sides | None:
-    sides: Any = image.get("width"), image.get("height")
+    sides = image.get("width", 0), image.get("height", 0)
     are_known = all(is_finite(side) and side > 0 for side in sides)
     return sides if are_known else None

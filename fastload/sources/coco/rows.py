@@ -15,7 +15,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from fastload.images.arrays import Size
 from fastload.images.polygons import outlines
 from fastload.shards.schema import Field
 from fastload.sources.annotated import AnnotationReader, ImageValues, require_size
+from fastload.sources.coco.content import Entry
 from fastload.sources.malformed import explaining, finite_numbers, is_text, malformed, quoted
 
 _LEAST_POLYGON = 6
@@ -31,8 +31,6 @@ _LEAST_POLYGON = 6
 _FIRST_CHARACTER = 48
 _MORE, _SIGN = 0x20, 0x10
 _MOST_BITS = 64  # more than any run has; reading a longer number takes quadratic time
-
-Annotation = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +79,13 @@ class CocoReader(AnnotationReader):
             values["keypoints"] = points.reshape(-1, self.points, 3)
         return values, ()
 
-    def _label(self, annotation: Annotation, where: str) -> int:
+    def _label(self, annotation: Entry, where: str) -> int:
         category = annotation.get("category_id")
         if type(category) is not int or category not in self.labels:
             raise malformed(where, "have the category_id of a category", quoted(category))
         return self.labels[category]
 
-    def _keypoints(self, annotation: Annotation, where: str) -> list[float]:
+    def _keypoints(self, annotation: Entry, where: str) -> list[float]:
         found = [] if annotation.get("keypoints") is None else annotation["keypoints"]
         numbers = finite_numbers(found, where, "keypoints")
         count = self.names.get(annotation["category_id"], len(numbers) // 3)
@@ -99,7 +97,7 @@ class CocoReader(AnnotationReader):
         return numbers + [0.0] * (3 * self.points - len(numbers))
 
 
-def _box(annotation: Annotation, where: str, size: Size) -> list[float]:
+def _box(annotation: Entry, where: str, size: Size) -> list[float]:
     box = finite_numbers(annotation.get("bbox"), where, "bbox")
     if len(box) != 4 or min(box[2:]) < 0:
         raise malformed(
@@ -111,7 +109,7 @@ def _box(annotation: Annotation, where: str, size: Size) -> list[float]:
     return box
 
 
-def _area(annotation: Annotation, where: str) -> float:
+def _area(annotation: Entry, where: str) -> float:
     if annotation.get("area") is None:
         return float(math.prod(annotation["bbox"][2:]))
     [area] = finite_numbers([annotation["area"]], where, "area")
@@ -120,26 +118,29 @@ def _area(annotation: Annotation, where: str) -> float:
     return area
 
 
-def _crowd(annotation: Annotation, where: str) -> int:
+def _crowd(annotation: Entry, where: str) -> int:
     crowd = annotation.get("iscrowd")
     if crowd not in (None, 0, 1):
         raise malformed(where, "have an iscrowd of 0 or 1", quoted(crowd))
     return int(crowd or 0)
 
 
-def _caption(annotation: Annotation, where: str) -> str:
+def _caption(annotation: Entry, where: str) -> str:
     caption = annotation.get("caption")
     if not is_text(caption):
         raise malformed(where, "have a caption, as others have", repr(caption))
     return caption
 
 
-def _polygons(annotation: Annotation, where: str, size: Size) -> list[NDArray[np.float64]]:
+def _polygons(annotation: Entry, where: str, size: Size) -> list[NDArray[np.float64]]:
     """Return the polygons of a segmentation, or the outlines of its RLE."""
     segmentation = annotation.get("segmentation")
     if isinstance(segmentation, dict):
         with explaining((TypeError, ValueError), where, "have valid RLE"):
-            mask = mask_of_counts(_counts(segmentation), *_size(segmentation, size))
+            if segmentation.get("size") != list(size):
+                got = segmentation.get("size")
+                raise ValueError(f"size must be that of the image, {list(size)}, got {got}")
+            mask = mask_of_counts(_counts(segmentation), *size)
         return outlines(mask)
     if segmentation is None:
         return []
@@ -157,19 +158,13 @@ def _polygons(annotation: Annotation, where: str, size: Size) -> list[NDArray[np
     return polygons
 
 
-def _counts(segmentation: Mapping[str, Any]) -> list[int]:
+def _counts(segmentation: Entry) -> list[int]:
     counts = segmentation.get("counts")
     if isinstance(counts, str):
         return decode_counts(counts)
     if not isinstance(counts, list) or not all(type(count) is int for count in counts):
         raise ValueError("counts must be a text or a list of whole numbers")
     return counts
-
-
-def _size(segmentation: Mapping[str, Any], size: Size) -> Size:
-    if segmentation.get("size") != list(size):
-        raise ValueError(f"size must be that of the image, {list(size)}, got {segmentation.get('size')}")
-    return size
 
 
 def decode_counts(text: str) -> list[int]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import Any
 
 from fastload.shards.manifest import Manifest
 from fastload.shards.record import Record
+from fastload.sources.coco.content import Entry
 from fastload.sources.writing import LayoutWriter, WrittenFiles
 
 # Fields of objects that are members of annotations under the same names.
@@ -20,8 +20,8 @@ class CocoWriter(LayoutWriter):
 
     def __init__(self, manifest: Manifest, split: str) -> None:
         super().__init__(manifest, split)
-        self._entries: list[dict[str, Any]] = []
-        self._annotations: list[dict[str, Any]] = []
+        self._entries: list[Entry] = []
+        self._annotations: list[Entry] = []
 
     def annotations(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         height, width, _ = record.image_shape()
@@ -43,7 +43,7 @@ class CocoWriter(LayoutWriter):
         }
         yield self.details["file"], json.dumps(content).encode()
 
-    def _objects(self, record: Record) -> list[dict[str, Any]]:
+    def _objects(self, record: Record) -> list[Entry]:
         columns = {name: record[name].tolist() for name in _MEMBERS}
         columns["bbox"] = record["boxes"].tolist()
         columns["category_id"] = [self.details["categories"][label]["id"] for label in record["labels"]]
