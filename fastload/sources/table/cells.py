@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, TextIO, get_args
 
 from fastload.errors import OptionError
@@ -41,8 +42,23 @@ _EXCEL_DELIMITER = re.compile(r'"?sep=(.)"?\s*')  # the first line of some of Ex
 _PORTION = 4096
 
 
-def read_table(search: ImageSearch, given: Mapping[str, ColumnKind]) -> tuple[list[str], list[TableColumn]]:
-    """Return the header of a table, empty strings if it has none, and its columns, of the given kinds.
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The columns of a table, its header, empty strings if it has none, and the kinds that the user gave."""
+
+    path: str
+    header: list[str]
+    columns: list[TableColumn]
+    given: Mapping[str, ColumnKind]
+
+    @property
+    def has_header(self) -> bool:
+        """True if the first row holds names of columns."""
+        return any(self.header)
+
+
+def read_table(search: ImageSearch, given: Mapping[str, ColumnKind]) -> Table:
+    """Read a table.
 
     SourceError is raised for a malformed table, and OptionError for kinds that do not fit its columns.
     """
@@ -53,15 +69,15 @@ def read_table(search: ImageSearch, given: Mapping[str, ColumnKind]) -> tuple[li
     header = first
     if first and not _is_header(search, first, portion):
         portion, header = [first, *portion], [""] * len(first)
-    table = _columns(path, header, given)
+    columns = _columns(path, header, given)
     while portion:
-        for column, cells in zip(table, zip(*portion, strict=True), strict=True):
+        for column, cells in zip(columns, zip(*portion, strict=True), strict=True):
             column.cells.extend(cells)
         portion = list(itertools.islice(rows, _PORTION))
-    if not table or not table[0].cells:
+    if not columns or not columns[0].cells:
         raise malformed(path, "have a row for each image", "none", "check the file")
-    _check_kinds(path, [column.name for column in table], given)
-    return header, table
+    _check_kinds(path, [column.name for column in columns], given)
+    return Table(path, header, columns, given)
 
 
 def _columns(path: str, header: Sequence[str], given: Mapping[str, ColumnKind]) -> list[TableColumn]:

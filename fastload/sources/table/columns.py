@@ -69,12 +69,19 @@ _NUMBER_OPTIONS = {"float": "empty is NaN", "text": "as it is"}
 
 @dataclass(frozen=True, slots=True)
 class TableField:
-    """A field made from a column: its values, the decision about the column, and the classes of a label."""
+    """A field made from a column: its values, and the decision about the column."""
 
     field: Field
     values: Values
     meaning: str
-    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LabelField(TableField):
+    """The field of the labels, with their classes."""
+
+    values: npt.NDArray[np.int64]
+    classes: tuple[str, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -135,7 +142,7 @@ class TableColumn:
         shown = [f"--column {shlex.quote(f'{self.name}={kind}')} ({text})" for kind, text in effects.items()]
         return f"{' or '.join(shown)}; from Python columns={{{self.name!r}: {next(iter(effects))!r}}}"
 
-    def to_labels(self) -> TableField | None:
+    def to_labels(self) -> LabelField | None:
         """Return the label of each row and the classes; None if the column holds floats."""
         if self.kind == "float":
             return None
@@ -154,7 +161,8 @@ class TableColumn:
         if is_float:
             return None
         if numbers is not None:
-            return TableField(Field.label(), numbers, f"integers, {self.origin}", classes_of(numbers))
+            labels, classes = numbers.astype(np.int64), classes_of(numbers)
+            return LabelField(Field.label(), labels, f"integers, {self.origin}", classes)
         if self.kind is None:
             _refuse_images(self)
         counts = Counter(self.cells)
@@ -170,7 +178,7 @@ class TableColumn:
             must, got = "hold names of classes", f"{len(classes):,} different texts in {len(labels):,} rows"
             raise malformed(f"{self.table}, {self.name}", must, got, f"pack with {options}")
         meaning = f"names of {format_count(len(classes), 'class', 'classes')}, {self.origin}"
-        return TableField(Field.label(), labels, meaning, classes)
+        return LabelField(Field.label(), labels, meaning, classes)
 
     def file_names(self) -> NameTable:
         """Return the names of the files that the cells name, "" for an empty cell."""

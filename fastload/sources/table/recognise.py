@@ -107,8 +107,8 @@ def _is_table(path: str, is_beside: bool) -> bool:
         return True
     with contextlib.suppress(FastloadError):
         search = ImageSearch(path)
-        _, table = read_table(search, {})
-        return is_beside or search.find(table) is not None
+        columns = read_table(search, {}).columns
+        return is_beside or search.find(columns) is not None
     return False
 
 
