@@ -57,17 +57,16 @@ class Table:
         return any(self.header)
 
 
-def read_table(search: ImageSearch, given: Mapping[str, ColumnKind]) -> Table:
+def read_table(path: str, search: ImageSearch, given: Mapping[str, ColumnKind]) -> Table:
     """Read a table.
 
     SourceError is raised for a malformed table, and OptionError for kinds that do not fit its columns.
     """
-    path = search.table
     rows = _rows_of_json(path) if path.lower().endswith(JSON_SUFFIXES) else _rows_of_text(path)
     first = next(rows, [])
     portion = list(itertools.islice(rows, _PORTION))
     header = first
-    if first and not _is_header(search, first, portion):
+    if first and not _is_header(path, search, first, portion):
         portion, header = [first, *portion], [""] * len(first)
     columns = _columns(path, header, given)
     while portion:
@@ -100,10 +99,10 @@ def _check_kinds(path: str, names: Sequence[str], given: Mapping[str, ColumnKind
         raise OptionError(f"{path}: must have one column of labels, got {got}: leave one out")
 
 
-def _is_header(search: ImageSearch, first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+def _is_header(path: str, search: ImageSearch, first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Return True if a table's first row is not one more row, by the images that the next rows name."""
     # A single row, which may be all that there is, is compared with itself.
-    table = _columns(search.table, first if rows else [""] * len(first), {})
+    table = _columns(path, first if rows else [""] * len(first), {})
     for column, cells in zip(table, zip(*(rows or [first]), strict=True), strict=True):
         column.cells.extend(cells)
     is_row = search.is_row(first, table)

@@ -107,7 +107,7 @@ def _is_table(path: str, is_beside: bool) -> bool:
         return True
     with contextlib.suppress(FastloadError):
         search = ImageSearch(path)
-        columns = read_table(search, {}).columns
+        columns = read_table(path, search, {}).columns
         return is_beside or search.find(columns) is not None
     return False
 

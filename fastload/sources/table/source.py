@@ -13,6 +13,7 @@ unless the user gives the kind of the column. Only the column `label`, or the on
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
     read.
     """
     search = ImageSearch(path)
-    table = read_table(search, columns or {})
+    table = read_table(path, search, columns or {})
     if _VIA_HEADER in table.header:
         got = f"regions of VIA in the column {_VIA_HEADER!r}"
         raise malformed(path, "hold boxes in columns", got, "export them as COCO from VIA, and pack that")
@@ -75,7 +76,7 @@ def list_table(path: str, columns: Mapping[str, ColumnKind] | None = None) -> So
         _require_no_boxes(table)
         source = _list_records(table, image)
     if image is not None:
-        source.left_out = _images_beside(search, source.record_files())
+        source.left_out = _images_beside(path, search, source.record_files())
     # The table itself, unless `unpack` writes some images elsewhere than it names them.
     names = (name for files in source.record_files() for name in files.names)
     if not any(name[:1] == "/" or ".." in name or ":" in name for name in names):
@@ -247,7 +248,7 @@ def _first_name(search: ImageSearch, column: TableColumn) -> tuple[int, str] | N
     return None
 
 
-def _images_beside(search: ImageSearch, lists: Iterable[FileList]) -> tuple[LeftOut, ...]:
+def _images_beside(path: str, search: ImageSearch, lists: Iterable[FileList]) -> tuple[LeftOut, ...]:
     """Return the images beside those of a table that no row names.
 
     Those that another table in its folder names, such as test.csv, need no attention.
@@ -255,31 +256,23 @@ def _images_beside(search: ImageSearch, lists: Iterable[FileList]) -> tuple[Left
     named = set(map(plain_path, {name for files in lists for name in files.names} - {""}))
     inside = {name.rpartition("/")[0] for name in named if name[:1] != "/" and name[:3] != "../"}
     listing = Listing.of(search.folder, sorted({"", *inside}))
-    unnamed = [
-        path
-        for place in sorted(inside)
-        for path in map(listing[place].join, listing[place].images)
-        if path not in named
-    ]
-    elsewhere = dict(_named_elsewhere(search, listing)) if unnamed else {}
+    images = (image for place in sorted(inside) for image in map(listing[place].join, listing[place].images))
+    unnamed = [image for image in images if image not in named]
+    elsewhere = dict(_named_elsewhere(os.path.abspath(path), search, listing)) if unnamed else {}
     left_out = LeftOutFiles()
-    for path in unnamed:
-        table = elsewhere.get(path)
+    for image in unnamed:
+        table = elsewhere.get(image)
         reason = _UNNAMED if table is None else f"an image of {table}"
-        left_out.add(path, reason, is_clutter=table is not None)
+        left_out.add(image, reason, is_clutter=table is not None)
     return left_out.finish()
 
 
-def _named_elsewhere(search: ImageSearch, listing: Listing) -> Iterator[tuple[str, str]]:
+def _named_elsewhere(path: str, search: ImageSearch, listing: Listing) -> Iterator[tuple[str, str]]:
     """Yield the images that the other tables of the folder name, each with the table's name."""
     for name in listing.top.others_with(*TABLE_SUFFIXES):
-        path = os.path.join(search.folder, name)
-        if path == os.path.abspath(search.table):
+        other = os.path.join(search.folder, name)
+        if other == path:
             continue
-        other = search.of_table(path)
-        try:
-            image = other.find(read_table(other, {}).columns)
-        except FastloadError:  # it is not the table that is packed
-            continue
-        if image is not None:
-            yield from ((plain_path(file), name) for file in image.to_files().names)
+        with contextlib.suppress(FastloadError):  # it is not the table that is packed
+            if (image := search.find(read_table(other, search, {}).columns)) is not None:
+                yield from ((plain_path(file), name) for file in image.to_files().names)
