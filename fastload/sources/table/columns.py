@@ -137,6 +137,12 @@ class TableColumn:
         """Return an error about a row; rows are counted from 1."""
         return malformed(f"{self.table}, row {row}, {self.name}", must, got, next_step)
 
+    def error_of(self, cell: str, must: str, next_step: str) -> SourceError:
+        """Return the error about the first row with this cell."""
+        return self.error(
+            self.cells.index(cell) + 1, must, repr(cell) if cell else "an empty cell", next_step
+        )
+
     def options(self, **effects: str) -> str:
         """Return the options that give the column a kind, with the effect of each."""
         shown = [f"--column {shlex.quote(f'{self.name}={kind}')} ({text})" for kind, text in effects.items()]
@@ -150,14 +156,13 @@ class TableColumn:
         is_float = numbers is not None and numbers.dtype != np.int64
         if is_float and self.kind == LABEL:
             step = f"pack with {self.options(float='a field of numbers', text='a field of texts')}"
-            must, got = "be an integer or a name, as the column holds labels", repr(self.cells[0])
-            raise self.error(1, must, got, step)
+            must = "be an integer or a name, as the column holds labels"
+            raise self.error_of(self.cells[0], must, step)
         if self.has_empty:
             effects = {"float": "empty is NaN"} if is_float else {"text": "as it is"}
             has_choice = is_float or (self.kind is None and self.plain_name != LABEL)
             step = f", or pack with {self.options(**effects)}" if has_choice else ""
-            row = self.cells.index("") + 1
-            raise self.error(row, "have a value", "an empty cell", f"fill it in{step}")
+            raise self.error_of("", "have a value", f"fill it in{step}")
         if is_float:
             return None
         if numbers is not None:
@@ -171,7 +176,7 @@ class TableColumn:
             named = replace(self, name=LABEL)
             options = named.options(float="numbers", text="names of classes")
             must = "hold numbers that can be written back unchanged, or names of classes"
-            raise named.error(self.cells.index(cell) + 1, must, repr(cell), f"pack with {options}")
+            raise named.error_of(cell, must, f"pack with {options}")
         labels, classes = _named(self.cells)
         if self.kind is None and len(classes) > max(_MOST_UNSAID_CLASSES, len(labels) // 2):
             options = self.options(label="they are the classes", text="they are texts")
@@ -201,8 +206,7 @@ class TableColumn:
         if self.kind is None:
             if self.has_empty and any(self.cells) and integers_in([*filter(None, self.cells)]) is not None:
                 step = f"fill it in, or pack with {self.options(**_NUMBER_OPTIONS)}"
-                row = self.cells.index("") + 1
-                raise self.error(row, "be an integer, as in other rows", "an empty cell", step)
+                raise self.error_of("", "be an integer, as in other rows", step)
             _refuse_images(self)
         cells = () if self.cells.data.isascii() else self.cells
         if row := next((row for row, cell in enumerate(cells, 1) if not is_text(cell)), 0):

@@ -170,8 +170,7 @@ class ImageSearch:
                 self._settle(fit)
         image.kind = "path"
         if image.has_empty:
-            step = "fill it in, or leave the row out"
-            raise image.error(image.cells.index("") + 1, "name an image", "an empty cell", step)
+            raise image.error_of("", "name an image", "fill it in, or leave the row out")
         return image
 
     def is_row(self, cells: Sequence[str], columns: Sequence[TableColumn]) -> bool | None:
@@ -296,7 +295,7 @@ class ImageSearch:
         """Return the error about a column that should name images, none of which exists."""
         cell = next(filter(None, column.cells), "")
         if not cell:
-            return column.error(1, "name an image", "an empty cell", "fill it in, or leave the row out")
+            return column.error_of("", "name an image", "fill it in, or leave the row out")
         images = [path for paths in self._by_stem.values() for path in paths][:2]
         there = f"there are {in_quotes(images)}" if images else "there are no images"
         got = f"{cell!r}, which is no file in {self.folder} or below, with or without a suffix ({there})"

@@ -1,20 +1,10 @@
-"""Tables with one row per object, listed as images with boxes.
+"""Tables with one row per object, listed as images with boxes; docs/packing.md has the rules.
 
-The headers determine the format of the boxes; case, underscores and the prefix `bbox` are ignored:
-
-    xmin,ymin,xmax,ymax    corners, as in TensorFlow and Roboflow; also x1,y1,x2,y2, x0,y0,x1,y1 and
-                           left,top,right,bottom
-    x,y,w,h                the upper left corner and the sides, also headed width,height, and x1,y1, xmin,ymin
-                           or left,top (CelebA)
-    cx,cy,w,h              the center and the sides; xcenter,ycenter,width,height
-    bbox                   one cell `[x, y, width, height]`, as in Kaggle's tables
-
-Coordinates are pixels or, if none is larger than 1, fractions of the image. The class is in the column of the
-kind `label`, else in the one headed `label`, `class`, `category`, `name` or similar; without one, all objects
-have the class "object", but a column of texts, which may be the classes, needs a kind. `width` and `height`
-that are not part of the box are the size of the image. Every other column becomes a field: of the image if
-the rows of each image agree, else of its objects. A row with empty cells for the box is an image without
-objects. Rows may come in any order.
+The headers determine the format of the boxes. Coordinates are pixels or, if none is larger than 1, fractions
+of the image. Without a column for the classes, all objects have the class "object", but a column of texts,
+which may be the classes, needs a kind. `width` and `height` that are not part of the box are the size of the
+image. Every other column becomes a field: of the image if the rows of each image agree, else of its objects.
+A row with empty cells for the box is an image without objects. Rows may come in any order.
 """
 
 from __future__ import annotations
@@ -42,6 +32,7 @@ from fastload.sources.table.cells import Table
 from fastload.sources.table.columns import LABEL, LabelField, TableColumn, TableField, free_field_name
 from fastload.sources.table.numbers import floats_of, numbers_in
 
+# By headers without case, underscores and the prefix `bbox`: as in TensorFlow and Roboflow, CelebA, Kaggle.
 _BOXES: Mapping[tuple[str, ...], BoxFormat] = {
     ("xmin", "ymin", "xmax", "ymax"): "xyxy",
     ("x1", "y1", "x2", "y2"): "xyxy",
