@@ -53,7 +53,9 @@ def read_content(path: str) -> CocoContent:
     images, annotations = (_entries(path, name, content.get(name)) for name in ("images", "annotations"))
     categories = _entries(path, "categories", content["categories"])
     for image in images:
-        name = image.get("file_name", _name_in_url(image.get("coco_url")))
+        name, url = image.get("file_name"), image.get("coco_url")
+        if "file_name" not in image and is_text(url):  # LVIS: the folder of COCO, and the file
+            name = "/".join(url.split("/")[-2:])
         parts = name.replace("\\", "/").split("/") if is_text(name) and "\0" not in name else [""]
         if not parts[-1] or ".." in parts or parts[0].endswith(":"):
             raise malformed(f"{path}, image {image['id']}", "have a relative file_name", repr(name))
@@ -70,13 +72,13 @@ def read_content(path: str) -> CocoContent:
         by_image[image_id].append(annotation)
     must, step = "have a bbox of x, y, width, height in pixels", "convert its boxes first"
     boxes = [_well_formed(by_image[image["id"]]) for image in images]
-    require_pixels(path, must, step, boxes, lambda index: _stated_sides(images[index]))
+
+    def stated_sides(index: int) -> Sides | None:
+        sides = images[index].get("width", 0), images[index].get("height", 0)
+        return sides if all(is_finite(side) and side > 0 for side in sides) else None
+
+    require_pixels(path, must, step, boxes, stated_sides)
     return CocoContent(path, images, by_image, categories)
-
-
-def _name_in_url(url: object) -> str | None:
-    """Return the name of an image of LVIS, which has only its URL: the folder of COCO, and the file."""
-    return "/".join(url.split("/")[-2:]) if is_text(url) else None
 
 
 def _require_objects(path: str, annotations: object) -> None:
@@ -120,9 +122,3 @@ def _well_formed(annotations: Sequence[Entry]) -> Coordinates:
     boxes = (each.get("bbox") for each in annotations)
     right = [box for box in boxes if isinstance(box, list) and len(box) == 4 and all(map(is_finite, box))]
     return np.array(right, np.float64).reshape(-1, 4)
-
-
-def _stated_sides(image: Entry) -> Sides | None:
-    sides = image.get("width", 0), image.get("height", 0)
-    are_known = all(is_finite(side) and side > 0 for side in sides)
-    return sides if are_known else None

@@ -241,11 +241,9 @@ class CocoWriter(LayoutWriter):
                 [polygon.reshape(-1).tolist() for polygon in polygons] for polygons in record["polygons"]
             ]
         if "keypoints" in self.names:
-            points = [each.reshape(-1).tolist() for each in record["keypoints"]]
-            columns["keypoints"] = [*map(self._named_points, points, record["labels"])]
+            # Without the zeros that fill them up to those of other categories.
+            names = [category.get("keypoints") for category in self.details["categories"]]
+            counts = [3 * len(names[label]) if names[label] else None for label in record["labels"]]
+            points = (each.reshape(-1).tolist() for each in record["keypoints"])
+            columns["keypoints"] = [each[:count] for each, count in zip(points, counts, strict=True)]
         return [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)]
-
-    def _named_points(self, points: list[float], label: int) -> list[float]:
-        """Return an object's keypoints without the zeros that fill them up to those of other categories."""
-        names = self.details["categories"][label].get("keypoints")
-        return points[: 3 * len(names)] if names else points

@@ -87,15 +87,6 @@ class _Split(NamedTuple):
     xml: Mapping[str, str]
     masks: Mapping[str, str]
 
-    def xml_files(self) -> list[str]:
-        """Return the XML file of each image, which may be missing; none without annotations of boxes."""
-        expected = os.path.join(self.place.boxes, "{}.xml").format
-        return [self.xml.get(stem, expected(stem)) for stem in self.images] if self.xml else []
-
-    def mask_files(self) -> list[str]:
-        """Return the mask of each image, "" for none."""
-        return [self.masks.get(stem, "") for stem in self.images]
-
 
 def recognise(listing: Listing) -> Claim | None:
     """Claim a folder of VOC's own form, or images and their XML files, also by split."""
@@ -141,7 +132,7 @@ def _folders_in(listing: Listing, path: str) -> Iterator[XmlFolders]:
     """Yield the folders in which images and XML files of VOC form pairs: here, or in folders here."""
     here = listing[path]
     inner = [here.join(name) for name in here.visible if name.lower() not in SPLITS][:_MOST_FOLDERS]
-    images = {each: found for each in inner if (found := _bearing(listing, each, _has_images))}
+    images = {each: found for each in inner if (found := _bearing(listing, each, lambda at: bool(at.images)))}
     named = [found for each, found in images.items() if _IMAGE_FOLDER.fullmatch(each.rpartition("/")[2])]
     chosen = named or [*images.values()]
     of_xml = filter(None, (_bearing(listing, each, _has_xml) for each in inner))
@@ -153,10 +144,6 @@ def _folders_in(listing: Listing, path: str) -> Iterator[XmlFolders]:
         places.append(XmlFolders(beside, beside))
     places += itertools.starmap(XmlFolders, itertools.product(chosen, boxes))
     yield from (each for each in places if _are_pairs(listing, each))
-
-
-def _has_images(folder: Folder) -> bool:
-    return bool(folder.images)
 
 
 def _has_xml(folder: Folder) -> bool:
@@ -248,7 +235,13 @@ def _inner_splits(listing: Listing, place: XmlFolders) -> dict[str, XmlFolders]:
 
 def _sources(name: str, listing: Listing, splits: Mapping[str, _Split]) -> dict[str, AnnotatedFiles]:
     root = listing.root
-    texts = {split: list_files(root, found.xml_files()) for split, found in splits.items()}
+    texts, masks = {}, {}
+    for split, found in splits.items():
+        expected = os.path.join(found.place.boxes, "{}.xml").format
+        stems = found.images if found.xml else ()
+        texts[split] = list_files(root, (found.xml.get(stem, expected(stem)) for stem in stems))
+        if found.masks:
+            masks[split] = list_files(root, (found.masks.get(stem, "") for stem in found.images))
     classes = sorted({each for files in texts.values() for each in _class_names(files)})
     reader = VocReader({each: label for label, each in enumerate(classes)})
     return {
@@ -259,7 +252,7 @@ def _sources(name: str, listing: Listing, splits: Mapping[str, _Split]) -> dict[
             fields=(*(reader.fields() if found.xml else ()), *[Field.mask()] * bool(found.masks)),
             details=found.place._asdict(),
             files=list_files(root, found.images.values()),
-            values={"mask": list_files(root, found.mask_files())} if found.masks else {},
+            values={"mask": masks[split]} if split in masks else {},
             texts=texts[split],
             reader=reader if found.xml else None,
             needs_masks=not found.xml,

@@ -78,8 +78,12 @@ def describes_splits(path: str) -> bool:
 
 def read_description(path: str) -> YoloDescription:
     """Read a description; raise SourceError, naming the entry, if it is malformed."""
+    folder = os.path.dirname(os.path.abspath(path))
     if path.lower().endswith(DARKNET_SUFFIX):
-        return _read_darknet(path)
+        entries = _darknet_entries(path)
+        names_file = entries.pop("names", "")
+        lists = {SPLITS[name]: [entry] for name, entry in entries.items()}
+        return YoloDescription(path, folder, lists, _lines(names_file) if names_file else (), names_file)
     errors = (OSError, ValueError, RecursionError, yaml.YAMLError)
     with explaining(errors, path, "be a yaml file", "correct it"), open(path, encoding="utf-8-sig") as file:
         content = yaml.load(file, _Loader)
@@ -105,14 +109,6 @@ def read_description(path: str) -> YoloDescription:
     names_file = _resolved(root, names) if is_text(names) else ""
     classes = _classes(path, content, names_file)
     return YoloDescription(path, root, splits, classes, names_file, keypoints, further)
-
-
-def _read_darknet(path: str) -> YoloDescription:
-    entries = _darknet_entries(path)
-    names = entries.pop("names", "")
-    splits = {SPLITS[name]: [entry] for name, entry in entries.items()}
-    classes = _lines(names) if names else ()
-    return YoloDescription(path, os.path.dirname(os.path.abspath(path)), splits, classes, names)
 
 
 def _darknet_entries(path: str) -> dict[str, str]:

@@ -18,7 +18,6 @@ from typing import Literal
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from fastload.images.arrays import Size
 from fastload.shards.record import Record
@@ -57,7 +56,15 @@ class YoloReader(AnnotationReader):
         rows: dict[bytes, list[float]] = {}
         first: dict[bool, int] = {}
         repeated: list[int] = []
-        for number, cells in _numbered_rows(text, where):
+        try:
+            lines = text.decode("utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            line = text.count(b"\n", 0, error.start) + 1
+            byte = f"the byte {text[error.start]:#04x}"
+            raise malformed(f"{where}, line {line}", "be UTF-8", byte) from error
+        for number, cells in enumerate(map(str.split, lines), 1):
+            if not cells:
+                continue
             row = self._checked(cells, f"{where}, line {number}")
             identity = np.array(row, np.float32).tobytes()  # the precision of Ultralytics
             if identity in rows:
@@ -69,8 +76,8 @@ class YoloReader(AnnotationReader):
                 step = "make boxes polygons of four points"
                 raise malformed(f"{where}, line {number}", wanted, "the other", step)
         unique = list(rows.values())
-        lines = ", ".join(map(str, repeated[:5])) + (", …" if len(repeated) > 5 else "")
-        notes = (f"{where}: repeated rows are left out, as by Ultralytics: line {lines}",) if repeated else ()
+        shown = ", ".join(map(str, repeated[:5])) + (", …" if len(repeated) > 5 else "")
+        notes = (f"{where}: repeated rows are left out, as by Ultralytics: line {shown}",) if repeated else ()
         return self._values(unique), notes
 
     def _values(self, rows: list[list[float]]) -> ImageValues:
@@ -79,7 +86,10 @@ class YoloReader(AnnotationReader):
             "labels": np.array([row[0] for row in rows], np.int64),
         }
         if self.task == "polygons":
-            values["polygons"] = [[_points(row)] if len(row) != _BOX_COLUMNS else [] for row in rows]
+            values["polygons"] = [
+                [np.array(row[1:], np.float64).reshape(-1, 2)] if len(row) != _BOX_COLUMNS else []
+                for row in rows
+            ]
         elif self.task != "boxes":
             shape = (4, 2) if self.task == "corners" else self.shape
             begin = 1 if self.task == "corners" else _BOX_COLUMNS
@@ -87,8 +97,12 @@ class YoloReader(AnnotationReader):
         return values
 
     def _box(self, row: list[float]) -> list[float]:
-        is_outline = self.task in ("polygons", "corners") and len(row) != _BOX_COLUMNS
-        return _enclosing(row[1::2], row[2::2]) if is_outline else row[1:5]
+        """Return the box of a row, or the one around its points: center x, center y, width, height."""
+        if self.task in ("boxes", "keypoints") or len(row) == _BOX_COLUMNS:
+            return row[1:5]
+        xs, ys = row[1::2], row[2::2]
+        left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
+        return [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
 
     def _checked(self, cells: list[str], where: str) -> list[float]:
         self._require_columns(len(cells), where)
@@ -149,38 +163,13 @@ def scan_rows(text: bytes) -> tuple[set[int], int]:
     for line in text.decode("utf-8-sig", "replace").splitlines():
         if cells := line.split():
             counts.add(len(cells))
-            largest = max(largest, _class_of(cells[0]))
+            try:
+                number = float(cells[0])  # which may be written as 7.0
+            except ValueError:
+                continue
+            if number.is_integer() and number < MOST_CLASSES:
+                largest = max(largest, int(number))
     return counts, largest
-
-
-def _class_of(cell: str) -> int:
-    """Return the class in a cell, which may be written as 7.0; -1 if there is none."""
-    try:
-        number = float(cell)
-    except ValueError:
-        return -1
-    return int(number) if number.is_integer() and number < MOST_CLASSES else -1
-
-
-def _numbered_rows(text: bytes, where: str) -> list[tuple[int, list[str]]]:
-    try:
-        lines = text.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        line = text.count(b"\n", 0, error.start) + 1
-        byte = f"the byte {text[error.start]:#04x}"
-        raise malformed(f"{where}, line {line}", "be UTF-8", byte) from error
-    rows = ((number, line.split()) for number, line in enumerate(lines, 1))
-    return [(number, cells) for number, cells in rows if cells]
-
-
-def _enclosing(xs: list[float], ys: list[float]) -> list[float]:
-    """Return the box around points: center x, center y, width, height."""
-    left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
-    return [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
-
-
-def _points(row: list[float]) -> NDArray[np.float64]:
-    return np.array(row[1:], np.float64).reshape(-1, 2)
 
 
 class YoloWriter(LayoutWriter):

@@ -229,17 +229,15 @@ def _read_splits(
     reasons |= dict.fromkeys((copy for _, copies in found.values() for copy in copies), _COPY)
     for folder in listing.folders.values():
         reasons |= dict.fromkeys(map(folder.join, folder.others_with(".cache")), _CACHE)
-    doubts = tuple(_doubt(name, split, texts[split]) for split in doubtful if split != "test")
-    return Reading(sources, [*read], reasons, [*warnings, *told], doubts=doubts)
-
-
-def _doubt(name: str, split: str, labels: FileList) -> str:
-    """Return the sentence about a split of background alone, as far as can be seen."""
-    return (
-        f"{name}: none of the {format_count(len(labels), 'image')} of its split {split} has a label file, "
-        f"such as {labels.path(0)}: add them; or if no image has objects, say --layout yolo (in Python, "
-        "layout='yolo')"
+    # Splits of background alone, as far as can be seen.
+    doubts = tuple(
+        f"{name}: none of the {format_count(len(texts[split]), 'image')} of its split {split} has a label "
+        f"file, such as {texts[split].path(0)}: add them; or if no image has objects, say --layout yolo (in "
+        "Python, layout='yolo')"
+        for split in doubtful
+        if split != "test"
     )
+    return Reading(sources, [*read], reasons, [*warnings, *told], doubts=doubts)
 
 
 def _reader_of(
