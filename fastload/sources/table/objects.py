@@ -90,7 +90,7 @@ class ObjectSource(AnnotatedFiles):
     """A `Source` of the images of a table whose rows are objects.
 
     `order` holds the rows by image, those of image i from `starts[i]` to `starts[i + 1]`. Rows without a box
-    are no objects; malformed boxes are NaN. `others` holds the values of further columns.
+    are no objects; malformed boxes are NaN. `others` holds the labels, and the values of further columns.
     """
 
     found: BoxColumns
@@ -99,7 +99,6 @@ class ObjectSource(AnnotatedFiles):
     starts: npt.NDArray[np.int64]
     has_box: npt.NDArray[np.bool_]
     boxes: npt.NDArray[np.float64]
-    labels: npt.NDArray[np.int64]
     others: Mapping[str, Values]
 
     def read(self, index: int) -> SourceRecord:
@@ -120,7 +119,7 @@ class ObjectSource(AnnotatedFiles):
             if not np.isfinite(box).all():
                 raise malformed(place, f"have {_MEANINGS[self.found.format]}, finite numbers", got)
             require_inside(to_xywh(box, self.found.format), sides, place, f"have a box {units}", [got])
-        values: ImageValues = {"boxes": self.boxes[objects], "labels": self.labels[objects]}
+        values: ImageValues = {"boxes": self.boxes[objects]}
         for name, column in self.others.items():
             if not described[name].per_object:
                 values[name] = value_at(column, first)
@@ -161,10 +160,8 @@ def list_objects(table: Table, image: TableColumn, found: BoxColumns) -> ObjectS
         require_pixels(path, f"have x, y, width, height in pixels in {names}", step, every, sides_of)
     used = {columns.index(image), *found.box, found.label}
     further = [column for at, column in enumerate(columns) if at not in used]
-    if found.label >= 0:
-        labels = _labels(table, columns[found.label], has_box)
-    else:
-        labels = _unlabelled(path, further, len(order))
+    has_label = found.label >= 0
+    labels = _labels(table, columns[found.label], has_box) if has_label else _unlabelled(table, further)
     taken = {"image", "boxes", "labels", "rows"}
     others = [_other(column, order, starts, taken) for column in further]
     units = "as fractions of the image" if field.relative else "in pixels"
@@ -192,8 +189,7 @@ def list_objects(table: Table, image: TableColumn, found: BoxColumns) -> ObjectS
         starts=starts,
         has_box=has_box,
         boxes=boxes,
-        labels=labels.values,
-        others={each.field.name: each.values for each in others},
+        others={"labels": labels.values} | {each.field.name: each.values for each in others},
     )
 
 
@@ -225,21 +221,20 @@ def _labels(table: Table, column: TableColumn, has_box: npt.NDArray[np.bool_]) -
         column = replace(column, cells=cells)
     found = column.to_labels()
     if found is None or found.values.min() < 0:
-        step = "name the classes, or number them from 0"
-        must = f"have classes in the column {column.name!r}"
+        must, step = f"have classes in the column {column.name!r}", "name the classes, or number them from 0"
         raise malformed(table.path, must, "other numbers", step)
     return found
 
 
-def _unlabelled(path: str, further: Iterable[TableColumn], rows: int) -> LabelField:
+def _unlabelled(table: Table, further: Iterable[TableColumn]) -> LabelField:
     """Return labels of 0; raise SourceError if a column may hold the classes."""
     for column in further:
         if column.kind is None and numbers_in(column.cells) is None:
             options = column.options(label="they are the classes", text="all objects are of one class")
             must = f"have a column headed {', '.join(_CLASSES[:4])} or similar for the classes"
-            raise malformed(path, must, f"the texts of {column.name!r}", f"pack with {options}")
-    meaning = "0 for all: no column has a name for classes"
-    return LabelField(Field.labels(), np.zeros(rows, np.int64), meaning, ("object",))
+            raise malformed(table.path, must, f"the texts of {column.name!r}", f"pack with {options}")
+    labels = np.zeros(len(table.columns[0].cells), np.int64)
+    return LabelField(Field.labels(), labels, "0 for all: no column has a name for classes", ("object",))
 
 
 def _other(
