@@ -27,7 +27,7 @@ from fastload.sources.databases.writer import write_databases
 from fastload.sources.huggingface.writer import write_arrow
 from fastload.sources.masks.writer import MaskWriter
 from fastload.sources.stored_records import StoredRecords, drafted, restorable, restore, safe_path
-from fastload.sources.table.writer import TableWriter
+from fastload.sources.table.cells import TableWriter
 from fastload.sources.voc.rows import VocWriter
 from fastload.sources.webdataset.writer import write_tar
 from fastload.sources.writing import LayoutWriter

@@ -16,8 +16,16 @@ from itertools import islice
 from typing import NamedTuple
 
 from fastload.sources.annotated import AnnotatedFiles
-from fastload.sources.coco.content import CocoContent, Entry, is_coco, read_content
-from fastload.sources.coco.places import ImagePlace, place_in, place_near, split_of
+from fastload.sources.coco.content import (
+    CocoContent,
+    Entry,
+    ImagePlace,
+    is_coco,
+    place_in,
+    place_near,
+    read_content,
+    split_of,
+)
 from fastload.sources.coco.rows import CocoReader
 from fastload.sources.files import list_files
 from fastload.sources.listing import Listing, list_folder
