@@ -92,7 +92,7 @@ def recognise(listing: Listing) -> Claim | None:
     """Claim a folder of VOC's own form, or images and their XML files, also by split."""
     if kits := _kits(listing):
         evidence = f"{listing[kits[0]].join(IMAGES)} and its annotations"
-        return Claim("voc", _TITLE, evidence, lambda: _read_one_kit(listing, kits))
+        return Claim("voc", _TITLE, evidence, lambda: _read_kit(listing, kits))
     if not any(map(_has_xml, listing.folders.values())):
         return None
     names = split_names(listing.top.visible)
@@ -103,7 +103,7 @@ def recognise(listing: Listing) -> Claim | None:
         return None
     first = next(iter(found.values()))[0]
     evidence = f"XML files of VOC in {listing.shown(first.boxes)}"
-    return Claim("voc", _TITLE, evidence, lambda: _read_found(listing, names, found))
+    return Claim("voc", _TITLE, evidence, lambda: _read_folders(listing, names, found))
 
 
 def _kits(listing: Listing) -> list[str]:
@@ -118,14 +118,6 @@ def _kits(listing: Listing) -> list[str]:
     named = [kit for kit in found if all(part.startswith(_KIT_NAME) for part in kit.split("/") if part)]
     every = sum(len(each.images) for each in listing.folders.values() if "/." not in f"/{each.path}")
     return sorted(named or [kit for kit in found if 2 * len(listing.images_below(kit)) > every])
-
-
-def _read_one_kit(listing: Listing, kits: list[str]) -> Reading:
-    if len(kits) > 1:
-        shown = [*map(listing.shown, kits)]
-        step = "pack each of them: " + ", ".join(map(pack_command, shown[:2]))
-        raise malformed(listing.name, "hold one VOC dataset", " and ".join(shown), step)
-    return _read_kit(listing, kits[0])
 
 
 def _folders_in(listing: Listing, path: str) -> Iterator[XmlFolders]:
@@ -171,17 +163,13 @@ def _are_pairs(listing: Listing, place: XmlFolders) -> bool:
     return 2 * len(paired) >= least and any(holds_boxes(*each) for each in heads)
 
 
-def _read_found(listing: Listing, names: list[str], found: Mapping[str, Sequence[XmlFolders]]) -> Reading:
-    for places in found.values():
-        if len(places) > 1:
-            got = in_quotes([listing.shown(each.boxes) for each in places])
-            must = "have the XML files of its images in one folder"
-            raise malformed(listing.name, must, got, "move the wrong ones elsewhere")
-    return _read_folders(listing, names, {name: places[0] for name, places in found.items()})
-
-
-def _read_kit(listing: Listing, root: str) -> Reading:
-    """List the splits of a folder with JPEGImages, by its lists."""
+def _read_kit(listing: Listing, kits: list[str]) -> Reading:
+    """List the splits of the only folder with JPEGImages, by its lists."""
+    if len(kits) > 1:
+        shown = [*map(listing.shown, kits)]
+        step = "pack each of them: " + ", ".join(map(pack_command, shown[:2]))
+        raise malformed(listing.name, "hold one VOC dataset", " and ".join(shown), step)
+    [root] = kits
     kit = listing.view(root)
     place = XmlFolders(IMAGES, BOXES)
     images = place.images_in(kit)
@@ -203,8 +191,16 @@ def _read_kit(listing: Listing, root: str) -> Reading:
     return Reading(_sources(listing.name, kit, found), [*read], every, [*_warnings(kit, lists)])
 
 
-def _read_folders(listing: Listing, names: Sequence[str], found: Mapping[str, XmlFolders]) -> Reading:
-    """List the images in the folders of each split, "" without splits, of which `names` are all."""
+def _read_folders(
+    listing: Listing, names: Sequence[str], claimed: Mapping[str, Sequence[XmlFolders]]
+) -> Reading:
+    """List the images in the only folders of each split, "" without splits, of which `names` are all."""
+    for each in claimed.values():
+        if len(each) > 1:
+            got = in_quotes([listing.shown(place.boxes) for place in each])
+            must = "have the XML files of its images in one folder"
+            raise malformed(listing.name, must, got, "move the wrong ones elsewhere")
+    found = {name: each[0] for name, each in claimed.items()}
     places = _inner_splits(listing, found[""]) if "" in found else dict(found)
     images = {name: each.images_of(listing) for name, each in places.items()}
     lists = read_lists_beside(listing, found[""].images_in(listing)) if [*places] == [""] else Lists()
