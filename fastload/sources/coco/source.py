@@ -141,6 +141,8 @@ def _repeated(listing: Listing, splits: Mapping[str, _Split]) -> list[str]:
 
     SourceError is raised if the images of train, val or test all are in splits of other names.
     """
+    if len(splits) < 2 or splits.keys() <= SPLITS.keys():
+        return []
     images = {split: {*each.paths(listing.root)} for split, each in splits.items()}
     repeated: list[str] = []
     # A union of splits, which is larger than they are, is found before them.

@@ -10,7 +10,6 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +95,7 @@ def _as_float(cell: str) -> float:
 
 
 # Conversions to the numeric kinds: the dtype, the function and the requirement.
-CONVERSIONS: dict[str, tuple[type, Callable[[str], Any], str]] = {
+CONVERSIONS: dict[str, tuple[type, Callable[[str], float], str]] = {
     "int": (np.int64, _as_integer, "be an integer that int64 holds"),
     "float": (np.float64, _as_float, "be a number that float64 holds, or empty for NaN"),
 }
