@@ -55,7 +55,7 @@ class Naming(NamedTuple):
     @property
     def rank(self) -> int:
         """The order of preference among ways that name as many files."""
-        elsewhere = 0 if self.place == "" else 2 if self.place is None else 1
+        elsewhere = {"": 0, None: 2}.get(self.place, 1)
         return 0 if self.is_path else 1 + elsewhere + 3 * self.is_id
 
 
@@ -142,7 +142,7 @@ class ImageSearch:
 
     def has_stem(self, cell: str) -> bool:
         """Return True if a cell names an image below the table's folder, without its suffix."""
-        return any(True for _ in self._files_of(cell, is_id=True))
+        return any(self._files_of(cell, is_id=True))
 
     def find(self, columns: Sequence[TableColumn]) -> TableColumn | None:
         """Return the column of the records' images, and set the files of all columns of images.
@@ -279,7 +279,7 @@ class ImageSearch:
         added = [suffix for suffix, _ in suffixes.most_common()] if naming.is_id else []
         end = added[0] if added else ""
         names = (
-            paths[0] if paths else f"{naming.place or ''}{plain_path(cell)}{end}" if cell else ""
+            paths[0] if paths else cell and f"{naming.place or ''}{plain_path(cell)}{end}"
             for paths, cell in zip(found, column.cells, strict=True)
         )
         if naming.place == "" and not added:
