@@ -128,22 +128,17 @@ class YoloReader(AnnotationReader):
         return [*points[:, :2].ravel().tolist(), *np.minimum(points[:, 2:], 1).ravel().tolist()]
 
     def _require_columns(self, columns: int, where: str) -> None:
-        points, numbers = self.shape
-        at_keypoints = _BOX_COLUMNS + points * numbers
-        fits, must = {
-            "boxes": (columns == _BOX_COLUMNS, "5 columns, a class and a box"),
-            "corners": (columns == _CORNER_COLUMNS, "9 columns, a class and four corners, as others have"),
-            "polygons": (
-                columns == _BOX_COLUMNS or (columns >= _LEAST_POLYGON_COLUMNS and columns % 2 == 1),
-                "5 columns, a class and a box, or an odd number from 7, a class and a polygon",
-            ),
-            "keypoints": (
-                columns == at_keypoints,
-                f"{at_keypoints} columns, a class, a box and {points} keypoints of {numbers} numbers",
-            ),
-        }[self.task]
-        if not fits:
-            raise malformed(where, f"have {must}", f"{columns} columns")
+        points, numbers = self.shape  # zeros, except for keypoints
+        count = _CORNER_COLUMNS if self.task == "corners" else _BOX_COLUMNS + points * numbers
+        is_polygon = columns >= _LEAST_POLYGON_COLUMNS and columns % 2 == 1
+        if columns != count and not (self.task == "polygons" and is_polygon):
+            held = {
+                "boxes": "a class and a box",
+                "corners": "a class and four corners, as others have",
+                "polygons": "a class and a box, or an odd number from 7, a class and a polygon",
+                "keypoints": f"a class, a box and {points} keypoints of {numbers} numbers",
+            }
+            raise malformed(where, f"have {count} columns, {held[self.task]}", f"{columns} columns")
 
 
 def guess_task(counts: set[int]) -> Task:
