@@ -28,7 +28,7 @@ from fastload.sources.coco.content import (
 )
 from fastload.sources.coco.rows import CocoReader
 from fastload.sources.files import list_files
-from fastload.sources.listing import Listing, list_folder
+from fastload.sources.listing import Listing
 from fastload.sources.malformed import malformed, pack_command
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import Claim, LeftOutReason, Reading, evenly_spaced
@@ -108,7 +108,7 @@ def _read_one(path: str) -> Reading:
     place = place_near(content.path, _sampled(content))
     folder = os.path.dirname(content.path)
     listing = Listing.covering(os.path.commonpath([folder, place.folder]), [place.folder], [content.path])
-    beside = (os.path.join(folder, name) for name in list_folder(folder).others_with(".json"))
+    beside = (os.path.join(folder, name) for name in Listing.of(folder, [""])[""].others_with(".json"))
     others = [each for each in beside if each != content.path and is_coco(each)]
     reasons = dict.fromkeys(others, _OTHER_JSON)
     return _reading(path, listing, {"": _Split(content, place)}, [], reasons, is_whole=not others)
@@ -183,13 +183,13 @@ def _reading(
     bare = [content.path for content in contents if not any(content.annotations.values())]
     # In competitions, the annotations of a test are kept secret.
     warnings += [f"{path}: none of its images has an annotation" for path in bare if split_of(path) == "test"]
-    doubts = tuple(
+    next(iter(sources.values())).doubts = tuple(
         f"{path}: none of its images has an annotation: add them; or if no image has objects, say "
         "--layout coco (in Python, layout='coco')"
         for path in bare
         if split_of(path) != "test"
     )
-    return Reading(sources, read, known, warnings, listing, doubts=doubts)
+    return Reading(sources, read, known, warnings, listing)
 
 
 def _sources(name: str, listing: Listing, splits: Mapping[str, _Split]) -> dict[str, AnnotatedFiles]:

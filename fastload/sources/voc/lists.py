@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from fastload.sources.files import read_text
 from fastload.sources.listing import Listing, stem_of
 from fastload.sources.malformed import in_quotes, malformed
-from fastload.sources.pairing import FilesByStem
 from fastload.sources.protocol import LeftOutReason
 from fastload.sources.splits import SPLITS, by_split
+from fastload.sources.words import FilesByStem
 
 IMAGES, BOXES, SETS = "JPEGImages", "Annotations", "ImageSets"
 MASKS, OBJECT_MASKS = "SegmentationClass", "SegmentationObject"

@@ -18,7 +18,6 @@ from fastload.sources.annotated import AnnotatedFiles
 from fastload.sources.files import FileList, list_files
 from fastload.sources.listing import Folder, Listing
 from fastload.sources.malformed import in_quotes, malformed, pack_command
-from fastload.sources.pairing import FilesByStem, by_stem, one_of_each
 from fastload.sources.protocol import Claim, LeftOutReason, Reading
 from fastload.sources.sniffing import holds_boxes
 from fastload.sources.splits import SPLITS, by_split, require_plain_splits, split_names
@@ -33,6 +32,7 @@ from fastload.sources.voc.lists import (
     read_lists_beside,
 )
 from fastload.sources.voc.rows import VocReader, class_names
+from fastload.sources.words import FilesByStem, by_stem, one_of_each
 
 _TITLE = "a Pascal VOC dataset"
 _KIT_NAME = "VOC"  # of VOCdevkit, VOC2012, VOCtrainval_11-May-2012

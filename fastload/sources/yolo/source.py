@@ -230,14 +230,14 @@ def _read_splits(
     for folder in listing.folders.values():
         reasons |= dict.fromkeys(map(folder.join, folder.others_with(".cache")), _CACHE)
     # Splits of background alone, as far as can be seen.
-    doubts = tuple(
+    next(iter(sources.values())).doubts = tuple(
         f"{name}: none of the {format_count(len(texts[split]), 'image')} of its split {split} has a label "
         f"file, such as {texts[split].path(0)}: add them; or if no image has objects, say --layout yolo (in "
         "Python, layout='yolo')"
         for split in doubtful
         if split != "test"
     )
-    return Reading(sources, [*read], reasons, [*warnings, *told], doubts=doubts)
+    return Reading(sources, [*read], reasons, [*warnings, *told])
 
 
 def _reader_of(
