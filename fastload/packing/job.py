@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
+from typing import Any
 
 from fastload._version import __version__
 from fastload.errors import FastloadError, OptionError, SourceError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
 from fastload.images.opencv import cv2, require_opencv
-from fastload.packing.encoding.assemble import manifest_of, require_records, shards_of
+from fastload.packing.encoding.assemble import Partition, SplitPartition, require_records
 from fastload.packing.encoding.chunk import Recipe
 from fastload.packing.options import (
     DEFAULT_SHARD_BYTES,
@@ -193,14 +194,8 @@ class _PackJob:
         recipes = {split: self._recipe(split, source, encoding) for split, source in self.sources.items()}
         manifests = {split: self._manifest(recipe) for split, recipe in recipes.items()}
         journal = self.staging.begin(self._description(manifests))
-        cuts = self.staging.saved_cuts() or self._cut(recipes, journal)
-        shards_by_split = {split: shards_of(split, each) for split, each in cuts.items()}
-        every = list(chain(*shards_by_split.values()))
-        number, count = self.part or (1, 1)
-        shards = every[len(every) * (number - 1) // count : len(every) * number // count]
-        attachments = dict[str, Attachment | None]()
-        if self.part is None:
-            attachments = {split: self._attach(split, each, journal) for split, each in self.sources.items()}
+        partition = self.staging.saved_partition() or self._partition(recipes, manifests, journal)
+        shards = partition.part(*self.part) if self.part else partition.shards
         finished = journal.finished(shards)
         resumed = sum(shard.end - shard.begin for shard in finished)
         total = sum(shard.end - shard.begin for shard in shards)
@@ -209,11 +204,7 @@ class _PackJob:
             self.state = replace(self.state, split=split)
             if left := [shard for shard in shards if shard.split == split and shard not in finished]:
                 finished |= self.executor(recipe, left, journal, self._report)
-        manifests = {
-            split: replace(manifest_of(manifests[split], each, finished), attachment=attachments.get(split))
-            for split, each in shards_by_split.items()
-            if not finished.keys().isdisjoint(each)
-        }
+        manifests = partition.manifests(finished)
         if self.part is None:
             self.staging.publish(manifests)
         notes = sorted(note for shard in finished.values() for note in shard.notes)
@@ -308,12 +299,18 @@ class _PackJob:
         job = {"sources": fingerprints, "options": asdict(self.options), "made": made}
         return json.dumps(job, sort_keys=True)
 
-    def _cut(self, recipes: Mapping[str, Recipe], journal: Journal) -> Mapping[str, Sequence[int]]:
-        """Divide the records into shards; save the cuts for later runs and for other parts."""
-        shard_bytes = self.options.shard_bytes
-        cuts = {split: cut(self.workers, recipe, shard_bytes, journal) for split, recipe in recipes.items()}
-        self.staging.save_cuts(cuts)
-        return cuts
+    def _partition(
+        self, recipes: Mapping[str, Recipe], manifests: Mapping[str, Manifest], journal: Journal
+    ) -> Partition:
+        """Partition the records into shards; save the partition for later runs and for other parts."""
+        splits = []
+        for split, recipe in recipes.items():
+            cuts = cut(self.workers, recipe, self.options.shard_bytes, journal)
+            manifest = replace(manifests[split], attachment=self._attach(split, recipe.source, journal))
+            splits.append(SplitPartition(split, tuple(cuts), manifest))
+        partition = Partition(tuple(splits), self.part[1] if self.part else 1)
+        self.staging.save_partition(partition)
+        return partition
 
     def _attach(self, split: str, source: Source, journal: Journal) -> Attachment | None:
         """Store the annotation files that a source attaches to its split."""

@@ -4,7 +4,7 @@ The destination `photos.fl` has a staging folder beside it, `.photos.fl.partial`
 
     lock       held by the packing process, or shared by the processes that pack parts
     dataset/   the dataset, renamed to the destination once everything is written
-    state/     the job, the cuts between its shards, an entry for each finished shard, and the drafts
+    state/     the job, its partition, an entry for each finished shard, and the drafts of the unfinished ones
 
 At a URL, where nothing can be renamed or locked, shards are written to their final place, and the manifest
 last; the state is in the folder `.partial` inside the destination.
@@ -17,10 +17,11 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from fastload.errors import DestinationError, OptionError, PackError
+from fastload.packing.encoding.assemble import Partition
 from fastload.packing.result import PackedSplit
 from fastload.packing.staging.journal import JOB, Journal, digest_of, folder_of
 from fastload.packing.staging.places import (
@@ -73,16 +74,14 @@ class Staging(contextlib.ExitStack):
         self._journal = Journal(self.place, digest_of(described), str(self.destination))
         return self._journal
 
-    def save_cuts(self, cuts: Mapping[str, Sequence[int]]) -> None:
-        """Save the cuts between the shards of each split for later runs of the job."""
-        text = json.dumps({"are_of_parts": self._is_part, "cuts": cuts})
-        self.place.write(_cuts_name(self._journal.job), text.encode())
+    def save_partition(self, partition: Partition) -> None:
+        """Save the partition for later runs of the job."""
+        self.place.write(_partition_name(self._journal.job), partition.to_json().encode())
 
-    def saved_cuts(self) -> Mapping[str, Sequence[int]]:
-        """Return the cuts of an earlier run of the job; empty if there was none."""
-        data = self.place.read(_cuts_name(self._journal.job))
-        cuts: Mapping[str, Sequence[int]] = {} if data is None else json.loads(data)["cuts"]
-        return cuts
+    def saved_partition(self) -> Partition | None:
+        """Return the partition of an earlier run of the job."""
+        data = self.place.read(_partition_name(self._journal.job))
+        return None if data is None else Partition.from_json(data, str(self.destination))
 
     def publish(self, manifests: Mapping[str, Manifest]) -> None:
         """Make the dataset readable at the destination, and remove the rest."""
@@ -112,8 +111,8 @@ class Staging(contextlib.ExitStack):
         return path if isinstance(path, Path) else str(path)
 
     def _has_parts(self, job: bytes) -> bool:
-        data = self.place.read(_cuts_name(digest_of(job)))
-        return data is not None and bool(json.loads(data)["are_of_parts"])
+        partition = self.place.read(_partition_name(digest_of(job)))
+        return partition is not None and json.loads(partition)["parts"] > 1
 
     def _other_parts(self, old_job: bytes, job: bytes) -> DestinationError:
         """Return the error for a job that is not that of the parts that were packed."""
@@ -247,9 +246,9 @@ class _RemoteStaging(Staging):
         self.place.state.clear()
 
 
-def _cuts_name(job: str) -> str:
-    # Named after the job, so that parts of two jobs that begin at once do not use each other's cuts.
-    return f"{STATE}/{job}.cuts.json"
+def _partition_name(digest: str) -> str:
+    # Named after the job, so that parts of two jobs that begin at once do not use each other's partition.
+    return f"{STATE}/{digest}.partition.json"
 
 
 def _fsync_manifests(folder: Path) -> None:
