@@ -98,8 +98,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--part",
         type=_part,
         metavar="N/COUNT",
-        help="pack only the part N of COUNT, as in 3/16; the same command without it then makes the dataset",
+        help="pack only the part N of COUNT, as in 3/16; 'fastload merge DEST' then makes the dataset of all",
     )
+    add_result_options(parser)
+
+
+def add_result_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options on the result, which `fastload merge` takes, too."""
     parser.add_argument(
         "--allow-errors", action="store_true", help="exit with 0 even if files were skipped, kept or left out"
     )
@@ -149,7 +154,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         show_json(asdict(result))
     elif not options.quiet:
-        _print_summary(result, options.part, options.on_error == "skip" or options.allow_errors)
+        _print_summary(result, options.dest, options.part, options.on_error == "skip" or options.allow_errors)
     if options.allow_errors:
         return 0
     return exit_code(result, accepts_left_out=options.on_error == "skip")
@@ -161,7 +166,9 @@ def _show(display: ProgressDisplay, state: PackProgress) -> None:
     display.update(state.records, state.total, f"  {rate}{split}", state.resumed)
 
 
-def _print_summary(result: PackResult, part: tuple[int, int] | None, accepts_left_out: bool) -> None:
+def _print_summary(
+    result: PackResult, dest: str, part: tuple[int, int] | None, accepts_left_out: bool
+) -> None:
     for name, description in result.columns.items():
         show(f"{name}: {description}")
     if result.encoding:
@@ -180,7 +187,7 @@ def _print_summary(result: PackResult, part: tuple[int, int] | None, accepts_lef
     if part is None:
         print_loading(result)
     else:
-        show("when all parts are packed, the same command without --part makes the dataset")
+        show(f"when all parts are packed, 'fastload merge {dest}' makes the dataset")
 
 
 def exit_code(result: PackResult, *, accepts_left_out: bool) -> int:

@@ -102,8 +102,8 @@ def pack(
         layout: The layout of a folder that could be read in two ways: `classes` (class folders), `table`,
             `yolo`, `coco`, `voc`, `masks`, `webdataset`, `huggingface` or `lmdb`.
         on: `ray` or `ray=ADDRESS` to pack on a Ray cluster, whose nodes all reach source and destination.
-        part: (number, count), as in (3, 16), to pack only this part of the shards, numbered from 1; the same
-            call without it then makes the dataset of all parts.
+        part: (number, count), as in (3, 16), to pack only this part of the shards, numbered from 1; `merge`
+            makes the dataset of all parts.
         storage_options: Options of fsspec's file system, if `dest` is a URL.
         progress: Called in this process after every chunk, on Ray after every shard.
 
@@ -196,7 +196,7 @@ class _PackJob:
         journal = self.staging.begin(self._description(manifests))
         partition = self.staging.saved_partition() or self._partition(recipes, manifests, journal)
         shards = partition.part(*self.part) if self.part else partition.shards
-        finished = journal.finished(shards)
+        finished, _ = journal.finished(shards)
         resumed = sum(shard.end - shard.begin for shard in finished)
         total = sum(shard.end - shard.begin for shard in shards)
         self.state = PackProgress("", resumed, total, resumed, 0, 0, 0.0)
