@@ -23,6 +23,8 @@ from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Field
 from fastload.sources.classes.label_table import LabelTable
 from fastload.sources.coco.writer import CocoWriter
+from fastload.sources.databases.source import DATABASES
+from fastload.sources.databases.writer import write_databases
 from fastload.sources.huggingface.writer import write_arrow
 from fastload.sources.masks.writer import MaskWriter
 from fastload.sources.stored_records import StoredRecords, drafted, restorable, restore, safe_path
@@ -43,6 +45,7 @@ WRITERS: dict[str, type[LayoutWriter]] = {
 _CONTAINER_WRITERS: dict[str, Callable[[StoredRecords, Path], list[Path]]] = {
     "webdataset": write_tar,
     "huggingface": write_arrow,
+    **dict.fromkeys(DATABASES, write_databases),
 }
 
 _SPLITS = ("train", "val", "test")
@@ -87,9 +90,9 @@ def unpack(
     its split. Annotated images are written with their annotations in the layout that they came from: YOLO,
     COCO, Pascal VOC, images with masks, tables; then the splits share `dest`, as before packing. The
     annotation files are the source's own, byte for byte; they are written anew if images were resized,
-    encoded anew or skipped, or if only some of the splits are unpacked. Tar shards and Hugging Face datasets
-    are restored as such. If different files have the same name, the first is written, and the records of the
-    others are left out.
+    encoded anew or skipped, or if only some of the splits are unpacked. Tar shards, Hugging Face datasets,
+    and LMDB and HDF5 files are restored as such. If different files have the same
+    name, the first is written, and the records of the others are left out.
 
     If the folders do not give the labels, `labels.csv` holds them, in a form from which `pack` makes the same
     labels: as class names if these sort in the order of the labels, else as numbers, with the names in a

@@ -43,8 +43,10 @@ class ContainerSource(ListedSource):
 
     def read(self, index: int) -> SourceRecord:
         """Read one record; raise SourceError, naming file and record, if it cannot be read."""
-        record = self.read_from(self._unchanged(int(self.shard_of[index])), index)
-        record.values |= {name: value_at(column, index) for name, column in self.values.items()}
+        number = int(self.shard_of[index])
+        values = {name: value_at(column, index) for name, column in self.values.items()}
+        record = self.read_from(self._unchanged(number), index)
+        record.values |= {SHARD.name: number, **values}
         return record
 
     @abstractmethod

@@ -58,3 +58,12 @@ def crnn(count: int = 4) -> dict[bytes, bytes]:
         entries[b"image-%09d" % number] = image(number)
         entries[b"label-%09d" % number] = f"wörd {number}".encode()
     return entries
+
+
+def stylegan2(count: int = 3) -> dict[bytes, bytes]:
+    """Images in several sizes, as stylegan2-pytorch's prepare_data stores them."""
+    entries = {b"length": b"%d" % count}
+    for size in (8, 16, 32):
+        for number in range(count):
+            entries[f"{size}-{number:05d}".encode()] = image(number, ".png", size)
+    return entries

@@ -8,7 +8,7 @@ import pytest
 
 from fastload.errors import SourceError
 from fastload.sources import open_source
-from tests.layouts.containers import crnn, image, write_lmdb
+from tests.layouts.containers import crnn, image, stylegan2, write_lmdb
 
 
 def without(entries, key):
@@ -24,8 +24,10 @@ def without(entries, key):
         (without(crnn(), b"label-000000001"), "key 'label-000000001': must exist"),
         (crnn() | {b"num-samples": b"0"}, "must hold at least one image"),
         ({b"0": pickle.dumps((image(0), 1)), b"__len__": pickle.dumps(1)}, "key '0': must be an image file"),
+        (stylegan2() | {b"length": b"x"}, "key 'length': must be the number"),
         (crnn() | {b"num-samples": b"9" * 6000}, "key 'num-samples': must be the number"),
-        ({b"length": b"1", b"other": b"x"}, "key 'length': must be an image file"),
+        ({b"length": b"1", b"other": b"x"}, "must have keys such as '256-00000'"),
+        (without(stylegan2(), b"16-00000"), "key '16-00000': must exist"),
         ({b"a": b"no image"}, "key 'a': must be an image file, or the database one of CRNN"),
         ({}, "must hold at least one image"),
     ],
@@ -62,13 +64,14 @@ def test_entries_of_no_record_are_told(tmp_path):
 # --- Sizes that a header states and nothing bears out. ------------------------------------------------------
 
 
-def test_a_database_of_more_entries_than_it_has_is_refused_at_the_first(tmp_path):
+@pytest.mark.parametrize(("layout", "missing"), [(crnn, "image-000000005"), (stylegan2, "32-00003")])
+def test_a_database_of_more_entries_than_it_has_is_refused_at_the_first(tmp_path, layout, missing):
     stated = b"%d" % 10**11
-    entries = crnn() | {b"num-samples": stated}
+    entries = layout() | {b"num-samples" if layout is crnn else b"length": stated}
     data = write_lmdb(tmp_path / "x.lmdb", entries) / "data.mdb"
     content = bytearray(data.read_bytes())
     for page in (0, 4096):  # both have the number of entries of the main database at this place
         content[page + 120 : page + 128] = struct.pack("<Q", 2 * 10**11)
     data.write_bytes(content)
-    with pytest.raises(SourceError, match="key 'image-000000005': must exist"):
+    with pytest.raises(SourceError, match=f"key '{missing}': must exist"):
         open_source(tmp_path / "x.lmdb")

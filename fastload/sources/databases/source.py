@@ -1,8 +1,4 @@
-"""LMDB databases of other programs as sources: CRNN (and CLOVA), BasicSR (and MMEngine), LSUN.
-
-CRNN numbers its images and texts from 1; BasicSR names its images in a file beside the database; LSUN has a
-database of images alone for each class and split, as any other program may write.
-"""
+"""LMDB databases of other programs as sources, by the keys of their images."""
 
 from __future__ import annotations
 
@@ -11,14 +7,14 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.schema import Field
-from fastload.sources.containers import ContainerSource, files_by_split
+from fastload.sources.containers import SHARD, ContainerSource, files_by_split
 from fastload.sources.files import NO_LABEL, Values, list_files, read_text
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import FROM_PYTHON, explaining, malformed
@@ -29,18 +25,49 @@ if TYPE_CHECKING:
     import lmdb
 
 
-CRNN, BASICSR, LSUN = "lmdb-crnn", "lmdb-basicsr", "lmdb-lsun"  # the kinds of sources
-_FIELDS = {CRNN: (Field("text", "text"),), BASICSR: (), LSUN: (Field.label(),)}
-
-_COUNT, _LINES = "num-samples", "meta_info.txt"  # CRNN's entry, and BasicSR's file
-_LSUN_NAME = re.compile(r"(.+)_(train|val|test)_lmdb")
-_LINE = re.compile(r"(.*)\.\w+ \([0-9]+, ?[0-9]+, ?[0-9]+\)( [0-9]+)?")
+_LSUN = re.compile(r"(.+)_(train|val|test)_lmdb")
 _DATA, _LOCK = "data.mdb", "lock.mdb"
 _LOCKED: LeftOutReason = "a lock of LMDB", True
 _UNLABELLED = {"": NO_LABEL}
+_META_LINE = re.compile(r"(.*)\.\w+ \([0-9]+, ?[0-9]+, ?[0-9]+\)( [0-9]+)?")
 _MOST_DIGITS = 12
 _SAMPLED = 8
 _REWRITE = "write the database again"
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseLayout:
+    """Layout of the databases of a program. `sign` is an entry or file that only they have; "" for any.
+
+    `keys` says where the keys of the images come from:
+
+        lines      the lines of the file `sign` name them
+        counted    `sign` holds the number of images, whose keys follow the pattern `image`
+        all        every key is that of an image
+    """
+
+    kind: str  # the container and the program's name
+    sign: str
+    keys: Literal["lines", "counted", "all"]
+    field: Field
+    image: str = ""  # the pattern of their keys; with "{size}", there are several sizes of each image
+    value: str = ""  # the pattern of the keys of the field's values
+    first: int = 0  # the number of the first image
+
+
+_LABEL, _LINE, _TEXT = Field.label(), Field("line", "text", internal=True), Field("text", "text")
+
+BASICSR = DatabaseLayout("lmdb-basicsr", "meta_info.txt", "lines", _LINE)  # also MMEngine
+CRNN = DatabaseLayout(  # also CLOVA
+    "lmdb-crnn", "num-samples", "counted", _TEXT, "image-{number:09d}", "label-{number:09d}", first=1
+)
+STYLEGAN2 = DatabaseLayout(
+    "lmdb-stylegan2", "length", "counted", _LABEL, "{size}-{number:05d}"
+)  # stylegan2-pytorch
+LSUN = DatabaseLayout("lmdb-lsun", "", "all", _LABEL)  # a database for each class and split
+
+DATABASES = {each.kind: each for each in (BASICSR, CRNN, STYLEGAN2, LSUN)}
+"""The layouts that are read and written, by the kind of their sources."""
 
 
 def recognise(listing: Listing) -> Claim | None:
@@ -50,7 +77,7 @@ def recognise(listing: Listing) -> Claim | None:
     names = [
         name for name in listing.top.visible if name.endswith("_lmdb") and listing.has_file(f"{name}/{_DATA}")
     ]
-    matches = {name: match[1] for name in names if (match := _LSUN_NAME.fullmatch(name))}
+    matches = {name: match[1] for name in names if (match := _LSUN.fullmatch(name))}
     if not matches:
         return None
     return Claim("lmdb", "LSUN's databases", next(iter(matches)), lambda: _lsun(listing, matches))
@@ -63,7 +90,7 @@ def open_file(path: str) -> Mapping[str, DatabaseSource] | None:
 
 def _database(listing: Listing) -> Reading:
     source = list_lmdb(listing.name, _UNLABELLED)
-    return Reading({"": source}, [_LINES] if source.kind == BASICSR else [], {_LOCK: _LOCKED})
+    return Reading({"": source}, [BASICSR.sign] if source.kind == BASICSR.kind else [], {_LOCK: _LOCKED})
 
 
 def _lsun(listing: Listing, class_of: Mapping[str, str]) -> Reading:
@@ -78,24 +105,27 @@ def _lsun(listing: Listing, class_of: Mapping[str, str]) -> Reading:
 
 @dataclass(eq=False, kw_only=True)
 class DatabaseSource(ContainerSource):
-    """A `Source` of the records of a program's databases; `keys` are those of the images.
+    """A `Source` of the records of databases of one program.
 
-    A database is opened for each record, which takes 0.1 ms.
+    `keys` are those of the images, and `patterns` give those of other fields. A database is opened for each
+    record, which takes 0.1 ms.
     """
 
     keys: NameTable
+    patterns: Mapping[str, str] = field(default_factory=dict)
 
     def key(self, index: int) -> str:
         return self.keys[index]
 
     def read_from(self, path: str, index: int) -> SourceRecord:
-        key, values = self.keys[index], dict[str, object]()
+        key, first = self.keys[index], DATABASES[self.kind].first
         path = os.path.dirname(path) if self.details["is_folder"] else path
+        values: dict[str, object] = {}
         with _reading(path) as transaction:
             image = bytes(_entry(transaction, path, key))
-            if self.kind == CRNN:
-                text = bytes(_entry(transaction, path, key.replace("image", "label")))
-                values["text"] = text.decode("utf-8", "surrogateescape")
+            for name, pattern in self.patterns.items():
+                data = bytes(_entry(transaction, path, pattern.format(number=first + index)))
+                values[name] = data.decode("utf-8", "surrogateescape") if name == "text" else data
         return SourceRecord(key, image, values)
 
 
@@ -104,69 +134,107 @@ def list_lmdb(path: str, labels: Mapping[str, int], classes: Sequence[str] = ())
 
     `""` is the database at the path itself. SourceError is raised if no program that is known has its keys.
     """
-    root, tables, warnings, kind = os.path.abspath(path), list[NameTable](), tuple[str, ...](), LSUN
+    root, tables, warnings = os.path.abspath(path), list[NameTable](), tuple[str, ...]()
+    program, patterns, values = LSUN, dict[str, str](), dict[str, Values]()
     for name in labels:
         place = os.path.join(root, name) if name else root
         with _reading(place) as transaction:
-            kind, keys = (LSUN, _every_key(place, transaction)) if name else _keys_of(place, transaction)
-            tables.append(NameTable(keys))
-            known = 1 + 2 * len(tables[-1]) if kind == CRNN else len(tables[-1])
-            unknown = transaction.stat()["entries"] - known
+            program, patterns = (LSUN, {}) if name else _program_of(place, transaction)
+            keys = NameTable(_KEYS[program.keys](program, place, transaction))
+            own = program.keys == "counted"
+            unknown = transaction.stat()["entries"] - own - len(keys) * (1 + len(patterns))
         if unknown > 0:
             warnings = (f"{path} has {unknown:,} entries of no record, which are left out",)
+        if program.keys == "lines":
+            values["line"] = NameTable(_lines(place))
+        tables.append(keys)
     every = NameTable(itertools.chain(*tables))
     if not len(every):
         raise malformed(path, "hold at least one image", "none", "check the database")
     shard_of = np.repeat(np.arange(len(tables)), [*map(len, tables)])
-    values: dict[str, Values] = {}
-    if kind == LSUN:
+    sizes = [Field(each, "image", encoding="keep") for each in patterns if each.startswith("image_")]
+    fields = sizes or [program.field]
+    if fields == [Field.label()]:
         values["label"] = np.array([*labels.values()], np.int64)[shard_of]
     is_folder = os.path.isdir(root)
     files = [os.path.join(name, _DATA) if is_folder else os.path.basename(root) for name in labels]
     return DatabaseSource(
-        kind=kind,
+        kind=program.kind,
         name=path,
         classes=tuple(classes),
-        fields=_FIELDS[kind],
+        fields=(*fields, SHARD),
         warnings=warnings,
         files=list_files(root if is_folder else os.path.dirname(root), files),
         values=values,
         shard_of=shard_of,
-        details={"is_folder": is_folder},
+        details={"files": files, "is_folder": is_folder},
         keys=every,
+        patterns=patterns,
     )
 
 
-def _keys_of(path: str, transaction: lmdb.Transaction) -> tuple[str, Iterable[str]]:
-    """Return the kind of a database, and the keys of its images."""
-    lines = os.path.join(path, _LINES)
-    if os.path.isfile(lines):
-        return BASICSR, _existing(transaction, path, _keys_in_lines(lines))
-    if transaction.get(_COUNT.encode()) is None:
-        return LSUN, _every_key(path, transaction)
-    count = bytes(_entry(transaction, path, _COUNT))
-    if not count.isdigit() or len(count) > _MOST_DIGITS or int(count) > transaction.stat()["entries"]:
-        raise malformed(f"{path}, key {_COUNT!r}", "be the number of images", count[:40])
-    numbers = range(1, 1 + int(count))
-    return CRNN, _existing(transaction, path, (f"image-{number:09d}" for number in numbers))
+def _program_of(path: str, transaction: lmdb.Transaction) -> tuple[DatabaseLayout, dict[str, str]]:
+    """Return the layout of a database, and the patterns of the keys of its records' further fields."""
+    if os.path.isfile(os.path.join(path, BASICSR.sign)):
+        return BASICSR, {}
+    program = next(
+        (each for each in (CRNN, STYLEGAN2) if transaction.get(each.sign.encode()) is not None), LSUN
+    )
+    if program is not STYLEGAN2:
+        return program, {program.field.name: program.value} if program.value else {}
+    largest, *others = sorted(_sizes(path, transaction), reverse=True)
+    patterns = {size: program.image.replace("{size}", str(size)) for size in (largest, *others)}
+    return replace(program, image=patterns[largest]), {f"image_{size}": patterns[size] for size in others}
 
 
-def _keys_in_lines(path: str) -> Iterator[str]:
-    """Yield the keys in lines `name.png (height,width,channels) level`: the names without suffixes."""
-    for line in read_text(path).splitlines():
-        match = _LINE.fullmatch(line)
-        if match is None:
-            raise malformed(path, "have lines like 'name.png (120,125,3) 1'", repr(line), _REWRITE)
-        yield match[1]
+def _counted_keys(program: DatabaseLayout, path: str, transaction: lmdb.Transaction) -> Iterator[str]:
+    text = bytes(_entry(transaction, path, program.sign))
+    if not text.isdigit() or len(text) > _MOST_DIGITS or int(text) > transaction.stat()["entries"]:
+        raise malformed(f"{path}, key {program.sign!r}", "be the number of images", text[:40])
+    numbers = range(program.first, program.first + int(text))
+    return _existing(transaction, path, (program.image.format(number=at) for at in numbers))
 
 
-def _every_key(path: str, transaction: lmdb.Transaction) -> Iterable[str]:
+def _sizes(path: str, transaction: lmdb.Transaction) -> list[int]:
+    """Return the sizes in keys such as 256-00000."""
+    sizes = []
+    cursor = transaction.cursor()
+    while cursor.key() or cursor.first():
+        size, dash, number = bytes(cursor.key()).partition(b"-")
+        if dash and size.isdigit() and number.isdigit():
+            sizes.append(int(size))
+        if not cursor.set_range(size + b"."):  # "." follows "-": this skips the other keys of a size
+            break
+    if not sizes:
+        raise malformed(path, "have keys such as '256-00000' beside 'length'", "none of them", _REWRITE)
+    return sizes
+
+
+def _keys_in_lines(program: DatabaseLayout, path: str, transaction: lmdb.Transaction) -> Iterable[str]:
+    """List the lines `name.png (height,width,channels) level`; keys are the names without suffixes."""
+    lines = _lines(path)
+    matches = [_META_LINE.fullmatch(line) for line in lines]
+    if None in matches:
+        must, where = "have lines like 'name.png (120,125,3) 1'", os.path.join(path, program.sign)
+        raise malformed(where, must, repr(lines[matches.index(None)]), _REWRITE)
+    return _existing(transaction, path, (match[1] for match in matches if match))
+
+
+def _lines(path: str) -> list[str]:
+    return read_text(os.path.join(path, BASICSR.sign)).splitlines()
+
+
+def _every_key(program: DatabaseLayout, path: str, transaction: lmdb.Transaction) -> Iterable[str]:
     keys = NameTable(os.fsdecode(bytes(key)) for key in transaction.cursor().iternext(values=False))
     for at in range(min(_SAMPLED, len(keys))):
         if format_of(bytes(_entry(transaction, path, keys[at])[:HEAD_BYTES])) is None:
-            must = "be an image file, or the database one of CRNN, BasicSR or LSUN"
+            known = "CRNN, stylegan2-pytorch, BasicSR or LSUN"
+            must = f"be an image file, or the database one of {known}"
             raise malformed(f"{path}, key {keys[at]!r}", must, "other bytes", FROM_PYTHON)
     return keys
+
+
+_KEYS = {"counted": _counted_keys, "lines": _keys_in_lines, "all": _every_key}
 
 
 def _existing(transaction: lmdb.Transaction, path: str, keys: Iterable[str]) -> Iterator[str]:
@@ -198,5 +266,5 @@ def _entry(transaction: lmdb.Transaction, path: str, key: str) -> memoryview:
     """Return the value of a key as a buffer; raise SourceError if there is none."""
     value: memoryview | None = transaction.get(os.fsencode(key))
     if value is None:
-        raise malformed(f"{path}, key {key!r}", "exist", "no such key", _REWRITE)
+        raise malformed(f"{path}, key {key!r}", "exist", "no such key", "write the database again")
     return value
