@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--layout",
         metavar="NAME",
         help="the layout of a folder that could be read in two ways: classes (for class folders), yolo, "
-        "coco, voc, masks, webdataset, huggingface or lmdb (default: the one that the files show)",
+        "coco, voc, masks, webdataset, huggingface, lmdb or hdf5 (default: the one that the files show)",
     )
     size = parser.add_mutually_exclusive_group()
     size.add_argument(

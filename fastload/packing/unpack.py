@@ -23,7 +23,6 @@ from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Field
 from fastload.sources.classes.label_table import LabelTable
 from fastload.sources.coco.writer import CocoWriter
-from fastload.sources.databases.source import DATABASES
 from fastload.sources.databases.writer import write_databases
 from fastload.sources.huggingface.writer import write_arrow
 from fastload.sources.masks.writer import MaskWriter
@@ -41,11 +40,12 @@ WRITERS: dict[str, type[LayoutWriter]] = {
     "masks": MaskWriter,
     "table": TableWriter,
 }
-# Writers of files that hold many records, by the source's kind; they return the files' paths.
+# Writers of files that hold many records, by the source's kind up to a hyphen; they return the files' paths.
 _CONTAINER_WRITERS: dict[str, Callable[[StoredRecords, Path], list[Path]]] = {
     "webdataset": write_tar,
     "huggingface": write_arrow,
-    **dict.fromkeys(DATABASES, write_databases),
+    "lmdb": write_databases,
+    "hdf5": write_databases,
 }
 
 _SPLITS = ("train", "val", "test")
@@ -132,7 +132,7 @@ def unpack(
         attached = restorable({Path(each).stem: reader for each, reader in readers.items()})
         for each, reader in readers.items():
             kind = str(reader.manifest.made.get("source_kind"))
-            write_container = _CONTAINER_WRITERS.get(kind)
+            write_container = _CONTAINER_WRITERS.get(kind.partition("-")[0])
             if write_container is not None:
                 records = StoredRecords(reader, progress)
                 root.mkdir(parents=True, exist_ok=True)

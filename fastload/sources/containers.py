@@ -1,4 +1,4 @@
-"""Code shared by sources of records inside other programs' files (tar, Arrow, Parquet, LMDB)."""
+"""Code shared by sources of records inside other programs' files (tar, Arrow, Parquet, LMDB, HDF5)."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ _DESCRIBED: dict[str, Callable[[str], Claim | None]] = {
 _FILES: dict[str, Callable[[str], Mapping[str, Source] | None]] = {
     "webdataset": webdataset.open_file,
     "huggingface": huggingface.open_file,
-    "lmdb": databases.open_file,
+    "lmdb": databases.open_lmdb_file,
+    "hdf5": databases.open_hdf5_file,
 }
 
 

@@ -1,5 +1,7 @@
 import io
+import pickle
 
+import h5py
 import numpy as np
 import pytest
 from PIL import Image
@@ -9,8 +11,10 @@ from tests.layouts.container_conformance import ContainerConformance
 from tests.layouts.containers import (
     crnn,
     image,
+    pickled,
     read_lmdb,
     stylegan2,
+    write_biggan,
     write_lmdb,
 )
 
@@ -33,6 +37,22 @@ class TestCrnn(ContainerConformance):
                 for number in numbers
             ]
         }
+
+
+@pytest.mark.parametrize("protocol", range(6))
+class TestPickled(ContainerConformance):
+    kind = "lmdb-pickled"
+
+    @pytest.fixture
+    def source(self, tmp_path, protocol):
+        return write_lmdb(tmp_path / "train.lmdb", pickled(protocol=protocol))
+
+    def content(self, path):
+        return {key: pickle.loads(value) for key, value in read_lmdb(path).items()}
+
+    def expected(self, content):
+        records = [content[key] for key in content[b"__keys__"]]
+        return {"": [(data, {"label": label}) for data, label in records]}
 
 
 class TestStylegan2(ContainerConformance):
@@ -118,3 +138,22 @@ class TestLsun(ContainerConformance):
             record = ours.read(index)
             assert record.values["label"] == label
             assert np.array_equal(np.asarray(Image.open(io.BytesIO(record.image))), np.asarray(photo))
+
+
+class TestBiggan(ContainerConformance):
+    kind = "hdf5-biggan"
+
+    @pytest.fixture
+    def source(self, tmp_path):
+        return write_biggan(tmp_path / "C10.hdf5")
+
+    def content(self, path):
+        with h5py.File(path) as file:
+            return {name: (each.dtype.str, each[:]) for name, each in file.items()} | {
+                "chunks": file["imgs"].chunks
+            }
+
+    def expected(self, content):
+        labels = content["labels"][1].tolist()
+        images = content["imgs"][1].transpose(0, 2, 3, 1)
+        return {"": [(each, {"label": label}) for each, label in zip(images, labels, strict=True)]}

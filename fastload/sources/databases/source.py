@@ -1,8 +1,10 @@
-"""LMDB databases of other programs as sources, by the keys of their images."""
+"""Databases of other programs as sources: the records of an LMDB database or an HDF5 file.
+
+Only pickles of plain values are read; records that pyarrow serialized are refused.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import re
@@ -15,18 +17,27 @@ import numpy as np
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.schema import Field
 from fastload.sources.containers import SHARD, ContainerSource, files_by_split
+from fastload.sources.databases.storage import (
+    DATA,
+    entry,
+    read_plain,
+    reading_hdf5,
+    reading_lmdb,
+    require_arrays,
+)
 from fastload.sources.files import NO_LABEL, Values, list_files, read_text
 from fastload.sources.listing import Listing
-from fastload.sources.malformed import FROM_PYTHON, explaining, malformed
+from fastload.sources.malformed import FROM_PYTHON, INT64, malformed
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import Claim, LeftOutReason, Reading, SourceRecord
+from fastload.sources.table.columns import classes_of
 
 if TYPE_CHECKING:
     import lmdb
 
 
 _LSUN = re.compile(r"(.+)_(train|val|test)_lmdb")
-_DATA, _LOCK = "data.mdb", "lock.mdb"
+_LOCK = "lock.mdb"
 _LOCKED: LeftOutReason = "a lock of LMDB", True
 _UNLABELLED = {"": NO_LABEL}
 _META_LINE = re.compile(r"(.*)\.\w+ \([0-9]+, ?[0-9]+, ?[0-9]+\)( [0-9]+)?")
@@ -43,16 +54,19 @@ class DatabaseLayout:
 
         lines      the lines of the file `sign` name them
         counted    `sign` holds the number of images, whose keys follow the pattern `image`
+        listed     `sign` holds that number as a pickle, and `list` a pickle of the keys
         all        every key is that of an image
+        rows       the images are the rows of the array `sign`
     """
 
     kind: str  # the container and the program's name
     sign: str
-    keys: Literal["lines", "counted", "all"]
+    keys: Literal["lines", "counted", "listed", "all", "rows"]
     field: Field
     image: str = ""  # the pattern of their keys; with "{size}", there are several sizes of each image
-    value: str = ""  # the pattern of the keys of the field's values
+    value: str = ""  # the pattern of the keys of the field's values, or the array of them
     first: int = 0  # the number of the first image
+    list: str = ""
 
 
 _LABEL, _LINE, _TEXT = Field.label(), Field("line", "text", internal=True), Field("text", "text")
@@ -64,18 +78,20 @@ CRNN = DatabaseLayout(  # also CLOVA
 STYLEGAN2 = DatabaseLayout(
     "lmdb-stylegan2", "length", "counted", _LABEL, "{size}-{number:05d}"
 )  # stylegan2-pytorch
+PICKLED = DatabaseLayout("lmdb-pickled", "__len__", "listed", _LABEL, list="__keys__")  # Efficient-PyTorch
 LSUN = DatabaseLayout("lmdb-lsun", "", "all", _LABEL)  # a database for each class and split
+BIGGAN = DatabaseLayout("hdf5-biggan", "imgs", "rows", _LABEL, value="labels")  # pixels, channels first
 
-DATABASES = {each.kind: each for each in (BASICSR, CRNN, STYLEGAN2, LSUN)}
+DATABASES = {each.kind: each for each in (BASICSR, CRNN, STYLEGAN2, PICKLED, LSUN, BIGGAN)}
 """The layouts that are read and written, by the kind of their sources."""
 
 
 def recognise(listing: Listing) -> Claim | None:
     """Claim a folder that is an LMDB database, or the folder of LSUN's databases, by class and split."""
-    if _DATA in listing.top.others:
-        return Claim("lmdb", "an LMDB database", _DATA, lambda: _database(listing))
+    if DATA in listing.top.others:
+        return Claim("lmdb", "an LMDB database", DATA, lambda: _database(listing))
     names = [
-        name for name in listing.top.visible if name.endswith("_lmdb") and listing.has_file(f"{name}/{_DATA}")
+        name for name in listing.top.visible if name.endswith("_lmdb") and listing.has_file(f"{name}/{DATA}")
     ]
     matches = {name: match[1] for name in names if (match := _LSUN.fullmatch(name))}
     if not matches:
@@ -83,9 +99,14 @@ def recognise(listing: Listing) -> Claim | None:
     return Claim("lmdb", "LSUN's databases", next(iter(matches)), lambda: _lsun(listing, matches))
 
 
-def open_file(path: str) -> Mapping[str, DatabaseSource] | None:
+def open_lmdb_file(path: str) -> Mapping[str, DatabaseSource] | None:
     """List the records of an LMDB database in a single file."""
     return {"": list_lmdb(path, _UNLABELLED)} if path.lower().endswith((".lmdb", ".mdb")) else None
+
+
+def open_hdf5_file(path: str) -> Mapping[str, DatabaseSource] | None:
+    """List the images of an HDF5 file."""
+    return {"": list_hdf5(path)} if path.lower().endswith((".h5", ".hdf5", ".he5")) else None
 
 
 def _database(listing: Listing) -> Reading:
@@ -107,25 +128,32 @@ def _lsun(listing: Listing, class_of: Mapping[str, str]) -> Reading:
 class DatabaseSource(ContainerSource):
     """A `Source` of the records of databases of one program.
 
-    `keys` are those of the images, and `patterns` give those of other fields. A database is opened for each
-    record, which takes 0.1 ms.
+    `keys` are those of the images in LMDB, and `patterns` give those of other fields. A database is opened
+    for each record: in LMDB this takes 0.1 ms, and in HDF5 less than reading a chunk.
     """
 
     keys: NameTable
     patterns: Mapping[str, str] = field(default_factory=dict)
 
     def key(self, index: int) -> str:
-        return self.keys[index]
+        return self.keys[index] if len(self.keys) else super().key(index)
 
     def read_from(self, path: str, index: int) -> SourceRecord:
-        key, first = self.keys[index], DATABASES[self.kind].first
+        program = DATABASES[self.kind]
+        if program.keys == "rows":
+            with reading_hdf5(path) as file:
+                pixels = np.ascontiguousarray(file[program.sign][index].transpose(1, 2, 0))
+            return SourceRecord(self.key(index), pixels, {})
+        key = self.keys[index]
         path = os.path.dirname(path) if self.details["is_folder"] else path
         values: dict[str, object] = {}
-        with _reading(path) as transaction:
-            image = bytes(_entry(transaction, path, key))
+        with reading_lmdb(path) as transaction:
+            image = bytes(entry(transaction, path, key))
             for name, pattern in self.patterns.items():
-                data = bytes(_entry(transaction, path, pattern.format(number=first + index)))
+                data = bytes(entry(transaction, path, pattern.format(number=program.first + index)))
                 values[name] = data.decode("utf-8", "surrogateescape") if name == "text" else data
+        if program.keys == "listed":
+            image, values["label"] = _unpickled(image, f"{path}, key {key!r}")
         return SourceRecord(key, image, values)
 
 
@@ -138,10 +166,10 @@ def list_lmdb(path: str, labels: Mapping[str, int], classes: Sequence[str] = ())
     program, patterns, values = LSUN, dict[str, str](), dict[str, Values]()
     for name in labels:
         place = os.path.join(root, name) if name else root
-        with _reading(place) as transaction:
+        with reading_lmdb(place) as transaction:
             program, patterns = (LSUN, {}) if name else _program_of(place, transaction)
             keys = NameTable(_KEYS[program.keys](program, place, transaction))
-            own = program.keys == "counted"
+            own = {"lines": 0, "all": 0, "counted": 1, "listed": 2}[program.keys]
             unknown = transaction.stat()["entries"] - own - len(keys) * (1 + len(patterns))
         if unknown > 0:
             warnings = (f"{path} has {unknown:,} entries of no record, which are left out",)
@@ -154,10 +182,10 @@ def list_lmdb(path: str, labels: Mapping[str, int], classes: Sequence[str] = ())
     shard_of = np.repeat(np.arange(len(tables)), [*map(len, tables)])
     sizes = [Field(each, "image", encoding="keep") for each in patterns if each.startswith("image_")]
     fields = sizes or [program.field]
-    if fields == [Field.label()]:
+    if fields == [Field.label()] and program.keys != "listed":
         values["label"] = np.array([*labels.values()], np.int64)[shard_of]
     is_folder = os.path.isdir(root)
-    files = [os.path.join(name, _DATA) if is_folder else os.path.basename(root) for name in labels]
+    files = [os.path.join(name, DATA) if is_folder else os.path.basename(root) for name in labels]
     return DatabaseSource(
         kind=program.kind,
         name=path,
@@ -173,13 +201,35 @@ def list_lmdb(path: str, labels: Mapping[str, int], classes: Sequence[str] = ())
     )
 
 
+def list_hdf5(path: str) -> DatabaseSource:
+    """List the images of an HDF5 file; raise SourceError if it does not have a program's arrays."""
+    folder, name = os.path.split(os.path.abspath(path))
+    with reading_hdf5(path) as file:
+        require_arrays(path, file, BIGGAN.sign, BIGGAN.value)
+        labels = file[BIGGAN.value][:]
+        if np.max(labels, initial=0) > np.iinfo(np.int64).max:
+            raise malformed(path, "hold labels that int64 holds", "larger ones")
+        details = {"files": [name], "chunks": file[BIGGAN.sign].chunks, "labels": labels.dtype.name}
+    labels = labels.astype(np.int64)
+    return DatabaseSource(
+        kind=BIGGAN.kind,
+        name=path,
+        classes=classes_of(labels),
+        fields=(BIGGAN.field, SHARD),
+        files=list_files(folder, [name]),
+        values={"label": labels},
+        shard_of=np.zeros(len(labels), np.int64),
+        details=details,
+        keys=NameTable(),
+    )
+
+
 def _program_of(path: str, transaction: lmdb.Transaction) -> tuple[DatabaseLayout, dict[str, str]]:
     """Return the layout of a database, and the patterns of the keys of its records' further fields."""
     if os.path.isfile(os.path.join(path, BASICSR.sign)):
         return BASICSR, {}
-    program = next(
-        (each for each in (CRNN, STYLEGAN2) if transaction.get(each.sign.encode()) is not None), LSUN
-    )
+    signed = (CRNN, STYLEGAN2, PICKLED)
+    program = next((each for each in signed if transaction.get(each.sign.encode()) is not None), LSUN)
     if program is not STYLEGAN2:
         return program, {program.field.name: program.value} if program.value else {}
     largest, *others = sorted(_sizes(path, transaction), reverse=True)
@@ -188,7 +238,7 @@ def _program_of(path: str, transaction: lmdb.Transaction) -> tuple[DatabaseLayou
 
 
 def _counted_keys(program: DatabaseLayout, path: str, transaction: lmdb.Transaction) -> Iterator[str]:
-    text = bytes(_entry(transaction, path, program.sign))
+    text = bytes(entry(transaction, path, program.sign))
     if not text.isdigit() or len(text) > _MOST_DIGITS or int(text) > transaction.stat()["entries"]:
         raise malformed(f"{path}, key {program.sign!r}", "be the number of images", text[:40])
     numbers = range(program.first, program.first + int(text))
@@ -210,6 +260,18 @@ def _sizes(path: str, transaction: lmdb.Transaction) -> list[int]:
     return sizes
 
 
+def _listed_keys(program: DatabaseLayout, path: str, transaction: lmdb.Transaction) -> Iterable[str]:
+    keys, length = (
+        read_plain(bytes(entry(transaction, path, name)), f"{path}, key {name!r}")
+        for name in (program.list, program.sign)
+    )
+    listed = keys if isinstance(keys, list | tuple) and all(isinstance(key, bytes) for key in keys) else None
+    if type(length) is not int or listed is None or len(listed) != length:
+        must = f"list its {length if type(length) is int else 'number of'} keys in {program.list!r}"
+        raise malformed(path, must, "another list", _REWRITE)
+    return _existing(transaction, path, map(os.fsdecode, listed))
+
+
 def _keys_in_lines(program: DatabaseLayout, path: str, transaction: lmdb.Transaction) -> Iterable[str]:
     """List the lines `name.png (height,width,channels) level`; keys are the names without suffixes."""
     lines = _lines(path)
@@ -227,44 +289,27 @@ def _lines(path: str) -> list[str]:
 def _every_key(program: DatabaseLayout, path: str, transaction: lmdb.Transaction) -> Iterable[str]:
     keys = NameTable(os.fsdecode(bytes(key)) for key in transaction.cursor().iternext(values=False))
     for at in range(min(_SAMPLED, len(keys))):
-        if format_of(bytes(_entry(transaction, path, keys[at])[:HEAD_BYTES])) is None:
-            known = "CRNN, stylegan2-pytorch, BasicSR or LSUN"
+        if format_of(bytes(entry(transaction, path, keys[at])[:HEAD_BYTES])) is None:
+            known = "CRNN, Efficient-PyTorch, stylegan2-pytorch, BasicSR or LSUN"
             must = f"be an image file, or the database one of {known}"
             raise malformed(f"{path}, key {keys[at]!r}", must, "other bytes", FROM_PYTHON)
     return keys
 
 
-_KEYS = {"counted": _counted_keys, "lines": _keys_in_lines, "all": _every_key}
+_KEYS = {"counted": _counted_keys, "listed": _listed_keys, "lines": _keys_in_lines, "all": _every_key}
 
 
 def _existing(transaction: lmdb.Transaction, path: str, keys: Iterable[str]) -> Iterator[str]:
     """Yield keys that must exist, up to the first that does not: a header may state any number of them."""
     for key in keys:
-        _entry(transaction, path, key)
+        entry(transaction, path, key)
         yield key
 
 
-@contextlib.contextmanager
-def _reading(path: str) -> Iterator[lmdb.Transaction]:
-    """Yield a transaction of a database that is open only in this block: LMDB forbids opening one twice."""
-    import lmdb
-
-    is_folder = os.path.isdir(path)
-    options = {"subdir": is_folder, "readonly": True, "lock": False, "create": False, "readahead": False}
-    must, step = "be an LMDB database", "copy or write it again"
-    with explaining((lmdb.Error,), path, must, step), lmdb.open(path, **options) as opened:
-        extent = (opened.info()["last_pgno"] + 1) * opened.stat()["psize"]
-        size = os.stat(os.path.join(path, _DATA) if is_folder else path).st_size
-        if extent > size:  # accessing a missing page would kill the process
-            step = "it was cut off: copy it again"
-            raise malformed(path, f"have its {extent:,} bytes", f"{size:,}", step)
-        with opened.begin(buffers=True) as transaction:
-            yield transaction
-
-
-def _entry(transaction: lmdb.Transaction, path: str, key: str) -> memoryview:
-    """Return the value of a key as a buffer; raise SourceError if there is none."""
-    value: memoryview | None = transaction.get(os.fsencode(key))
-    if value is None:
-        raise malformed(f"{path}, key {key!r}", "exist", "no such key", "write the database again")
-    return value
+def _unpickled(data: bytes, where: str) -> tuple[bytes, int]:
+    value = read_plain(data, where)
+    match value:
+        case [bytes(image), int(label)] if type(label) is int and label in INT64:
+            return image, label
+    got = [type(each).__name__ for each in value] if isinstance(value, list | tuple) else type(value).__name__
+    raise malformed(where, "be (bytes of an image, integer label)", str(got), "leave it out")
