@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import chain
-from typing import Any
 
 from fastload._version import __version__
 from fastload.errors import FastloadError, OptionError, SourceError

@@ -20,6 +20,7 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fastload.errors import DestinationError, FormatError, OptionError, PackError
 from fastload.packing.encoding.assemble import Partition
