@@ -256,14 +256,12 @@ class _PackJob:
         return False
 
     def _recipe(self, split: str, source: Source, encoding: Encoding | None) -> Recipe:
-        options = self.options
         image = () if encoding is None else (Field("image", "image", encoding=encoding.name),)
-        fields = (*image, *source.fields)
-        return Recipe(source, fields, encoding, options.limit, options.on_error, options.format, split)
+        return Recipe(source, (*image, *source.fields), encoding, self.options, split)
 
     def _manifest(self, recipe: Recipe) -> Manifest:
         """Return the manifest of a split without its shards."""
-        source, limit = recipe.source, recipe.limit
+        source, options = recipe.source, self.options
         further: dict[str, object] = {"columns": dict(source.columns)} if source.columns else {}
         if recipe.encoding is not None:
             further["encoding"] = {"name": recipe.encoding.name, **recipe.encoding.parameters()}
@@ -274,12 +272,12 @@ class _PackJob:
             "opencv": cv2.__version__,
             "source": source.name,
             "source_kind": source.kind,
-            "limit": None if limit is None else asdict(limit),
-            "on_error": recipe.on_error,
-            "shard_bytes": self.options.shard_bytes,
+            "limit": None if options.limit is None else asdict(options.limit),
+            "on_error": options.on_error,
+            "shard_bytes": options.shard_bytes,
             **further,
         }
-        return Manifest(recipe.format, recipe.fields, source.classes, (), made, left_out=source.left_out)
+        return Manifest(options.format, recipe.fields, source.classes, (), made, left_out=source.left_out)
 
     def _description(self, manifests: Mapping[str, Manifest]) -> str | None:
         """Return everything that determines the output's bytes; None if the source may change unnoticed."""

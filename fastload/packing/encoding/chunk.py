@@ -25,8 +25,8 @@ from fastload.images.encodings import Encoding, StoredImage, encoding_named
 from fastload.images.header import read_header
 from fastload.images.masks import resize_mask
 from fastload.images.region import swaps_sides, upright
-from fastload.images.resize import Resampling, SizeLimit, resize
-from fastload.packing.options import OnError
+from fastload.images.resize import Resampling, resize
+from fastload.packing.options import PackOptions
 from fastload.shards.checksum import StoredRow, record_crc32c
 from fastload.shards.manifest import Skipped
 from fastload.shards.record import stored_rows
@@ -91,9 +91,7 @@ class Recipe:
     source: Source
     fields: tuple[Field, ...]
     encoding: Encoding | None
-    limit: SizeLimit | None
-    on_error: OnError
-    format: str = "hdf5"
+    options: PackOptions
     split: str = ""
 
 
@@ -159,9 +157,9 @@ class ChunkEncoder:
                 image = upright(decode(image), turn)
             unreadable: list[Skipped] = []
             try:
-                stored = encoding.encode(image, recipe.limit, self._temporary)
+                stored = encoding.encode(image, recipe.options.limit, self._temporary)
             except DecodeError as error:
-                if recipe.on_error != "keep" or isinstance(image, np.ndarray):
+                if recipe.options.on_error != "keep" or isinstance(image, np.ndarray):
                     raise
                 stored = StoredImage(image, *_UNREADABLE)
                 unreadable = [Skipped(record.key, str(error))]
@@ -174,7 +172,7 @@ class ChunkEncoder:
     def _skip(self, index: int, error: Exception) -> Skipped:
         """Return the entry of a skipped record; raise SourceError if no record may be skipped."""
         key = self._recipe.source.key(index)
-        if self._recipe.on_error == "fail":
+        if self._recipe.options.on_error == "fail":
             step = f", {IF_NO_IMAGE}" if self._recipe.source.kind == "dataset" else ""
             raise SourceError(
                 f"record {index} ({key!r}) cannot be packed: {error}; repair or remove it, or pack with "
@@ -187,7 +185,7 @@ class ChunkEncoder:
     ) -> dict[str, object]:
         """Return the values of a record whose image may have been resized, in pixels of the stored one."""
         fields, after = self._value_fields, stored.shape[:2]
-        if self._recipe.limit is None or not after[0]:
+        if self._recipe.options.limit is None or not after[0]:
             return values
         if not any(each.is_of_objects or each.format for each in fields):
             return values
