@@ -91,9 +91,9 @@ def unpack(
     its split, unless the layout has folders of its own.
 
     Annotation files are the source's own, byte for byte; they are written anew if images were resized,
-    encoded anew or skipped, or if only some of the splits are unpacked. Tar shards, Hugging Face
-    datasets, LMDB and HDF5 files are restored as such. Labels and further fields that no layout holds go into `labels.csv`, in a form from
-    which `pack` makes the same ones; records without an image become its rows.
+    encoded anew or skipped, or if only some of the splits are unpacked. Tar shards, Hugging Face datasets,
+    LMDB and HDF5 files are restored as such. Labels and further fields that no layout holds go into
+    `labels.csv`, in a form from which `pack` makes the same ones; records without an image become its rows.
 
     Every file appears under its name only once it is complete, and `labels.csv` after all others.
 
