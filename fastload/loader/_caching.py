@@ -7,9 +7,10 @@ inside a Subset or ConcatDataset, and configures their caches.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import Subset, default_collate
 
 from fastload.datasets.cache._choose import CacheReport
 from fastload.datasets.cache.opening import can_cache
@@ -17,7 +18,7 @@ from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.readings import Measured
 from fastload.datasets.images import ImageDataset
 from fastload.datasets.resident import Resident, device_room
-from fastload.datasets.within import image_datasets_in
+from fastload.datasets.within import image_datasets_in, is_plain_subset
 from fastload.errors import OptionError
 from fastload.loader._arguments import LoaderView
 from fastload.loader._measurements import PlannedValue, SingleProcessCost
@@ -112,6 +113,12 @@ class LoaderCache:
         self.resident = Resident.load(inner, self._device)
         size = format_size(self.resident.pixels.nbytes)
         self.choice = PlannedValue("device", f"{size} of pixels are on {self._device}")
+
+    def on_device(self, dataset: Any) -> Any:
+        """Return the dataset on the device, within the same subsets."""
+        if is_plain_subset(dataset):
+            return Subset(self.on_device(dataset.dataset), dataset.indices)
+        return self.resident
 
 
 def why_not_resident(view: LoaderView) -> str:

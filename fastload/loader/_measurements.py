@@ -83,6 +83,23 @@ class Candidate(NamedTuple):
     prefetch_factor: int
 
 
+SINGLE_PROCESS = Candidate(0, 0)
+
+
+class Decision(NamedTuple):
+    """Best candidate so far, and the next one to measure.
+
+    Attributes:
+        best: The best way of loading so far.
+        next: The candidate to measure next; None: none, or not yet.
+        is_deferred: True if workers will be tried once the budget allows it.
+    """
+
+    best: Candidate
+    next: Candidate | None
+    is_deferred: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedValue:
     """The value of one parameter, and the measurement behind it as a sentence."""
@@ -154,41 +171,3 @@ class WorkerLimits:
     most_batches: int
     reason: str
     start_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class TuningMeasurements:
-    """Everything from which a plan is decided.
-
-    Attributes:
-        explicit: The parameters that the user has set, by name.
-        limits: Resources that the loader may use.
-        single_process: Cost of a batch without workers; None while that has not been measured.
-        batches: Batches in an epoch; None if unknown.
-        trials: The trials in order, including those without workers.
-        why_no_workers: The reason that forbids workers, as a sentence; "" if there is none.
-        seen_batches: Batches handed out so far, in all epochs.
-        lost_s: Seconds lost to trials and failed plans, compared with loading without workers.
-        has_cuda: True if this process uses a CUDA device.
-        settings: The constants by which it is decided.
-    """
-
-    explicit: dict[str, Any]
-    limits: WorkerLimits
-    single_process: SingleProcessCost | None = None
-    batches: int | None = None
-    trials: tuple[Trial, ...] = ()
-    why_no_workers: str = ""
-    seen_batches: int = 0
-    lost_s: float = 0.0
-    has_cuda: bool = False
-    settings: TuningSettings = DEFAULT_SETTINGS
-
-    @property
-    def cost(self) -> SingleProcessCost:
-        """The cost of a batch without workers, once it has been measured."""
-        assert self.single_process is not None
-        return self.single_process
-
-    def trials_of(self, candidate: Candidate) -> list[Trial]:
-        return [trial for trial in self.trials if trial.candidate == candidate]

@@ -28,12 +28,13 @@ from fastload.loader._caching import (
     why_not_resident,
 )
 from fastload.loader._device import moved_to, resolve_device
-from fastload.loader._iterators.base import EpochStart
+from fastload.loader._iterators.base import EpochIterator, EpochStart
+from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.workers import WorkersIterator
 from fastload.loader._measurements import DEFAULT_SETTINGS
 from fastload.loader._resume.dataset_states import load_own_state
 from fastload.loader._resume.epochs import Epochs
-from fastload.loader._strategies import DeviceStrategy, EpochStrategy, choose_strategy
+from fastload.loader._strategies import EpochStrategy, ExplicitStrategy, choose_strategy
 from fastload.loader._tuning.plan import Plan
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.report import EpochReport, report_of
@@ -199,14 +200,17 @@ class DataLoader(_Base[_T_co]):
         with self.beginning_epoch() as (view, start):
             if _torch.missing:
                 return super()._get_iterator()
-            strategy = self._strategy
-            assert strategy is not None
+            iterator: EpochIterator
             if self._cache is not None and self._cache.resident is not None:
-                if not isinstance(strategy, DeviceStrategy):
-                    self._strategy = strategy = DeviceStrategy(view, self._cache.resident)
-            elif "num_workers" in view.explicit:
-                self.check_worker_number_rationality()
-            iterator = strategy.begin(view, start)
+                self._strategy = ExplicitStrategy(
+                    view, "batches are made on the device, where the dataset is"
+                )
+                view = dataclasses.replace(view, dataset=self._cache.on_device(view.dataset))
+                iterator = SingleProcessIterator(view, start)
+            else:
+                if "num_workers" in view.explicit:
+                    self.check_worker_number_rationality()
+                iterator = self._choose_strategy().begin(view, start)
             if start.draws_first:
                 iterator.draw_first()
             return iterator

@@ -140,7 +140,6 @@ class DrawsAhead:
         self._draws: deque[tuple[int, list[torch.Tensor]]] = deque()
         # The states after the latest draw that has not been taken back.
         self._latest: list[torch.Tensor] = []
-        self.is_taken_back = False
 
     def drawn(self, order: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches of an epoch's order, drawn one by one."""
@@ -170,14 +169,10 @@ class DrawsAhead:
         position = self._progress.position
         ahead = [before for number, before in self._draws if number >= position]
         self._draws.clear()
-        if ahead and self.is_latest():
-            self._latest, self.is_taken_back = ahead[0], True
+        if ahead and _are_all_equal(self._latest, self._states()):
+            self._latest = ahead[0]
             for generator, state in zip(self._generators, ahead[0], strict=True):
                 generator.set_state(state)
-
-    def is_latest(self) -> bool:
-        """Return whether the generators are as the latest draw left them."""
-        return _are_all_equal(self._latest, self._states())
 
     def _states(self) -> list[torch.Tensor]:
         return [generator.get_state() for generator in self._generators]

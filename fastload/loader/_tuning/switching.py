@@ -20,15 +20,8 @@ from fastload.loader._arguments import LoaderView
 from fastload.loader._iterators.base import EpochStart
 from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.workers import WorkersIterator
-from fastload.loader._resume.drawing import (
-    WORKERS,
-    DrawsAhead,
-    derived_seed,
-    drawn_from,
-    set_sampler_states,
-    start_state,
-)
-from fastload.loader._tuning.tuner import Tuner
+from fastload.loader._resume.drawing import WORKERS, derived_seed
+from fastload.loader._tuning.tuning import Tuner
 
 
 class SwitchingIterator(SingleProcessIterator):
@@ -106,7 +99,8 @@ class SwitchingIterator(SingleProcessIterator):
                 del failure
         self._order.sent.popleft()
         if self._starting_since is not None:
-            self._tuner.note_start(time.perf_counter() - self._starting_since, self._started)
+            seconds = time.perf_counter() - self._starting_since
+            self._tuner.state = self._tuner.state.after_start(seconds, self._started)
             self._starting_since = None
         return batch
 
@@ -132,33 +126,6 @@ class SwitchingIterator(SingleProcessIterator):
         self._end_workers()
         self._order.take_back()
         self._workers_failed(f"workers failed where the training process does not: {last_line(error)}")
-
-    def _draw_when_due(self) -> None:
-        """Load the rest of the epoch in the training process, which draws each batch when it is due."""
-        self._end_workers()
-        self.progress.rebase(self.progress.position, 0)
-        self._order.take_back()
-        if self.progress.ahead is not None:
-            self.progress.ahead.take_back()
-            if self.progress.ahead.is_taken_back:
-                self._draw_again(self.progress.ahead)
-
-    def _draw_again(self, ahead: DrawsAhead) -> None:
-        """Replace indices whose draws were taken back; keep them if other code drew during the epoch."""
-        progress, position, now = self.progress, self.progress.position, start_state(self._view)
-        set_sampler_states(self._view, progress.start)
-        progress.first = 0
-        try:
-            with drawn_from(progress.start["global"], {}):
-                rest = iter(self._index_sampler)
-                deque(itertools.islice(rest, position), maxlen=0)
-            if ahead.is_latest():
-                self._order = SharedOrder(rest)
-            else:
-                progress.ahead = ahead
-        finally:
-            progress.first = position
-            set_sampler_states(self._view, now)
 
     def _change_to(self, workers: int, prefetch: int) -> None:
         """Load the next batches in this many workers, each with this many prefetched batches."""
@@ -198,7 +165,7 @@ class SwitchingIterator(SingleProcessIterator):
             self._starting_since = None
             self._workers_failed(f"workers cannot be started: {last_line(error)}")
             return
-        iterator.patience_s = self._tuner.stuck_s()
+        iterator.patience_s = self._tuner.state.stuck_s
         iterator.notice_deaths_while_waiting()
         self.progress.rebase(self.progress.position, 0)
         self._workers, self._started = iterator, workers

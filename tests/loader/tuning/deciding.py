@@ -1,18 +1,16 @@
-"""Tuners that decide what a test wants instead of what is measured."""
+"""Tunings that decide what a test wants instead of what is measured."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import fastload
-from fastload.loader._arguments import LoaderView
-from fastload.loader._measurements import Candidate, Trial, TuningSettings
+from fastload.loader._measurements import SINGLE_PROCESS, Candidate, Decision, Trial, TuningSettings
 from fastload.loader._strategies import TunedStrategy
-from fastload.loader._tuning.decide import Decision
-from fastload.loader._tuning.tuner import Tuner
+from fastload.loader._tuning.tuning import Tuning
 from tests.loader.tuning.simulation import limits, single_process_cost
 
 
@@ -28,20 +26,31 @@ class SteadyLoader(fastload.DataLoader[Any]):
     _tuning_settings = TuningSettings(window_s=1e-9, least_windows=-math.inf, changed=math.inf)
 
 
-class Deciding(Tuner):
+@dataclass(frozen=True)
+class Deciding(Tuning):
     """Tries one candidate after the other, however fast they are, and keeps the last."""
 
-    def __init__(self, view: LoaderView, candidates: Sequence[Candidate], settings: TuningSettings) -> None:
-        super().__init__(view, settings)
-        self._candidates = candidates
-        self.is_dataset_checked = True
+    candidates: tuple[Candidate, ...] = ()
 
     def decide(self) -> Decision:
-        if not self.is_baseline_known:
-            return Decision(Candidate(0, 0), None)
+        if self.single_process is None:
+            return Decision(SINGLE_PROCESS, None)
         # The first trial is without workers, whose cost is measured first.
-        tried = len(self.measured.trials) - 1
-        return Decision(self._candidates[-1], (*self._candidates, None)[min(tried, len(self._candidates))])
+        tried = len(self.trials) - 1
+        return Decision(self.candidates[-1], (*self.candidates, None)[min(tried, len(self.candidates))])
+
+    def is_behind(self, workers: int) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Planned(Tuning):
+    """A settled plan."""
+
+    candidate: Candidate = SINGLE_PROCESS
+
+    def decide(self) -> Decision:
+        return Decision(SINGLE_PROCESS if self.why_no_workers else self.candidate, None)
 
     def is_behind(self, workers: int) -> bool:
         return False
@@ -54,10 +63,17 @@ def strategy_of(loader: Any) -> TunedStrategy:
     return strategy
 
 
+def changed(tuning: Tuning, kind: type[Tuning], **values: Any) -> Tuning:
+    """Return a tuning that decides as another kind does."""
+    known = {field.name: getattr(tuning, field.name) for field in dataclasses.fields(tuning)}
+    return kind(**{**known, **values})
+
+
 def trying(loader: fastload.DataLoader, *candidates: tuple[int, int]) -> fastload.DataLoader:
     """Make a loader load some batches in the training process, then some with each candidate."""
-    wanted = [Candidate(*each) for each in candidates]
-    strategy_of(loader).tuner = Deciding(loader._view(), wanted, loader._tuning_settings)
+    tuner = strategy_of(loader).tuner
+    wanted = tuple(Candidate(*each) for each in candidates)
+    tuner.state = changed(tuner.state, Deciding, candidates=wanted, is_dataset_checked=True)
     return loader
 
 
@@ -65,18 +81,15 @@ def planned(loader: fastload.DataLoader, workers: int, prefetch: int = 2) -> fas
     """Make a loader begin with a settled plan."""
     tuner = strategy_of(loader).tuner
     prefetch = prefetch if workers else 0
-
-    def decide() -> Decision:
-        forbidden = bool(tuner.measured.why_no_workers)
-        return Decision(Candidate(0, 0) if forbidden else Candidate(workers, prefetch), None)
-
-    tuner.decide = decide  # type: ignore[method-assign]
-    tuner.is_behind = lambda workers: False  # type: ignore[method-assign]
-    trial = Trial(workers, prefetch, 10, 0.01, 0.0)
-    # No time is less than half of this.
-    cost = single_process_cost(-1.0)
-    tuner.measured = dataclasses.replace(
-        tuner.measured, limits=limits(), single_process=cost, trials=(trial,)
+    tuner.state = changed(
+        tuner.state,
+        Planned,
+        candidate=Candidate(workers, prefetch),
+        limits=limits(),
+        # No time is less than half of this.
+        single_process=single_process_cost(-1.0),
+        trials=(Trial(workers, prefetch, 10, 0.01, 0.0),),
+        is_settled=True,
+        is_dataset_checked=True,
     )
-    tuner.is_settled = tuner.is_dataset_checked = True
     return loader

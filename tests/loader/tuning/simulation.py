@@ -13,10 +13,9 @@ from fastload.loader._measurements import (
     Candidate,
     SingleProcessCost,
     Trial,
-    TuningMeasurements,
     WorkerLimits,
 )
-from fastload.loader._tuning.decide import affordable_workers, decide
+from fastload.loader._tuning.tuning import Tuning
 
 GRID = [Candidate(0, 0), *(Candidate(w, p) for w in range(1, 7) for p in (1, 2, 4, 8))]
 
@@ -68,7 +67,7 @@ class Searched:
     """The outcome of a search: the best candidate, the measurements, and how many seconds it took."""
 
     best: Candidate
-    measured: TuningMeasurements
+    measured: Tuning
     lost_s: float
 
 
@@ -76,11 +75,11 @@ def searched(machine: Machine, seed: int = 0, batches: int | None = 10_000) -> S
     """Run the search until nothing is left to try."""
     noise = random.Random(seed)
     known = dataclasses.replace(machine.limits)
-    measured = TuningMeasurements(machine.explicit, known, machine.cost, batches)
+    measured = Tuning(machine.explicit, known, machine.cost, batches)
     measured = dataclasses.replace(measured, trials=(_trial(machine, Candidate(0, 0), noise),))
     lost_s = 0.0
     for _ in range(60):
-        decision = decide(measured)
+        decision = measured.decide()
         if decision.next is None:
             return Searched(decision.best, measured, lost_s)
         candidate = decision.next
@@ -88,7 +87,7 @@ def searched(machine: Machine, seed: int = 0, batches: int | None = 10_000) -> S
         assert (
             not candidate.num_workers
             or measured.trials_of(candidate)
-            or affordable_workers(measured, candidate.num_workers)
+            or measured.affordable_workers(candidate.num_workers)
         )
         trial = _trial(machine, candidate, noise)
         start_s = machine.limits.start_s if machine.start_s is None else machine.start_s

@@ -9,17 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.loader._measurements import Candidate, Trial, TuningMeasurements
-from fastload.loader._tuning.decide import (
-    budget_s,
-    decide,
-    first_workers,
-    has_changed,
-    prefetch_of,
-    tolerated_loss_s,
-    why_single_process,
-)
+from fastload.loader._measurements import Candidate, Trial
 from fastload.loader._tuning.plan import make_plan
+from fastload.loader._tuning.tuning import Tuning
 from tests.loader.tuning.simulation import GRID, Machine, limits, searched, single_process_cost
 
 SINGLE = Candidate(0, 0)
@@ -75,7 +67,7 @@ def test_published_curve_of_workers_is_climbed_to_its_top():
 
 def test_plan_of_the_published_curve_shows_its_gain():
     measured = searched(published()).measured
-    plan = make_plan(measured, decide(measured), is_settled=True)
+    plan = make_plan(measured, measured.decide())
     assert plan.num_workers.value == 6
     assert "2.7 times the rate without workers" in plan.num_workers.reason
 
@@ -125,7 +117,7 @@ def test_training_that_hardly_waits_gets_no_workers():
     found = searched(cpu_bound(0.0005, cpus=8, step_s=0.1))
     assert found.best == SINGLE
     assert found.lost_s == 0
-    assert "nothing to gain" in why_single_process(found.measured)
+    assert "nothing to gain" in found.measured.why_single_process
 
 
 def test_epoch_too_short_for_workers_is_left_alone():
@@ -133,7 +125,7 @@ def test_epoch_too_short_for_workers_is_left_alone():
         found = searched(cpu_bound(0.005, cpus=2), batches=batches)
         assert found.best == SINGLE
         assert len(found.measured.trials) == 1
-        assert reason in why_single_process(found.measured)
+        assert reason in found.measured.why_single_process
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.2])
@@ -175,26 +167,26 @@ def test_search_costs_a_share_of_ten_epochs_at_most(batches, without_s, with_s, 
 
 def test_trial_waits_until_the_budget_allows_it():
     cost = single_process_cost(0.01, step_s=0.0)
-    measured = TuningMeasurements({}, limits(start_s=0.1), cost, batches=40, trials=(trial_of(0, 0.01),))
-    assert decide(measured) == (SINGLE, None, False)  # nothing to gain
+    measured = Tuning({}, limits(start_s=0.1), cost, batches=40, trials=(trial_of(0, 0.01),))
+    assert measured.decide() == (SINGLE, None, False)  # nothing to gain
     measured = dataclasses.replace(measured, batches=70)
-    assert decide(measured) == (SINGLE, None, True)
-    assert decide(dataclasses.replace(measured, seen_batches=60 * 70))[1] == Candidate(2, 4)
+    assert measured.decide() == (SINGLE, None, True)
+    assert dataclasses.replace(measured, seen_batches=60 * 70).decide()[1] == Candidate(2, 4)
     spent = dataclasses.replace(measured, seen_batches=60 * 70, lost_s=1.6)
-    assert decide(spent) == (SINGLE, None, True)
+    assert spent.decide() == (SINGLE, None, True)
 
 
 def test_budget_of_an_epoch_of_unknown_length_grows_with_what_was_seen():
-    measured = TuningMeasurements({}, limits(), single_process_cost(0.01), trials=(trial_of(0, 0.01),))
-    assert budget_s(measured) == 0
-    assert budget_s(dataclasses.replace(measured, seen_batches=100)) == pytest.approx(0.015 * 200 * 0.01)
-    assert budget_s(dataclasses.replace(measured, batches=100)) == pytest.approx(0.015 * 1000 * 0.01)
+    measured = Tuning({}, limits(), single_process_cost(0.01), trials=(trial_of(0, 0.01),))
+    assert measured.budget_s == 0
+    assert dataclasses.replace(measured, seen_batches=100).budget_s == pytest.approx(0.015 * 200 * 0.01)
+    assert dataclasses.replace(measured, batches=100).budget_s == pytest.approx(0.015 * 1000 * 0.01)
 
 
 def trial_of(workers: int, batch_s: float, waiting_s: float = 0.0, **options) -> Trial:
     return Trial(
         workers,
-        prefetch_of(TuningMeasurements({}, limits()), workers),
+        Tuning({}, limits()).prefetch_of(workers),
         10,
         10 * batch_s,
         10 * waiting_s,
@@ -227,9 +219,9 @@ def test_tried_workers_are_judged_by_their_times_even_after_a_slow_start():
 
 def test_workers_that_take_long_to_start_are_few():
     cost = single_process_cost(0.1, cpu_s=0.001)
-    measured = TuningMeasurements({}, limits(start_s=0.1), cost, batches=100)
-    assert first_workers(measured) == 8
-    assert first_workers(dataclasses.replace(measured, batches=None)) == 32
+    measured = Tuning({}, limits(start_s=0.1), cost, batches=100)
+    assert measured.first_workers == 8
+    assert dataclasses.replace(measured, batches=None).first_workers == 32
 
 
 @pytest.mark.parametrize(
@@ -246,7 +238,7 @@ def test_workers_that_take_long_to_start_are_few():
     ],
 )
 def test_eight_batches_are_prefetched_if_there_is_room(workers, most_batches, expected):
-    assert prefetch_of(TuningMeasurements({}, limits(most_batches=most_batches)), workers) == expected
+    assert Tuning({}, limits(most_batches=most_batches)).prefetch_of(workers) == expected
 
 
 def test_explicit_prefetch_factor_is_never_changed():
@@ -286,26 +278,26 @@ def test_search_ends_within_limits_and_near_the_best(
 
 
 def test_nothing_is_tried_before_anything_is_measured():
-    assert decide(TuningMeasurements({}, limits())).next is None
+    assert Tuning({}, limits()).decide().next is None
 
 
 def test_reason_that_forbids_workers_ends_the_search():
-    measured = TuningMeasurements({}, limits(), single_process_cost(0.1), 1000, why_no_workers="it is shared")
-    assert decide(measured).next is None
-    assert make_plan(measured, decide(measured), is_settled=True).num_workers.reason == "it is shared"
+    measured = Tuning({}, limits(), single_process_cost(0.1), 1000, why_no_workers="it is shared")
+    assert measured.decide().next is None
+    assert make_plan(measured, measured.decide()).num_workers.reason == "it is shared"
 
 
 def test_workers_of_a_settled_plan_may_lose_their_start_and_a_twentieth_of_an_epoch():
     cost = single_process_cost(0.01)
-    measured = TuningMeasurements({}, limits(start_s=0.05), cost, 100, trials=(trial_of(0, 0.01),))
-    assert tolerated_loss_s(measured, 2) == pytest.approx(2 * 2 * 0.05 + 0.05)
+    measured = Tuning({}, limits(start_s=0.05), cost, 100, trials=(trial_of(0, 0.01),))
+    assert measured.tolerated_loss_s(2) == pytest.approx(2 * 2 * 0.05 + 0.05)
 
 
 def test_plan_no_longer_fits_if_making_a_batch_takes_twice_as_long_or_workers_half_as_long():
-    measured = TuningMeasurements({}, limits(), single_process_cost(0.01), 100)
-    assert has_changed(measured, SINGLE, 0.021)
-    assert not has_changed(measured, SINGLE, 0.019)
-    assert not has_changed(measured, SINGLE, 0.001)
-    assert has_changed(measured, Candidate(2, 4), 0.0049)
-    assert not has_changed(measured, Candidate(2, 4), 0.0051)
-    assert not has_changed(measured, Candidate(2, 4), 1.0)
+    measured = Tuning({}, limits(), single_process_cost(0.01), 100)
+    assert measured.has_changed(SINGLE, 0.021)
+    assert not measured.has_changed(SINGLE, 0.019)
+    assert not measured.has_changed(SINGLE, 0.001)
+    assert measured.has_changed(Candidate(2, 4), 0.0049)
+    assert not measured.has_changed(Candidate(2, 4), 0.0051)
+    assert not measured.has_changed(Candidate(2, 4), 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 
@@ -60,12 +61,11 @@ def test_plan_made_while_a_cache_filled_is_discarded():
     loader = fastload.DataLoader(Slow(300), batch_size=8)
     list(loader)
     tuner = loader._strategy.tuner
-    assert tuner.is_baseline_known
-    tuner.prepare(loader._view(), is_filling=True)
-    assert tuner.is_baseline_known
-    tuner.prepare(loader._view(), is_filling=False)
-    assert not tuner.is_baseline_known
-    assert not tuner.is_settled
+    assert tuner.state.single_process is not None
+    tuner.state = dataclasses.replace(tuner.state, was_filling=True)
+    loader._prepare()
+    assert tuner.state.single_process is None
+    assert not tuner.state.is_settled
     assert numbers(loader) == list(range(300))
 
 

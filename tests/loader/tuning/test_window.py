@@ -3,7 +3,7 @@
 import pytest
 
 from fastload.loader._measurements import Candidate
-from fastload.loader._tuning.window import Window
+from fastload.loader._tuning.epoch import Window
 from fastload.loader.clock import LoadTimes, StepClock
 
 
