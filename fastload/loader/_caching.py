@@ -22,7 +22,7 @@ from fastload.datasets.within import image_datasets_in, is_plain_subset
 from fastload.errors import OptionError
 from fastload.loader._arguments import LoaderView
 from fastload.loader._measurements import PlannedValue, SingleProcessCost
-from fastload.loader._transport.filling import can_fill_batches, innermost
+from fastload.loader._transport.making import can_fill_batches, innermost
 from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.units import format_size
 

@@ -27,8 +27,6 @@ import numpy as np
 import psutil
 import torch
 
-from fastload.loader._torch import version_of
-
 # Objects that are visited; those beyond are not compared.
 _MOST_PARTS = 50_000
 # Containers with more elements are not searched: the identities of their elements are compared.
@@ -222,7 +220,9 @@ def _is_mapped(values: object) -> bool:
 
 
 def _tensor_digest(tensor: torch.Tensor) -> int:
-    return hash((id(tensor), version_of(tensor))) if tensor.layout is torch.strided else id(tensor)
+    # torch counts how often a tensor was modified in place.
+    is_counted = tensor.layout is torch.strided and not tensor.is_inference()
+    return hash((id(tensor), tensor._version)) if is_counted else id(tensor)
 
 
 _DIGESTS: dict[type, Callable[[Any], int]] = {

@@ -5,17 +5,25 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import BatchSampler, IterDataPipe, TensorDataset, default_collate, default_convert
+from torch.utils.data import (
+    BatchSampler,
+    IterDataPipe,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+    default_convert,
+)
 
-from fastload.contracts import DrawsFromEpochSeed, FinishesBatches, Prefetches, ReadsAhead
+from fastload.contracts import AnnouncesBatches, DrawsFromEpochSeed, FinishesBatches, Prefetches, ReadsAhead
 from fastload.loader._arguments import LoaderView, WorkerOptions
 from fastload.loader._device import moved_to
-from fastload.loader._iterators.looking_ahead import looking_ahead, reads_ahead
 from fastload.loader._resume.dataset_states import StatefulIterable, WorkerCopy, is_stateful
 from fastload.loader._resume.drawing import (
     TRANSFORMS,
@@ -27,17 +35,22 @@ from fastload.loader._resume.drawing import (
     start_state,
 )
 from fastload.loader._resume.progress import Progress
-from fastload.loader._transport.filling import (
+from fastload.loader._transport.making import (
     BatchMaker,
+    BatchTask,
     SampleSource,
+    batch_seed,
     can_fill_batches,
     innermost,
     makes_batches,
 )
-from fastload.loader._transport.seeding import BatchTask, batch_seed
 from fastload.loader.clock import StepClock
+from fastload.loader.sharded_sampler import ShardedSampler
 
 _NO_WORKERS = WorkerOptions()
+
+# Batches announced to a dataset that reads ahead: their indices take about 10 MB.
+_MOST_BATCHES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +194,40 @@ class BatchOrder:
                 with contextlib.suppress(Exception):
                     self._prefetch(innermost(self._view.dataset, indices)[1])
             yield BatchTask(indices, seed, batch_seed(seed, number, stream) if self._seeds_batches else None)
+
+
+def reads_ahead(view: LoaderView, position: Callable[[], int], in_flight: int) -> ReadsAhead | None:
+    """Return the result of the dataset's `read_ahead`; None if it has none, or the order is not fixed."""
+    dataset, _ = innermost(view.dataset)
+    if not (makes_batches(dataset) and _has_fixed_order(view)):
+        return None
+    return dataset.read_ahead(position, in_flight) if isinstance(dataset, AnnouncesBatches) else None
+
+
+def looking_ahead(view: LoaderView, batches: Iterator[Any], first: int, ahead: ReadsAhead) -> Iterator[Any]:
+    """Yield the batches of an epoch, of which those from `first` on are announced to `ahead`."""
+    sampler: Sized = view.index_sampler
+    drawn: deque[Any] = deque()
+    # RandomSampler draws random numbers after its last batch, so that one is drawn only when it is due.
+    count = len(sampler) - isinstance(view.sample_sampler, RandomSampler)
+    numbered = zip(range(count), batches, strict=False)
+    while True:
+        while len(drawn) < _MOST_BATCHES and not (drawn and ahead.is_full) and (pair := next(numbered, None)):
+            number, indices = pair
+            drawn.append(indices)
+            if number >= first:
+                ahead.want(number, innermost(view.dataset, indices if view.is_batched else [indices])[1])
+        if not drawn:
+            break
+        yield drawn.popleft()
+    yield from batches
+
+
+def _has_fixed_order(view: LoaderView) -> bool:
+    sampler = view.sample_sampler
+    if type(sampler) is RandomSampler:
+        return not sampler.replacement and sampler.num_samples == len(sampler.data_source)
+    return type(sampler) in (SequentialSampler, ShardedSampler)
 
 
 class TorchView:

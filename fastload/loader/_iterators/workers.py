@@ -25,8 +25,7 @@ from fastload.loader._resume.drawing import start_state
 from fastload.loader._resume.progress import Position, Progress
 from fastload.loader._transport.collate import WorkerCollate, initialise_worker, naming_unpicklable_parts
 from fastload.loader._transport.memory import Arena
-from fastload.loader._transport.worker_stats import load_times
-from fastload.loader.clock import LoadTimes, StepClock
+from fastload.loader.clock import LoadTimes, StepClock, load_times
 
 # Interval at which dead workers are looked for while a batch is awaited; torch does so every 5 s.
 _CHECK_S = 1.0
@@ -54,9 +53,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         self._choose_prefetch = start.choose_prefetch
         # As without workers, the order of a tuned loader is drawn with the first batch.
         self.draws_each_epoch = start.seeds_batches and start.order is None
-        self._undrawn: LoaderView | None = view if self.draws_each_epoch else None
-        start.progress.is_drawn = not self.draws_each_epoch
-        self._begin(start.progress)
+        self._begin(view, start.progress)
         options, self._device = start.options, view.device
         copies_ahead = self._device is not None and self._device.type == "cuda"
         # Batches find this memory by its token as long as this iterator exists.
@@ -86,7 +83,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         self._dataset = view.dataset
         # For later epochs, if this iterator is persistent: none of their batches has been handed out.
         self._index_sampler = torch_view.order
-        self._profile_name = _torch.profile_name(_torch.MultiProcessBase)
+        self._profile_name = f"enumerate(DataLoader)#{_torch.MultiProcessBase.__name__}.__next__"
         self._replay(view.is_iterable, super()._next_data)
         self._is_stateful = torch_view.stateful is not None
         self._is_ordered = self._in_order and not (view.is_iterable or self._is_stateful)
@@ -119,13 +116,10 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
             self._copies.restart()
         self.clock.settle()
         self.begin_clock(start.clock, self._num_workers)
-        if self.draws_each_epoch:
-            self._undrawn = view
-            start.progress.is_drawn = False
         if start.progress.base_seed is None:
             seeds = view.generator if start.worker_seeds is None else start.worker_seeds
             start.progress.base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=seeds))
-        self._begin(start.progress)
+        self._begin(view, start.progress)
 
     @property
     def kept_seed(self) -> int | None:
@@ -139,8 +133,8 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
 
     def draw_first(self) -> None:
         """Let the sampler draw its random numbers now, unless prefetching has done so."""
-        if self._undrawn is not None:
-            self._undrawn = None
+        if not self.progress.is_drawn:
+            self.progress.is_drawn = True
             for _ in range(self._prefetch_factor * self._num_workers):
                 self._try_put_index()
 
@@ -166,8 +160,10 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
             _torch.remove_worker_pids(id(self))
             self._worker_pids_set = False
 
-    def _begin(self, progress: Progress) -> None:
-        self.progress = progress
+    def _begin(self, view: LoaderView, progress: Progress) -> None:
+        self._view, self.progress = view, progress
+        if self.draws_each_epoch:
+            progress.is_drawn = False
         # The states at the end of an iterable dataset, by worker.
         self._ends: dict[int, Any] = {}
         self._batches = 0
@@ -191,12 +187,12 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
 
     def _shutdown_workers(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # While Python shuts down, nothing reads the clock, and modules may be gone.
-        if not is_finalizing() and not _torch.is_python_exiting():
+        if not is_finalizing():
             self.clock.settle()
         super()._shutdown_workers()
 
     def _try_put_index(self) -> None:
-        if self._undrawn is not None:
+        if not self.progress.is_drawn:
             return
         # After a resume, the worker whose batch would have been next has the first turn.
         while self._turns_to_skip:
@@ -230,9 +226,10 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
 
     def _next_data(self) -> Any:
         self.clock.ask()
-        if self._undrawn is not None:
-            self.progress.note_draw(start_state(self._undrawn))
+        if not self.progress.is_drawn:
+            before = start_state(self._view)
             self.draw_first()
+            self.progress.note_draw(before)
         if self._choose_prefetch is not None and self.clock.batches:
             self.set_prefetch_factor(self._choose_prefetch(self.clock))
             self._choose_prefetch = None
@@ -307,5 +304,5 @@ def _break_cycle(error: Exception) -> None:
     iterator, and with it its workers, would wait for the garbage collector.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if frames and _torch.is_reraising(frames[-1].f_code):
+    if frames and frames[-1].f_code is _torch.reraise.__code__:
         frames[-1].clear()

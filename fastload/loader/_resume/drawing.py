@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fastload.loader._arguments import LoaderView
-from fastload.loader._sharding.ranks import torch_ranks
+from fastload.loader._sharding import torch_ranks
 from fastload.loader.sharded_sampler import ShardedSampler
 
 State = dict[str, Any]

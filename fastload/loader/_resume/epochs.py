@@ -29,7 +29,7 @@ from fastload.loader._resume.drawing import (
     start_state,
 )
 from fastload.loader._resume.progress import ANOTHER_STATE, Progress
-from fastload.loader._sharding.ranks import checked_index
+from fastload.loader._sharding import checked_index
 from fastload.loader.sharded_sampler import ShardedSampler
 
 
@@ -89,7 +89,6 @@ class Epochs:
                 progress.stream = progress.rank ^ rank_of(view)
                 self._seed_epoch(progress)
                 yield progress, source is not None
-                progress.is_drawn = progress.is_drawn or source is not None
         except BaseException:
             self._loaded = resumed
             raise

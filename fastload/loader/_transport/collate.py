@@ -26,10 +26,10 @@ from fastload.errors import UnpicklableError
 from fastload.loader._arguments import LoaderView
 from fastload.loader._resume.dataset_states import BatchWithState, StatefulIterable, WorkerCopy
 from fastload.loader._torch import collate_tensor_fn, default_collate_fn_map
-from fastload.loader._transport.filling import BatchMaker, SampleSource
+from fastload.loader._transport.making import BatchMaker, SampleSource
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.serialization import BatchSerializer, is_plain
-from fastload.loader._transport.worker_stats import (
+from fastload.loader.clock import (
     StatsRecorder,
     count_samples,
     process_recorder,

@@ -29,7 +29,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from fastload.loader._transport.worker_stats import STAT_COUNT
+from fastload.loader.clock import STAT_COUNT
 
 # Address space for each worker. 64 GiB allow 2,000 workers in x86-64's 128 TiB, and hold 400 float32 batches
 # of 256 images of 224x224; under a limit on address space (ulimit -v), less is used.

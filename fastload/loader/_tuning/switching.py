@@ -29,7 +29,6 @@ class SwitchingIterator(SingleProcessIterator):
 
     def __init__(self, view: LoaderView, start: EpochStart, tuner: Tuner) -> None:
         self._tuner = tuner
-        self._view = view
         self._start = start
         # Workers that load or are idle. They are replaced by others, or none, once they have no outstanding
         # batches.
@@ -47,10 +46,8 @@ class SwitchingIterator(SingleProcessIterator):
         raise NotImplementedError
 
     def draw_first(self) -> None:
-        """Let the sampler draw its random numbers now, at the beginning of the epoch."""
-        if self._undrawn is not None:
-            self._undrawn = None
-            self._order.draw_first()
+        self.progress.is_drawn = True
+        self._order.draw_first()
 
     def _next_index(self) -> Any:
         return next(self._order.rest)
