@@ -18,10 +18,16 @@ from fastload.loader._caching import LoaderCache, is_filling
 from fastload.loader._iterators.base import EpochIterator, EpochStart
 from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.workers import WorkersIterator
-from fastload.loader._measurements import DEFAULT_PREFETCH, DEFAULT_SETTINGS, TuningSettings
+from fastload.loader._measurements import (
+    DEFAULT_PREFETCH,
+    DEFAULT_SETTINGS,
+    Candidate,
+    Decision,
+    TuningSettings,
+)
 from fastload.loader._tuning.epoch import TunedIterator
 from fastload.loader._tuning.limits import NO_LIMITS_YET, read_limits
-from fastload.loader._tuning.plan import Plan, explicit_plan, make_plan
+from fastload.loader._tuning.plan import Plan, make_plan
 from fastload.loader._tuning.switching import last_line
 from fastload.loader._tuning.tuning import Tuner, Tuning
 from fastload.loader.clock import StepClock
@@ -62,7 +68,9 @@ class ExplicitStrategy:
     @property
     def plan(self) -> Plan:
         """Each choice and the measurement behind it, excluding the cache."""
-        return explicit_plan(self.explicit, self._reason, self._prefetch_factor)
+        tuning = Tuning(self.explicit, NO_LIMITS_YET, why_no_workers=self._reason, is_settled=True)
+        best = Candidate(self.explicit.get("num_workers", 0), self._prefetch_factor)
+        return make_plan(tuning, Decision(best, None))
 
     def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
         """Prepare the next epoch; called before each epoch, even with persistent workers.

@@ -207,18 +207,13 @@ def size_of(batch: Any) -> tuple[int, int]:
                 samples = part.shape[0]
         elif id(part) not in seen:
             seen.add(id(part))
-            parts.extend(reversed(_elements(part)))
+            if type(part) is dict:
+                parts.extend(reversed(part.values()))
+            # The base class's own iterator: that of a subclass is user code.
+            for kind in (list, tuple):
+                if issubclass(type(part), kind):
+                    parts.extend(reversed(list(kind.__iter__(part))))
     return samples or 1, size
-
-
-def _elements(part: Any) -> list[Any]:
-    if type(part) is dict:
-        return list(part.values())
-    # The base class's own iterator: that of a subclass is user code.
-    for kind in (list, tuple):
-        if issubclass(type(part), kind):
-            return list(kind.__iter__(part))
-    return []
 
 
 class StatsRecorder:

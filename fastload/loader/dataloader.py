@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.loader import _torch
-from fastload.loader._arguments import UNSET, DecidedAttribute, LoaderView, Unset, WorkerOptions, is_explicit
+from fastload.loader._arguments import UNSET, DecidedAttribute, LoaderView, Unset, is_explicit
 from fastload.loader._caching import (
     LoaderCache,
     asks_for_device,
@@ -231,28 +231,20 @@ class DataLoader(_Base[_T_co]):
         """Prepare the next epoch, and return the arguments as they are now."""
         strategy = self._choose_strategy()
         view = self._view()
-        strategy.prepare(view, self._open_cache(view))
-        options = strategy.options
-        if self._epochs.is_resuming or not (options.num_workers and options.persistent_workers):
-            self._iterator = None  # persistent workers cannot start in the middle of an epoch
-        return view
-
-    @property
-    def decided_options(self) -> WorkerOptions | None:
-        """For the attributes that the user has left unset: the decided values; None before a decision."""
-        return None if self._strategy is None else self._strategy.options
-
-    def _make_cache(self, asked: str | Cache) -> LoaderCache:
-        device = torch.device("cpu") if self._device is None and self.device is not None else self._device
-        return LoaderCache(asked, device, _torch.explanation() or why_not_resident(self._view()))
-
-    def _open_cache(self, view: LoaderView) -> LoaderCache | None:
         if self._cache is None and asks_for_device(view.dataset):
             self._cache = self._make_cache("device")
         if self._cache is not None:
             self._cache.open(view.dataset)
         refresh_caches(view.dataset)
-        return self._cache
+        strategy.prepare(view, self._cache)
+        options = strategy.options
+        if self._epochs.is_resuming or not (options.num_workers and options.persistent_workers):
+            self._iterator = None  # persistent workers cannot start in the middle of an epoch
+        return view
+
+    def _make_cache(self, asked: str | Cache) -> LoaderCache:
+        device = torch.device("cpu") if self._device is None and self.device is not None else self._device
+        return LoaderCache(asked, device, _torch.explanation() or why_not_resident(self._view()))
 
     def _choose_strategy(self) -> EpochStrategy:
         # A new strategy is chosen if the user has set an attribute since the last epoch.

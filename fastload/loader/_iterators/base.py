@@ -170,7 +170,7 @@ class BatchOrder:
         if type(self._view.index_sampler) is not BatchSampler:
             self.draws_at_once = not are_equal(start_state(self._view), progress.start)
         if self._generators:
-            progress.ahead = DrawsAhead(self._generators, progress)
+            progress.ahead = DrawsAhead(self._generators, lambda: progress.position)
         # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
         first, skipped = (0, ()) if self._view.is_iterable else (progress.first, progress.skipped)
         iterator = self._iterator
@@ -199,9 +199,13 @@ class BatchOrder:
 def reads_ahead(view: LoaderView, position: Callable[[], int], in_flight: int) -> ReadsAhead | None:
     """Return the result of the dataset's `read_ahead`; None if it has none, or the order is not fixed."""
     dataset, _ = innermost(view.dataset)
-    if not (makes_batches(dataset) and _has_fixed_order(view)):
+    sampler = view.sample_sampler
+    is_fixed = type(sampler) in (SequentialSampler, ShardedSampler)
+    if type(sampler) is RandomSampler:
+        is_fixed = not sampler.replacement and sampler.num_samples == len(sampler.data_source)
+    if not (is_fixed and makes_batches(dataset) and isinstance(dataset, AnnouncesBatches)):
         return None
-    return dataset.read_ahead(position, in_flight) if isinstance(dataset, AnnouncesBatches) else None
+    return dataset.read_ahead(position, in_flight)
 
 
 def looking_ahead(view: LoaderView, batches: Iterator[Any], first: int, ahead: ReadsAhead) -> Iterator[Any]:
@@ -223,13 +227,6 @@ def looking_ahead(view: LoaderView, batches: Iterator[Any], first: int, ahead: R
     yield from batches
 
 
-def _has_fixed_order(view: LoaderView) -> bool:
-    sampler = view.sample_sampler
-    if type(sampler) is RandomSampler:
-        return not sampler.replacement and sampler.num_samples == len(sampler.data_source)
-    return type(sampler) in (SequentialSampler, ShardedSampler)
-
-
 class TorchView:
     """The loader that torch's iterators read: a view with some settings replaced, under torch's names.
 
@@ -242,7 +239,7 @@ class TorchView:
     """
 
     def __init__(self, view: LoaderView, start: EpochStart, iterator: EpochIterator) -> None:
-        self._view = view
+        vars(self).update(view.attributes)
         options, dataset = start.options, view.dataset
         inner, _ = innermost(dataset)
         has_own_collate = view.is_batched and view.collate_fn is not default_collate
@@ -257,7 +254,10 @@ class TorchView:
                 dataset, start.progress.dataset.workers, start.progress.dataset.is_restored
             )
         calls_no_code = view.collate_fn in (default_collate, default_convert)
-        is_stored = calls_no_code and _returns_stored_tensors(inner)
+        returns_stored = type(inner) is TensorDataset and all(
+            type(each) is torch.Tensor for each in inner.tensors
+        )
+        is_stored = calls_no_code and returns_stored
         if not (view.is_iterable or is_stored):
             if options.num_workers and not start.seeds_batches and is_stateful(dataset):
                 self.stateful = WorkerCopy(dataset, start.progress.dataset.workers)
@@ -280,13 +280,3 @@ class TorchView:
         self._auto_collation = view.is_batched
         self.order = BatchOrder(view, start, weakref.proxy(iterator))
         self._index_sampler: Any = self.order if start.order is None else start.order
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self._view.attributes[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-
-def _returns_stored_tensors(dataset: object) -> bool:
-    return type(dataset) is TensorDataset and all(type(part) is torch.Tensor for part in dataset.tensors)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from fastload.loader._measurements import DEFAULT_PREFETCH, Candidate, Decision, PlannedValue
-from fastload.loader._tuning.limits import NO_LIMITS_YET
+from fastload.loader._measurements import DEFAULT_PREFETCH, Decision, PlannedValue
 from fastload.loader._tuning.tuning import Tuning
 from fastload.system.units import aligned, format_duration, format_ratio
 
@@ -61,15 +58,6 @@ class Plan:
             workers, prefetch = candidate
             rows.append((str(workers), str(prefetch or "-"), rate, f"{waiting:.0%}", str(batches)))
         return rows
-
-
-def explicit_plan(
-    explicit: Mapping[str, Any], why_no_workers: str = "", prefetch_factor: int = DEFAULT_PREFETCH
-) -> Plan:
-    """Return the plan of a loader that measures no speeds."""
-    tuning = Tuning(explicit, NO_LIMITS_YET, why_no_workers=why_no_workers, is_settled=True)
-    best = Candidate(explicit.get("num_workers", 0), prefetch_factor)
-    return make_plan(tuning, Decision(best, None))
 
 
 def make_plan(measured: Tuning, decision: Decision) -> Plan:
