@@ -37,7 +37,7 @@ class LoaderView:
     batch_size: int | None
     batch_sampler: Any
     sampler: Any
-    collate_fn: Callable[[Any], Any]
+    collate_fn: Callable[[Any], object]
     worker_init_fn: Callable[[int], None] | None
     multiprocessing_context: Any
     generator: torch.Generator | None

@@ -79,7 +79,7 @@ def loaders_replaced(
     replaced: list[ReplacedLoader] = []
     warned: set[str] = set()
     # Weakly, because the script may drop a dataset.
-    loaded: list[tuple[weakref.ref[Any], ReplacedLoader]] = []
+    loaded: list[tuple[weakref.ref[object], ReplacedLoader]] = []
     plain_init, plain_clock = DataLoader.__init__, DataLoader._new_clock
     began_in = os.getcwd()
 

@@ -72,7 +72,7 @@ class EpochStart:
     worker_seeds: torch.Generator | None
     draws_first: bool = False
     options: WorkerOptions = _NO_WORKERS
-    order: Iterator[Any] | None = None
+    order: Iterator[object] | None = None
     seeds_batches: bool = False
     choose_prefetch: Callable[[StepClock], int] | None = None
 
@@ -84,7 +84,7 @@ class EpochIterator:
     _base_seed: Any
     _drawn_seed: int
     _device: torch.device | None
-    _finish: Callable[[Any], Any] | None
+    _finish: Callable[[Any], object] | None
     _num_yielded: int
     progress: Progress
 
@@ -117,20 +117,20 @@ class EpochIterator:
             progress.epoch_seed = derived_seed(self.base_seed(), progress.epoch, TRANSFORMS)
         return progress.epoch_seed
 
-    def _finished(self, batch: object) -> Any:
+    def _finished(self, batch: object) -> object:
         """Return a batch after the dataset's last step, which is made on the batch's device."""
         if self._finish is not None and type(batch) is list and len(batch) == 2:
             batch[0] = self._finish(batch[0])
         return batch
 
-    def _moved_to(self, device: torch.device, batch: object) -> Any:
+    def _moved_to(self, device: torch.device, batch: object) -> object:
         """Return a batch moved to a device, after the dataset's last step there."""
         begun = time.perf_counter()
         batch = moved_to(batch, device)
         self.clock.copying_s += time.perf_counter() - begun
         return self._finished(batch)
 
-    def _replay(self, is_iterable: bool, next_data: Callable[[], Any]) -> None:
+    def _replay(self, is_iterable: bool, next_data: Callable[[], object]) -> None:
         """Continue at the position where the epoch was left, if the sampler has not done so."""
         progress = self.progress
         self._num_yielded = progress.first
@@ -163,9 +163,9 @@ class BatchOrder:
         # The latest epoch's, held until the next epoch begins or this iterator is dropped.
         self._ahead: ReadsAhead | None = None
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[BatchTask]:
         # Called here, not with the first batch, because a sampler may make its draws in `__iter__`.
-        batches: Iterator[Any] = iter(self._view.index_sampler)
+        batches: Iterator[object] = iter(self._view.index_sampler)
         progress = self._iterator.progress
         if type(self._view.index_sampler) is not BatchSampler:
             self.draws_at_once = not are_equal(start_state(self._view), progress.start)
@@ -208,10 +208,12 @@ def reads_ahead(view: LoaderView, position: Callable[[], int], in_flight: int) -
     return dataset.read_ahead(position, in_flight)
 
 
-def looking_ahead(view: LoaderView, batches: Iterator[Any], first: int, ahead: ReadsAhead) -> Iterator[Any]:
+def looking_ahead(
+    view: LoaderView, batches: Iterator[Any], first: int, ahead: ReadsAhead
+) -> Iterator[object]:
     """Yield the batches of an epoch, of which those from `first` on are announced to `ahead`."""
     sampler: Sized = view.index_sampler
-    drawn: deque[Any] = deque()
+    drawn: deque[object] = deque()
     # RandomSampler draws random numbers after its last batch, so that one is drawn only when it is due.
     count = len(sampler) - isinstance(view.sample_sampler, RandomSampler)
     numbered = zip(range(count), batches, strict=False)

@@ -21,7 +21,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
     """Loads batches in the training process."""
 
     _dataset_fetcher: Any
-    _sampler_iter: Iterator[Any]
+    _sampler_iter: Iterator[object]
 
     def __init__(self, view: LoaderView, start: EpochStart) -> None:
         self._view = view
@@ -62,7 +62,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
         self.clock.hand(batch)
         return batch
 
-    def _next_batch(self) -> Any:
+    def _next_batch(self) -> object:
         self._recorder.begin()
         self._note_draw()
         try:
@@ -84,11 +84,11 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
             self.progress.note_draw(start_state(self._view))
 
 
-def _timed(make: BatchMaker, recorder: StatsRecorder) -> Callable[[Any], Any]:
+def _timed(make: BatchMaker, recorder: StatsRecorder) -> Callable[[object], object]:
     """Return the training process's `collate_fn`, which records when it is called."""
     memory = HostMemory(make.finishes_on_device)
 
-    def collate(fetched: object) -> Any:
+    def collate(fetched: object) -> object:
         recorder.fetched(count_samples(fetched, make.is_batched))
         return make(fetched, memory)
 

@@ -40,7 +40,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
     """
 
     patience_s: float | None
-    _sampler_iter: Iterator[Any]
+    _sampler_iter: Iterator[object]
     _worker_pids_set: bool
 
     def __init__(self, view: LoaderView, start: EpochStart) -> None:
@@ -165,7 +165,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         if self.draws_each_epoch:
             progress.is_drawn = False
         # The states at the end of an iterable dataset, by worker.
-        self._ends: dict[int, Any] = {}
+        self._ends: dict[int, object] = {}
         self._batches = 0
         self._turns_to_skip = progress.dataset.next_worker
 
@@ -237,7 +237,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         self.clock.hand(batch)
         return batch
 
-    def _next_batch(self) -> Any:
+    def _next_batch(self) -> object:
         arrival = self._arrival() if self._copies is None else self._copies.next()
         self.progress.note(arrival.position)
         if arrival.error is None:

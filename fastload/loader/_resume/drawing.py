@@ -135,7 +135,7 @@ class DrawsAhead:
         # The states after the latest draw that has not been taken back.
         self._latest: list[torch.Tensor] = []
 
-    def drawn(self, order: Iterator[Any]) -> Iterator[Any]:
+    def drawn(self, order: Iterator[object]) -> Iterator[object]:
         """Yield the batches of an epoch's order, drawn one by one."""
         for number in itertools.count():
             before = self._states()

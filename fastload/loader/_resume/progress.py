@@ -31,7 +31,7 @@ class Position(NamedTuple):
     done: int
     beyond: tuple[int, ...] = ()
     worker: int = -1
-    state: Any = None
+    state: object = None
 
 
 @dataclass(slots=True)
@@ -51,8 +51,8 @@ class DatasetProgress:
     worker: int = -1
     workers: dict[int, Any] = field(default_factory=dict)
     ends: dict[int, Any] = field(default_factory=dict)
-    own: Any = None
-    state: Callable[[], Any] | None = None
+    own: object = None
+    state: Callable[[], object] | None = None
     is_restored: bool = False
     next_worker: int = 0
 

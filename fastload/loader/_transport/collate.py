@@ -53,7 +53,7 @@ class WorkerCollate:
         self._stateful = stateful
         self._serializer: BatchSerializer | None = None
 
-    def __call__(self, fetched: object) -> Any:
+    def __call__(self, fetched: object) -> object:
         """Return the object to put into the queue for the fetched samples."""
         if self._arena is None:
             return self._batch(fetched, HostMemory(self._make.finishes_on_device))
@@ -68,7 +68,7 @@ class WorkerCollate:
         recorder.end()
         return sent
 
-    def _batch(self, fetched: object, memory: BatchMemory) -> Any:
+    def _batch(self, fetched: object, memory: BatchMemory) -> object:
         batch = self._make(fetched, memory)
         worker = get_worker_info()
         if self._stateful is None or worker is None or (state := self._stateful.state()) is None:
@@ -108,7 +108,7 @@ def initialise_worker(
 
 
 def _stack_in_slot(
-    serializer: BatchSerializer, samples: Sequence[torch.Tensor], *, collate_fn_map: Any = None
+    serializer: BatchSerializer, samples: Sequence[torch.Tensor], *, collate_fn_map: object = None
 ) -> torch.Tensor:
     """Replacement for torch's `collate_tensor_fn` that stacks into a slot."""
     first = samples[0]

@@ -43,11 +43,11 @@ class BatchTask(NamedTuple):
     in the worker's recorder, sets the seeds, and returns the indices.
     """
 
-    indices: Any
+    indices: object
     epoch_seed: int
     seed: int | None = None
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return _receive, tuple(self)
 
 
@@ -67,7 +67,7 @@ class SeedingFetcher:
         self._bits: np.random.MT19937 | None = None
         self._draws: EpochDraws | None = None
 
-    def fetch(self, task: BatchTask) -> Any:
+    def fetch(self, task: BatchTask) -> object:
         if self._draws is None:
             self._draws = EpochDraws(task.epoch_seed)
         with self._draws:
@@ -99,7 +99,7 @@ def batch_seed(epoch_seed: int, number: int, stream: int = 0) -> int:
     return _mixed(seed ^ _mixed(stream)) if stream else seed
 
 
-def _receive(indices: object, epoch_seed: int, seed: int | None) -> Any:
+def _receive(indices: object, epoch_seed: int, seed: int | None) -> object:
     process_recorder().begin()
     begin_epoch_seed(epoch_seed)
     if seed is not None:
@@ -145,7 +145,7 @@ def _mixed(value: int) -> int:
     return value ^ value >> 31
 
 
-class SampleSource(Dataset[Any]):
+class SampleSource(Dataset[object]):
     """Wrapper of a map-style dataset that tells transforms which sample is being made.
 
     If `fills`, it returns the indices themselves, because a `BatchMaker` fills the batch later.
@@ -155,11 +155,11 @@ class SampleSource(Dataset[Any]):
         self.dataset = dataset
         self._fills = fills
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> object:
         _draws().begin([index], True)
         return self.dataset[index]
 
-    def __getitems__(self, indices: Any) -> Any:
+    def __getitems__(self, indices: Any) -> object:
         return indices if self._fills else _fetch_samples(self.dataset, indices)
 
 
@@ -171,7 +171,7 @@ class BatchMaker:
 
     def __init__(
         self,
-        collate_fn: Callable[[Any], Any],
+        collate_fn: Callable[[Any], object],
         is_batched: bool,
         dataset: Any = None,
         finishes_on_device: bool = False,
@@ -181,7 +181,7 @@ class BatchMaker:
         self._dataset = dataset
         self.finishes_on_device = finishes_on_device
 
-    def __call__(self, fetched: Any, memory: BatchMemory) -> Any:
+    def __call__(self, fetched: Any, memory: BatchMemory) -> object:
         """Return the batch; tensors that the dataset fills are allocated from `memory`."""
         if self._dataset is None:
             if isinstance(self._collate_fn, CollatesInto):
@@ -216,7 +216,7 @@ def makes_batches(dataset: object) -> bool:
     return hasattr(type(dataset), "fetch_into")
 
 
-def _fetch_samples(dataset: Any, indices: Sequence[Any]) -> Any:
+def _fetch_samples(dataset: Any, indices: Sequence[int]) -> object:
     # The same as in torch's fetcher.
     of_loader, draws = indices, _draws()
     dataset, indices = innermost(dataset, indices)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import statistics
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -138,7 +137,7 @@ class TunedIterator(SwitchingIterator):
         # The batch count at which the next check is due.
         self._due = 1
 
-    def _next_batch(self) -> Any:
+    def _next_batch(self) -> object:
         if not self._has_begun:
             self._begin()
         elif self.clock.batches >= self._due and not self._has_ended:
@@ -156,7 +155,7 @@ class TunedIterator(SwitchingIterator):
         if tuning.is_settled:
             self._watch_from_now()
 
-    def _next_single(self) -> Any:
+    def _next_single(self) -> object:
         if not self._is_checking:
             return super()._next_single()
         self._is_checking = False

@@ -12,7 +12,6 @@ import warnings
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -49,10 +48,10 @@ class SwitchingIterator(SingleProcessIterator):
         self.progress.is_drawn = True
         self._order.draw_first()
 
-    def _next_index(self) -> Any:
+    def _next_index(self) -> object:
         return next(self._order.rest)
 
-    def _next_batch(self) -> Any:
+    def _next_batch(self) -> object:
         if self._has_ended:
             raise StopIteration
         if self._replacement is not None and not self._order.sent:
@@ -64,7 +63,7 @@ class SwitchingIterator(SingleProcessIterator):
             return self._next_from_workers(self._workers)
         return self._next_single()
 
-    def _next_single(self) -> Any:
+    def _next_single(self) -> object:
         """Return the next batch, made by the training process."""
         if self._order.is_drawn:
             # Workers made the last batch, and the clock still shows them.
@@ -80,7 +79,7 @@ class SwitchingIterator(SingleProcessIterator):
             self._end()
             raise
 
-    def _next_from_workers(self, workers: WorkersIterator) -> Any:
+    def _next_from_workers(self, workers: WorkersIterator) -> object:
         """Return the workers' next batch or, if they cannot make it, that of the training process."""
         position = self.progress.position
         failure = None
@@ -101,7 +100,7 @@ class SwitchingIterator(SingleProcessIterator):
             self._starting_since = None
         return batch
 
-    def _load_failed_batch(self, workers: WorkersIterator, error: Exception, position: int) -> Any:
+    def _load_failed_batch(self, workers: WorkersIterator, error: Exception, position: int) -> object:
         """Return the batch that workers failed to make; if the training process can make it, they end."""
         is_workers_failure = self.progress.position == position
         self._order.take_back_first()
@@ -182,16 +181,16 @@ class SwitchingIterator(SingleProcessIterator):
 class SharedOrder:
     """Rest of an epoch's order; when workers iterate it, `sent` keeps the indices of outstanding batches."""
 
-    def __init__(self, rest: Iterator[Any]) -> None:
+    def __init__(self, rest: Iterator[object]) -> None:
         self.rest = rest
-        self.sent: deque[Any] = deque()
+        self.sent: deque[object] = deque()
         #: True once workers have drawn all of the order.
         self.is_drawn = False
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         try:
             index = next(self.rest)
         except StopIteration:
