@@ -74,15 +74,14 @@ class LoaderCache:
         if self._asked.kind == "device":
             self._load(parts, dataset)
             return
-        reports = [part.use_cache(self._asked, measured) for part in parts]
-        if reports[0].kind == "device":
+        report, *_ = [part.use_cache(self._asked, measured) for part in parts]
+        self.choice = PlannedValue(report.kind, report.reason)
+        if report.kind == "device":
             try:
                 self._load(parts, dataset)
             except OptionError:
                 # Only loading shows that the dataset does not fit: choose again without the device.
                 self._use(dataset, dataclasses.replace(measured, device_room_bytes=None))
-            return
-        self.choice = PlannedValue(reports[0].kind, reports[0].reason)
 
     def _measured(self, cost: SingleProcessCost | None) -> Measured:
         """Return the rates that a loader knows: of preparing samples from memory, and of training on them."""

@@ -76,27 +76,17 @@ class TuningSettings:
 DEFAULT_SETTINGS = TuningSettings()
 
 
-class Candidate(NamedTuple):
-    """A number of workers to try, and the batches prefetched by each of them (0 without workers)."""
-
-    num_workers: int
-    prefetch_factor: int
-
-
-SINGLE_PROCESS = Candidate(0, 0)
-
-
 class Decision(NamedTuple):
-    """Best candidate so far, and the next one to measure.
+    """Numbers of workers: the best so far, and the next one to measure.
 
     Attributes:
-        best: The best way of loading so far.
-        next: The candidate to measure next; None: none, or not yet.
+        best: The best so far; 0: the training process loads.
+        next: The one to measure next; None: none, or not yet.
         is_deferred: True if workers will be tried once the budget allows it.
     """
 
-    best: Candidate
-    next: Candidate | None
+    best: int
+    next: int | None
     is_deferred: bool = False
 
 
@@ -110,23 +100,18 @@ class PlannedValue:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Consecutive batches of an epoch, loaded with the same settings.
+    """Consecutive batches of an epoch, loaded by the same number of workers.
 
     `seconds` includes the training's steps, `waiting_s` is the part of it spent waiting for batches, and
     `blocked_share` the share of the loading spent waiting for a disk, a network or a lock.
     """
 
     num_workers: int
-    prefetch_factor: int
     batches: int
     seconds: float
     waiting_s: float
     blocked_share: float = 0.0
     includes_start: bool = False
-
-    @property
-    def candidate(self) -> Candidate:
-        return Candidate(self.num_workers, self.prefetch_factor)
 
     @property
     def batch_s(self) -> float:

@@ -19,9 +19,7 @@ from fastload.loader._iterators.base import EpochIterator, EpochStart
 from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.workers import WorkersIterator
 from fastload.loader._measurements import (
-    DEFAULT_PREFETCH,
     DEFAULT_SETTINGS,
-    Candidate,
     Decision,
     TuningSettings,
 )
@@ -48,8 +46,7 @@ class ExplicitStrategy:
 
     def __init__(self, view: LoaderView, reason: str = "") -> None:
         self.explicit = view.explicit
-        self._reason = reason
-        self._prefetch_factor = int(view.explicit.get("prefetch_factor", DEFAULT_PREFETCH))
+        self._tuning = Tuning(view.explicit, NO_LIMITS_YET, why_no_workers=reason, is_settled=True)
         self._is_decided = (
             "prefetch_factor" in view.explicit or not view.in_order or view.is_iterable or is_switched_off()
         )
@@ -60,7 +57,7 @@ class ExplicitStrategy:
         workers = self.explicit.get("num_workers", 0)
         return WorkerOptions(
             workers,
-            self._prefetch_factor if workers else None,
+            self._tuning.prefetch_of(workers) if workers else None,
             bool(self.explicit.get("pin_memory", False)),
             bool(self.explicit.get("persistent_workers", False)),
         )
@@ -68,9 +65,7 @@ class ExplicitStrategy:
     @property
     def plan(self) -> Plan:
         """Each choice and the measurement behind it, excluding the cache."""
-        tuning = Tuning(self.explicit, NO_LIMITS_YET, why_no_workers=self._reason, is_settled=True)
-        best = Candidate(self.explicit.get("num_workers", 0), self._prefetch_factor)
-        return make_plan(tuning, Decision(best, None))
+        return make_plan(self._tuning, Decision(self.explicit.get("num_workers", 0), None))
 
     def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
         """Prepare the next epoch; called before each epoch, even with persistent workers.
@@ -87,9 +82,9 @@ class ExplicitStrategy:
 
         def choose_prefetch(clock: StepClock) -> int:
             limits = read_limits(view.multiprocessing_context, clock.batch_bytes)
-            self._prefetch_factor = Tuning(self.explicit, limits).prefetch_of(clock.num_workers)
+            self._tuning = replace(self._tuning, limits=limits)
             self._is_decided = True
-            return self._prefetch_factor
+            return self._tuning.prefetch_of(clock.num_workers)
 
         # Limits are read only once: it takes a millisecond, and they hardly change.
         return WorkersIterator(

@@ -28,13 +28,12 @@ from fastload.loader._resume.dataset_states import StatefulIterable, WorkerCopy,
 from fastload.loader._resume.drawing import (
     TRANSFORMS,
     WORKERS,
-    DrawsAhead,
     are_equal,
     derived_seed,
     generators_of,
     start_state,
 )
-from fastload.loader._resume.progress import Progress
+from fastload.loader._resume.progress import DrawsAhead, Progress
 from fastload.loader._transport.making import (
     BatchMaker,
     BatchTask,
@@ -170,7 +169,7 @@ class BatchOrder:
         if type(self._view.index_sampler) is not BatchSampler:
             self.draws_at_once = not are_equal(start_state(self._view), progress.start)
         if self._generators:
-            progress.ahead = DrawsAhead(self._generators, lambda: progress.position)
+            progress.ahead = DrawsAhead(self._generators, progress)
         # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
         first, skipped = (0, ()) if self._view.is_iterable else (progress.first, progress.skipped)
         iterator = self._iterator

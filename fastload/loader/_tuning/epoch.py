@@ -14,8 +14,6 @@ from fastload.loader._dataset_state import DatasetState
 from fastload.loader._iterators.base import EpochStart
 from fastload.loader._measurements import (
     DEFAULT_SETTINGS,
-    SINGLE_PROCESS,
-    Candidate,
     SingleProcessCost,
     Trial,
     TuningSettings,
@@ -27,18 +25,18 @@ from fastload.loader.clock import LoadTimes, StepClock, total_of
 
 
 class Window:
-    """Times of the batches that one candidate loads, starting with batch number `first`."""
+    """Times of batches that are loaded by one number of workers, starting with batch number `first`."""
 
     def __init__(
         self,
         clock: StepClock,
-        candidate: Candidate,
+        workers: int,
         first: int,
         settings: TuningSettings = DEFAULT_SETTINGS,
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._candidate = candidate
+        self._workers = workers
         self.first = first
         self._begun_s: float | None = None
         self._loaded = total_of(())
@@ -51,12 +49,12 @@ class Window:
     @property
     def is_enough(self) -> bool:
         """True if it has enough batches for a measurement."""
-        turns = self._settings.batches_per_worker * self._candidate.num_workers
+        turns = self._settings.batches_per_worker * self._workers
         return self.batches >= max(self._settings.least_batches, turns)
 
     def is_over(self) -> bool:
         self._begin_if_due()
-        workers, clock = self._candidate.num_workers, self._clock
+        workers, clock = self._workers, self._clock
         latest_wait_s = clock.waits_s[-1] if clock.waits_s else clock.first_wait_s
         is_long = latest_wait_s >= self._settings.long_batch_s
         if not workers and is_long and (self.batches or clock.batches == 1):
@@ -69,7 +67,7 @@ class Window:
         if self._begun_s is None:
             return self.first
         ahead = self.batches + max(1, self.batches // 4)
-        return self.first + ahead + -ahead % max(1, self._candidate.num_workers)
+        return self.first + ahead + -ahead % max(1, self._workers)
 
     def seconds(self) -> float:
         return 0.0 if self._begun_s is None else _elapsed_s(self._clock) - self._begun_s
@@ -85,7 +83,7 @@ class Window:
         blocked = load.blocked_s / load.busy_s if load.busy_s else 0.0
         seconds, waiting_s = sum(waits) + sum(steps), sum(waits)
         includes_start = since is not None
-        return Trial(*self._candidate, len(waits), seconds, waiting_s, min(1.0, blocked), includes_start)
+        return Trial(self._workers, len(waits), seconds, waiting_s, min(1.0, blocked), includes_start)
 
     def single_process_cost(self) -> SingleProcessCost:
         clock, load = self._clock, self._load()
@@ -125,15 +123,16 @@ class TunedIterator(SwitchingIterator):
     def __init__(self, view: LoaderView, start: EpochStart, tuner: Tuner, cache: LoaderCache | None) -> None:
         self._settings = tuner.state.settings
         self._cache = cache
-        self._candidate = SINGLE_PROCESS
+        # The number of workers that load.
+        self._current = 0
         self._has_begun = False
-        # Batches handed out before the candidate began, and before time was last recorded.
-        self._candidate_first = self._accounted = 0
+        # Batches handed out before these began, and before time was last recorded.
+        self._current_first = self._accounted = 0
         # True if the next batch shows whether loading changes the dataset; the state after that batch.
         self._is_checking = False
         self._handed_state: DatasetState | None = None
         super().__init__(view, start, tuner)
-        self._window = Window(start.clock, SINGLE_PROCESS, 1, self._settings)
+        self._window = Window(start.clock, 0, 1, self._settings)
         # The batch count at which the next check is due.
         self._due = 1
 
@@ -149,9 +148,8 @@ class TunedIterator(SwitchingIterator):
         self._has_begun = True
         self._note_draw()
         tuning = self._tuner.state
-        candidate = tuning.next or tuning.best
-        if candidate.num_workers:
-            self._switch_after_check(candidate)
+        if workers := tuning.best if tuning.next is None else tuning.next:
+            self._switch_after_check(workers)
         if tuning.is_settled:
             self._watch_from_now()
 
@@ -170,9 +168,8 @@ class TunedIterator(SwitchingIterator):
         return batch
 
     def _check(self) -> None:
-        """Record measurements, and switch to the next candidate."""
+        """Record measurements, and switch to the next number of workers."""
         self._account()
-        workers = self._candidate.num_workers
         self._due = self.clock.batches + 1
         if self._handed_state is not None:
             if reason := self._handed_state.change_by_training():
@@ -185,8 +182,8 @@ class TunedIterator(SwitchingIterator):
         elif self._window.is_over():
             self._note_window()
             self._continue_search()
-        elif workers and self._tuner.state.is_behind(workers):
-            self._note_trial(self._candidate_first)
+        elif self._current and self._tuner.state.is_behind(self._current):
+            self._note_trial(self._current_first)
             self._continue_search()
         else:
             self._due = self._window.next_check()
@@ -197,7 +194,7 @@ class TunedIterator(SwitchingIterator):
         waits, steps = latest(self.clock, batches, self._settings.unusual)
         seconds = sum(waits) + sum(steps) + (0.0 if self._accounted else self.clock.first_wait_s)
         self._accounted = self.clock.batches
-        self._tuner.state = self._tuner.state.after_batches(self._candidate, batches, seconds)
+        self._tuner.state = self._tuner.state.after_batches(self._current, batches, seconds)
 
     def _note_window(self) -> None:
         tuning = self._tuner.state
@@ -217,38 +214,37 @@ class TunedIterator(SwitchingIterator):
         self._tuner.state = self._tuner.state.after_trial(self._window.trial(since))
 
     def _continue_search(self) -> None:
-        """Switch to the next candidate, or to the best if none is left."""
+        """Switch to the next number of workers, or to the best if none is left."""
         tuning = self._tuner.state = self._tuner.state.settled_if_done()
         if tuning.is_settled:
             self._settle()
             return
         # None: the budget allows no trial yet.
-        candidate = tuning.next or tuning.best
-        if candidate.num_workers > self._started and not self._fits(candidate):
+        workers = tuning.best if tuning.next is None else tuning.next
+        if workers > self._started and not self._fits(workers):
             # The next epoch will begin with it.
-            candidate = tuning.best if tuning.best.num_workers <= self._started else self._candidate
-        self._switch_after_check(candidate)
+            workers = tuning.best if tuning.best <= self._started else self._current
+        self._switch_after_check(workers)
 
-    def _fits(self, candidate: Candidate) -> bool:
+    def _fits(self, workers: int) -> bool:
         """Return whether switching to workers pays off in the rest of this epoch."""
         if self._order.is_drawn:
             return False
         tuning = self._tuner.state
         left = None if tuning.batches is None else tuning.batches - self.progress.position
-        workers = 0 if candidate.num_workers <= self._started else candidate.num_workers
-        return tuning.fits_into_epoch(workers, left)
+        return tuning.fits_into_epoch(0 if workers <= self._started else workers, left)
 
     def _settle(self) -> None:
-        """Continue with the best candidate."""
+        """Continue with the best number of workers."""
         best = self._tuner.state.best
-        if best.num_workers <= self._started or self._fits(best):
+        if best <= self._started or self._fits(best):
             self._switch_after_check(best)
-        if not best.num_workers:
+        if not best:
             self._dismiss_workers()
         self._watch_from_now()
 
     def _watch_from_now(self) -> None:
-        self._window = Window(self.clock, self._candidate, self.clock.batches, self._settings)
+        self._window = Window(self.clock, self._current, self.clock.batches, self._settings)
         self._check_later()
 
     def _check_later(self) -> None:
@@ -258,21 +254,21 @@ class TunedIterator(SwitchingIterator):
     def _watch(self) -> None:
         """Restart the search if a settled plan no longer fits."""
         self._check_later()
-        tuning, window, candidate = self._tuner.state, self._window, self._candidate
-        if candidate.num_workers and tuning.is_behind(candidate.num_workers):
+        tuning, window, workers = self._tuner.state, self._window, self._current
+        if workers and tuning.is_behind(workers):
             self._restart("batches took longer than without workers")
             return
-        is_long = candidate.num_workers or window.seconds() >= self._settings.watched_s
+        is_long = workers or window.seconds() >= self._settings.watched_s
         if is_long and window.batches >= self._settings.watched_batches // 2:
-            if tuning.has_changed(candidate, window.load_s()):
+            if tuning.has_changed(workers, window.load_s()):
                 self._restart("the time to make a batch has changed")
-            elif not candidate.num_workers:
+            elif not workers:
                 self._watch_from_now()
 
     def _restart(self, reason: str) -> None:
         """Measure again, loading without workers first."""
         self._tuner.state = self._tuner.state.restarted(f"measured again in this run, because {reason}")
-        self._switch_to(SINGLE_PROCESS)
+        self._switch_to(0)
 
     def _end(self) -> None:
         """Record the last measurements at the epoch's end."""
@@ -283,35 +279,35 @@ class TunedIterator(SwitchingIterator):
         tuning = self._tuner.state = replace(self._tuner.state, batches=self.progress.position)
         super()._end()
         if not tuning.is_settled and self.clock.batches:
-            is_first = tuning.single_process is None and not self._candidate.num_workers
+            is_first = tuning.single_process is None and not self._current
             if self._window.is_enough or is_first:
                 self._note_window()
-            elif self._window.first <= max(1, self._candidate.num_workers):
+            elif self._window.first <= max(1, self._current):
                 # The epoch was too short for a window: all of its time counts, including the workers' start.
                 self._note_trial(0)
             self._tuner.state = self._tuner.state.settled_if_done()
-        elif tuning.is_settled and self._candidate.num_workers:
+        elif tuning.is_settled and self._current:
             self._watch()
 
-    def _switch_after_check(self, candidate: Candidate) -> None:
-        """Switch to a candidate, after checking that workers may load."""
-        if candidate.num_workers and not self._tuner.state.is_dataset_checked:
+    def _switch_after_check(self, workers: int) -> None:
+        """Switch to a number of workers, after checking that any may load."""
+        if workers and not self._tuner.state.is_dataset_checked:
             # One more batch without workers.
             self._is_checking = True
             self._due = self.clock.batches + 1
         else:
-            self._switch_to(candidate)
+            self._switch_to(workers)
 
-    def _switch_to(self, candidate: Candidate) -> None:
-        """Switch to a candidate, or continue with it, in a new window."""
+    def _switch_to(self, workers: int) -> None:
+        """Switch to a number of workers, or continue with it, in a new window."""
         first = self.clock.batches
-        if candidate != self._candidate:
+        if workers != self._current:
             # Batches in flight were requested before; then each worker makes its first batch.
-            first += len(self._order.sent) + max(1, candidate.num_workers)
-            self._candidate_first = self.clock.batches
-            self._candidate = candidate
-            self._change_to(*candidate)
-        self._window = Window(self.clock, candidate, first, self._settings)
+            first += len(self._order.sent) + max(1, workers)
+            self._current_first = self.clock.batches
+            self._current = workers
+            self._change_to(workers)
+        self._window = Window(self.clock, workers, first, self._settings)
         self._due = self.clock.batches + 1
 
     def _forbid_workers(self, reason: str) -> None:

@@ -50,13 +50,13 @@ class Plan:
 
     def _trial_rows(self) -> list[tuple[str, ...]]:
         rows: list[tuple[str, ...]] = []
-        for candidate in sorted({trial.candidate for trial in self.measured.trials}):
-            trials = self.measured.trials_of(candidate)
+        for workers in sorted({trial.num_workers for trial in self.measured.trials}):
+            trials = self.measured.trials_of(workers)
             rate = _rate(self.measured, statistics.median(trial.batch_s for trial in trials))
             waiting = statistics.median(trial.waiting_share for trial in trials)
             batches = sum(trial.batches for trial in trials)
-            workers, prefetch = candidate
-            rows.append((str(workers), str(prefetch or "-"), rate, f"{waiting:.0%}", str(batches)))
+            prefetch = str(self.measured.prefetch_of(workers)) if workers else "-"
+            rows.append((str(workers), prefetch, rate, f"{waiting:.0%}", str(batches)))
         return rows
 
 
@@ -68,7 +68,7 @@ def make_plan(measured: Tuning, decision: Decision) -> Plan:
     has_workers = num_workers.value > 0
     return Plan(
         num_workers=num_workers,
-        prefetch_factor=explicit.get("prefetch_factor") or _prefetch_factor(decision, has_workers),
+        prefetch_factor=explicit.get("prefetch_factor") or _prefetch_factor(measured, num_workers.value),
         pin_memory=explicit.get("pin_memory") or _pin_memory(measured),
         persistent_workers=explicit.get("persistent_workers") or _persistent_workers(has_workers),
         cache=PlannedValue(None, "not requested"),
@@ -83,10 +83,10 @@ def _num_workers(measured: Tuning, decision: Decision) -> PlannedValue:
         return PlannedValue(0, measured.why_no_workers)
     if measured.single_process is None:
         return PlannedValue(0, "nothing has been measured yet: iterate the loader")
-    workers = decision.best.num_workers
-    seconds = measured.batch_s(decision.best)
+    workers = decision.best
+    seconds = measured.batch_s(workers)
     rate = f"{_rate(measured, seconds)} samples/s"
-    others = [measured.batch_s(trial.candidate) for trial in measured.trials if trial.num_workers]
+    others = [measured.batch_s(trial.num_workers) for trial in measured.trials if trial.num_workers]
     if workers:
         gain = format_ratio(measured.single_process_s / max(seconds, 1e-9))
         reason = f"{rate}, {gain} the rate without workers"
@@ -99,10 +99,10 @@ def _num_workers(measured: Tuning, decision: Decision) -> PlannedValue:
     return PlannedValue(0, measured.why_single_process or f"{rate}; workers will be tried next")
 
 
-def _prefetch_factor(decision: Decision, has_workers: bool) -> PlannedValue:
-    workers, prefetch = decision.best
-    if not has_workers:
+def _prefetch_factor(measured: Tuning, workers: int) -> PlannedValue:
+    if not workers:
         return PlannedValue(None, "there are no workers")
+    prefetch = measured.prefetch_of(workers)
     if prefetch == DEFAULT_PREFETCH:
         return PlannedValue(DEFAULT_PREFETCH, "torch's default")
     return PlannedValue(

@@ -33,7 +33,7 @@ class SwitchingIterator(SingleProcessIterator):
         # batches.
         self._workers: WorkersIterator | None = None
         self._started = 0
-        self._replacement: tuple[int, int] | None = None
+        self._replacement: int | None = None
         # When the latest workers began to start; None once one of them has sent a batch.
         self._starting_since: float | None = None
         self._has_ended = False
@@ -55,10 +55,10 @@ class SwitchingIterator(SingleProcessIterator):
         if self._has_ended:
             raise StopIteration
         if self._replacement is not None and not self._order.sent:
-            workers, prefetch = self._replacement
+            workers = self._replacement
             self._end_workers()
             if workers:
-                self._start_workers(workers, prefetch)
+                self._start_workers(workers)
         if self._workers is not None and self._order.sent:
             return self._next_from_workers(self._workers)
         return self._next_single()
@@ -123,9 +123,9 @@ class SwitchingIterator(SingleProcessIterator):
         self._order.take_back()
         self._workers_failed(f"workers failed where the training process does not: {last_line(error)}")
 
-    def _change_to(self, workers: int, prefetch: int) -> None:
-        """Load the next batches in this many workers, each with this many prefetched batches."""
-        self._replacement = (workers, prefetch) if workers > self._started else None
+    def _change_to(self, workers: int) -> None:
+        """Load the next batches in this many workers."""
+        self._replacement = workers if workers > self._started else None
         if self._workers is None:
             return
         if self._replacement is not None or not workers:
@@ -134,16 +134,17 @@ class SwitchingIterator(SingleProcessIterator):
         if not self._order.sent:
             self._workers.begin_clock(self.clock, workers)
             self.progress.rebase(self.progress.position, self._workers.received)
-        self._workers.use_workers(workers, prefetch)
+        self._workers.use_workers(workers, self._tuner.state.prefetch_of(workers))
 
     def _dismiss_workers(self) -> None:
         """End the workers once their outstanding batches have been handed out."""
         if self._workers is not None:
             self._workers.use_workers(self._started, 0)
-            self._replacement = 0, 0
+            self._replacement = 0
 
-    def _start_workers(self, workers: int, prefetch: int) -> None:
+    def _start_workers(self, workers: int) -> None:
         self._starting_since = time.perf_counter()
+        prefetch = self._tuner.state.prefetch_of(workers)
         options = replace(
             self._start.options, num_workers=workers, prefetch_factor=prefetch, persistent_workers=False
         )

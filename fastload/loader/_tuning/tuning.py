@@ -17,8 +17,6 @@ from typing import Any
 from fastload.loader._measurements import (
     DEFAULT_PREFETCH,
     DEFAULT_SETTINGS,
-    SINGLE_PROCESS,
-    Candidate,
     Decision,
     SingleProcessCost,
     Trial,
@@ -82,18 +80,18 @@ class Tuning:
         batches = self.batches if batches is None else batches
         return replace(known, batches=batches, was_filling=is_filling).settled_if_done()
 
-    def after_batches(self, candidate: Candidate, batches: int, seconds: float) -> Tuning:
+    def after_batches(self, workers: int, batches: int, seconds: float) -> Tuning:
         """Record loaded batches; workers are compared with loading without them."""
         seen_batches = self.seen_batches + (0 if self.is_settled else batches)
-        if self.single_process is None or not candidate.num_workers:
+        if self.single_process is None or not workers:
             return replace(self, seen_batches=seen_batches)
         lost_s = seconds - batches * self.single_process_s
         behind_s = max(0.0, self.behind_s + lost_s)
         return replace(self, seen_batches=seen_batches, behind_s=behind_s, saved_s=self.saved_s - lost_s)
 
     def after_trial(self, trial: Trial) -> Tuning:
-        """Record a trial, whose lost time counts; only the latest ones of each candidate are stored."""
-        same = self.trials_of(trial.candidate)
+        """Record a trial, whose lost time counts; of each number of workers, only the latest are stored."""
+        same = self.trials_of(trial.num_workers)
         outdated = same[0] if len(same) >= self.settings.most_trials else None
         trials = (*(each for each in self.trials if each is not outdated), trial)
         return replace(self, trials=trials, lost_s=self.lost_s + self.behind_s, behind_s=0.0)
@@ -124,12 +122,12 @@ class Tuning:
         )
 
     @property
-    def best(self) -> Candidate:
+    def best(self) -> int:
         return self.decide().best
 
     @property
-    def next(self) -> Candidate | None:
-        """The candidate to measure next; None: none, or not yet."""
+    def next(self) -> int | None:
+        """The number of workers to measure next; None: none, or not yet."""
         return None if self.is_settled else self.decide().next
 
     @property
@@ -138,7 +136,7 @@ class Tuning:
 
         A short epoch cannot show that the plan no longer fits.
         """
-        if not self.is_settled or self.best.num_workers:
+        if not self.is_settled or self.best:
             return False
         if self.why_no_workers:
             return True
@@ -155,8 +153,8 @@ class Tuning:
         """Seconds that starting a worker takes."""
         return statistics.median(self.starts_s) if self.starts_s else self.limits.start_s
 
-    def trials_of(self, candidate: Candidate) -> list[Trial]:
-        return [trial for trial in self.trials if trial.candidate == candidate]
+    def trials_of(self, workers: int) -> list[Trial]:
+        return [trial for trial in self.trials if trial.num_workers == workers]
 
     def is_behind(self, workers: int) -> bool:
         """Return whether workers have lost more time than allowed."""
@@ -170,8 +168,8 @@ class Tuning:
         return self.settings.stuck_s + self.settings.stuck_loads * load_s
 
     def decide(self) -> Decision:
-        """Return the best candidate so far, and the one to measure next."""
-        best = SINGLE_PROCESS
+        """Return the best number of workers so far, and the one to measure next."""
+        best = 0
         tried = [trial.num_workers for trial in self.trials if trial.num_workers]
         if self.single_process is None or self.why_no_workers or (not tried and self.why_single_process):
             return Decision(best, None)
@@ -180,20 +178,18 @@ class Tuning:
         if not workers:
             return Decision(best, None, is_deferred=True)
         while workers:
-            challenger = Candidate(workers, self.prefetch_of(workers))
-            if not self.trials_of(challenger) and not self.affordable_workers(workers):
+            if not self.trials_of(workers) and not self.affordable_workers(workers):
                 break
-            has_won = self._has_won(challenger, best)
+            has_won = self._has_won(workers, best)
             if has_won is None:
-                counts = [len(self.trials_of(each)) for each in (challenger, best)]
-                return Decision(best, challenger if counts[0] < counts[1] else best)
+                counts = [len(self.trials_of(each)) for each in (workers, best)]
+                return Decision(best, workers if counts[0] < counts[1] else best)
             if not has_won:
                 break
-            best = challenger
-            workers = self._more_workers(best)
+            best, workers = workers, self._more_workers(workers)
         return Decision(best, None)
 
-    def _has_won(self, challenger: Candidate, best: Candidate) -> bool | None:
+    def _has_won(self, challenger: int, best: int) -> bool | None:
         """Return whether a challenger is clearly better than the best; None: more trials are needed."""
         challenger_s = [self._trial_s(trial) for trial in self.trials_of(challenger)]
         best_s = [self._trial_s(trial) for trial in self.trials_of(best)]
@@ -201,7 +197,7 @@ class Tuning:
             return None
         settings = self.settings
         ratio = statistics.median(challenger_s) / max(statistics.median(best_s), 1e-12)
-        is_affordable_again = ratio < 1 or self.affordable_workers(challenger.num_workers)
+        is_affordable_again = ratio < 1 or self.affordable_workers(challenger)
         if ratio >= 1 + settings.early_gain or not is_affordable_again:
             return False
         if len(best_s) > 1 and statistics.median(challenger_s) <= min(best_s) * (1 - settings.early_gain):
@@ -210,14 +206,14 @@ class Tuning:
             return None
         return ratio <= 1 - settings.gain
 
-    def _more_workers(self, best: Candidate) -> int:
+    def _more_workers(self, best: int) -> int:
         """Return twice as many workers if they may be better; else 0."""
         trials = self.trials_of(best)
         waiting = statistics.median(trial.waiting_share for trial in trials)
         blocked = statistics.median(trial.blocked_share for trial in trials)
-        twice = min(2 * best.num_workers, self.most_workers)
+        twice = min(2 * best, self.most_workers)
         may_be_better = twice <= self._useful_workers or blocked >= self.settings.blocked
-        return twice if twice > best.num_workers and waiting > self.settings.gain and may_be_better else 0
+        return twice if twice > best and waiting > self.settings.gain and may_be_better else 0
 
     @property
     def why_single_process(self) -> str:
@@ -311,11 +307,11 @@ class Tuning:
     @property
     def single_process_s(self) -> float:
         """Seconds from one batch to the next without workers."""
-        return self.batch_s(SINGLE_PROCESS)
+        return self.batch_s(0)
 
-    def batch_s(self, candidate: Candidate) -> float:
-        """Return the seconds from one batch to the next for a candidate, the start of workers included."""
-        trials = self.trials_of(candidate)
+    def batch_s(self, workers: int) -> float:
+        """Return the seconds from one batch to the next with these workers, their start included."""
+        trials = self.trials_of(workers)
         return statistics.median(map(self._trial_s, trials)) if trials else self.cost.batch_s
 
     def tolerated_loss_s(self, workers: int) -> float:
@@ -326,12 +322,12 @@ class Tuning:
         batches = self.seen_batches if self.batches is None else self.batches
         return 2 * workers * self.start_s + self.settings.gain * batches * self.single_process_s
 
-    def has_changed(self, candidate: Candidate, load_s: float) -> bool:
+    def has_changed(self, workers: int, load_s: float) -> bool:
         """Return whether the time to make a batch has changed so much that a plan may no longer fit."""
         if self.why_no_workers:
             return False
         factor, before_s = self.settings.changed, self.cost.load_s
-        return factor * load_s < before_s if candidate.num_workers else load_s > factor * before_s
+        return factor * load_s < before_s if workers else load_s > factor * before_s
 
     def _trial_s(self, trial: Trial) -> float:
         """Return the seconds from one batch to the next, with the batch's share of starting the workers."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import fastload
-from fastload.loader._measurements import SINGLE_PROCESS, Candidate, Decision, Trial, TuningSettings
+from fastload.loader._measurements import Decision, Trial, TuningSettings
 from fastload.loader._strategies import TunedStrategy
 from fastload.loader._tuning.tuning import Tuning
 from tests.loader.tuning.simulation import limits, single_process_cost
@@ -27,33 +27,37 @@ class SteadyLoader(fastload.DataLoader[Any]):
 
 
 @dataclass(frozen=True)
-class Deciding(Tuning):
-    """Tries one candidate after the other, however fast they are, and keeps the last."""
+class Given(Tuning):
+    """Prefetches as many batches as a test wants, however fast it loads."""
 
-    candidates: tuple[Candidate, ...] = ()
+    prefetch: tuple[int, ...] = ()
+    wanted: tuple[int, ...] = ()
 
-    def decide(self) -> Decision:
-        if self.single_process is None:
-            return Decision(SINGLE_PROCESS, None)
-        # The first trial is without workers, whose cost is measured first.
-        tried = len(self.trials) - 1
-        return Decision(self.candidates[-1], (*self.candidates, None)[min(tried, len(self.candidates))])
+    def prefetch_of(self, workers: int) -> int:
+        return dict(zip(self.wanted, self.prefetch, strict=True)).get(workers, 0)
 
     def is_behind(self, workers: int) -> bool:
         return False
 
 
 @dataclass(frozen=True)
-class Planned(Tuning):
-    """A settled plan."""
-
-    candidate: Candidate = SINGLE_PROCESS
+class Deciding(Given):
+    """Tries one number of workers after the other, and keeps the last."""
 
     def decide(self) -> Decision:
-        return Decision(SINGLE_PROCESS if self.why_no_workers else self.candidate, None)
+        if self.single_process is None:
+            return Decision(0, None)
+        # The first trial is without workers, whose cost is measured first.
+        tried = len(self.trials) - 1
+        return Decision(self.wanted[-1], (*self.wanted, None)[min(tried, len(self.wanted))])
 
-    def is_behind(self, workers: int) -> bool:
-        return False
+
+@dataclass(frozen=True)
+class Planned(Given):
+    """A settled plan."""
+
+    def decide(self) -> Decision:
+        return Decision(0 if self.why_no_workers else self.wanted[0], None)
 
 
 def strategy_of(loader: Any) -> TunedStrategy:
@@ -69,26 +73,29 @@ def changed(tuning: Tuning, kind: type[Tuning], **values: Any) -> Tuning:
     return kind(**{**known, **values})
 
 
-def trying(loader: fastload.DataLoader, *candidates: tuple[int, int]) -> fastload.DataLoader:
-    """Make a loader load some batches in the training process, then some with each candidate."""
+def trying(loader: fastload.DataLoader, *wanted: tuple[int, int]) -> fastload.DataLoader:
+    """Make a loader load some batches in the training process, then some with each number of workers.
+
+    Each is given with its prefetch factor.
+    """
     tuner = strategy_of(loader).tuner
-    wanted = tuple(Candidate(*each) for each in candidates)
-    tuner.state = changed(tuner.state, Deciding, candidates=wanted, is_dataset_checked=True)
+    workers, prefetch = zip(*wanted, strict=True)
+    tuner.state = changed(tuner.state, Deciding, wanted=workers, prefetch=prefetch, is_dataset_checked=True)
     return loader
 
 
 def planned(loader: fastload.DataLoader, workers: int, prefetch: int = 2) -> fastload.DataLoader:
     """Make a loader begin with a settled plan."""
     tuner = strategy_of(loader).tuner
-    prefetch = prefetch if workers else 0
     tuner.state = changed(
         tuner.state,
         Planned,
-        candidate=Candidate(workers, prefetch),
+        wanted=(workers,),
+        prefetch=(prefetch,),
         limits=limits(),
         # No time is less than half of this.
         single_process=single_process_cost(-1.0),
-        trials=(Trial(workers, prefetch, 10, 0.01, 0.0),),
+        trials=(Trial(workers, 10, 0.01, 0.0),),
         is_settled=True,
         is_dataset_checked=True,
     )

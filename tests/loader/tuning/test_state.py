@@ -6,14 +6,14 @@ import dataclasses
 
 import pytest
 
-from fastload.loader._measurements import Candidate, Decision
+from fastload.loader._measurements import Decision
 from fastload.loader._tuning.plan import make_plan
 from fastload.loader._tuning.tuning import Tuning
 from fastload.loader.dataloader import DataLoader
 from tests.loader.tuning.simulation import limits, single_process_cost
 from tests.loader.tuning.test_decide import trial_of
 
-SINGLE, TWO = Candidate(0, 0), Candidate(2, 4)
+SINGLE, TWO = 0, 2
 
 # The cost of a batch without workers has been measured.
 KNOWN = Tuning({}, limits(), single_process_cost(0.01), batches=100)

@@ -8,7 +8,6 @@ import pytest
 
 from fastload.loader._measurements import (
     DEFAULT_SETTINGS,
-    Candidate,
     Trial,
     TuningSettings,
 )
@@ -16,12 +15,12 @@ from fastload.loader._tuning.tuning import Tuning
 from tests.loader.tuning.simulation import limits, single_process_cost
 from tests.loader.tuning.test_decide import trial_of
 
-SINGLE = Candidate(0, 0)
+SINGLE = 0
 
 
 def compared(
     without_s: list[float], with_s: list[float], settings: TuningSettings = DEFAULT_SETTINGS
-) -> tuple[Candidate, Candidate | None]:
+) -> tuple[int, int | None]:
     """Return the decision between no workers and two, after windows of both."""
     trials = [trial_of(0, each, each) for each in without_s]
     trials += [trial_of(2, each, each) for each in with_s]
@@ -32,7 +31,7 @@ def compared(
 
 def tried_next(blocked: float, settings: TuningSettings = DEFAULT_SETTINGS) -> object:
     """Return what is tried after two workers have won."""
-    won = Trial(2, 4, 10, 0.4, 0.4, blocked)
+    won = Trial(2, 10, 0.4, 0.4, blocked)
     trials = (*[trial_of(0, 0.1)] * 3, *[won] * 3)
     cost = single_process_cost(0.1, step_s=0.0)
     return Tuning({}, limits(), cost, 10_000, trials, settings=settings).decide().next
@@ -83,8 +82,8 @@ SITUATIONS = {
     "changed": [
         lambda s: measured(settings=s).has_changed(SINGLE, 0.021),
         lambda s: measured(settings=s).has_changed(SINGLE, 0.019),
-        lambda s: measured(settings=s).has_changed(Candidate(2, 4), 0.0049),
-        lambda s: measured(settings=s).has_changed(Candidate(2, 4), 0.0051),
+        lambda s: measured(settings=s).has_changed(2, 0.0049),
+        lambda s: measured(settings=s).has_changed(2, 0.0051),
     ],
 }
 
@@ -109,11 +108,11 @@ def test_every_threshold_has_a_situation():
 
 
 def test_decisions_on_either_side_of_the_thresholds():
-    assert compared([0.01] * 3, [0.0094] * 3)[0].num_workers == 2
+    assert compared([0.01] * 3, [0.0094] * 3)[0] == 2
     assert compared([0.01] * 3, [0.0096] * 3)[0] == SINGLE
-    assert compared([0.01] * 2, [0.0078])[0].num_workers == 2
-    assert compared([0.01] * 2, [0.0085]) == (SINGLE, Candidate(2, 4))
-    assert tried_next(blocked=0.55) == Candidate(4, 2)
+    assert compared([0.01] * 2, [0.0078])[0] == 2
+    assert compared([0.01] * 2, [0.0085]) == (SINGLE, 2)
+    assert tried_next(blocked=0.55) == 4
     assert tried_next(blocked=0.45) is None
     assert affordable(90)
     assert not affordable(60)
