@@ -26,9 +26,6 @@ from fastload.loader._transport.making import can_fill_batches, innermost
 from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.units import format_size
 
-# Share at which a cache counts as full: samples whose files are gone are never cached.
-_FULL = 0.98
-
 
 class LoaderCache:
     """The cache that a loader was given.
@@ -129,14 +126,6 @@ def why_not_resident(view: LoaderView) -> str:
     if not can_fill_batches(view.dataset):
         return "this dataset's __getitem__ would not be called"
     return ""
-
-
-def is_filling(dataset: object) -> bool:
-    """Return whether a cache of a dataset is still filling."""
-    held = [
-        report for report in _reports(dataset) if report.kind not in (None, "device") and not report.stopped
-    ]
-    return any(report.ready < _FULL * report.share for report in held)
 
 
 def own_choice(dataset: object) -> PlannedValue | None:

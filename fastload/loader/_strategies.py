@@ -14,7 +14,7 @@ import torch
 from fastload.errors import OptionError
 from fastload.loader import _torch
 from fastload.loader._arguments import LoaderView, WorkerOptions
-from fastload.loader._caching import LoaderCache, is_filling
+from fastload.loader._caching import LoaderCache
 from fastload.loader._iterators.base import EpochIterator, EpochStart
 from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.workers import WorkersIterator
@@ -128,7 +128,7 @@ class TunedStrategy:
 
     def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
         self._cache = cache
-        tuning = self.tuner.state = self.tuner.state.at_epoch(view.batches, is_filling(view.dataset))
+        tuning = self.tuner.state = self.tuner.state.at_epoch(view.batches)
         if tuning.is_settled and cache is not None:
             cache.decide(view.dataset, tuning.single_process)
 

@@ -160,8 +160,8 @@ class StepClock:
         self.batches += 1
 
     def seconds(self) -> float:
-        """Return the sum of all waits and steps so far, without the first wait."""
-        return self.waiting_s + self._stepping_s
+        """Return the sum of all waits and steps so far."""
+        return self.first_wait_s + self.waiting_s + self._stepping_s
 
     def loading(self) -> tuple[LoadTimes, ...]:
         """Return the load times of each process so far."""

@@ -219,10 +219,14 @@ class DataLoader(_Base[_T_co]):
     def beginning_epoch(self) -> Iterator[tuple[LoaderView, EpochStart]]:
         """Begin an epoch: its iterator is made, or reset, in the block. For the loader's iterators."""
         view = self._prepare()
-        kept_seed = getattr(self._iterator, "kept_seed", None)
-        with self._epochs.beginning(view, kept_seed) as (progress, draws_first):
+        with self._epochs.beginning(view, self._keeps_seed) as (progress, draws_first):
             self._clock = self._new_clock(view)
             yield view, EpochStart(progress, self._clock, self._epochs.worker_seeds(), draws_first)
+
+    @property
+    def _keeps_seed(self) -> bool:
+        """True if persistent workers keep their base seed for the next epoch."""
+        return isinstance(self._iterator, WorkersIterator) and not self._iterator.draws_each_epoch
 
     def _new_clock(self, view: LoaderView) -> StepClock:
         return StepClock(view.hands_samples)
@@ -321,8 +325,8 @@ class DataLoader(_Base[_T_co]):
         """
         if _torch.missing:
             return {"missing": _torch.explanation()}
-        view, kept_seed = self._view(with_batches=True), getattr(self._iterator, "kept_seed", None)
-        return self._epochs.state_dict(view, int(self.num_workers), kept_seed)
+        view = self._view(with_batches=True)
+        return self._epochs.state_dict(view, int(self.num_workers), self._keeps_seed)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration continue where `state_dict` was called.

@@ -36,17 +36,15 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
 
     Attributes:
         draws_each_epoch: True if the order of each epoch is drawn with its first batch.
-        patience_s: Seconds without a batch after which workers are considered stuck; None: never.
     """
 
-    patience_s: float | None
     _sampler_iter: Iterator[object]
     _worker_pids_set: bool
 
     def __init__(self, view: LoaderView, start: EpochStart) -> None:
         self._process = os.getpid()
         self._is_iterable = view.is_iterable
-        self.patience_s = None
+        self._patience_s: float | None = None
         # The number of tasks to keep outstanding; None: as in torch. With another iterator's order, workers
         # get tasks only after `use_workers`.
         self._target: int | None = None if start.order is None else 0
@@ -122,11 +120,6 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         self._begin(view, start.progress)
 
     @property
-    def kept_seed(self) -> int | None:
-        """The base seed, if persistent workers keep it for later epochs; else None."""
-        return None if self.draws_each_epoch else self.base_seed()
-
-    @property
     def received(self) -> int:
         """Number of this iterator's tasks whose batches have been handed out, in order."""
         return int(self._rcvd_idx)
@@ -150,12 +143,13 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         self._target = self.clock.num_workers * prefetch_factor
         self._try_put_index()
 
-    def notice_deaths_while_waiting(self) -> None:
-        """Raise an error for a dead worker only while waiting for a batch, once a second.
+    def notice_failures_while_waiting(self, patience_s: float) -> None:
+        """Raise an error for dead workers, or stuck ones, only while waiting for a batch.
 
         torch's SIGCHLD handler would raise it anywhere in the training, a surprise for users who asked for no
-        workers.
+        workers. Without a batch for `patience_s` seconds, they are stuck.
         """
+        self._patience_s = patience_s
         if self._worker_pids_set:
             _torch.remove_worker_pids(id(self))
             self._worker_pids_set = False
@@ -208,12 +202,12 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
                 return
 
     def _get_data(self) -> Any:
-        if self.patience_s is None:
+        if self._patience_s is None:
             task, data = super()._get_data()
             if isinstance(data, EndWithState):
                 self._ends[data.worker_id] = data.state
             return task, data
-        end_s = time.perf_counter() + self.patience_s
+        end_s = time.perf_counter() + self._patience_s
         while time.perf_counter() < end_s:
             # Raises if a worker has died.
             is_here, data = self._try_get_data(_CHECK_S)
@@ -222,7 +216,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         for process in self._workers:
             # When it ends the workers, torch would wait for each of them until a timeout.
             process.kill()
-        raise RuntimeError(f"no worker has sent a batch for {self.patience_s:.0f} s")
+        raise RuntimeError(f"no worker has sent a batch for {self._patience_s:.0f} s")
 
     def _next_data(self) -> Any:
         self.clock.ask()

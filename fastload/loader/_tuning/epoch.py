@@ -70,7 +70,7 @@ class Window:
         return self.first + ahead + -ahead % max(1, self._workers)
 
     def seconds(self) -> float:
-        return 0.0 if self._begun_s is None else _elapsed_s(self._clock) - self._begun_s
+        return 0.0 if self._begun_s is None else self._clock.seconds() - self._begun_s
 
     def trial(self, since: int | None = None) -> Trial:
         """Return the window's trial or, with `since`, that of all batches since then and workers' start."""
@@ -106,7 +106,7 @@ class Window:
 
     def _begin_if_due(self) -> None:
         if self._begun_s is None and self._clock.batches >= self.first:
-            self._begun_s = _elapsed_s(self._clock)
+            self._begun_s = self._clock.seconds()
             self._loaded = total_of(self._clock.loading())
 
     def _load(self) -> LoadTimes:
@@ -199,10 +199,8 @@ class TunedIterator(SwitchingIterator):
     def _note_window(self) -> None:
         tuning = self._tuner.state
         if tuning.single_process is None:
-            cost, limits = self._window.single_process_cost(), tuning.limits
-            if not tuning.is_epoch_tiny(cost):
-                context = self._view.multiprocessing_context
-                limits = read_limits(context, cost.batch_bytes, self._settings)
+            cost, context = self._window.single_process_cost(), self._view.multiprocessing_context
+            limits = read_limits(context, cost.batch_bytes, self._settings)
             # This check does not initialise CUDA.
             has_cuda = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
             self._tuner.state = replace(tuning, single_process=cost, limits=limits, has_cuda=has_cuda)
@@ -328,7 +326,3 @@ def latest(clock: StepClock, count: int, unusual: float) -> tuple[list[float], l
     waits, steps = (list(itertools.islice(reversed(each), count)) for each in (clock.waits_s, clock.steps_s))
     usual = statistics.median(steps) if steps else 0.0
     return waits, [min(step, usual * unusual) if usual else step for step in steps]
-
-
-def _elapsed_s(clock: StepClock) -> float:
-    return clock.first_wait_s + clock.seconds()

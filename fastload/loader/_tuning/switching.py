@@ -162,8 +162,7 @@ class SwitchingIterator(SingleProcessIterator):
             self._starting_since = None
             self._workers_failed(f"workers cannot be started: {last_line(error)}")
             return
-        iterator.patience_s = self._tuner.state.stuck_s
-        iterator.notice_deaths_while_waiting()
+        iterator.notice_failures_while_waiting(self._tuner.state.stuck_s)
         self.progress.rebase(self.progress.position, 0)
         self._workers, self._started = iterator, workers
         iterator.use_workers(workers, prefetch)

@@ -45,7 +45,6 @@ class Tuning:
         has_cuda: True if this process uses a CUDA device.
         is_settled: True once nothing is left to be measured.
         is_dataset_checked: True once it is known if workers may load: see `DatasetState`.
-        was_filling: True if a cache of the dataset was filling at the beginning of the epoch.
         origin: The source of the measurements, as a sentence.
         settings: The constants by which it is decided.
     """
@@ -64,21 +63,12 @@ class Tuning:
     has_cuda: bool = False
     is_settled: bool = False
     is_dataset_checked: bool = False
-    was_filling: bool = False
     origin: str = "measured in this run"
     settings: TuningSettings = DEFAULT_SETTINGS
 
-    def at_epoch(self, batches: int | None, is_filling: bool) -> Tuning:
-        """Begin another epoch; `is_filling` if a cache of the dataset is filling.
-
-        Measurements taken while it was filling are discarded once it is full.
-        """
-        known = self
-        if self.was_filling and not is_filling and not self.why_no_workers:
-            known = self.restarted(self.origin)
-        # A sampler without a length: as many as in the latest complete epoch.
-        batches = self.batches if batches is None else batches
-        return replace(known, batches=batches, was_filling=is_filling).settled_if_done()
+    def at_epoch(self, batches: int | None) -> Tuning:
+        """Begin another epoch of this many batches; None: of as many as the latest complete one."""
+        return replace(self, batches=self.batches if batches is None else batches).settled_if_done()
 
     def after_batches(self, workers: int, batches: int, seconds: float) -> Tuning:
         """Record loaded batches; workers are compared with loading without them."""
@@ -219,9 +209,6 @@ class Tuning:
     def why_single_process(self) -> str:
         """The reason why no workers will ever be tried, as a sentence; "" if they are worth a trial."""
         cost = self.cost
-        if self.is_epoch_tiny(cost):
-            epoch_s = (self.batches or 0) * cost.load_s
-            return f"loading an epoch takes {format_duration(epoch_s)}, less than starting a worker"
         if self.most_workers < 1:
             return f"no workers can be started: {self.limits.reason}"
         if cost.load_s < self.settings.gain * cost.batch_s:
@@ -238,10 +225,6 @@ class Tuning:
                 f"{format_duration(start_s)}"
             )
         return ""
-
-    def is_epoch_tiny(self, cost: SingleProcessCost) -> bool:
-        """Return whether loading an epoch takes less than starting a worker, so that limits do not matter."""
-        return self.batches is not None and self.batches * cost.load_s < self.start_s
 
     @property
     def first_workers(self) -> int:

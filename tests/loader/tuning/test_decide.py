@@ -121,11 +121,11 @@ def test_training_that_hardly_waits_gets_no_workers():
 
 
 def test_epoch_too_short_for_workers_is_left_alone():
-    for batches, reason in ((4, "less than starting a worker"), (18, "workers could save at most")):
+    for batches in (4, 18):
         found = searched(cpu_bound(0.005, cpus=2), batches=batches)
         assert found.best == SINGLE
         assert len(found.measured.trials) == 1
-        assert reason in found.measured.why_single_process
+        assert "workers could save at most" in found.measured.why_single_process
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import multiprocessing
 import os
 
@@ -55,18 +54,6 @@ def test_search_ends_even_if_every_epoch_is_left_early():
                 break
     assert loader.plan.is_settled
     assert loader.plan.num_workers.value > 0
-
-
-def test_plan_made_while_a_cache_filled_is_discarded():
-    loader = fastload.DataLoader(Slow(300), batch_size=8)
-    list(loader)
-    tuner = loader._strategy.tuner
-    assert tuner.state.single_process is not None
-    tuner.state = dataclasses.replace(tuner.state, was_filling=True)
-    loader._prepare()
-    assert tuner.state.single_process is None
-    assert not tuner.state.is_settled
-    assert numbers(loader) == list(range(300))
 
 
 class Lighter(Slow):

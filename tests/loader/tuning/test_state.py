@@ -82,16 +82,6 @@ def test_a_search_ends_once_nothing_is_left_to_try(decision, is_settled):
         assert known.settled_if_done().is_settled == expected
 
 
-def test_measurements_of_a_filling_cache_are_discarded_once_it_is_full():
-    for is_forbidden in (False, True):
-        filling = KNOWN.at_epoch(100, is_filling=True)
-        assert filling.single_process is not None
-        if is_forbidden:
-            filling = filling.without_workers("a reason")
-        full = filling.at_epoch(100, is_filling=False)
-        assert (full.single_process is not None) == is_forbidden
-
-
 def test_batches_are_counted_where_the_sampler_has_no_length():
     loader = DataLoader(batch_sampler=Unsized(), dataset=range(100))
     assert len(list(loader)) == 7
