@@ -158,8 +158,6 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         self._view, self.progress = view, progress
         if self.draws_each_epoch:
             progress.is_drawn = False
-        # The states at the end of an iterable dataset, by worker.
-        self._ends: dict[int, object] = {}
         self._batches = 0
         self._turns_to_skip = progress.dataset.next_worker
 
@@ -204,8 +202,8 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
     def _get_data(self) -> Any:
         if self._patience_s is None:
             task, data = super()._get_data()
-            if isinstance(data, EndWithState):
-                self._ends[data.worker_id] = data.state
+            if isinstance(data, EndWithState) and self._persistent_workers:
+                self.progress.dataset.ends[data.worker_id] = data.state
             return task, data
         end_s = time.perf_counter() + self._patience_s
         while time.perf_counter() < end_s:
@@ -239,10 +237,8 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
                 return self._finished(arrival.batch)
             return arrival.batch if self._device is None else self._moved_to(self._device, arrival.batch)
         self.progress.is_finished = isinstance(arrival.error, StopIteration)
-        if self._persistent_workers:
-            self.progress.dataset.ends = (
-                self._ends if self._is_iterable else dict(self.progress.dataset.workers)
-            )
+        if self._persistent_workers and not self._is_iterable:
+            self.progress.dataset.ends = dict(self.progress.dataset.workers)
         try:
             raise arrival.error
         finally:

@@ -39,8 +39,7 @@ def test_unknown_value_of_the_variable_is_refused(monkeypatch):
 def test_plan_prints_as_a_table():
     loader = fastload.DataLoader(Slow(900), batch_size=8)
     assert "nothing has been measured yet" in str(loader.plan)
-    list(loader)
-    text = str(loader.plan)
+    text = str(planned(loader, 2).plan)
     for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "cache", "samples/s"):
         assert name in text
 
