@@ -103,7 +103,7 @@ class DecidedAttribute:
         attributes = vars(instance)
         if self._name not in attributes:
             raise AttributeError(self._name)
-        value, strategy = attributes[self._name], attributes["_strategy"]
+        value, strategy = attributes[self._name], attributes.get("_strategy")
         if is_explicit(value):
             return value
         decided = value if strategy is None else getattr(strategy.options, self._name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import itertools
 import os
 import sys
@@ -23,7 +22,7 @@ from fastload.loader._iterators.base import EpochIterator, EpochStart, TorchView
 from fastload.loader._resume.dataset_states import BatchWithState, EndWithState
 from fastload.loader._resume.drawing import start_state
 from fastload.loader._resume.progress import Position, Progress
-from fastload.loader._transport.collate import WorkerCollate, initialise_worker, naming_unpicklable_parts
+from fastload.loader._transport.collate import WorkerCollate, naming_unpicklable_parts
 from fastload.loader._transport.memory import Arena
 from fastload.loader.clock import LoadTimes, StepClock, load_times
 
@@ -58,10 +57,8 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         self._arena = arena = Arena.create(options.num_workers, keeps_pages=copies_ahead)
         torch_view = TorchView(view, start, self)
         self._finish = torch_view.finish
-        torch_view.collate_fn = WorkerCollate(torch_view.make, arena, torch_view.stateful)
-        torch_view.worker_init_fn = functools.partial(
-            initialise_worker, view.worker_init_fn, arena, torch_view.stateful
-        )
+        collate = WorkerCollate(torch_view.make, arena, torch_view.stateful, view.worker_init_fn)
+        torch_view.collate_fn, torch_view.worker_init_fn = collate, collate.begin_worker
         self._prefetch_factor = options.prefetch_factor
         self.begin_clock(start.clock, options.num_workers)
         try:

@@ -87,7 +87,10 @@ class Epochs:
             with contextlib.nullcontext() if source is None else drawn_from(source, became):
                 self._progress = progress = begun or self._new_progress(view, keeps_seed, resumed)
                 progress.stream = progress.rank ^ rank_of(view)
-                self._seed_epoch(progress)
+                self._count = progress.epoch + 1
+                if self.generator is not None and self._seed is not None:
+                    self.generator.manual_seed(derived_seed(self._seed, progress.epoch, ORDER))
+                    progress.epoch_seed = derived_seed(self._seed, progress.epoch, TRANSFORMS)
                 yield progress, source is not None
         except BaseException:
             self._loaded = resumed
@@ -175,12 +178,6 @@ class Epochs:
             if keeps_seed:
                 progress.draws_seeds, progress.base_seed = False, earlier.base_seed
         return progress
-
-    def _seed_epoch(self, progress: Progress) -> None:
-        self._count = progress.epoch + 1
-        if self.generator is not None and self._seed is not None:
-            self.generator.manual_seed(derived_seed(self._seed, progress.epoch, ORDER))
-            progress.epoch_seed = derived_seed(self._seed, progress.epoch, TRANSFORMS)
 
     def _settings(self, view: LoaderView, num_workers: int) -> State:
         """Return the settings that a loader must share to resume from this one's state."""
