@@ -25,7 +25,6 @@ from fastload.sources.classes.label_table import LabelTable
 from fastload.sources.coco.writer import CocoWriter
 from fastload.sources.databases.writer import write_databases
 from fastload.sources.huggingface.writer import write_arrow
-from fastload.sources.masks.writer import MaskWriter
 from fastload.sources.stored_records import StoredRecords, drafted, restorable, restore, safe_path
 from fastload.sources.table.writer import TableWriter
 from fastload.sources.voc.writer import VocWriter
@@ -37,7 +36,7 @@ WRITERS: dict[str, type[LayoutWriter]] = {
     "yolo": YoloWriter,
     "coco": CocoWriter,
     "voc": VocWriter,
-    "masks": MaskWriter,
+    "masks": LayoutWriter,
     "table": TableWriter,
 }
 # Writers of files that hold many records, by the source's kind up to a hyphen; they return the files' paths.
@@ -251,7 +250,7 @@ class _Unpacking:
             ):
                 # Quoted, because reading drops the leading spaces of unquoted cells.
                 writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
-                self._write_all(LabelTable(writer, self.reader, fields, self.images[1:]))
+                self._write_all(LabelTable(writer.writerow, self.reader, fields, self.images[1:]))
         except BaseException:
             path.unlink()
             raise
