@@ -20,6 +20,7 @@ _PACKAGES = (
     "opencv-python-headless",
     "h5py",
     "lmdb",
+    "pillow",
     "torch",
     "torchvision",
     "turbojpeg",

@@ -65,7 +65,6 @@ class PackedImages:
         if manifest.image is None:
             raise OptionError(f"{folder}: must have images to train YOLO, and its records have none")
         self._encoding = encoding_named(manifest.image.encoding or "keep")
-        self._holds_files = manifest.image.encoding not in ("raw", "yuv420")
         self._is_upright = bool(manifest.made.get("details", {}).get("is_upright"))
         self._fields = {field.name: field for field in manifest.fields}
         self.identity = " ".join(shard.identity for shard in manifest.shards)
@@ -75,7 +74,7 @@ class PackedImages:
     def pixels(self, name: str) -> NDArray[np.uint8]:
         """Return an image, BGR, as Ultralytics reads its file."""
         record = self._reader.read(self.index[name])
-        if self._holds_files:
+        if self._encoding.holds_files:
             data = bytes(record.stored("image"))
             image: NDArray[np.uint8] = imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
             return upright(image, orientation_of(data)) if self._is_upright else image
@@ -113,7 +112,7 @@ class PackedImages:
 
     def _size(self, record: Record) -> tuple[int, int]:
         height, width, _ = record.image_shape()
-        if not self._holds_files or not self._is_upright:
+        if not self._encoding.holds_files or not self._is_upright:
             return height, width
         is_turned = swaps_sides(orientation_of(bytes(record.stored("image"))))
         return (width, height) if is_turned else (height, width)
