@@ -39,6 +39,7 @@ __all__ = [
     "collate_ultralytics",
     "compile",
     "explain",
+    "merge",
     "pack",
     "transforms",
     "ultralytics",
@@ -60,6 +61,7 @@ _MODULES = {
     "collate_ultralytics": "datasets.collating",
     "compile": "datasets.compiled.compile",
     "explain": "datasets.compiled.compile",
+    "merge": "packing.merge",
     "pack": "packing.job",
     "unpack": "packing.unpack",
     "verify": "packing.verify",
@@ -92,6 +94,7 @@ if TYPE_CHECKING:
     from fastload.loader.dataloader import DataLoader
     from fastload.loader.sharded_sampler import ShardedSampler
     from fastload.packing.job import pack
+    from fastload.packing.merge import merge
     from fastload.packing.result import PackProgress, PackResult
     from fastload.packing.unpack import unpack
     from fastload.packing.verify import verify

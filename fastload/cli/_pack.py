@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--layout",
         metavar="NAME",
         help="the layout of a folder that could be read in two ways: classes (for class folders), yolo, "
-        "coco, voc, masks, webdataset, huggingface or lmdb (default: the one that the files show)",
+        "coco, voc, masks, webdataset, huggingface, lmdb or hdf5 (default: the one that the files show)",
     )
     size = parser.add_mutually_exclusive_group()
     side_help = "shrink images whose {} side is larger"
@@ -87,8 +87,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--part",
         type=_part,
         metavar="N/COUNT",
-        help="pack only the part N of COUNT, as in 3/16; the same command without it then makes the dataset",
+        help="pack only the part N of COUNT, as in 3/16; 'fastload merge DEST' then makes the dataset of all",
     )
+    add_result_options(parser)
+
+
+def add_result_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options on the result, which `fastload merge` takes, too."""
     errors_help = "exit with 0 even if files were skipped, kept or left out"
     overwrite_help = "replace an existing packed dataset when the new one is complete"
     parser.add_argument("--allow-errors", action="store_true", help=errors_help)
@@ -134,7 +139,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         show_json(asdict(result))
     elif not options.quiet:
-        _print_summary(result, options.part, options.on_error == "skip" or options.allow_errors)
+        _print_summary(result, options.dest, options.part, options.on_error == "skip" or options.allow_errors)
     if options.allow_errors:
         return 0
     return exit_code(result, accepts_left_out=options.on_error == "skip")
@@ -146,7 +151,9 @@ def _show(display: ProgressDisplay, state: PackProgress) -> None:
     display.update(state.records, state.total, f"  {rate}{split}", state.resumed)
 
 
-def _print_summary(result: PackResult, part: tuple[int, int] | None, accepts_left_out: bool) -> None:
+def _print_summary(
+    result: PackResult, dest: str, part: tuple[int, int] | None, accepts_left_out: bool
+) -> None:
     for name, description in result.columns.items():
         show(f"{name}: {description}")
     if result.encoding:
@@ -165,7 +172,7 @@ def _print_summary(result: PackResult, part: tuple[int, int] | None, accepts_lef
     if part is None:
         print_loading(result)
     else:
-        show("when all parts are packed, the same command without --part makes the dataset")
+        show(f"when all parts are packed, 'fastload merge {dest}' makes the dataset")
 
 
 def exit_code(result: PackResult, *, accepts_left_out: bool) -> int:

@@ -17,6 +17,7 @@ from fastload.cli import (
     _demo,
     _doctor,
     _info,
+    _merge,
     _pack,
     _preview,
     _run,
@@ -47,7 +48,7 @@ _STOPPED_HALFWAY = (
     errors.AccessError,
     errors.RemoteError,
 )
-_COMMANDS = (_pack, _info, _preview, _verify, _unpack, _doctor, _run, _cache, _bench, _demo)
+_COMMANDS = (_pack, _merge, _info, _preview, _verify, _unpack, _doctor, _run, _cache, _bench, _demo)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,5 +8,5 @@ The steps of a job (job.py):
    The partition assigns the records to shards.
 3. An executor packs all shards, or those of one part, in processes on this machine or in tasks on a Ray
    cluster (running/). These encode chunks of records, and assemble shards (encoding/).
-4. Unless only a part was packed, the manifests are written, and the dataset appears at the destination.
+4. The manifests are written (by merge.py, if parts were packed), and the dataset appears at the destination.
 """

@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import chain
 
 from fastload._version import __version__
 from fastload.errors import FastloadError, OptionError, SourceError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran, require_jpegtran
 from fastload.images.opencv import cv2, require_opencv
-from fastload.packing.encoding.assemble import manifest_of, require_records, shards_of
+from fastload.packing.encoding.assemble import Partition, SplitPartition, require_records
 from fastload.packing.encoding.chunk import Recipe
 from fastload.packing.options import (
     DEFAULT_SHARD_BYTES,
@@ -79,7 +78,7 @@ def pack(
     Args:
         source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; a dataset in
             the layout of YOLO, COCO or Pascal VOC, or of images with masks; files of WebDataset, Hugging
-            Face or LMDB (see the page "Packing" of the documentation); or a map-style dataset whose
+            Face, LMDB or HDF5 (see the page "Packing" of the documentation); or a map-style dataset whose
             samples are (image, target), dicts with an "image", or numbers, arrays and texts without one.
         dest: The packed dataset to make, by convention `NAME.fl`, or its URL, such as `s3://bucket/NAME.fl`.
             For several splits, a folder with one packed dataset for each.
@@ -99,10 +98,10 @@ def pack(
         columns: The kinds of a table's columns, by header, where the cells do not show them: `text`,
             `int`, `float`, `label` for labels, or `path` for names of images.
         layout: The layout of a folder that could be read in two ways: `classes` (class folders), `table`,
-            `yolo`, `coco`, `voc`, `masks`, `webdataset`, `huggingface` or `lmdb`.
+            `yolo`, `coco`, `voc`, `masks`, `webdataset`, `huggingface`, `lmdb` or `hdf5`.
         on: `ray` or `ray=ADDRESS` to pack on a Ray cluster, whose nodes all reach source and destination.
-        part: (number, count), as in (3, 16), to pack only this part of the shards, numbered from 1; the same
-            call without it then makes the dataset of all parts.
+        part: (number, count), as in (3, 16), to pack only this part of the shards, numbered from 1; `merge`
+            makes the dataset of all parts.
         storage_options: Options of fsspec's file system, if `dest` is a URL.
         progress: Called in this process after every chunk, on Ray after every shard.
 
@@ -193,15 +192,9 @@ class _PackJob:
         recipes = {split: self._recipe(split, source, encoding) for split, source in self.sources.items()}
         manifests = {split: self._manifest(recipe) for split, recipe in recipes.items()}
         journal = self.staging.begin(self._description(manifests))
-        cuts = self.staging.saved_cuts() or self._cut(recipes, journal)
-        shards_by_split = {split: shards_of(split, each) for split, each in cuts.items()}
-        every = list(chain(*shards_by_split.values()))
-        number, count = self.part or (1, 1)
-        shards = every[len(every) * (number - 1) // count : len(every) * number // count]
-        attachments = dict[str, Attachment | None]()
-        if self.part is None:
-            attachments = {split: self._attach(split, each, journal) for split, each in self.sources.items()}
-        finished = journal.finished(shards)
+        partition = self.staging.saved_partition() or self._partition(recipes, manifests, journal)
+        shards = partition.part(*self.part) if self.part else partition.shards
+        finished, _ = journal.finished(shards)
         resumed = sum(shard.end - shard.begin for shard in finished)
         total = sum(shard.end - shard.begin for shard in shards)
         self.state = PackProgress("", resumed, total, resumed, 0, 0, 0.0)
@@ -209,11 +202,7 @@ class _PackJob:
             self.state = replace(self.state, split=split)
             if left := [shard for shard in shards if shard.split == split and shard not in finished]:
                 finished |= self.executor(recipe, left, journal, self._report)
-        manifests = {
-            split: replace(manifest_of(manifests[split], each, finished), attachment=attachments.get(split))
-            for split, each in shards_by_split.items()
-            if not finished.keys().isdisjoint(each)
-        }
+        manifests = partition.manifests(finished)
         if self.part is None:
             self.staging.publish(manifests)
         notes = sorted(note for shard in finished.values() for note in shard.notes)
@@ -306,12 +295,18 @@ class _PackJob:
         job = {"sources": fingerprints, "options": asdict(self.options), "made": made}
         return json.dumps(job, sort_keys=True)
 
-    def _cut(self, recipes: Mapping[str, Recipe], journal: Journal) -> Mapping[str, Sequence[int]]:
-        """Divide the records into shards; save the cuts for later runs and for other parts."""
-        shard_bytes = self.options.shard_bytes
-        cuts = {split: cut(self.workers, recipe, shard_bytes, journal) for split, recipe in recipes.items()}
-        self.staging.save_cuts(cuts)
-        return cuts
+    def _partition(
+        self, recipes: Mapping[str, Recipe], manifests: Mapping[str, Manifest], journal: Journal
+    ) -> Partition:
+        """Partition the records into shards; save the partition for later runs and for other parts."""
+        splits = []
+        for split, recipe in recipes.items():
+            cuts = cut(self.workers, recipe, self.options.shard_bytes, journal)
+            manifest = replace(manifests[split], attachment=self._attach(split, recipe.source, journal))
+            splits.append(SplitPartition(split, tuple(cuts), manifest))
+        partition = Partition(tuple(splits), self.part[1] if self.part else 1)
+        self.staging.save_partition(partition)
+        return partition
 
     def _attach(self, split: str, source: Source, journal: Journal) -> Attachment | None:
         """Store the annotation files that a source attaches to its split."""

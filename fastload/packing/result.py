@@ -1,9 +1,9 @@
-"""Progress and results of `pack`."""
+"""Progress and results of `pack` and `merge`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastload.shards.manifest import LeftOut, Skipped
@@ -35,7 +35,7 @@ class PackProgress:
 
 @dataclass(frozen=True, slots=True)
 class PackedSplit:
-    """One packed dataset made by `pack`, or the part of it that was packed."""
+    """One packed dataset made by `pack` or `merge`, or the part of it that was packed."""
 
     path: Path | str  # its folder, or its URL
     records: int
@@ -50,7 +50,7 @@ class PackedSplit:
 
 @dataclass(frozen=True, slots=True)
 class PackResult:
-    """Result of `pack`.
+    """Result of `pack` or `merge`.
 
     Attributes:
         splits: The packed datasets: one, or one for each of train, val, test.
@@ -75,9 +75,9 @@ class PackResult:
     resumed: int
     seconds: float
     warnings: tuple[str, ...]
-    columns: Mapping[str, str]
-    doubts: tuple[str, ...]
-    account: Account | None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
+    account: Account | None = None
 
     @property
     def records(self) -> int:

@@ -22,14 +22,15 @@ from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Field
 from fastload.sources.classes.label_table import LabelTable
-from fastload.sources.coco.writer import CocoWriter
+from fastload.sources.coco.rows import CocoWriter
+from fastload.sources.databases.writer import write_databases
 from fastload.sources.huggingface.writer import write_arrow
 from fastload.sources.stored_records import StoredRecords, drafted, restorable, restore, safe_path
-from fastload.sources.table.writer import TableWriter
-from fastload.sources.voc.writer import VocWriter
+from fastload.sources.table.cells import TableWriter
+from fastload.sources.voc.rows import VocWriter
 from fastload.sources.webdataset.writer import write_tar
 from fastload.sources.writing import LayoutWriter
-from fastload.sources.yolo.writer import YoloWriter
+from fastload.sources.yolo.rows import YoloWriter
 
 WRITERS: dict[str, type[LayoutWriter]] = {
     "yolo": YoloWriter,
@@ -38,10 +39,12 @@ WRITERS: dict[str, type[LayoutWriter]] = {
     "masks": LayoutWriter,
     "table": TableWriter,
 }
-# Writers of files that hold many records, by the source's kind; they return the files' paths.
+# Writers of files that hold many records, by the source's kind up to a hyphen; they return the files' paths.
 _CONTAINER_WRITERS: dict[str, Callable[[StoredRecords, Path], list[Path]]] = {
     "webdataset": write_tar,
     "huggingface": write_arrow,
+    "lmdb": write_databases,
+    "hdf5": write_databases,
 }
 
 _SPLITS = ("train", "val", "test")
@@ -87,9 +90,9 @@ def unpack(
     its split, unless the layout has folders of its own.
 
     Annotation files are the source's own, byte for byte; they are written anew if images were resized,
-    encoded anew or skipped, or if only some of the splits are unpacked. Tar shards and Hugging Face datasets
-    are restored as such. Labels and further fields that no layout holds go into `labels.csv`, in a form from
-    which `pack` makes the same ones; records without an image become its rows.
+    encoded anew or skipped, or if only some of the splits are unpacked. Tar shards, Hugging Face datasets,
+    LMDB and HDF5 files are restored as such. Labels and further fields that no layout holds go into
+    `labels.csv`, in a form from which `pack` makes the same ones; records without an image become its rows.
 
     Every file appears under its name only once it is complete, and `labels.csv` after all others.
 
@@ -124,7 +127,7 @@ def unpack(
         attached = restorable({Path(each).stem: reader for each, reader in readers.items()})
         for each, reader in readers.items():
             kind = str(reader.manifest.made.get("source_kind"))
-            write_container = _CONTAINER_WRITERS.get(kind)
+            write_container = _CONTAINER_WRITERS.get(kind.partition("-")[0])
             if write_container is not None:
                 records = StoredRecords(reader, progress)
                 root.mkdir(parents=True, exist_ok=True)

@@ -141,6 +141,8 @@ def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) 
 
 def _decode_error(record: Record, fields: Sequence[Field]) -> str | None:
     """Return the first error in decoding a record's images, or None."""
+    from fastload.images.encodings import encoding_named  # not needed for checksums
+
     for field in fields:
         if field.kind != "image" or not any(shape := record.image_shape(field.name)):
             continue  # kept although it is not a readable image

@@ -1,4 +1,4 @@
-"""Code shared by sources of records inside other programs' files (tar, Arrow, Parquet, LMDB)."""
+"""Code shared by sources of records inside other programs' files (tar, Arrow, Parquet, LMDB, HDF5)."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ class ContainerSource(ListedSource):
         if (status.st_size, status.st_mtime_ns) != listed:
             must = f"be as it was listed, with {listed[0]:,} bytes"
             raise malformed(path, must, f"a changed file of {status.st_size:,}", "list the source again")
+        values = {name: value_at(column, index) for name, column in self.values.items()}
         record = self.read_from(path, index)
-        record.values |= {name: value_at(column, index) for name, column in self.values.items()}
+        record.values |= {SHARD.name: number, **values}
         return record
 
     @abstractmethod

@@ -36,7 +36,7 @@ _FILE_KINDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ((".arrow", ".parquet"), "a Hugging Face dataset (.arrow, .parquet)", _PACKED),
     ((".tfrecord", ".tfrecords"), "TFRecord files of TensorFlow", FROM_PYTHON),
     ((".mdb", ".lmdb"), "an LMDB database of another program", _PACKED),
-    ((".h5", ".hdf5", ".he5"), "HDF5 files of another program", FROM_PYTHON),
+    ((".h5", ".hdf5", ".he5"), "HDF5 files of another program", _PACKED),
     ((".beton",), "a dataset of FFCV (.beton)", "pack its source instead"),
     ((".rec",), "a RecordIO file of MXNet (.rec)", "unpack it into class folders first"),
     ((".npy", ".npz", ".mat"), "arrays (.npy, .npz, .mat)", FROM_PYTHON),

@@ -99,7 +99,7 @@ def test_all_commands_are_listed_for_a_word_like_none():
     done = run("zzz")
     assert done.returncode == 2
     assert "did you mean" not in done.stderr
-    assert "pack, info, preview, verify" in done.stderr
+    assert "pack, merge, info, preview, verify" in done.stderr
 
 
 def test_arguments_of_a_script_are_left_to_it(tmp_path):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fastload import SourceError
 from fastload.cli.main import main
 from fastload.sources import open_source
-from tests.layouts.containers import crnn, image, write_lmdb, write_tar
+from tests.layouts.containers import crnn, image, write_biggan, write_lmdb, write_tar
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
 needs_arrow = pytest.mark.frameworks("pyarrow")
@@ -197,6 +197,7 @@ BASES = {
     "tars in splits": lambda root: [tar(root / split / "0.tar") for split in ("train", "test")],
     "database": lambda root: [write_lmdb(root, crnn())],
     "lsun": lambda root: [lsun(root)],
+    "hdf5": lambda root: [write_biggan(root / "x.h5")],
 }
 if HAS_ARROW:
     BASES["parquet"] = lambda root: [parquet(root / "data" / "train-00000-of-00001.parquet")]

@@ -1,24 +1,26 @@
-import csv
 import io
+import pickle
 
+import h5py
 import numpy as np
 import pytest
 from PIL import Image
 
-from fastload import pack, unpack
 from fastload.sources import open_source
 from tests.layouts.container_conformance import ContainerConformance
 from tests.layouts.containers import (
     crnn,
     image,
+    pickled,
     read_lmdb,
+    stylegan2,
+    write_biggan,
     write_lmdb,
 )
 
 
 class TestCrnn(ContainerConformance):
     kind = "lmdb-crnn"
-    is_written_again = False
 
     @pytest.fixture
     def source(self, tmp_path):
@@ -37,9 +39,46 @@ class TestCrnn(ContainerConformance):
         }
 
 
+@pytest.mark.parametrize("protocol", range(6))
+class TestPickled(ContainerConformance):
+    kind = "lmdb-pickled"
+
+    @pytest.fixture
+    def source(self, tmp_path, protocol):
+        return write_lmdb(tmp_path / "train.lmdb", pickled(protocol=protocol))
+
+    def content(self, path):
+        return {key: pickle.loads(value) for key, value in read_lmdb(path).items()}
+
+    def expected(self, content):
+        records = [content[key] for key in content[b"__keys__"]]
+        return {"": [(data, {"label": label}) for data, label in records]}
+
+
+class TestStylegan2(ContainerConformance):
+    kind = "lmdb-stylegan2"
+
+    @pytest.fixture
+    def source(self, tmp_path):
+        return write_lmdb(tmp_path / "faces", stylegan2())
+
+    def content(self, path):
+        return read_lmdb(path)
+
+    def expected(self, content):
+        return {
+            "": [
+                (
+                    content[b"32-%05d" % number],
+                    {f"image_{size}": content[b"%d-%05d" % (size, number)] for size in (16, 8)},
+                )
+                for number in range(int(content[b"length"]))
+            ]
+        }
+
+
 class TestBasicsr(ContainerConformance):
     kind = "lmdb-basicsr"
-    is_written_again = False
 
     @pytest.fixture
     def source(self, tmp_path):
@@ -61,7 +100,6 @@ class TestBasicsr(ContainerConformance):
 
 class TestLsun(ContainerConformance):
     kind = "lmdb-lsun"
-    is_written_again = False
 
     @pytest.fixture
     def source(self, tmp_path):
@@ -102,12 +140,20 @@ class TestLsun(ContainerConformance):
             assert np.array_equal(np.asarray(Image.open(io.BytesIO(record.image))), np.asarray(photo))
 
 
-def test_unpacking_writes_the_images_and_a_table_of_the_texts(tmp_path):
-    content = crnn()
-    pack(write_lmdb(tmp_path / "words", content), tmp_path / "x.fl", encode="keep", workers=1)
-    result = unpack(tmp_path / "x.fl", tmp_path / "out")
-    with result.table.open(newline="") as file:
-        rows = [*csv.DictReader(file)]
-    assert [row["text"].encode() for row in rows] == [content[b"label-%09d" % at] for at in range(1, 5)]
-    images = [(tmp_path / "out" / row["path"]).read_bytes() for row in rows]
-    assert images == [content[b"image-%09d" % at] for at in range(1, 5)]
+class TestBiggan(ContainerConformance):
+    kind = "hdf5-biggan"
+
+    @pytest.fixture
+    def source(self, tmp_path):
+        return write_biggan(tmp_path / "C10.hdf5")
+
+    def content(self, path):
+        with h5py.File(path) as file:
+            return {name: (each.dtype.str, each[:]) for name, each in file.items()} | {
+                "chunks": file["imgs"].chunks
+            }
+
+    def expected(self, content):
+        labels = content["labels"][1].tolist()
+        images = content["imgs"][1].transpose(0, 2, 3, 1)
+        return {"": [(each, {"label": label}) for each, label in zip(images, labels, strict=True)]}

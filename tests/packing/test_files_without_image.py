@@ -5,6 +5,7 @@ import importlib
 import numpy as np
 import pytest
 
+import fastload
 from fastload import PackedDataset, SourceError, pack, unpack
 from tests.folders import encoded, pixels
 from tests.layouts.containers import npy, write_tar
@@ -48,7 +49,7 @@ def test_files_without_images_come_back(tmp_path, container, name):
     assert again.classes == dataset.classes
 
 
-def test_parts_become_a_dataset_and_packing_resumes(tmp_path):
+def test_parts_are_merged_and_packing_resumes(tmp_path):
     source = tmp_path / "texts.csv"
     source.write_text("text,n\n" + "".join(f"text {at},{at}\n" for at in range(3000)))
     options = {"shard_size": 4096, "workers": 1}
@@ -62,11 +63,11 @@ def test_parts_become_a_dataset_and_packing_resumes(tmp_path):
         pack(source, tmp_path / "resumed.fl", progress=stop, **options)
     assert pack(source, tmp_path / "resumed.fl", **options).resumed > 0
     for number in (1, 2):
-        pack(source, tmp_path / "parts.fl", part=(number, 2), **options)
-    assert pack(source, tmp_path / "parts.fl", **options).encoding == ""
+        pack(source, tmp_path / "merged.fl", part=(number, 2), **options)
+    assert fastload.merge(tmp_path / "merged.fl").encoding == ""
     shards = {path.name: path.read_bytes() for path in (tmp_path / "whole.fl").glob("*.h5")}
     assert len(shards) > 2
-    for name in ("resumed.fl", "parts.fl"):
+    for name in ("resumed.fl", "merged.fl"):
         assert {path.name: path.read_bytes() for path in (tmp_path / name).glob("*.h5")} == shards
 
 

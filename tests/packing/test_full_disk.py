@@ -90,38 +90,38 @@ def test_disk_full_at_any_point_fails_and_resumes(tmp_path, unshare, source, con
     assert codes.count(3) > 10
 
 
-LAST_OF_PARTS = """
+MERGING = """
 import os, shutil, subprocess, sys
 folder, source, out = sys.argv[1:]
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=True)
 def fastload(*words):
     done = subprocess.run([sys.executable, "-m", "fastload", *words], capture_output=True, text=True)
     print(done.returncode, done.stderr.strip())
-packing = "pack", source, f"{folder}/a.fl", "--workers", "1", "--encode", "keep", "--shard-size", "60KB"
 for part in ("1/2", "2/2"):
-    fastload(*packing, "--part", part)
+    options = "--workers", "1", "--encode", "keep", "--shard-size", "60KB"
+    fastload("pack", source, f"{folder}/a.fl", "--part", part, *options)
 with open(f"{folder}/filler", "wb", buffering=0) as file:
     try:
         while True:
             file.write(bytes(4096))
     except OSError:
         pass
-fastload(*packing)
+fastload("merge", f"{folder}/a.fl")
 os.unlink(f"{folder}/filler")
-fastload(*packing)
+fastload("merge", f"{folder}/a.fl")
 shutil.copytree(f"{folder}/a.fl", out)
 """
 
 
-def test_publishing_parts_on_a_full_disk_says_so_and_can_be_repeated(tmp_path, unshare, source):
+def test_merging_on_a_full_disk_says_so_and_can_be_repeated(tmp_path, unshare, source):
     (tmp_path / "small").mkdir()
-    program = [sys.executable, "-c", LAST_OF_PARTS, tmp_path / "small", source, tmp_path / "out.fl"]
+    program = [sys.executable, "-c", MERGING, tmp_path / "small", source, tmp_path / "out.fl"]
     done = subprocess.run([*unshare, *program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     *parts, full, again = done.stdout.splitlines()
     assert [*parts, again] == ["0 ", "0 ", "0 "]
     place = tmp_path / "small"
     assert full.startswith(f"3 fastload: {place}/")
-    assert "cannot be written (No space left on device): pack again, which resumes" in full
+    assert "cannot be written (No space left on device): the parts are left as they are" in full
     pack(source, tmp_path / "whole.fl", encode="keep", shard_size="60KB", workers=1)
     assert tree(tmp_path / "out.fl") == tree(tmp_path / "whole.fl")

@@ -1,7 +1,6 @@
 """unpack writes labels and further fields so that packing gives the same ones again."""
 
 import csv
-import dataclasses
 import os
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 
 import fastload
 from fastload.packing.unpack import _Unpacking, unpack
-from fastload.shards.manifest import read_manifest
 from fastload.shards.records import RecordReader
 from fastload.sources import open_source
 from tests.folders import class_folders, encoded, pixels, tree
@@ -39,11 +37,12 @@ def test_labels_of_a_table_are_written_to_a_table(tmp_path):
     "content",
     [
         "file,depth map,grade,mask\na.png,depth/a.png,007,masks/a.png\nb.png,depth/b.png,1,masks/a.png\n",
+        "image,label,mask\na.png,bad,masks/a.png\nb.png,good,\n",
         "label,image,x y\n3,a.png,0.5\n1,b.png,-2.0\n",
         "a.png,cat\nb.png,dog\n",
         "path\na.png\nb.png\n",
     ],
-    ids=["images", "numbers", "no header", "paths alone"],
+    ids=["images", "images of some rows", "numbers", "no header", "paths alone"],
 )
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
 def test_a_table_comes_back_as_it_was(tmp_path, content, suffix):
@@ -119,13 +118,3 @@ def test_classes_that_share_a_folder_are_labelled_by_a_table(tmp_path):
     (tmp_path / "shared" / "class1").symlink_to("class0")  # as a file system does that ignores case
     labels = [row["label"] for row in rows_of(unpacking.run().table)]
     assert labels == ["class0", "class0", "class1", "class1"]
-
-
-def test_records_of_a_layout_that_is_not_written_any_more_become_files_and_a_table(tmp_path):
-    fastload.pack(LabelledImages([], [2, 0, 1]), tmp_path / "p.fl", encode="raw", workers=1)
-    manifest = read_manifest(tmp_path / "p.fl")
-    made = {**manifest.made, "source_kind": "hdf5-biggan"}
-    (tmp_path / "p.fl" / "manifest.json").write_bytes(dataclasses.replace(manifest, made=made).to_bytes())
-    result = unpack(tmp_path / "p.fl", tmp_path / "out")
-    assert result.files == 3
-    assert [row["label"] for row in rows_of(result.table)] == ["2", "0", "1"]

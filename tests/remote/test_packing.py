@@ -100,10 +100,10 @@ def test_a_packing_of_a_python_dataset_stops_once_another_has_begun(url):
     assert [int(dataset[index][1]) for index in range(60)] == [*range(1000, 1060)]
 
 
-def test_parts_at_a_url_become_a_dataset_there(tmp_path, sixty_photos, sixty_packed, url):
+def test_parts_at_a_url_are_merged_there(tmp_path, sixty_photos, sixty_packed, url):
     for number in (2, 1):
         fastload.pack(sixty_photos, url, part=(number, 2), **SMALL_SHARDS)
-    fastload.pack(sixty_photos, url, **SMALL_SHARDS)
+    fastload.merge(url)
     assert tree(tmp_path / "bucket" / "photos.fl") == sixty_packed
     with pytest.raises(OptionError, match="parts at a URL cannot replace"):
         fastload.pack(sixty_photos, url, part=(1, 2), overwrite=True, **SMALL_SHARDS)

@@ -163,7 +163,7 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
         return message
 
 
-def describe_failure(error: Exception, where: object) -> FastloadError:
+def describe_failure(error: Exception, where: object, resumes: str = RESUMES) -> FastloadError:
     """Return an error that names a path or machine and the next step, and that any process can unpickle."""
     if isinstance(error, FastloadError):
         return error
@@ -172,9 +172,9 @@ def describe_failure(error: Exception, where: object) -> FastloadError:
         if error.errno in OUT_OF_DESCRIPTORS:
             return PackError(
                 f"{error.filename or where}: cannot be opened ({reason}): raise the limit "
-                f"('ulimit -n 4096'); {RESUMES}"
+                f"('ulimit -n 4096'); {resumes}"
             )
-        return PackError(f"{error.filename or where}: cannot be written ({reason}): {RESUMES}")
+        return PackError(f"{error.filename or where}: cannot be written ({reason}): {resumes}")
     if isinstance(error, MemoryError):
         return PackError(
             "a packing process ran out of memory: store smaller images, or pack with fewer workers"

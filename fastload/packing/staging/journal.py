@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fastload.errors import DestinationError
+from fastload.errors import DamageError, DestinationError
 from fastload.packing.encoding.assemble import FinishedShard, ShardRange
 from fastload.packing.staging.places import DATASET, STATE, Place
 from fastload.shards.manifest import ShardEntry, Skipped
@@ -35,7 +35,7 @@ class Journal:
 
     def require_current(self) -> None:
         """Raise DestinationError if another job has begun at the destination, or this one has ended."""
-        if digest_of(self.place.read(JOB) or b"") != self.job:
+        if hashlib.sha256(self.place.read(JOB) or b"").hexdigest() != self.job:
             raise DestinationError(
                 f"{self.destination}: another packing to it has begun meanwhile, or has ended: wait for its "
                 "end, or choose another destination"
@@ -62,15 +62,29 @@ class Journal:
         with tempfile.TemporaryDirectory("", "fastload-drafts-", folder, ignore_cleanup_errors=True) as name:
             yield Path(name)
 
-    def finished(self, shards: Sequence[ShardRange]) -> dict[ShardRange, FinishedShard]:
-        """Return the shards that are finished and intact."""
-        found = {shard: self._finished(shard) for shard in shards}
-        return {shard: each for shard, each in found.items() if each is not None}
+    def finished(
+        self, shards: Sequence[ShardRange]
+    ) -> tuple[dict[ShardRange, FinishedShard], dict[ShardRange, str]]:
+        """Return the shards that are finished and intact, and the defect of each other shard."""
+        finished: dict[ShardRange, FinishedShard] = {}
+        defects: dict[ShardRange, str] = {}
+        for shard in shards:
+            try:
+                finished[shard] = self._require(shard)
+            except DamageError as error:
+                defects[shard] = str(error)
+        return finished, defects
 
-    def _finished(self, shard: ShardRange) -> FinishedShard | None:
-        """Return a finished shard; None if it is missing, damaged, or of another job."""
+    def _require(self, shard: ShardRange) -> FinishedShard:
+        """Return a finished shard; raise DamageError, with the reason, if it is missing or damaged."""
+        name = _entry_name(shard)
+        data = self.place.read(name)
+        if data is None:
+            raise DamageError("it is not packed yet")
         try:
-            content = json.loads(self.place.read(_entry_name(shard)) or b"{}")
+            content = json.loads(data)
+            if content.pop("job") != self.job:
+                raise DamageError("it was packed with other options, or from another state of the source")
             entry, shape = content["entry"], content["image_shape"]
             finished = FinishedShard(
                 None if entry is None else ShardEntry(**entry),
@@ -80,18 +94,13 @@ class Journal:
                 tuple(content["notes"]),
                 content["read_bytes"],
             )
-        except (ValueError, KeyError, TypeError):
-            return None
-        if content["job"] != self.job:
-            return None
-        if finished.entry is None or self.place.holds(folder_of(shard.split), finished.entry):
-            return finished
-        return None
-
-
-def digest_of(job: bytes) -> str:
-    """Return the digest of a job's description."""
-    return hashlib.sha256(job).hexdigest()
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamageError(f"its entry {name} is damaged ({error})") from error
+        if finished.entry is not None:
+            defect = self.place.defect(f"{folder_of(shard.split)}/{finished.entry.file}", finished.entry)
+            if defect is not None:
+                raise DamageError(defect)
+        return finished
 
 
 def folder_of(split: str) -> str:

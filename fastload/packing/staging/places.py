@@ -67,13 +67,19 @@ class LocalPlace:
         target.parent.mkdir(exist_ok=True)
         os.replace(path, target)
 
-    def holds(self, folder: str, entry: ShardEntry) -> bool:
-        """Return True if a folder holds a shard, intact."""
-        path = self.root / folder / entry.file
+    def defect(self, name: str, entry: ShardEntry) -> str | None:
+        """Return the defect of a shard's file; None if there is none."""
+        path = self.root / name
         try:
-            return (path.stat().st_size, file_crc32c(path)) == (entry.size_bytes, entry.crc32c)
-        except OSError:
-            return False
+            size_bytes, crc32c = path.stat().st_size, file_crc32c(path)
+        except OSError as error:
+            return f"{path}: {error.strerror}"
+        if (size_bytes, crc32c) == (entry.size_bytes, entry.crc32c):
+            return None
+        return (
+            f"{path}: it must have {entry.size_bytes:,} bytes with the checksum {entry.crc32c}, "
+            f"and has {size_bytes:,} with {crc32c}"
+        )
 
     def clear(self) -> None:
         """Remove all files."""
@@ -113,13 +119,16 @@ class RemotePlace:
         folder.upload(file, path)
         path.unlink()
 
-    def holds(self, folder: str, entry: ShardEntry) -> bool:
-        """Return True if a folder holds a shard of the right size."""
-        place, file = self._at(f"{folder}/{entry.file}")
+    def defect(self, name: str, entry: ShardEntry) -> str | None:
+        """Return the defect of a shard's file, judged by its size alone; None if there is none."""
+        folder, file = self._at(name)
         try:
-            return place.size_of(file) in (None, entry.size_bytes)
-        except RemoteMissingError:
-            return False
+            size_bytes = folder.size_of(file)
+        except RemoteMissingError as error:
+            return str(error)
+        if size_bytes in (None, entry.size_bytes):
+            return None
+        return f"{folder / file}: it must have {entry.size_bytes:,} bytes, and has {size_bytes:,}"
 
     def clear(self) -> None:
         """Remove all files that packing makes."""

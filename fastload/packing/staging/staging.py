@@ -4,7 +4,7 @@ The destination `photos.fl` has a staging folder beside it, `.photos.fl.partial`
 
     lock       held by the packing process, or shared by the processes that pack parts
     dataset/   the dataset, renamed to the destination once everything is written
-    state/     the job, the cuts between its shards, an entry for each finished shard, and the drafts
+    state/     the job, its partition, an entry for each finished shard, and the drafts of the unfinished ones
 
 At a URL, where nothing can be renamed or locked, shards are written to their final place, and the manifest
 last; the state is in the folder `.partial` inside the destination.
@@ -13,16 +13,19 @@ last; the state is in the folder `.partial` inside the destination.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from fastload.errors import DestinationError, OptionError, PackError
+from fastload.errors import DestinationError, FormatError, OptionError, PackError
+from fastload.packing.encoding.assemble import Partition
 from fastload.packing.result import PackedSplit
-from fastload.packing.staging.journal import JOB, Journal, digest_of, folder_of
+from fastload.packing.staging.journal import JOB, Journal, folder_of
 from fastload.packing.staging.places import (
     STATE,
     LocalPlace,
@@ -38,7 +41,6 @@ from fastload.shards.remote import RemoteFolder, is_url
 from fastload.system.folders import fsync_folder, replace_folder
 
 _REMOTE_STATE = ".partial"
-_PARTS = f"{STATE}/parts"  # an empty file, if parts were packed
 
 
 class Staging(contextlib.ExitStack):
@@ -59,36 +61,40 @@ class Staging(contextlib.ExitStack):
         """Begin a job, and remove the files of any other job.
 
         `job` describes everything that determines the output's bytes; None stands for a job that cannot be
-        resumed, and differs from every other. Raises DestinationError if parts of another job were packed:
-        others may be running.
+        resumed, and differs from every other. Raises DestinationError for a part if earlier parts belong to
+        another job: those may be running.
         """
-        described = (job or json.dumps({"run": secrets.token_hex(16)})).encode()
+        self._can_be_resumed = job is not None
+        if job is None:
+            job = json.dumps({"run": secrets.token_hex(16)})
         old = self.place.read(JOB)
-        if old != described:
-            if old is not None and (self._is_part or self.place.read(_PARTS) is not None):
-                raise self._other_parts(old, described)
+        if old is None or old.decode() != job:
             if not self._is_part:
                 self.place.clear()
-            self.place.write(JOB, described)
-        if self._is_part:
-            self.place.write(_PARTS, b"")
-        self._can_be_resumed = job is not None
-        self._journal = Journal(self.place, digest_of(described), str(self.destination))
-        return self._journal
+            elif old is not None:
+                raise self._other_parts(json.loads(old), json.loads(job))
+            self.place.write(JOB, job.encode())
+        return self._journal_of(job.encode())
 
-    def save_cuts(self, cuts: Mapping[str, Sequence[int]]) -> None:
-        """Save the cuts between the shards of each split for later runs of the job."""
-        self.place.write(self._cuts_name, json.dumps(cuts).encode())
+    def save_partition(self, partition: Partition) -> None:
+        """Save the partition for later runs of the job."""
+        self.place.write(self._partition_name, partition.to_json().encode())
 
-    def saved_cuts(self) -> Mapping[str, Sequence[int]]:
-        """Return the cuts of an earlier run of the job; empty if there was none."""
-        cuts: Mapping[str, Sequence[int]] = json.loads(self.place.read(self._cuts_name) or b"{}")
-        return cuts
+    def saved_partition(self) -> Partition | None:
+        """Return the partition of an earlier run of the job."""
+        data = self.place.read(self._partition_name)
+        return None if data is None else Partition.from_json(data, str(self.destination))
 
-    @property
-    def _cuts_name(self) -> str:
-        # Named after the job, so that parts of two jobs that begin at once do not use each other's cuts.
-        return f"{STATE}/{self._journal.job}.cuts.json"
+    def resume(self) -> tuple[Journal, Partition]:
+        """Return the journal and partition of the job begun here; raise FormatError if there is none."""
+        journal = self._journal_of(self.place.read(JOB) or b"")
+        partition = self.saved_partition()
+        if partition is None:
+            raise FormatError(
+                f"{self.destination}: no part of it has been packed: "
+                f"'fastload pack SOURCE {self.destination} --part 1/2' packs the first half"
+            )
+        return journal, partition
 
     def publish(self, manifests: Mapping[str, Manifest]) -> None:
         """Make the dataset readable at the destination, and remove the rest."""
@@ -117,12 +123,20 @@ class Staging(contextlib.ExitStack):
         path = self.destination / f"{split}.fl" if split else self.destination
         return path if isinstance(path, Path) else str(path)
 
-    def _other_parts(self, old_job: bytes, job: bytes) -> DestinationError:
-        """Return the error for a job that is not that of the parts that were packed."""
-        old, new = json.loads(old_job), json.loads(job)
+    def _journal_of(self, job: bytes) -> Journal:
+        self._journal = Journal(self.place, hashlib.sha256(job).hexdigest(), str(self.destination))
+        return self._journal
+
+    @property
+    def _partition_name(self) -> str:
+        # Named after the job, so that parts of two jobs that begin at once do not use each other's partition.
+        return f"{STATE}/{self._journal.job}.partition.json"
+
+    def _other_parts(self, old: dict[str, Any], new: dict[str, Any]) -> DestinationError:
+        """Return the error for a part whose job is not that of the earlier parts."""
         reason = "of another source, or it has changed since"
-        made = zip(old.get("made", {}).values(), new.get("made", {}).values(), strict=False)
-        for was, now in (*made, (old.get("options", {}), new.get("options", {}))):
+        made = zip(old["made"].values(), new["made"].values(), strict=False)
+        for was, now in (*made, (old["options"], new["options"])):
             for name in sorted(was.keys() | now.keys()):
                 if was.get(name) != now.get(name):
                     reason = f"with {name} {was.get(name)!r}, and this one has {now.get(name)!r}"

@@ -1,1 +1,1 @@
-"""LMDB databases of other programs."""
+"""LMDB databases and HDF5 files of other programs."""

@@ -1,69 +1,117 @@
-"""LMDB databases of other programs as sources: CRNN (and CLOVA), BasicSR (and MMEngine), LSUN.
+"""Databases of other programs as sources: the records of an LMDB database or an HDF5 file.
 
-CRNN numbers its images and texts from 1; BasicSR names its images in a file beside the database; LSUN has a
-database of images alone for each class and split, as any other program may write.
+Only pickles of plain values are read; records that pyarrow serialized are refused.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.schema import Field
-from fastload.sources.containers import ContainerSource, files_by_split
+from fastload.sources.containers import SHARD, ContainerSource, files_by_split
+from fastload.sources.databases.storage import (
+    DATA,
+    entry,
+    read_plain,
+    reading_hdf5,
+    reading_lmdb,
+    require_arrays,
+)
 from fastload.sources.files import NO_LABEL, Values, list_files, read_text
 from fastload.sources.listing import Listing
-from fastload.sources.malformed import FROM_PYTHON, explaining, malformed
+from fastload.sources.malformed import FROM_PYTHON, INT64, malformed
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import Claim, LeftOutReason, Reading, SourceRecord
+from fastload.sources.table.columns import classes_of
 
 if TYPE_CHECKING:
     import lmdb
 
 
-CRNN, BASICSR, LSUN = "lmdb-crnn", "lmdb-basicsr", "lmdb-lsun"  # the kinds of sources
-_FIELDS = {CRNN: (Field("text", "text"),), BASICSR: (), LSUN: (Field.label(),)}
-
-_COUNT, _LINES = "num-samples", "meta_info.txt"  # CRNN's entry, and BasicSR's file
-_LSUN_NAME = re.compile(r"(.+)_(train|val|test)_lmdb")
-_LINE = re.compile(r"(.*)\.\w+ \([0-9]+, ?[0-9]+, ?[0-9]+\)( [0-9]+)?")
-_DATA, _LOCK = "data.mdb", "lock.mdb"
+_LSUN = re.compile(r"(.+)_(train|val|test)_lmdb")
+_LOCK = "lock.mdb"
 _LOCKED: LeftOutReason = "a lock of LMDB", True
 _UNLABELLED = {"": NO_LABEL}
+_META_LINE = re.compile(r"(.*)\.\w+ \([0-9]+, ?[0-9]+, ?[0-9]+\)( [0-9]+)?")
 _MOST_DIGITS = 12
 _SAMPLED = 8
 _REWRITE = "write the database again"
 
 
+@dataclass(frozen=True, slots=True)
+class DatabaseLayout:
+    """Layout of the databases of a program. `sign` is an entry or file that only they have; "" for any.
+
+    `keys` says where the keys of the images come from:
+
+        lines      the lines of the file `sign` name them
+        counted    `sign` holds the number of images, whose keys follow the pattern `image`
+        listed     `sign` holds that number as a pickle, and `list` a pickle of the keys
+        all        every key is that of an image
+        rows       the images are the rows of the array `sign`
+    """
+
+    kind: str  # the container and the program's name
+    sign: str
+    keys: Literal["lines", "counted", "listed", "all", "rows"]
+    field: Field
+    image: str = ""  # the pattern of their keys; with "{size}", there are several sizes of each image
+    value: str = ""  # the pattern of the keys of the field's values, or the array of them
+    first: int = 0  # the number of the first image
+    list: str = ""
+
+
+_LABEL, _LINE, _TEXT = Field.label(), Field("line", "text", internal=True), Field("text", "text")
+
+BASICSR = DatabaseLayout("lmdb-basicsr", "meta_info.txt", "lines", _LINE)  # also MMEngine
+CRNN = DatabaseLayout(  # also CLOVA
+    "lmdb-crnn", "num-samples", "counted", _TEXT, "image-{number:09d}", "label-{number:09d}", first=1
+)
+STYLEGAN2 = DatabaseLayout(
+    "lmdb-stylegan2", "length", "counted", _LABEL, "{size}-{number:05d}"
+)  # stylegan2-pytorch
+PICKLED = DatabaseLayout("lmdb-pickled", "__len__", "listed", _LABEL, list="__keys__")  # Efficient-PyTorch
+LSUN = DatabaseLayout("lmdb-lsun", "", "all", _LABEL)  # a database for each class and split
+BIGGAN = DatabaseLayout("hdf5-biggan", "imgs", "rows", _LABEL, value="labels")  # pixels, channels first
+
+DATABASES = {each.kind: each for each in (BASICSR, CRNN, STYLEGAN2, PICKLED, LSUN, BIGGAN)}
+"""The layouts that are read and written, by the kind of their sources."""
+
+
 def recognise(listing: Listing) -> Claim | None:
     """Claim a folder that is an LMDB database, or the folder of LSUN's databases, by class and split."""
-    if _DATA in listing.top.others:
-        return Claim("lmdb", "an LMDB database", _DATA, lambda: _database(listing))
+    if DATA in listing.top.others:
+        return Claim("lmdb", "an LMDB database", DATA, lambda: _database(listing))
     names = [
-        name for name in listing.top.visible if name.endswith("_lmdb") and listing.has_file(f"{name}/{_DATA}")
+        name for name in listing.top.visible if name.endswith("_lmdb") and listing.has_file(f"{name}/{DATA}")
     ]
-    matches = {name: match[1] for name in names if (match := _LSUN_NAME.fullmatch(name))}
+    matches = {name: match[1] for name in names if (match := _LSUN.fullmatch(name))}
     if not matches:
         return None
     return Claim("lmdb", "LSUN's databases", next(iter(matches)), lambda: _lsun(listing, matches))
 
 
-def open_file(path: str) -> Mapping[str, DatabaseSource] | None:
+def open_lmdb_file(path: str) -> Mapping[str, DatabaseSource] | None:
     """List the records of an LMDB database in a single file."""
     return {"": list_lmdb(path, _UNLABELLED)} if path.lower().endswith((".lmdb", ".mdb")) else None
 
 
+def open_hdf5_file(path: str) -> Mapping[str, DatabaseSource] | None:
+    """List the images of an HDF5 file."""
+    return {"": list_hdf5(path)} if path.lower().endswith((".h5", ".hdf5", ".he5")) else None
+
+
 def _database(listing: Listing) -> Reading:
     source = list_lmdb(listing.name, _UNLABELLED)
-    return Reading({"": source}, [_LINES] if source.kind == BASICSR else [], {_LOCK: _LOCKED})
+    return Reading({"": source}, [BASICSR.sign] if source.kind == BASICSR.kind else [], {_LOCK: _LOCKED})
 
 
 def _lsun(listing: Listing, class_of: Mapping[str, str]) -> Reading:
@@ -78,24 +126,34 @@ def _lsun(listing: Listing, class_of: Mapping[str, str]) -> Reading:
 
 @dataclass(eq=False, kw_only=True)
 class DatabaseSource(ContainerSource):
-    """A `Source` of the records of a program's databases; `keys` are those of the images.
+    """A `Source` of the records of databases of one program.
 
-    A database is opened for each record, which takes 0.1 ms.
+    `keys` are those of the images in LMDB, and `patterns` give those of other fields. A database is opened
+    for each record: in LMDB this takes 0.1 ms, and in HDF5 less than reading a chunk.
     """
 
     keys: NameTable
+    patterns: Mapping[str, str] = field(default_factory=dict)
 
     def key(self, index: int) -> str:
-        return self.keys[index]
+        return self.keys[index] if len(self.keys) else super().key(index)
 
     def read_from(self, path: str, index: int) -> SourceRecord:
-        key, values = self.keys[index], dict[str, object]()
+        program = DATABASES[self.kind]
+        if program.keys == "rows":
+            with reading_hdf5(path) as file:
+                pixels = np.ascontiguousarray(file[program.sign][index].transpose(1, 2, 0))
+            return SourceRecord(self.key(index), pixels, {})
+        key = self.keys[index]
         path = os.path.dirname(path) if self.details["is_folder"] else path
-        with _reading(path) as transaction:
-            image = bytes(_entry(transaction, path, key))
-            if self.kind == CRNN:
-                text = bytes(_entry(transaction, path, key.replace("image", "label")))
-                values["text"] = text.decode("utf-8", "surrogateescape")
+        values: dict[str, object] = {}
+        with reading_lmdb(path) as transaction:
+            image = bytes(entry(transaction, path, key))
+            for name, pattern in self.patterns.items():
+                data = bytes(entry(transaction, path, pattern.format(number=program.first + index)))
+                values[name] = data.decode("utf-8", "surrogateescape") if name == "text" else data
+        if program.keys == "listed":
+            image, values["label"] = _unpickled(image, f"{path}, key {key!r}")
         return SourceRecord(key, image, values)
 
 
@@ -104,99 +162,154 @@ def list_lmdb(path: str, labels: Mapping[str, int], classes: Sequence[str] = ())
 
     `""` is the database at the path itself. SourceError is raised if no program that is known has its keys.
     """
-    root, tables, warnings, kind = os.path.abspath(path), list[NameTable](), tuple[str, ...](), LSUN
+    root, tables, warnings = os.path.abspath(path), list[NameTable](), tuple[str, ...]()
+    program, patterns, values = LSUN, dict[str, str](), dict[str, Values]()
     for name in labels:
         place = os.path.join(root, name) if name else root
-        with _reading(place) as transaction:
-            kind, keys = (LSUN, _every_key(place, transaction)) if name else _keys_of(place, transaction)
-            tables.append(NameTable(keys))
-            known = 1 + 2 * len(tables[-1]) if kind == CRNN else len(tables[-1])
-            unknown = transaction.stat()["entries"] - known
+        with reading_lmdb(place) as transaction:
+            program, patterns = (LSUN, {}) if name else _program_of(place, transaction)
+            keys = NameTable(_KEYS[program.keys](program, place, transaction))
+            own = {"lines": 0, "all": 0, "counted": 1, "listed": 2}[program.keys]
+            unknown = transaction.stat()["entries"] - own - len(keys) * (1 + len(patterns))
         if unknown > 0:
             warnings = (f"{path} has {unknown:,} entries of no record, which are left out",)
+        if program.keys == "lines":
+            values["line"] = NameTable(_lines(place))
+        tables.append(keys)
     every = NameTable(itertools.chain(*tables))
     if not len(every):
         raise malformed(path, "hold at least one image", "none", "check the database")
     shard_of = np.repeat(np.arange(len(tables)), [*map(len, tables)])
-    values: dict[str, Values] = {}
-    if kind == LSUN:
+    sizes = [Field(each, "image", encoding="keep") for each in patterns if each.startswith("image_")]
+    fields = sizes or [program.field]
+    if fields == [Field.label()] and program.keys != "listed":
         values["label"] = np.array([*labels.values()], np.int64)[shard_of]
     is_folder = os.path.isdir(root)
-    files = [os.path.join(name, _DATA) if is_folder else os.path.basename(root) for name in labels]
+    files = [os.path.join(name, DATA) if is_folder else os.path.basename(root) for name in labels]
     return DatabaseSource(
-        kind=kind,
+        kind=program.kind,
         name=path,
         classes=tuple(classes),
-        fields=_FIELDS[kind],
+        fields=(*fields, SHARD),
         warnings=warnings,
         files=list_files(root if is_folder else os.path.dirname(root), files),
         values=values,
         shard_of=shard_of,
-        details={"is_folder": is_folder},
+        details={"files": files, "is_folder": is_folder},
         keys=every,
+        patterns=patterns,
     )
 
 
-def _keys_of(path: str, transaction: lmdb.Transaction) -> tuple[str, Iterable[str]]:
-    """Return the kind of a database, and the keys of its images."""
-    lines = os.path.join(path, _LINES)
-    if os.path.isfile(lines):
-        return BASICSR, _existing(transaction, path, _keys_in_lines(lines))
-    if transaction.get(_COUNT.encode()) is None:
-        return LSUN, _every_key(path, transaction)
-    count = bytes(_entry(transaction, path, _COUNT))
-    if not count.isdigit() or len(count) > _MOST_DIGITS or int(count) > transaction.stat()["entries"]:
-        raise malformed(f"{path}, key {_COUNT!r}", "be the number of images", count[:40])
-    numbers = range(1, 1 + int(count))
-    return CRNN, _existing(transaction, path, (f"image-{number:09d}" for number in numbers))
+def list_hdf5(path: str) -> DatabaseSource:
+    """List the images of an HDF5 file; raise SourceError if it does not have a program's arrays."""
+    folder, name = os.path.split(os.path.abspath(path))
+    with reading_hdf5(path) as file:
+        require_arrays(path, file, BIGGAN.sign, BIGGAN.value)
+        labels = file[BIGGAN.value][:]
+        if np.max(labels, initial=0) > np.iinfo(np.int64).max:
+            raise malformed(path, "hold labels that int64 holds", "larger ones")
+        details = {"files": [name], "chunks": file[BIGGAN.sign].chunks, "labels": labels.dtype.name}
+    labels = labels.astype(np.int64)
+    return DatabaseSource(
+        kind=BIGGAN.kind,
+        name=path,
+        classes=classes_of(labels),
+        fields=(BIGGAN.field, SHARD),
+        files=list_files(folder, [name]),
+        values={"label": labels},
+        shard_of=np.zeros(len(labels), np.int64),
+        details=details,
+        keys=NameTable(),
+    )
 
 
-def _keys_in_lines(path: str) -> Iterator[str]:
-    """Yield the keys in lines `name.png (height,width,channels) level`: the names without suffixes."""
-    for line in read_text(path).splitlines():
-        match = _LINE.fullmatch(line)
-        if match is None:
-            raise malformed(path, "have lines like 'name.png (120,125,3) 1'", repr(line), _REWRITE)
-        yield match[1]
+def _program_of(path: str, transaction: lmdb.Transaction) -> tuple[DatabaseLayout, dict[str, str]]:
+    """Return the layout of a database, and the patterns of the keys of its records' further fields."""
+    if os.path.isfile(os.path.join(path, BASICSR.sign)):
+        return BASICSR, {}
+    signed = (CRNN, STYLEGAN2, PICKLED)
+    program = next((each for each in signed if transaction.get(each.sign.encode()) is not None), LSUN)
+    if program is not STYLEGAN2:
+        return program, {program.field.name: program.value} if program.value else {}
+    largest, *others = sorted(_sizes(path, transaction), reverse=True)
+    patterns = {size: program.image.replace("{size}", str(size)) for size in (largest, *others)}
+    return replace(program, image=patterns[largest]), {f"image_{size}": patterns[size] for size in others}
 
 
-def _every_key(path: str, transaction: lmdb.Transaction) -> Iterable[str]:
+def _counted_keys(program: DatabaseLayout, path: str, transaction: lmdb.Transaction) -> Iterator[str]:
+    text = bytes(entry(transaction, path, program.sign))
+    if not text.isdigit() or len(text) > _MOST_DIGITS or int(text) > transaction.stat()["entries"]:
+        raise malformed(f"{path}, key {program.sign!r}", "be the number of images", text[:40])
+    numbers = range(program.first, program.first + int(text))
+    return _existing(transaction, path, (program.image.format(number=at) for at in numbers))
+
+
+def _sizes(path: str, transaction: lmdb.Transaction) -> list[int]:
+    """Return the sizes in keys such as 256-00000."""
+    sizes = []
+    cursor = transaction.cursor()
+    while cursor.key() or cursor.first():
+        size, dash, number = bytes(cursor.key()).partition(b"-")
+        if dash and size.isdigit() and number.isdigit():
+            sizes.append(int(size))
+        if not cursor.set_range(size + b"."):  # "." follows "-": this skips the other keys of a size
+            break
+    if not sizes:
+        raise malformed(path, "have keys such as '256-00000' beside 'length'", "none of them", _REWRITE)
+    return sizes
+
+
+def _listed_keys(program: DatabaseLayout, path: str, transaction: lmdb.Transaction) -> Iterable[str]:
+    keys, length = (
+        read_plain(bytes(entry(transaction, path, name)), f"{path}, key {name!r}")
+        for name in (program.list, program.sign)
+    )
+    listed = keys if isinstance(keys, list | tuple) and all(isinstance(key, bytes) for key in keys) else None
+    if type(length) is not int or listed is None or len(listed) != length:
+        must = f"list its {length if type(length) is int else 'number of'} keys in {program.list!r}"
+        raise malformed(path, must, "another list", _REWRITE)
+    return _existing(transaction, path, map(os.fsdecode, listed))
+
+
+def _keys_in_lines(program: DatabaseLayout, path: str, transaction: lmdb.Transaction) -> Iterable[str]:
+    """List the lines `name.png (height,width,channels) level`; keys are the names without suffixes."""
+    lines = _lines(path)
+    matches = [_META_LINE.fullmatch(line) for line in lines]
+    if None in matches:
+        must, where = "have lines like 'name.png (120,125,3) 1'", os.path.join(path, program.sign)
+        raise malformed(where, must, repr(lines[matches.index(None)]), _REWRITE)
+    return _existing(transaction, path, (match[1] for match in matches if match))
+
+
+def _lines(path: str) -> list[str]:
+    return read_text(os.path.join(path, BASICSR.sign)).splitlines()
+
+
+def _every_key(program: DatabaseLayout, path: str, transaction: lmdb.Transaction) -> Iterable[str]:
     keys = NameTable(os.fsdecode(bytes(key)) for key in transaction.cursor().iternext(values=False))
     for at in range(min(_SAMPLED, len(keys))):
-        if format_of(bytes(_entry(transaction, path, keys[at])[:HEAD_BYTES])) is None:
-            must = "be an image file, or the database one of CRNN, BasicSR or LSUN"
+        if format_of(bytes(entry(transaction, path, keys[at])[:HEAD_BYTES])) is None:
+            known = "CRNN, Efficient-PyTorch, stylegan2-pytorch, BasicSR or LSUN"
+            must = f"be an image file, or the database one of {known}"
             raise malformed(f"{path}, key {keys[at]!r}", must, "other bytes", FROM_PYTHON)
     return keys
+
+
+_KEYS = {"counted": _counted_keys, "listed": _listed_keys, "lines": _keys_in_lines, "all": _every_key}
 
 
 def _existing(transaction: lmdb.Transaction, path: str, keys: Iterable[str]) -> Iterator[str]:
     """Yield keys that must exist, up to the first that does not: a header may state any number of them."""
     for key in keys:
-        _entry(transaction, path, key)
+        entry(transaction, path, key)
         yield key
 
 
-@contextlib.contextmanager
-def _reading(path: str) -> Iterator[lmdb.Transaction]:
-    """Yield a transaction of a database that is open only in this block: LMDB forbids opening one twice."""
-    import lmdb
-
-    is_folder = os.path.isdir(path)
-    options = {"subdir": is_folder, "readonly": True, "lock": False, "create": False, "readahead": False}
-    must, step = "be an LMDB database", "copy or write it again"
-    with explaining((lmdb.Error,), path, must, step), lmdb.open(path, **options) as opened:
-        extent = (opened.info()["last_pgno"] + 1) * opened.stat()["psize"]
-        size = os.stat(os.path.join(path, _DATA) if is_folder else path).st_size
-        if extent > size:  # accessing a missing page would kill the process
-            step = "it was cut off: copy it again"
-            raise malformed(path, f"have its {extent:,} bytes", f"{size:,}", step)
-        with opened.begin(buffers=True) as transaction:
-            yield transaction
-
-
-def _entry(transaction: lmdb.Transaction, path: str, key: str) -> memoryview:
-    """Return the value of a key as a buffer; raise SourceError if there is none."""
-    value: memoryview | None = transaction.get(os.fsencode(key))
-    if value is None:
-        raise malformed(f"{path}, key {key!r}", "exist", "no such key", _REWRITE)
-    return value
+def _unpickled(data: bytes, where: str) -> tuple[bytes, int]:
+    value = read_plain(data, where)
+    match value:
+        case [bytes(image), int(label)] if type(label) is int and label in INT64:
+            return image, label
+    got = [type(each).__name__ for each in value] if isinstance(value, list | tuple) else type(value).__name__
+    raise malformed(where, "be (bytes of an image, integer label)", str(got), "leave it out")

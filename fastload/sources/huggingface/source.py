@@ -127,15 +127,13 @@ def list_rows(path: str, root: str, data: Mapping[str, Sequence[str]]) -> dict[s
             _require_pixels(rows, columns.roles)
         else:
             _require_no_names(rows)
-        shard_of = np.repeat(np.arange(len(names)), np.diff([0, *rows.ends]))
         sources[split] = ArrowSource(
             kind="huggingface",
             name=path,
             classes=columns.classes,
             fields=(*columns.fields, SHARD),
             files=rows.files,
-            values={SHARD.name: shard_of},
-            shard_of=shard_of,
+            shard_of=np.repeat(np.arange(len(names)), np.diff([0, *rows.ends])),
             rows=rows,
             roles=columns.roles,
             has_images=has_images,

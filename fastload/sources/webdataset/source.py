@@ -201,7 +201,7 @@ class _Listing:
             fields=(*fields, SHARD),
             warnings=(warning,) if not samples.others else () if samples.images else (without,),
             files=self.files,
-            values={SHARD.name: self.shard_of} | ({} if labels is None else {"label": labels}),
+            values={} if labels is None else {"label": labels},
             names=NameTable(
                 samples.key(sample) if member < 0 else samples.members.names[member]
                 for sample, member in enumerate(images)
