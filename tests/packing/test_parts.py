@@ -7,7 +7,7 @@ import pytest
 
 from fastload import DestinationError, FormatError, OptionError, PackedDataset, PackError, merge, pack
 from tests.commands import run
-from tests.folders import SMALL_SHARDS, class_folders, tree
+from tests.folders import SMALL_SHARDS, class_folders, pixels, tree
 
 
 @pytest.mark.parametrize("order", [*permutations((1, 2, 3))][::2])
@@ -75,6 +75,18 @@ def test_a_part_of_another_packing_is_refused(tmp_path, sixty_photos):
     pack(sixty_photos, dest, part=(1, 2), **SMALL_SHARDS)
     with pytest.raises(DestinationError, match=r"parts of it were packed with .*raw"):
         pack(sixty_photos, dest, part=(2, 2), **SMALL_SHARDS | {"encode": "raw"})
+
+
+@pytest.mark.parametrize("source", ["files", "dataset"])
+def test_another_packing_does_not_remove_the_parts(tmp_path, sixty_photos, sixty_packed, source):
+    dest = tmp_path / "photos.fl"
+    for number in (1, 2):
+        pack(sixty_photos, dest, part=(number, 2), **SMALL_SHARDS)
+    other = sixty_photos if source == "files" else [(pixels(0), 1)]
+    with pytest.raises(DestinationError, match=r"parts of it .* alike, or remove"):
+        pack(other, dest, **SMALL_SHARDS | {"encode": "raw"})
+    merge(dest)
+    assert tree(dest) == sixty_packed
 
 
 def test_parts_of_two_packings_that_begin_at_once_take_their_own_records(

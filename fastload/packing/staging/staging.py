@@ -20,7 +20,6 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fastload.errors import DestinationError, FormatError, OptionError, PackError
 from fastload.packing.encoding.assemble import Partition
@@ -41,6 +40,7 @@ from fastload.shards.remote import RemoteFolder, is_url
 from fastload.system.folders import fsync_folder, replace_folder
 
 _REMOTE_STATE = ".partial"
+_PARTS = f"{STATE}/parts"  # an empty file, if parts were packed
 
 
 class Staging(contextlib.ExitStack):
@@ -61,20 +61,21 @@ class Staging(contextlib.ExitStack):
         """Begin a job, and remove the files of any other job.
 
         `job` describes everything that determines the output's bytes; None stands for a job that cannot be
-        resumed, and differs from every other. Raises DestinationError for a part if earlier parts belong to
-        another job: those may be running.
+        resumed, and differs from every other. Raises DestinationError if parts of another job were packed:
+        others may be running.
         """
-        self._can_be_resumed = job is not None
-        if job is None:
-            job = json.dumps({"run": secrets.token_hex(16)})
+        described = (job or json.dumps({"run": secrets.token_hex(16)})).encode()
         old = self.place.read(JOB)
-        if old is None or old.decode() != job:
+        if old != described:
+            if old is not None and (self._is_part or self.place.read(_PARTS) is not None):
+                raise self._other_parts(old, described)
             if not self._is_part:
                 self.place.clear()
-            elif old is not None:
-                raise self._other_parts(json.loads(old), json.loads(job))
-            self.place.write(JOB, job.encode())
-        return self._journal_of(job.encode())
+            self.place.write(JOB, described)
+        if self._is_part:
+            self.place.write(_PARTS, b"")
+        self._can_be_resumed = job is not None
+        return self._journal_of(described)
 
     def save_partition(self, partition: Partition) -> None:
         """Save the partition for later runs of the job."""
@@ -132,11 +133,12 @@ class Staging(contextlib.ExitStack):
         # Named after the job, so that parts of two jobs that begin at once do not use each other's partition.
         return f"{STATE}/{self._journal.job}.partition.json"
 
-    def _other_parts(self, old: dict[str, Any], new: dict[str, Any]) -> DestinationError:
-        """Return the error for a part whose job is not that of the earlier parts."""
+    def _other_parts(self, old_job: bytes, job: bytes) -> DestinationError:
+        """Return the error for a job that is not that of the parts that were packed."""
+        old, new = json.loads(old_job), json.loads(job)
         reason = "of another source, or it has changed since"
-        made = zip(old["made"].values(), new["made"].values(), strict=False)
-        for was, now in (*made, (old["options"], new["options"])):
+        made = zip(old.get("made", {}).values(), new.get("made", {}).values(), strict=False)
+        for was, now in (*made, (old.get("options", {}), new.get("options", {}))):
             for name in sorted(was.keys() | now.keys()):
                 if was.get(name) != now.get(name):
                     reason = f"with {name} {was.get(name)!r}, and this one has {now.get(name)!r}"
