@@ -42,8 +42,8 @@ from _harness import (
 from _photos import make_jpeg
 
 from fastload import Cache, FolderDataset
-from fastload.datasets.cache._choose import no_cache
-from fastload.datasets.cache.attaching import open_cache
+from fastload.datasets.cache.choosing import open_cache
+from fastload.datasets.cache.options import no_cache
 from fastload.datasets.cache.originals import FileOriginals
 from fastload.datasets.cache.stored import StoreCache
 from fastload.sources.files import FileList

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -10,9 +11,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.batch import BatchSource
 from fastload.errors import DecodeError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import Pixels, Size
 from fastload.images.decode import decode, is_reducible
 from fastload.images.encodings import Encoding, Raw, Yuv420
 from fastload.images.header import ImageHeader, orientation_of, parsed_header
@@ -20,12 +20,37 @@ from fastload.images.jpeg import TileIndex
 from fastload.images.region import Box, crop, decode_region, reduction_for, stored_box, swaps_sides, upright
 from fastload.shards.record import Record
 from fastload.shards.remote import RemoteFolder
+from fastload.transforms.geometry import Sizes
 from fastload.transforms.windows import Gathered
 
 Headers = NDArray[np.uint32]
 
 # Bytes of files that a batch may hold in memory at once; files beyond that are read a second time.
 _MOST_BUFFERED_BYTES = 64 << 20
+
+
+class BatchSource(ABC):
+    """The stored images of a batch; see `Regions`."""
+
+    sizes: Sizes  # heights and widths, in pixels: (images, 2)
+    channels = 3  # of every image: 3, or 1
+    gives_own_regions = False  # True if each region is in memory that nobody else uses
+
+    @abstractmethod
+    def region(self, position: int, box: Box, size: Size) -> Pixels:
+        """Return a region of one image; see `Regions`."""
+
+    def info(self, position: int) -> dict[object, object]:
+        """Return PIL's `info` of one image."""
+        return {}
+
+    def orientations(self) -> list[int]:
+        """Return the EXIF orientation with which each image is stored, 1 if it has none."""
+        return [1] * len(self.sizes)
+
+    def gathered(self) -> Gathered | None:
+        """Return all images if that needs no decoding and they have one size."""
+        return None
 
 
 ImagesAt = Callable[[NDArray[np.int64]], BatchSource]

@@ -19,19 +19,16 @@ import torch.utils.data
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from fastload.datasets._batch_source import UprightImages
+from fastload.datasets._batch_source import BatchSource, UprightImages
 from fastload.datasets._positions import positions_below
-from fastload.datasets._scenes import draw_batch
-from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
-from fastload.datasets.cache._choose import CacheReport, choose_cache, no_cache
-from fastload.datasets.cache._limits import Room, memory_room
-from fastload.datasets.cache.attaching import open_cache
-from fastload.datasets.cache.options import Cache, cache_of
+from fastload.datasets.batch import BatchMemory, draw_batch, fill, render
+from fastload.datasets.cache.choosing import Measured, choose_cache, gather, open_cache
+from fastload.datasets.cache.options import Cache, CacheReport, cache_of, no_cache
 from fastload.datasets.cache.originals import Originals
-from fastload.datasets.cache.readings import Measured, gather
 from fastload.datasets.cache.sample_cache import SampleCache
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.region import Box
+from fastload.system.memory import Room, memory_room
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform, are_fastloads, flattened
 from fastload.transforms.draws import begin_sample, draws_for

@@ -19,9 +19,9 @@ import torch
 from torch.utils.data import Dataset
 
 from fastload.datasets.batch import BatchMemory, HostMemory
-from fastload.datasets.cache._limits import margin_of, memory_room
 from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
+from fastload.system.memory import margin_of, memory_room
 from fastload.system.units import format_size
 from fastload.transforms.colour.degradation import RandomErasing
 from fastload.transforms.compose import AnyTransform, flattened

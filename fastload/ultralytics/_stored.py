@@ -18,8 +18,8 @@ import numpy as np
 from ultralytics.data.base import BaseDataset
 from ultralytics.utils import LOCAL_RANK, LOGGER, NUM_THREADS, TQDM
 
-from fastload.datasets.cache.layout import Layout
-from fastload.datasets.cache.opening import Opening, can_cache, open_store, store_folder
+from fastload.datasets.cache.registry import can_cache, open_store, store_folder
+from fastload.datasets.cache.store import Layout, Opening
 from fastload.images._nv12 import nv12_size
 from fastload.images.arrays import Pixels, Size
 from fastload.images.deferred import DeferredImage, PixelSource
@@ -43,12 +43,8 @@ _plain_check = BaseDataset.check_cache_ram
 class ImagesInMemory:
     """Images in a shared store, in place of the list `ims` of a dataset, where None means "not in memory"."""
 
-    def __init__(self, opening: Opening, is_unpickled: bool = False) -> None:
-        self._opening = opening
-        self._store = open_store(opening, is_unpickled)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return ImagesInMemory, (self._opening, True)
+    def __init__(self, opening: Opening) -> None:
+        self._store = open_store(opening)
 
     def __getitem__(self, index: int) -> Pixels | None:
         found = self.image(index)

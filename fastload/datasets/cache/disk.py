@@ -21,10 +21,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import ImagesAt, RecordImages
-from fastload.datasets.batch import BatchSource
-from fastload.datasets.cache._choose import CacheReport
-from fastload.datasets.cache.options import Cache, CopyPlace
+from fastload.datasets._batch_source import BatchSource, ImagesAt, RecordImages
+from fastload.datasets.cache.disk_filling import CopyPlace, start_filling
+from fastload.datasets.cache.options import Cache, CacheReport
 from fastload.datasets.cache.sample_cache import FilledCache, Positions
 from fastload.errors import AccessError, DamageError, FormatError, OptionError
 from fastload.images.encodings import Encoding, Keep, encoding_named
@@ -211,9 +210,6 @@ class DiskCache(FilledCache):
 
     def _fill(self, source: CacheableFiles) -> None:
         """Start the process that makes the copy, unless another one does."""
-        # Imported here, because packing takes time to import, and a complete copy does not need it.
-        from fastload.datasets.cache.disk_filling import start_filling
-
         if self._process is not None:
             code = self._process.poll()
             if code is not None and not self._place.dataset.is_dir():

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fastload.datasets.cache._choose import Form
+from fastload.datasets.cache.options import Form
 from fastload.errors import OptionError
 from fastload.images.decode import decode
 from fastload.images.encodings import Encoding, Keep

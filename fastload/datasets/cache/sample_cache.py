@@ -19,9 +19,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import ImagesAt, JoinedImages, Records
-from fastload.datasets.batch import BatchSource
-from fastload.datasets.cache._choose import CacheReport
+from fastload.datasets._batch_source import BatchSource, ImagesAt, JoinedImages, Records
+from fastload.datasets.cache.options import CacheReport
 from fastload.errors import AccessError, DamageError, DecodeError
 from fastload.images.arrays import Pixels
 from fastload.images.region import Box
@@ -73,12 +72,12 @@ class FilledCache(SampleCache, ABC):
     def images(self, positions: Positions, originals: ImagesAt, reducing_gap: float | None) -> BatchSource:
         """See `SampleCache`; samples that the medium takes while they are read are stored first."""
         is_held = self.hold(positions)
-        held = np.flatnonzero(is_held)
-        if not len(held):
-            return originals(positions)
-        if len(held) == len(positions):
+        count = np.count_nonzero(is_held)
+        if count == len(positions):
             return _CachedImages(self._images(positions, reducing_gap), positions, originals)
-        joined, others = JoinedImages(len(positions)), np.flatnonzero(~is_held)
+        if not count:
+            return originals(positions)
+        joined, held, others = JoinedImages(len(positions)), np.flatnonzero(is_held), np.flatnonzero(~is_held)
         # Originals first, so that errors are raised in the same order as without a cache.
         joined.add(originals(positions[others]), others.tolist())
         cached = self._images(positions[held], reducing_gap)

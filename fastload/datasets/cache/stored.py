@@ -8,31 +8,38 @@ from the disk: together, all processes read each sample once.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import RecordImages, Records
-from fastload.datasets.batch import BatchSource
-from fastload.datasets.cache._choose import CacheReport
-from fastload.datasets.cache._store import Bytes, Store
-from fastload.datasets.cache.opening import Opening, open_store
+from fastload.datasets._batch_source import BatchSource, RecordImages, Records
+from fastload.datasets.cache.options import Cache, CacheReport, Form, no_cache
 from fastload.datasets.cache.originals import Originals
-from fastload.datasets.cache.sample_cache import FilledCache, Positions
-from fastload.errors import DamageError, DecodeError, SourceError
+from fastload.datasets.cache.registry import can_cache, is_used, open_store, store_folder
+from fastload.datasets.cache.sample_cache import FilledCache, Positions, SampleCache
+from fastload.datasets.cache.store import Bytes, Layout, Opening, Store
+from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.images.encodings import Raw, Yuv420
 from fastload.images.header import orientation_of
+from fastload.images.opencv import cv2
 from fastload.shards.container import ShardReader
 from fastload.shards.record import Record, value_reader
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Column
+from fastload.system.memory import Room, memory_margin, tmpfs_room
+from fastload.system.units import format_size
+
+# The version of the store format: increased when the layout or the meaning of a key changes.
+_STORE_VERSION = 6
 
 # The column of an image's EXIF orientation, which pixels no longer hold.
 _ORIENTATION = "image/orientation"
@@ -42,6 +49,50 @@ _PIXELS = Raw()
 
 _LENGTH = np.dtype("<u4")
 _SHAPE = struct.Struct("<3I")
+
+
+def open_store_cache(cache: Cache, choice: CacheReport, originals: Originals, room: Room) -> SampleCache:
+    """Open the cache in memory that is asked for or chosen; one that holds nothing if there is no room."""
+    if not can_cache():
+        raise OptionError(f'cache="{cache.kind}" needs Linux (memfd, posix_fallocate, /proc): leave it out')
+    kind: Literal["ram", "tmpfs"] = "tmpfs" if choice.kind == "tmpfs" else "ram"
+    form: Form = (cache.form or choice.form or "encoded") if originals.can_be_decoded else "encoded"
+    folder = store_folder(cache.folder, holds_data=kind == "tmpfs")
+    parent = os.path.dirname(folder)
+    room_bytes, bound = room(), f"{format_size(memory_margin())} of the memory must stay free"
+    if kind == "tmpfs" and tmpfs_room(parent) < room_bytes:
+        room_bytes, bound = tmpfs_room(parent), f"a tenth of the file system of {parent} must stay free"
+    needed, fixed_bytes = originals.size_bytes(form), RecordLayout(originals).fixed_bytes
+    capacity = min(needed, room_bytes - Layout(originals.samples, fixed_bytes, 0).size_bytes)
+    if capacity <= 0:
+        return SampleCache(no_cache(f"{bound}, which leaves no room"))
+    layout = Layout(originals.samples, fixed_bytes, capacity)
+    try:
+        store = open_store(Opening(kind, form, folder, _key(form, originals), layout, room))
+    except OSError as error:
+        return SampleCache(no_cache(f"it could not be opened ({error.strerror})"))
+    return StoreCache(originals, store, replace(choice, form=form), needed)
+
+
+def find_shared(cache: Cache, originals: Originals) -> CacheReport | None:
+    """Return the choice by which other processes of this user cache the dataset now; None if none does.
+
+    If each rank measured by itself, ranks could choose differently, and would measure a busy disk.
+    """
+    forms: tuple[Form, ...] = ("encoded", "decoded") if cache.form is None else (cache.form,)
+    folder = store_folder(cache.folder)
+    for form in forms if can_cache() else ():
+        if is_used(folder, _key(form, originals)):
+            reason = "another of your processes chose it for this dataset"
+            return CacheReport("ram" if cache.folder is None else "tmpfs", form, 1.0, reason)
+    return None
+
+
+def _key(form: Form, originals: Originals) -> str:
+    """Return 32 hexadecimal digits that distinguish a store from any other."""
+    decoder = cv2.__version__ if form == "decoded" else ""
+    parts = "\n".join((str(_STORE_VERSION), form, decoder, originals.identity()))
+    return hashlib.blake2b(parts.encode(errors="surrogateescape"), digest_size=16).hexdigest()
 
 
 class RecordLayout:
@@ -75,24 +126,15 @@ class StoreCache(FilledCache):
     `needed` is the size in bytes of a store that holds all samples.
     """
 
-    def __init__(
-        self,
-        originals: Originals,
-        opening: Opening,
-        choice: CacheReport,
-        needed: int,
-        is_unpickled: bool = False,
-    ) -> None:
-        self.originals, self.opening, self._needed = originals, opening, needed
-        self.store = open_store(opening, is_unpickled)
-        share = min(1.0, self.store.layout.capacity_bytes / max(1, needed))
-        super().__init__(replace(choice, form=opening.form, share=share))
+    def __init__(self, originals: Originals, store: Store, choice: CacheReport, needed: int) -> None:
+        self.originals, self.store, self._needed = originals, store, needed
+        super().__init__(replace(choice, share=min(1.0, store.layout.capacity_bytes / max(1, needed))))
         self._layout = RecordLayout(originals)
-        parts = self.store, originals, self._layout
+        parts = store, originals, self._layout
         self._held, self._records = _HeldRecords(*parts), _StoredRecords(*parts)
 
     def __reduce__(self) -> tuple[type[StoreCache], tuple[object, ...]]:
-        return StoreCache, (self.originals, self.opening, self._choice, self._needed, True)
+        return StoreCache, (self.originals, self.store, self._choice, self._needed)
 
     def records(self, originals: RecordReader) -> Records:
         """See `SampleCache`."""
@@ -132,7 +174,7 @@ class StoreCache(FilledCache):
         return is_held
 
     def _images(self, positions: Positions, reducing_gap: float | None) -> BatchSource:
-        encoding = _PIXELS if self.opening.form == "decoded" else self.originals.encoding
+        encoding = _PIXELS if self.store.opening.form == "decoded" else self.originals.encoding
         assert encoding is not None
         return RecordImages(self._held, encoding, positions, reducing_gap, _ORIENTATION)
 
@@ -147,7 +189,7 @@ class StoreCache(FilledCache):
         if encoding is not None and len(image):
             if not isinstance(encoding, Raw | Yuv420):
                 orientation = orientation_of(bytes(image))
-            if self.opening.form == "decoded":
+            if self.store.opening.form == "decoded":
                 shape = _SHAPE.unpack(bytes(columns["image/shape"]))
                 pixels = encoding.decode(image, shape)
                 if pixels.shape[:2] != shape[:2]:

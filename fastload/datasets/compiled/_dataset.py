@@ -10,7 +10,8 @@ from typing import Any, SupportsIndex, cast
 import torch
 from torch.utils.data import Dataset, default_collate
 
-from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, fill
+from fastload.datasets._batch_source import BatchSource
+from fastload.datasets.batch import BatchMemory, HostMemory, fill
 from fastload.datasets.compiled._explain import LATE, Counterpart, description_of
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform

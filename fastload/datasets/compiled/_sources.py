@@ -12,8 +12,7 @@ import PIL.Image
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import FileImages
-from fastload.datasets.batch import BatchSource
+from fastload.datasets._batch_source import BatchSource, FileImages
 from fastload.datasets.compiled._lazy import info_of
 from fastload.datasets.folder import FilesDataset
 from fastload.datasets.images import ImageDataset
