@@ -43,7 +43,6 @@ class HostMemory:
         self.finishes_on_device = finishes_on_device
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """See `BatchMemory`."""
         return reusable_tensor(shape, dtype)
 
 
@@ -223,7 +222,6 @@ class SceneImages(BatchSource):
         self._scenes = scenes
 
     def region(self, position: int, box: Box, size: Size) -> Pixels:
-        """See `Regions`."""
         return box.of(self._scenes[position].pixels())
 
 
@@ -243,7 +241,6 @@ class _DecodedOnce:
         self._often = {position for position, count in uses.items() if count >= _OFTEN}
 
     def region(self, position: int, box: Box, size: Size) -> Pixels:
-        """See `Regions`."""
         if position not in self._often:
             return self._source.region(position, box, size)
         if position not in self._decoded:

@@ -114,22 +114,17 @@ class FolderDataset(FilesDataset):
         return np.asarray(self.source.values["label"]).tolist()  # type: ignore[no-any-return]
 
     def _stored_images(self, positions: NDArray[np.int64]) -> FileImages:
-        read, indices = self.source.files.read, positions.tolist()
-        return FileImages(self._path, read, indices, self._headers, self.reducing_gap)
+        files = self.source.files
+        return FileImages(files.path, files.read, positions.tolist(), self._headers, self.reducing_gap)
 
     def _prefetch(self, positions: NDArray[np.int64]) -> None:
         self.source.files.prefetch(positions.tolist())
 
-    def _path(self, index: int) -> str:
-        return os.path.join(self.root, self.source.key(index))
-
     def _cacheable_files(self) -> CacheableFiles:
         return CacheableFiles(self.source.files, self.source.files.folder, alike_only=False)
 
-    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
-        """See `ImageDataset`."""
+    def targets_of(self, positions: NDArray[np.int64], annotations: object = None) -> list[object]:
         return self._labels(positions).tolist()  # type: ignore[no-any-return]
 
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        labels: NDArray[np.int64] = np.asarray(self.source.values["label"], np.int64)[positions]
-        return labels
+        return np.asarray(self.source.values["label"], np.int64)[positions]

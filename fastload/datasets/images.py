@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from fastload.datasets._batch_source import BatchSource, UprightImages
-from fastload.datasets._positions import positions_below
 from fastload.datasets.batch import BatchMemory, draw_batch, fill, render
 from fastload.datasets.cache.choosing import Measured, choose_cache, gather, open_cache
 from fastload.datasets.cache.options import Cache, CacheReport, cache_of, no_cache
 from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.sample_cache import SampleCache
-from fastload.errors import DamageError, DecodeError, OptionError
+from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
 from fastload.images.region import Box
 from fastload.system.memory import Room, memory_room
 from fastload.transforms.annotations import Annotations
@@ -235,8 +234,13 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         """Return the stored images of some samples."""
 
     @abstractmethod
-    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
-        """Return the targets of some samples, before `target_transform`."""
+    def targets_of(
+        self, positions: NDArray[np.int64], annotations: Sequence[Annotations] | None = None
+    ) -> list[object]:
+        """Return the targets of some samples, before `target_transform`.
+
+        If they have objects or a mask, `annotations` are those after the transform; None: before it.
+        """
 
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.generic] | None:
         """Return the targets as one array if they are integers within the range of int64."""
@@ -283,10 +287,6 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         """Return the annotations of some images of these sizes; None if they have no objects and no mask."""
         return None
 
-    def targets_with(self, positions: NDArray[np.int64], annotations: Sequence[Annotations]) -> list[object]:
-        """Return the targets of some samples, given the annotations of their images after the transform."""
-        return [objects.to_target() for objects in annotations]
-
     def batch_of_targets(
         self, positions: NDArray[np.int64], out: BatchMemory, annotations: Sequence[Annotations] | None = None
     ) -> object:
@@ -304,10 +304,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         self, positions: NDArray[np.int64], annotations: Sequence[Annotations] | None
     ) -> Iterator[Any]:
         """Yield the targets of some samples, given their annotations after the transform."""
-        if annotations is None:
-            targets = self.targets_of(positions)
-        else:
-            targets = self.targets_with(positions, annotations)
+        targets = self.targets_of(positions, annotations)
         return iter(targets) if self.target_transform is None else map(self.target_transform, targets)
 
     def _pipeline(self) -> Pipeline:
@@ -317,8 +314,18 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         return self._compiled[1]
 
     def positions_of(self, indices: Sequence[SupportsIndex]) -> NDArray[np.int64]:
-        """Return indices as positions counted from the first sample."""
-        return positions_below(len(self), indices, self)
+        """Return indices as positions counted from the first sample; raise RecordIndexError for others."""
+        length, positions = len(self), np.asarray(indices)
+        # NumPy would accept floats and booleans as indices too.
+        if positions.dtype.kind not in "iu" or positions.ndim != 1:
+            positions = np.array([operator.index(index) for index in indices])
+        if positions.size and not (positions.min() >= 0 and positions.max() < length):
+            is_outside = (positions < -length) | (positions >= length)
+            if is_outside.any():
+                first = positions[is_outside][0]
+                raise RecordIndexError(f"{self}: index {first} is out of range for {length:,} samples")
+            positions = np.where(positions < 0, positions + length, positions)
+        return positions.astype(np.int64, copy=False)
 
     def __getstate__(self) -> dict[str, object]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("targets", "samples")}

@@ -60,8 +60,7 @@ class PreparesSamples(FillsBatches, Protocol):
 
     def __getitems__(self, indices: Sequence[int]) -> object: ...
 
-    def use_cache(self, cache: Cache, *, room: Room) -> CacheReport:
-        """See `ImageDataset`."""
+    def use_cache(self, cache: Cache, *, room: Room) -> CacheReport: ...
 
 
 @dataclass(frozen=True, slots=True)

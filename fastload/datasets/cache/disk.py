@@ -125,7 +125,6 @@ class DiskCache(FilledCache):
         return positions[~is_stored]
 
     def report(self) -> CacheReport:
-        """See `SampleCache`."""
         self.refresh()
         described, total = self._folder.description(self._name), max(1, self._count)
         samples, form = described.samples or total, self._place.form
@@ -157,7 +156,6 @@ class DiskCache(FilledCache):
             self._fill(self._source)
 
     def hold(self, positions: Positions) -> NDArray[np.bool_]:
-        """See `FilledCache`."""
         is_held: NDArray[np.bool_] = self._is_stored[positions]
         self._count_reads(is_held)
         return is_held

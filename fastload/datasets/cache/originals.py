@@ -103,15 +103,12 @@ class FileOriginals(Originals):
         self.stored_bytes = int(source.files.sizes_bytes.clip(min=0).sum())
 
     def identity(self) -> str:
-        """See `Originals`."""
         return f"files {self._source.origin}"
 
     def paths(self) -> list[str]:
-        """See `Originals`."""
         return [*map(self._source.files.path, range(self.samples))]
 
     def columns_of(self, position: int) -> Mapping[str, bytes | ByteArray] | None:
-        """See `Originals`."""
         data = self._source.read(position).image
         if not isinstance(data, bytes) or not data:
             return None
@@ -120,7 +117,6 @@ class FileOriginals(Originals):
         return {"image": data, "image/shape": _SHAPE.pack(height, width, 3)}
 
     def files(self) -> CacheableFiles:
-        """See `Originals`."""
         return self._source
 
     def _pixels(self, positions: Sequence[int]) -> list[int]:
@@ -147,25 +143,21 @@ class RecordOriginals(Originals):
         self.other_bytes = self.samples * _KEY_BYTES if is_small else manifest.size_bytes
 
     def identity(self) -> str:
-        """See `Originals`."""
         folder, digest = self.records.folder, hashlib.sha256(self.records.manifest.to_bytes()).hexdigest()
         place = str(folder) if isinstance(folder, RemoteFolder) else os.path.realpath(folder)
         # A cache of unverified records is shared only with datasets that do not verify either.
         return f"packed {place} {digest} {self.records.verify == 'never'}"
 
     def paths(self) -> list[str]:
-        """See `Originals`."""
         folder = self.records.folder
         shards = () if isinstance(folder, RemoteFolder) else self.records.manifest.shards
         return [str(folder / shard.file) for shard in shards]
 
     def columns_of(self, position: int) -> Mapping[str, bytes | ByteArray]:
-        """See `Originals`."""
         record = self.records.read(position)
         return {column.name: record.stored(column.name) for column in self.columns}
 
     def files(self) -> CacheableFiles:
-        """See `Originals`."""
         raise OptionError(
             f'cache="disk" keeps a packed copy of files, and {self.records.folder} is packed already: leave '
             'it out, or copy the packed folder to a faster disk; cache="ram" keeps it in memory'

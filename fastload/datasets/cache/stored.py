@@ -137,19 +137,15 @@ class StoreCache(FilledCache):
         return StoreCache, (self.originals, self.store, self._choice, self._needed)
 
     def records(self, originals: RecordReader) -> Records:
-        """See `SampleCache`."""
         return self._records
 
     def verify_records(self, originals: RecordReader, positions: Positions) -> None:
-        """See `SampleCache`."""
         self.hold(positions)
 
     def missing(self, positions: Positions) -> Positions:
-        """See `SampleCache`."""
         return positions[~self.store.found(positions)]
 
     def report(self) -> CacheReport:
-        """See `SampleCache`."""
         store = self.store
         ready = store.ready / max(1, store.count)
         report = replace(self._choice, ready=ready, used_bytes=store.used_bytes, stopped=store.why_closed)

@@ -105,7 +105,7 @@ class ListedFiles(FilesDataset):
         with open(self._path(index), "rb", buffering=0) as file:
             return file.read()
 
-    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
+    def targets_of(self, positions: NDArray[np.int64], annotations: object = None) -> list[object]:
         return [self.listed[position][1] for position in positions.tolist()]
 
     def _cacheable_files(self) -> CacheableFiles:
@@ -134,7 +134,7 @@ class Arrays(ImageDataset):
     def _stored_images(self, positions: NDArray[np.int64]) -> ArrayImages:
         return ArrayImages(self.pixels, positions)
 
-    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
+    def targets_of(self, positions: NDArray[np.int64], annotations: object = None) -> list[object]:
         return self._targets_at(positions).tolist()  # type: ignore[no-any-return]
 
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.generic] | None:
