@@ -63,7 +63,7 @@ class ImagesInMemory:
         """Return an image, the height and width of its file, and its own; None if it is not stored."""
         if not self._store.has(index):
             return None
-        height, width, *own = _SIZES.unpack(self._store.fixed(index).tobytes())
+        height, width, *own = _SIZES.unpack(self._store.fixed[index].tobytes())
         size = own[0], own[1]
         source = PixelSource(_Planes(self._store.data(index), size), 0, size)
         return BgrImage(DeferredImage.of(source)), (height, width), size

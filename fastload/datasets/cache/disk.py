@@ -157,7 +157,8 @@ class DiskCache(FilledCache):
 
     def hold(self, positions: Positions) -> NDArray[np.bool_]:
         is_held: NDArray[np.bool_] = self._is_stored[positions]
-        self._count_reads(is_held)
+        hits = int(np.count_nonzero(is_held))
+        self._count_reads(hits, len(positions) - hits)
         return is_held
 
     def _images(self, positions: Positions, reducing_gap: float | None) -> BatchSource:

@@ -92,12 +92,11 @@ class FilledCache(SampleCache, ABC):
     def _images(self, positions: Positions, reducing_gap: float | None) -> BatchSource:
         """Return images that the cache holds."""
 
-    def _count_reads(self, is_hit: NDArray[np.bool_]) -> None:
-        """Count samples that this process reads, given a mask of those in the cache."""
+    def _count_reads(self, hits: int, misses: int) -> None:
+        """Count samples that this process reads."""
         place = 2 * os.getpid() % len(self._counts)
-        hits = int(np.count_nonzero(is_hit))
         self._counts[place] += hits
-        self._counts[place + 1] += len(is_hit) - hits
+        self._counts[place + 1] += misses
 
     def _counted(self, report: CacheReport) -> CacheReport:
         """Return a report with the counts of this process and those forked from it."""

@@ -135,6 +135,7 @@ class Opening:
 class Store:
     """A store, mapped by this process, which closes the descriptor in the end.
 
+    `fixed` holds the fixed columns, (records, fixed_bytes), read-only: valid for records that were found.
     Raises OSError if the header is damaged or of another dataset.
     """
 
@@ -159,8 +160,8 @@ class Store:
         end = begin + self.count * layout.fixed_bytes
         self._writable_fixed = everything[begin:end].reshape(self.count, layout.fixed_bytes)
         self._writable = everything[layout.area_offset :]
-        self._fixed, self._area = self._writable_fixed[:], self._writable[:]
-        self._fixed.flags.writeable = self._area.flags.writeable = False
+        self.fixed, self._area = self._writable_fixed[:], self._writable[:]
+        self.fixed.flags.writeable = self._area.flags.writeable = False
         self._forget_checks()
         _stores.add(self)
         weakref.finalize(self, os.close, descriptor).atexit = False
@@ -168,7 +169,8 @@ class Store:
     def found(self, positions: NDArray[np.int64], always_check: bool = False) -> NDArray[np.bool_]:
         """Return a mask of the records that can be read; those new to this process are checked first."""
         is_ready: NDArray[np.bool_] = self._states[positions] == _READY
-        wanted = is_ready if always_check else is_ready & (self._seen[positions] == 0)
+        # Booleans are compared as numbers: ready, and not seen.
+        wanted = is_ready if always_check else is_ready > self._seen[positions]
         if np.count_nonzero(wanted):
             places = np.flatnonzero(wanted)
             is_ready[places] = [self._is_intact(index) for index in positions[places].tolist()]
@@ -189,11 +191,6 @@ class Store:
         """Return the variable columns of a record that was found, read-only."""
         _, _, _, offset, _, size = self._index[index].item()
         return self._area[offset : offset + size]
-
-    def fixed(self, positions: NDArray[np.int64] | int) -> Bytes:
-        """Return the fixed columns of records that were found: (positions, fixed_bytes)."""
-        rows: Bytes = self._fixed[positions]
-        return rows
 
     def stack(self, positions: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
         """Return the images of records that were found as rows of an array, and the row of each record.
@@ -256,17 +253,17 @@ class Store:
         is_intact: bool = max(offset + size, tail_offset + tail_size) <= len(self._area)
         if is_intact:
             found = extend(row_mask(self._bound, index), self.data(index))
-            found = extend(extend(found, self._fixed[index].tobytes()), self.tail(index).tobytes())
+            found = extend(extend(found, self.fixed[index].tobytes()), self.tail(index).tobytes())
             is_intact = bool(found == crc)
         if is_intact:
-            self._seen[index] = 1
+            self._seen[index] = True
         else:
             self._states[index] = _BAD
         return is_intact
 
     def _forget_checks(self) -> None:
         # The records that this process has checked: a byte each. Pages take no memory until they are written.
-        self._seen = np.zeros(self.count, np.uint8)
+        self._seen = np.zeros(self.count, bool)
 
     def _claim(self, index: int, size: int, tail_size: int) -> tuple[int, int] | None:
         """Allocate memory for a record, under the lock; return the offsets of image and tail."""

@@ -13,7 +13,6 @@ import os
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Literal, cast
 
@@ -47,7 +46,9 @@ _ORIENTATION = "image/orientation"
 # How pixels are stored.
 _PIXELS = Raw()
 
-_LENGTH = np.dtype("<u4")
+# The lengths of the variable columns; no column of a dataset has this name.
+_LENGTHS = "/lengths"
+
 _SHAPE = struct.Struct("<3I")
 
 
@@ -62,7 +63,7 @@ def open_store_cache(cache: Cache, choice: CacheReport, originals: Originals, ro
     room_bytes, bound = room(), f"{format_size(memory_margin())} of the memory must stay free"
     if kind == "tmpfs" and tmpfs_room(parent) < room_bytes:
         room_bytes, bound = tmpfs_room(parent), f"a tenth of the file system of {parent} must stay free"
-    needed, fixed_bytes = originals.size_bytes(form), RecordLayout(originals).fixed_bytes
+    needed, fixed_bytes = originals.size_bytes(form), RecordLayout(originals).fixed.itemsize
     capacity = min(needed, room_bytes - Layout(originals.samples, fixed_bytes, 0).size_bytes)
     if capacity <= 0:
         return SampleCache(no_cache(f"{bound}, which leaves no room"))
@@ -96,7 +97,7 @@ def _key(form: Form, originals: Originals) -> str:
 
 
 class RecordLayout:
-    """Positions of a sample's columns in a store.
+    """Places of a sample's columns in a store.
 
     The fixed part holds the EXIF orientation of the image (a byte), the columns of fixed size, and the
     lengths of the other columns; the tail holds these columns, except the image.
@@ -105,19 +106,17 @@ class RecordLayout:
     def __init__(self, originals: Originals) -> None:
         columns = originals.columns
         fixed = [Column(_ORIENTATION, "uint8"), *(column for column in columns if not column.ragged)]
-        ends = list(accumulate((column.row_bytes for column in fixed), initial=0))
-        self.columns = {column.name: (column.numpy_dtype, column.shape) for column in fixed}
-        self.places = dict(zip(self.columns, map(slice, ends, ends[1:]), strict=True))
         image = None if originals.encoding is None else "image"
         self.ragged = [column.name for column in columns if column.ragged and column.name != image]
-        self.fixed_bytes = ends[-1] + _LENGTH.itemsize * len(self.ragged)
-        self.lengths = slice(ends[-1], self.fixed_bytes)
+        parts = [(column.name, column.numpy_dtype, column.shape) for column in fixed]
+        self.fixed = np.dtype([*parts, (_LENGTHS, "<u4", (len(self.ragged),))])
 
     def parts(self, columns: Mapping[str, bytes | Bytes]) -> tuple[bytes, bytes]:
         """Return the fixed part and the tail of a sample."""
-        fixed, tail = ([bytes(columns[name]) for name in part] for part in (self.columns, self.ragged))
-        lengths = np.array([len(part) for part in tail], _LENGTH).tobytes()
-        return b"".join([*fixed, lengths]), b"".join(tail)
+        tail = [bytes(columns[name]) for name in self.ragged]
+        lengths = np.array([len(part) for part in tail], "<u4").tobytes()
+        fixed = {**columns, _LENGTHS: lengths}
+        return b"".join(bytes(fixed[name]) for name in self.fixed.names or ()), b"".join(tail)
 
 
 class StoreCache(FilledCache):
@@ -155,8 +154,9 @@ class StoreCache(FilledCache):
         """See `FilledCache`; missing samples are stored first."""
         records = self.originals.records
         is_held = self.store.found(positions, records is not None and records.verify == "always")
-        self._count_reads(is_held)
-        if np.count_nonzero(is_held) == len(is_held):
+        hits = int(np.count_nonzero(is_held))
+        self._count_reads(hits, len(positions) - hits)
+        if hits == len(positions):
             return is_held
         missing = positions[~is_held]
         if records is not None:
@@ -202,12 +202,16 @@ class _HeldRecords:
 
     def __init__(self, store: Store, originals: Originals, layout: RecordLayout) -> None:
         self._store, self._originals, self._layout = store, originals, layout
+        rows, names = store.fixed.view(layout.fixed)[:, 0], layout.fixed.names or ()
+        self._columns: dict[str, NDArray[np.generic]] = {name: rows[name] for name in names}
         fields = () if originals.records is None else originals.records.manifest.fields
         self._values = {field.name: value_reader(field) for field in fields}
 
     @property
     def _shards(self) -> RecordReader:
-        assert self._originals.records is not None, "files are never asked for as records"
+        if self._originals.records is None:
+            # Asked for by the message about a file that cannot be decoded: reading the file raises its own.
+            raise DamageError("a file in the cache cannot be decoded")
         return self._originals.records
 
     @property
@@ -221,18 +225,15 @@ class _HeldRecords:
     def row(self, column: str, index: int) -> Bytes:
         if column == "image" and self._originals.encoding is not None:
             return self._store.data(index)
-        fixed = self._store.fixed(index)
-        if column in self._layout.columns:
-            return fixed[self._layout.places[column]]
-        lengths = fixed[self._layout.lengths].view(_LENGTH).tolist()
+        if (rows := self._columns.get(column)) is not None:
+            return np.frombuffer(rows[index].tobytes(), np.uint8)
+        lengths = self._columns[_LENGTHS][index].tolist()
         place = self._layout.ragged.index(column)
         begin = sum(lengths[:place])
         return self._store.tail(index)[begin : begin + lengths[place]]
 
     def take(self, name: str, indices: Positions) -> NDArray[np.generic]:
-        dtype, shape = self._layout.columns[name]
-        rows = np.ascontiguousarray(self._store.fixed(indices)[:, self._layout.places[name]])
-        return rows.view(dtype).reshape(len(indices), *shape)
+        return self._columns[name][indices]
 
     def stack(self, name: str, indices: Positions) -> tuple[Bytes, Positions] | None:
         return self._store.stack(indices)

@@ -224,6 +224,6 @@ class TestTampering:
         dataset = PackedDataset(tmp_path / "photos.fl", cache=Cache("ram", place))
         read_all(dataset)
         samples = dataset._cache
-        samples.store._writable_fixed[5, samples._layout.places["label"].start] ^= 1
+        samples.store._writable_fixed[5, samples._layout.fixed.fields["label"][1]] ^= 1
         samples.store._seen[:] = 0
         assert dataset[5][1] == PackedDataset(tmp_path / "photos.fl")[5][1]

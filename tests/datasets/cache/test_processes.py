@@ -148,6 +148,20 @@ class TestFilling:
         assert dataset.cached.ready == (COUNT - 1) / COUNT
         assert dataset.cached.stopped == ""
 
+    @pytest.mark.parametrize("form", ["encoded", "decoded"])
+    def test_file_that_cannot_be_decoded_raises_the_same_error_from_a_cache(self, folder, cache, form):
+        photo = min(folder.rglob("*.jpg"))
+        data = bytearray(photo.read_bytes())
+        data[data.index(b"\xff\xc0") + 11] = 0x51  # a sampling that no decoder knows
+        photo.write_bytes(data)
+        dataset = FolderDataset(folder, cache=cache("ram", form))
+        with pytest.raises(fastload.DecodeError) as plain:
+            FolderDataset(folder)[0]
+        for _ in range(2):
+            with pytest.raises(fastload.DecodeError) as cached:
+                dataset[0]
+            assert str(cached.value) == str(plain.value)
+
     def test_unreadable_listed_file_does_not_prevent_a_cache_of_pixels(self, folder, cache):
         min(folder.rglob("*.jpg")).write_bytes(b"no image")
         dataset = fastload.compile(ImageFolder(folder), cache=cache("ram", "decoded"))
