@@ -9,15 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from fastload.errors import OptionError
 from fastload.system.disks import disk_of
 from fastload.system.page_cache import can_drop, drop, resident_share
 
 _MOST_RANGES = 4096
-_MOST_SHARDS = 32
 
 # Each random record has its own window, because the kernel caches pages in runs of up to this size.
 _WINDOW_BYTES = 2 << 20
@@ -36,11 +33,10 @@ _TRIES = 5
 _PAUSE_S = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class DiskReading:
+class DiskReading(NamedTuple):
     """The result of reading a sample of files in random order."""
 
-    bytes_per_s: float  # by 8 threads
+    bytes_per_s: float  # by 8 threads; 0 if no file can be read
     is_cold: bool  # False if pages could not be dropped: the speed may then be that of a cache
     bytes_read: int
 
@@ -57,8 +53,8 @@ def measure_reading(
     paths: Sequence[str | os.PathLike[str]],
     record_bytes: int | None = None,
     *,
-    most_s: float = 2.0,
-    most_bytes: int = 256 << 20,
+    most_s: float = 1.0,
+    most_bytes: int = 128 << 20,
     clock: Callable[[], float] = time.perf_counter,
 ) -> DiskReading:
     """Measure how fast a random sample of files is read from the disk.
@@ -67,14 +63,17 @@ def measure_reading(
     read; all other files are read completely, including opening and closing. Pages are dropped from the
     page cache before they are read, and mincore(2) checks that they are gone; pages that stay (dirty, or
     mapped by others) are skipped. Caches outside this machine's memory (in the disk, the host or a file
-    server) stay warm. Raises OptionError if no file can be read.
+    server) stay warm.
     """
     begin_s = clock()
-    ranges = choose_ranges(paths, record_bytes, lambda: clock() >= begin_s + 0.15 * most_s)
+    ranges: list[ReadRange] = []
+    for each in random_ranges(paths, record_bytes):
+        if most_bytes <= 0 or (len(ranges) >= _FEWEST_FILES and clock() >= begin_s + 0.15 * most_s):
+            break
+        ranges.append(each._replace(size=min(each.size, most_bytes)))
+        most_bytes -= each.size
     if not ranges:
-        first = f", but {os.fspath(paths[0])} is not one" if paths else ", got no path"
-        raise OptionError(f"measuring needs at least one file that is not empty and can be read{first}")
-    ranges = _within(ranges, most_bytes)
+        return DiskReading(0.0, False, 0)
     disk = disk_of(ranges[0].path)
     cold: list[ReadRange] = []
     # Files in memory have no disk, and ZFS has its own cache.
@@ -91,54 +90,30 @@ def measure_reading(
     return DiskReading(bytes_per_s, bool(cold), bytes_read)
 
 
-def choose_ranges(
-    paths: Sequence[str | os.PathLike[str]],
-    record_bytes: int | None,
-    is_late: Callable[[], bool] = lambda: False,
-) -> list[ReadRange]:
-    """Draw up to 4,096 ranges of files in random order; the same files give the same ranges.
+def random_ranges(
+    paths: Sequence[str | os.PathLike[str]], record_bytes: int | None = None
+) -> Iterator[ReadRange]:
+    """Yield different ranges of files in random order, the same for the same files.
 
-    Files that are empty or cannot be read are left out. Reading sizes ends when `is_late` returns True.
+    Files that are empty or cannot be read are left out.
     """
     rng = random.Random(0)
-    ranges: list[ReadRange] = []
-    shards: list[tuple[str, int]] = []
-    for number, index in enumerate(rng.sample(range(len(paths)), min(len(paths), _MOST_RANGES))):
-        if number >= _FEWEST_FILES and is_late():
-            break
-        path = os.fspath(paths[index])
-        size = os.path.getsize(path) if os.path.isfile(path) and os.access(path, os.R_OK) else 0
+    sizes: dict[str, int] = {}
+    drawn = set()
+    for _ in range(_MOST_RANGES if paths else 0):
+        path = os.fspath(rng.choice(paths))
+        if path not in sizes:
+            is_readable = os.path.isfile(path) and os.access(path, os.R_OK)
+            sizes[path] = os.path.getsize(path) if is_readable else 0
+        size = taken = window = sizes[path]
         if record_bytes and size > 2 * record_bytes:
-            shards.append((path, size))
-        elif size:
-            ranges.append(ReadRange(path, 0, size))
-    shards = rng.sample(shards, min(len(shards), _MOST_SHARDS))
-    for path, size in shards:
-        ranges += _records(path, size, record_bytes or size, _MOST_RANGES // len(shards), rng)
-    rng.shuffle(ranges)
-    return ranges
-
-
-def _records(path: str, size: int, record_bytes: int, most: int, rng: random.Random) -> list[ReadRange]:
-    """Draw records at random offsets of a shard, at most one in each window."""
-    window = max(record_bytes, _WINDOW_BYTES)
-    if size // window < 64:  # too few windows: use smaller ones
-        window = record_bytes
-    windows = range(size // window)
-    places = rng.sample(windows, min(len(windows), most))
-    offsets = [place * window + rng.randrange(window - record_bytes + 1) for place in places]
-    return [ReadRange(path, offset, record_bytes) for offset in offsets]
-
-
-def _within(ranges: Sequence[ReadRange], most_bytes: int) -> list[ReadRange]:
-    """Return the first ranges that have so many bytes together; the last one may be shortened."""
-    taken = []
-    for each in ranges:
-        if most_bytes <= 0:
-            break
-        taken.append(each._replace(size=min(each.size, most_bytes)))
-        most_bytes -= each.size
-    return taken
+            taken, window = record_bytes, max(record_bytes, _WINDOW_BYTES)
+            if size < 64 * window:  # too few windows: use smaller ones
+                window = record_bytes
+        place = rng.randrange(size // window) if size else 0
+        if size and (path, place) not in drawn:
+            drawn.add((path, place))
+            yield ReadRange(path, place * window + rng.randrange(window - taken + 1), taken)
 
 
 def _read_by_several(

@@ -43,10 +43,6 @@ from fastload.transforms.draws import EpochDraws
 # A smaller gain is within the difference between two measurements of one disk.
 _LEAST_GAIN = 1.1
 
-# Limits of the disk measurement: opening a dataset may take about a second.
-_MOST_S = 1.0
-_MOST_BYTES = 128 << 20
-
 # Samples prepared to measure how fast that is: about 50 ms of photos.
 _PREPARED = 32
 
@@ -149,7 +145,7 @@ def gather(
     samples, paths = max(1, originals.samples), originals.paths()
     record_bytes = None if originals.records is None else max(1, originals.stored_bytes // samples)
     # Measured first, because preparing samples leaves them in the page cache.
-    disk = measure_reading(paths, record_bytes, most_s=_MOST_S, most_bytes=_MOST_BYTES)
+    disk = measure_reading(paths, record_bytes)
     # Only a loader knows whether caching pixels could pay.
     may_cache_pixels = measured.step_samples_per_s is not None and originals.can_be_decoded
     room_bytes = room() if can_cache() else 0
