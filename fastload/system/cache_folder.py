@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Literal
 
 from fastload.errors import OptionError
-from fastload.system.cache_lock import CacheLock
-from fastload.system.own_files import make_own, read_own, require_own, require_own_tree
+from fastload.system.own_files import CacheLock, make_own, read_own, require_own, require_own_tree
 
 _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 

@@ -11,9 +11,8 @@ from itertools import count
 import numpy as np
 import pytest
 
-from fastload.system.disks import disk_of
+from fastload.system.disks import disk_of, measure_reading, random_ranges
 from fastload.system.page_cache import drop, resident_share
-from fastload.system.read_speed import measure_reading, random_ranges
 from tests.slow_disk import slow_disk
 
 MIB = 1 << 20

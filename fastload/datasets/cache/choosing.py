@@ -33,10 +33,9 @@ from fastload.datasets.cache.stored import find_shared, open_store_cache
 from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.sources.protocol import evenly_spaced
 from fastload.system.cpus import usable_cpus
-from fastload.system.disks import disk_of
+from fastload.system.disks import disk_of, measure_reading
 from fastload.system.memory import Room, memory_room, tmpfs_room
 from fastload.system.random_states import preserved_random_states
-from fastload.system.read_speed import measure_reading
 from fastload.system.units import format_ratio, format_size
 from fastload.transforms.draws import EpochDraws
 

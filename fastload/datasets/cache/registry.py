@@ -28,7 +28,7 @@ import weakref
 
 from fastload.datasets.cache.store import Opening, Store
 from fastload.errors import OptionError
-from fastload.system.cache_lock import CacheLock
+from fastload.system.own_files import CacheLock
 
 _USERS_FILE = re.compile(r"[0-9a-f]{32}\.users")
 

@@ -15,7 +15,7 @@ import fastload
 from fastload import FolderDataset
 from fastload.datasets.cache.registry import open_store
 from fastload.datasets.cache.store import Layout, Opening
-from fastload.system.cache_lock import CacheLock
+from fastload.system.own_files import CacheLock
 from tests.datasets.cache.programs import running
 from tests.folders import class_folders
 
