@@ -25,6 +25,9 @@ from fastload.transforms.windows import Gathered
 
 Headers = NDArray[np.uint32]
 
+Positions = NDArray[np.int64]
+"""Samples by their positions in the dataset, counted from the first one."""
+
 # Bytes of files that a batch may hold in memory at once; files beyond that are read a second time.
 _MOST_BUFFERED_BYTES = 64 << 20
 
@@ -53,7 +56,7 @@ class BatchSource(ABC):
         return None
 
 
-ImagesAt = Callable[[NDArray[np.int64]], BatchSource]
+ImagesAt = Callable[[Positions], BatchSource]
 """Returns the images at some positions, as they are stored: before their orientation is applied."""
 
 
@@ -67,10 +70,10 @@ class Records(Protocol):
     def read_verified(self, index: int) -> Record:
         """Return a verified record; its bytes are read-only."""
 
-    def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[np.generic]:
+    def take(self, name: str, indices: Positions) -> NDArray[np.generic]:
         """Return a copy of verified records' rows of a fixed column, (indices, *row shape)."""
 
-    def stack(self, name: str, indices: NDArray[np.int64]) -> tuple[Pixels, NDArray[np.int64]] | None:
+    def stack(self, name: str, indices: Positions) -> tuple[Pixels, Positions] | None:
         """Return the images as rows of an array (any number, size), read-only, and the row of each record.
 
         None unless all have one size.
@@ -89,7 +92,7 @@ class RecordImages(BatchSource):
         self,
         records: Records,
         encoding: Encoding,
-        positions: NDArray[np.int64],
+        positions: Positions,
         reducing_gap: float | None = None,
         orientation: str = "",
     ) -> None:
@@ -99,7 +102,7 @@ class RecordImages(BatchSource):
         self._reducing_gap = reducing_gap
         self._orientation = orientation
         self._shapes = records.take("image/shape", positions)
-        self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
+        self.sizes: Sizes = self._shapes[:, :2].astype(np.int64)
         # Read for the batch at once, because record by record takes ten times as long.
         has_tiles = encoding.name in ("tiled", "jpeg")
         grids = records.take("image/grid", positions).tolist() if has_tiles else []
@@ -176,9 +179,7 @@ class FileImages(BatchSource):
         self._files: dict[int, bytes] = {}
         self._decoded: dict[int, Pixels] = {}
         self._free_bytes = _MOST_BUFFERED_BYTES
-        self.sizes: NDArray[np.int64] = np.array(
-            [self._size(position) for position in range(len(positions))], np.int64
-        )
+        self.sizes: Sizes = np.array([self._size(position) for position in range(len(positions))], np.int64)
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         height, width = self.sizes[position].tolist()

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from fastload.datasets._batch_source import Records
+from fastload.datasets._batch_source import Positions, Records
 from fastload.datasets.batch import BatchMemory
 from fastload.errors import DecodeError, FormatError, LibraryMissingError, OptionError
 from fastload.images.encodings import encoding_named
@@ -67,7 +67,7 @@ class RecordValues:
         """Return all values of a record."""
         return self._formed(lambda name: self.value(name, record), tuple)
 
-    def batch(self, records: Records, positions: NDArray[np.int64], out: BatchMemory) -> object:
+    def batch(self, records: Records, positions: Positions, out: BatchMemory) -> object:
         """Return the values of verified records, collated as by torch's `default_collate`."""
         one_by_one = [] if all(self._columns.values()) else positions.tolist()
         read = list(map(records.read_verified, one_by_one))
@@ -122,8 +122,8 @@ def _column_dtype(field: Field) -> torch.dtype | None:
 def _form_of(manifest: Manifest, names: list[str]) -> SampleForm:
     if manifest.image is not None:
         return "label" if names == ["label"] else None
-    details: Any = manifest.made.get("details")
-    form = details.get("sample") if isinstance(details, Mapping) else None
+    details = manifest.made.get("details")
+    form: SampleForm = details.get("sample") if isinstance(details, Mapping) else None
     parts = [form] if isinstance(form, str) else form or []
     used = [name for part in parts for name in ([part] if isinstance(part, str) else part)]
     if form is not None and sorted(used) != sorted(names):

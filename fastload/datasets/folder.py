@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import FileImages, unread_headers
+from fastload.datasets._batch_source import FileImages, Positions, unread_headers
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.originals import FileOriginals
 from fastload.datasets.images import ImageDataset
@@ -113,18 +113,18 @@ class FolderDataset(FilesDataset):
         """The labels of all files."""
         return np.asarray(self.source.values["label"]).tolist()  # type: ignore[no-any-return]
 
-    def _stored_images(self, positions: NDArray[np.int64]) -> FileImages:
+    def _stored_images(self, positions: Positions) -> FileImages:
         files = self.source.files
         return FileImages(files.path, files.read, positions.tolist(), self._headers, self.reducing_gap)
 
-    def _prefetch(self, positions: NDArray[np.int64]) -> None:
+    def _prefetch(self, positions: Positions) -> None:
         self.source.files.prefetch(positions.tolist())
 
     def _cacheable_files(self) -> CacheableFiles:
         return CacheableFiles(self.source.files, self.source.files.folder, alike_only=False)
 
-    def targets_of(self, positions: NDArray[np.int64], annotations: object = None) -> list[object]:
+    def targets_of(self, positions: Positions, annotations: object = None) -> list[object]:
         return self._labels(positions).tolist()  # type: ignore[no-any-return]
 
-    def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _labels(self, positions: Positions) -> NDArray[np.int64]:
         return np.asarray(self.source.values["label"], np.int64)[positions]

@@ -9,11 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import RecordImages, Records
+from fastload.datasets._batch_source import Positions, RecordImages, Records
 from fastload.datasets._values import ObjectFields, RecordValues, is_upright
 from fastload.datasets.batch import BatchMemory
 from fastload.datasets.cache.options import Cache, cache_of
@@ -189,7 +187,7 @@ class PackedDataset(ImageDataset):
         """Return the prefetcher of remote shards, see `AnnouncesBatches`; None on this machine."""
         return None if self._records.remote is None else ReadingAhead(self._records, position, in_flight)
 
-    def _samples(self, positions: NDArray[np.int64]) -> list[AnySample]:
+    def _samples(self, positions: Positions) -> list[AnySample]:
         if not callable(self._on_error):
             return self._samples_or_raise(positions)
         samples = []
@@ -200,7 +198,7 @@ class PackedDataset(ImageDataset):
                 samples.append(self._on_error(int(position), error))
         return samples
 
-    def _samples_or_raise(self, positions: NDArray[np.int64]) -> list[AnySample]:
+    def _samples_or_raise(self, positions: Positions) -> list[AnySample]:
         """Return the samples at valid positions; raise the error of one that cannot be made."""
         if self._encoding is None:
             self._verify_values(positions)
@@ -230,13 +228,13 @@ class PackedDataset(ImageDataset):
             raise
         return self.batch_of_targets(positions, out)
 
-    def _stored_images(self, positions: NDArray[np.int64]) -> RecordImages:
+    def _stored_images(self, positions: Positions) -> RecordImages:
         self._begin_epoch()
         encoding = self._require_images("pixels are")
         self._records.verify_records(positions)
         return RecordImages(self._records, encoding, positions, self.reducing_gap)
 
-    def _verify_values(self, positions: NDArray[np.int64]) -> None:
+    def _verify_values(self, positions: Positions) -> None:
         """Verify records without images, according to `verify`."""
         if self.transform is not None:
             self._require_images("transform is")
@@ -265,12 +263,12 @@ class PackedDataset(ImageDataset):
     def _originals(self) -> RecordOriginals:
         return RecordOriginals(self._records, self._encoding)
 
-    def _prefetch(self, positions: NDArray[np.int64]) -> None:
+    def _prefetch(self, positions: Positions) -> None:
         if self._encoding is not None:
             self._records.prefetch("image", positions)
 
     def targets_of(
-        self, positions: NDArray[np.int64], annotations: Sequence[Annotations] | None = None
+        self, positions: Positions, annotations: Sequence[Annotations] | None = None
     ) -> list[object]:
         # The records were verified when the source of their images was made.
         records = map(self._stored.read_verified, positions.tolist())
@@ -281,14 +279,14 @@ class PackedDataset(ImageDataset):
         pairs = zip(annotations, records, strict=True)
         return [self._objects.target(*pair, self._values.value, self.tv_tensors) for pair in pairs]
 
-    def annotations_of(self, positions: NDArray[np.int64], sizes: Sizes) -> list[Annotations] | None:
+    def annotations_of(self, positions: Positions, sizes: Sizes) -> list[Annotations] | None:
         if self._objects is None:
             return None
         records = map(self._stored.read_verified, positions.tolist())
         return list(map(self._objects.annotations, records, map(tuple, sizes.tolist())))
 
     def batch_of_targets(
-        self, positions: NDArray[np.int64], out: BatchMemory, annotations: Sequence[Annotations] | None = None
+        self, positions: Positions, out: BatchMemory, annotations: Sequence[Annotations] | None = None
     ) -> object:
         if annotations is None and self.target_transform is None:
             return self._values.batch(self._stored, positions, out)

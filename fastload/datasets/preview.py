@@ -6,7 +6,7 @@ import colorsys
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Protocol, TypeGuard
 
 import numpy as np
 import torch
@@ -41,7 +41,15 @@ _HUE_STEP = 0.618034
 _CHARACTERS_PER_PIXEL = 1 / 7.5
 
 
-def write_sheet(dataset: Any, file: Path, most: int | None = None) -> int:
+class MapStyle(Protocol):
+    """A map-style dataset."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> object: ...
+
+
+def write_sheet(dataset: MapStyle, file: Path, most: int | None = None) -> int:
     """Write a PNG with evenly spaced samples of a dataset, each above the name of its class.
 
     Boxes, masks, polygons, keypoints and oriented boxes are drawn, in a colour for each class.
@@ -92,7 +100,7 @@ def require_png(file: Path) -> None:
         raise OptionError(f"{file}: a preview must be a .png file outside of any packed dataset")
 
 
-def _tile(dataset: Any, index: int, side: int) -> tuple[Pixels, str]:
+def _tile(dataset: MapStyle, index: int, side: int) -> tuple[Pixels, str]:
     """Return the picture of a sample, at most as large as a tile, and its caption."""
     try:
         image, target = _sample(dataset, index)
@@ -112,7 +120,7 @@ def _tile(dataset: Any, index: int, side: int) -> tuple[Pixels, str]:
     return picture, f"{index}: {size[0]} x {size[1]}, {count} object{'' if count == 1 else 's'}"
 
 
-def _sample(dataset: Any, index: int) -> tuple[Any, Any]:
+def _sample(dataset: MapStyle, index: int) -> tuple[object, object]:
     sample = dataset[index]
     if isinstance(sample, Mapping) and "image" in sample:
         return sample["image"], sample
@@ -123,7 +131,7 @@ def _sample(dataset: Any, index: int) -> tuple[Any, Any]:
     )
 
 
-def _first_has_objects(dataset: Any) -> bool:
+def _first_has_objects(dataset: MapStyle) -> bool:
     """Return True if the first readable sample has objects or a mask."""
     for index in range(len(dataset)):
         with contextlib.suppress(DamageError, DecodeError):
@@ -131,7 +139,7 @@ def _first_has_objects(dataset: Any) -> bool:
     return False
 
 
-def _has_objects(target: object) -> bool:
+def _has_objects(target: object) -> TypeGuard[Mapping[str, Sequence[object]]]:
     return isinstance(target, Mapping) and ("boxes" in target or "mask" in target)
 
 

@@ -19,15 +19,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import BatchSource, ImagesAt, JoinedImages, Records
+from fastload.datasets._batch_source import BatchSource, ImagesAt, JoinedImages, Positions, Records
 from fastload.datasets.cache.options import CacheReport
 from fastload.errors import AccessError, DamageError, DecodeError
 from fastload.images.arrays import Pixels
 from fastload.images.region import Box
 from fastload.shards.records import RecordReader
 from fastload.transforms.windows import Gathered
-
-Positions = NDArray[np.int64]
 
 
 class SampleCache:

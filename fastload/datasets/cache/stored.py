@@ -19,11 +19,11 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import BatchSource, RecordImages, Records
+from fastload.datasets._batch_source import BatchSource, Positions, RecordImages, Records
 from fastload.datasets.cache.options import Cache, CacheReport, Form, no_cache
 from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.registry import can_cache, is_used, open_store, store_folder
-from fastload.datasets.cache.sample_cache import FilledCache, Positions, SampleCache
+from fastload.datasets.cache.sample_cache import FilledCache, SampleCache
 from fastload.datasets.cache.store import Bytes, Layout, Opening, Store
 from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.images.encodings import Raw, Yuv420
