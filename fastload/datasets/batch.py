@@ -139,7 +139,10 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
         gathered = source.gathered() if may_gather else None
         body = iter(drawn.body)
         if gathered is None:
-            made = _render_all(source, drawn.geometry, size, None if drawn.body else out)
+            made = reusable_array((shape[0], *size, source.channels)) if drawn.body or out is None else out
+            for position, view in enumerate(drawn.geometry.views()):
+                pixels = source.region(position, view.box, view.size)
+                render_view(pixels, view, drawn.geometry.resampling, made[position])
         elif drawn.body and size == gathered.images.shape[1:3] and not drawn.geometry.flips.any():
             step, parameters = next(body)
             step.require_dtype(gathered.images.dtype)
@@ -171,13 +174,6 @@ def _crop_gathered(gathered: Gathered, geometry: Geometry, size: tuple[int, int]
         windows_into(gathered, geometry.boxes[:, :2], images)
     for axis in (0, 1):
         flip_batch(images, geometry.flips[:, axis], axis)
-    return images
-
-
-def _render_all(source: BatchSource, geometry: Geometry, size: tuple[int, int], out: Pixels | None) -> Pixels:
-    images = reusable_array((len(geometry.boxes), *size, source.channels)) if out is None else out
-    for position, view in enumerate(geometry.views()):
-        render_view(source.region(position, view.box, view.size), view, geometry.resampling, images[position])
     return images
 
 

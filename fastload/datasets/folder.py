@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -34,13 +33,6 @@ class FilesDataset(ImageDataset):
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._headers = unread_headers(len(self))
-
-    @abstractmethod
-    def _cacheable_files(self) -> CacheableFiles:
-        """Return the files for a cache."""
-
-    def _originals(self) -> FileOriginals:
-        return FileOriginals(self._cacheable_files())
 
 
 class FolderDataset(FilesDataset):
@@ -120,8 +112,9 @@ class FolderDataset(FilesDataset):
     def _prefetch(self, positions: Positions) -> None:
         self.source.files.prefetch(positions.tolist())
 
-    def _cacheable_files(self) -> CacheableFiles:
-        return CacheableFiles(self.source.files, self.source.files.folder, alike_only=False)
+    def _originals(self) -> FileOriginals:
+        files = self.source.files
+        return FileOriginals(CacheableFiles(files, files.folder, alike_only=False))
 
     def targets_of(self, positions: Positions, annotations: object = None) -> list[object]:
         return self._labels(positions).tolist()  # type: ignore[no-any-return]

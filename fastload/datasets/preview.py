@@ -17,7 +17,7 @@ from fastload.errors import DamageError, DecodeError, OptionError, PackError
 from fastload.images.arrays import Pixels
 from fastload.images.decode import encode
 from fastload.images.opencv import cv2
-from fastload.images.polygons import Patch, Ring, drawn
+from fastload.images.polygons import drawn
 from fastload.images.resize import SizeLimit, resize
 from fastload.shards.manifest import looks_packed
 from fastload.transforms.levels.converting import PILToTensor
@@ -153,7 +153,7 @@ def _to_levels(image: object) -> Pixels:
     return pixels[:, :, :3] if pixels.shape[2] >= 3 else pixels[:, :, :1].repeat(3, axis=2)
 
 
-def _class_name(classes: Sequence[str], target: object) -> str:
+def _class_name(classes: Sequence[object], target: object) -> str:
     label = target.get("label", -1) if isinstance(target, Mapping) else target
     if not isinstance(label, int) or not 0 <= label < len(classes):
         return ""
@@ -175,7 +175,10 @@ def draw_objects(
     polygons = objects.polygons or []
     patches = drawn(polygons, objects.size)
     for rings, patch, label in zip(polygons, patches, labels, strict=False):
-        _draw_rings(picture, rings, patch, colour_of(label))
+        colour, part = colour_of(label), patch.view(picture)
+        _blend(part, patch.pixels > 0, np.broadcast_to(np.array(colour, np.uint8), part.shape))
+        outlines = [_fixed(ring) for ring in rings if len(ring)]
+        cv2.polylines(picture, outlines, True, colour, 1, cv2.LINE_AA, _FRACTION_BITS)
     for corners, label in zip(_rows(objects.corners), labels, strict=False):
         cv2.polylines(picture, [_fixed(corners)], True, colour_of(label), 1, cv2.LINE_AA, _FRACTION_BITS)
     boxes = objects.boxes
@@ -185,7 +188,7 @@ def draw_objects(
         left, top, right, bottom = (round(side) for side in box)
         if objects.corners is None:
             cv2.rectangle(picture, (left, top), (right - 1, bottom - 1), colour_of(label), 1)
-        _draw_tag(picture, _name_of(label, names), left, top, colour_of(label))
+        _draw_tag(picture, _class_name(names, label) or str(label), left, top, colour_of(label))
     for points, label in zip(_rows(objects.keypoints), labels, strict=False):
         for x, y, is_seen in points.tolist():
             if is_seen:
@@ -203,13 +206,6 @@ def _write_text(picture: Pixels, text: str, left: int, baseline: int, colour: Co
     """Write one line of text; OpenCV's fonts have only ASCII."""
     printable = text.encode("ascii", "replace").decode()
     cv2.putText(picture, printable, (left, baseline), _FONT, _FONT_SCALE, colour, 1, cv2.LINE_AA)
-
-
-def _draw_rings(picture: Pixels, rings: Sequence[Ring], patch: Patch, colour: Colour) -> None:
-    part = patch.view(picture)
-    _blend(part, patch.pixels > 0, np.broadcast_to(np.array(colour, np.uint8), part.shape))
-    points = [_fixed(ring) for ring in rings if len(ring)]
-    cv2.polylines(picture, points, True, colour, 1, cv2.LINE_AA, _FRACTION_BITS)
 
 
 def _draw_tag(picture: Pixels, name: str, left: int, top: int, colour: Colour) -> None:
@@ -234,10 +230,6 @@ def _fixed(points: NDArray[np.floating]) -> NDArray[np.int32]:
     # The origin of OpenCV is the centre of the first pixel, not its corner.
     fixed: NDArray[np.int32] = np.rint((points - 0.5) * (1 << _FRACTION_BITS)).astype(np.int32)
     return fixed
-
-
-def _name_of(label: int, names: Sequence[object]) -> str:
-    return str(names[label]) if 0 <= label < len(names) else str(label)
 
 
 def _rows(array: NDArray[np.float32] | None) -> Sequence[NDArray[np.float32]]:

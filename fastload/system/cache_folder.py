@@ -179,7 +179,12 @@ class CacheFolder:
         stopped = f"{name}.json is damaged: {command} removes the cache" if is_damaged else found.stopped
         try:
             require_own(lock)
-            state: CacheState = "complete" if self.dataset(name).is_dir() else self._state_of_partial(name)
+            state: CacheState = "complete"
+            if not self.dataset(name).is_dir():
+                partial = self.lock(name, is_new=False)
+                state = "filling" if partial is None else "unfinished"
+                if partial is not None:
+                    partial.release()
         except PermissionError as error:
             state, stopped = "damaged", f"remove {lock} yourself: {error.strerror}"
         return CacheEntry(
@@ -189,12 +194,6 @@ class CacheFolder:
             used_s=os.lstat(lock).st_mtime,
             state=state,
         )
-
-    def _state_of_partial(self, name: str) -> CacheState:
-        if (lock := self.lock(name, is_new=False)) is None:
-            return "filling"
-        lock.release()
-        return "unfinished"
 
     def size_bytes(self, name: str) -> int:
         """Return the size of a cache's files."""

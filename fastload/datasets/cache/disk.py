@@ -183,7 +183,11 @@ class DiskCache(FilledCache):
             reader = RecordReader(self._place.dataset)
             if (image := reader.manifest.image) is None:
                 raise FormatError(f"{reader.folder}: a cache of images must have some, got none")
-            self._require_origin(reader)
+            details = reader.manifest.made.get("details")
+            origin = details.get("origin") if isinstance(details, dict) else None
+            if origin != self._origin:
+                must = f"must be made of the files with the digest {self._origin}"
+                raise FormatError(f"{reader.folder}: {must}, it names {origin}")
             encoding = encoding_named(image.encoding or "keep")
             is_stored = np.arange(self._count) < len(reader)
             is_stored[[int(each.key) for each in reader.manifest.kept]] = False
@@ -198,14 +202,6 @@ class DiskCache(FilledCache):
         weakref.finalize(self, lock.release)
         self._folder.note_use(self._name)
         self._reader, self._encoding, self._is_stored = reader, encoding, is_stored
-
-    def _require_origin(self, reader: RecordReader) -> None:
-        details = reader.manifest.made.get("details")
-        found = details.get("origin") if isinstance(details, dict) else None
-        if found != self._origin:
-            raise FormatError(
-                f"{reader.folder}: must be made of the files with the digest {self._origin}, it names {found}"
-            )
 
     def _fill(self, source: CacheableFiles) -> None:
         """Start the process that makes the copy, unless another one does."""

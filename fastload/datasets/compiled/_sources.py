@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.datasets._batch_source import BatchSource, FileImages
+from fastload.datasets.cache.originals import FileOriginals
 from fastload.datasets.compiled._lazy import info_of
 from fastload.datasets.folder import FilesDataset
 from fastload.datasets.images import ImageDataset
@@ -108,10 +109,10 @@ class ListedFiles(FilesDataset):
     def targets_of(self, positions: NDArray[np.int64], annotations: object = None) -> list[object]:
         return [self.listed[position][1] for position in positions.tolist()]
 
-    def _cacheable_files(self) -> CacheableFiles:
+    def _originals(self) -> FileOriginals:
         files = self._files()
         paths = [files.names[0], files.names[-1]] if len(files) else ["/"]
-        return CacheableFiles(files, os.path.commonpath(paths), alike_only=True)
+        return FileOriginals(CacheableFiles(files, os.path.commonpath(paths), alike_only=True))
 
     def _files(self) -> FileList:
         return list_files("/", (os.path.abspath(path) for path, _ in self.listed))
