@@ -204,16 +204,19 @@ class FileImages(BatchSource):
         height, width, orientation = self._headers[index].tolist()
         if orientation:
             return height, width
-        data, header = self._opened(position)
-        if header is not None:
-            height, width, orientation = header.height, header.width, header.orientation
-            if self._may_buffer(len(data)):
-                self._files[position] = data
-        else:
-            pixels, orientation = self._whole(position, data)
-            height, width = pixels.shape[:2]
-            if self._may_buffer(pixels.nbytes):
-                self._decoded[position] = pixels
+        try:
+            data, header = self._opened(position)
+            if header is not None:
+                height, width, orientation = header.height, header.width, header.orientation
+                if self._may_buffer(len(data)):
+                    self._files[position] = data
+            else:
+                pixels, orientation = self._whole(position, data)
+                height, width = pixels.shape[:2]
+                if self._may_buffer(pixels.nbytes):
+                    self._decoded[position] = pixels
+        except DecodeError as error:
+            raise self._with_path(position, error) from error
         self._headers[index, :2] = height, width
         self._headers[index, 2] = orientation  # last, because it marks the others as known
         return height, width
@@ -221,17 +224,11 @@ class FileImages(BatchSource):
     def _opened(self, position: int) -> tuple[bytes, ImageHeader | None]:
         """Return a file's content, and its header; None if only decoding shows the size."""
         data = self._read(position)
-        try:
-            return data, parsed_header(data)
-        except DecodeError as error:
-            raise self._with_path(position, error) from error
+        return data, parsed_header(data)
 
     def _whole(self, position: int, data: bytes) -> tuple[Pixels, int]:
         """Return all pixels of a file without a header, and its orientation."""
-        try:
-            return decode(data), orientation_of(data)
-        except DecodeError as error:
-            raise self._with_path(position, error) from error
+        return decode(data), orientation_of(data)
 
     def _may_buffer(self, size_bytes: int) -> bool:
         """Return True, and count the bytes, if so many more may be held in memory."""
