@@ -81,9 +81,8 @@ def open_store(opening: Opening, is_unpickled: bool = False) -> Store:
             os.close(descriptor)
             raise
         if is_user:
-            status = os.fstat(descriptor)
-            line = f"{os.getpid()} {descriptor} {status.st_dev} {status.st_ino}\n"
-            os.write(users.fileno(), line.encode())
+            line = (os.getpid(), descriptor, *_identity(descriptor))
+            os.write(users.fileno(), (" ".join(map(str, line)) + "\n").encode())
             users.take(shared=True, waits=True)
     except BaseException:
         users.release()
@@ -133,14 +132,21 @@ def _joined(folder: str, key: str) -> tuple[CacheLock, bool]:
 def _held_by_a_user(users: int) -> int | None:
     """Return a descriptor of a store that one of the users in this list holds."""
     for line in os.pread(users, os.fstat(users).st_size, 0).decode().splitlines():
-        # The process may have ended since, and its PID or its descriptor may have been reused.
         process, number, *identity = map(int, line.split())
-        with contextlib.suppress(OSError):
-            path = f"/proc/{process}/fd/{number}"
-            status = os.stat(path)
-            if [status.st_dev, status.st_ino] == identity:
-                return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        path = f"/proc/{process}/fd/{number}"
+        with contextlib.suppress(OSError):  # the process has ended since
+            # Its PID or its descriptor may have been reused, also between looking at it and opening it.
+            if _identity(path) == identity:
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+                if _identity(descriptor) == identity:
+                    return descriptor
+                os.close(descriptor)
     return None
+
+
+def _identity(file: str | int) -> list[int]:
+    status = os.stat(file)
+    return [status.st_dev, status.st_ino]
 
 
 def _leave(folder: str, users: CacheLock, owner: int) -> None:
