@@ -143,16 +143,12 @@ class CacheFolder:
             os.utime(self.path / f"{name}.lock")
 
     def describe(self, name: str, **parts: str | int) -> None:
-        """Write a cache's description, in one step."""
+        """Change parts of a cache's description, in one step."""
         require_own(self.path, is_folder=True)
         draft = self.path / f"{name}.json.draft"
         with open(make_own(draft), "w", encoding="utf-8") as file:
-            json.dump(parts, file)
+            json.dump({**asdict(self.description(name)), **parts}, file)
         os.replace(draft, self.path / f"{name}.json")
-
-    def update(self, name: str, **parts: str | int) -> None:
-        """Change parts of a cache's description."""
-        self.describe(name, **{**asdict(self.description(name)), **parts})
 
     def description(self, name: str) -> CacheDescription:
         """Return a cache's description, as far as it is valid; the default one if that is not this user's."""

@@ -237,7 +237,7 @@ class DiskCache(FilledCache):
         self._stop_reading(str(error))
         if isinstance(error, (DamageError, ValueError)) and self._place.dataset.is_dir():
             with contextlib.suppress(OSError):
-                self._folder.update(self._name, stopped=self.failure)
+                self._folder.describe(self._name, stopped=self.failure)
         if not self._is_given_up[0]:
             self._is_given_up[0] = 1
             warnings.warn(

@@ -123,7 +123,7 @@ def run(parent: int, lock: int) -> None:
         place.folder.drop_unfinished(place.name)
         reason = str(error) or type(error).__name__
         with contextlib.suppress(OSError):
-            place.folder.update(place.name, done=0, stopped=reason)
+            place.folder.describe(place.name, done=0, stopped=reason)
         outcome = "is given up, and training goes on without it"
         sys.stderr.write(printable(f"fastload: the cache of {source.name} {outcome}: {reason}") + "\n")
         sys.exit(1)
@@ -151,7 +151,7 @@ def fill(source: CacheableFiles, place: CopyPlace, is_wanted: Callable[[], bool]
     folder, name, most_bytes = place.folder, place.name, place.most_bytes
     if not len(source):
         raise PackError(f"{source.name}: there are no files to cache")
-    folder.update(name, dataset=source.name, total=len(source))
+    folder.describe(name, dataset=source.name, total=len(source))
     encode, sizes = _encoding_of(source, place, estimate_stats(source, None).mean_pixels)
     ends = sizes.cumsum() + _METADATA_BYTES
     can_fit = most_bytes is None or most_bytes >= ends[0]  # if not, removing other caches is of no use
@@ -160,13 +160,13 @@ def fill(source: CacheableFiles, place: CopyPlace, is_wanted: Callable[[], bool]
     advice = "allow a larger size, or name a folder on another disk"
     if not count:
         raise PackError(f"{folder.path}: it needs {format_size(ends[-1])}, and there is no room: {advice}")
-    total, size_bytes = len(source), int(ends[count - 1])
-    folder.describe(name, dataset=source.name, samples=count, total=total, encode=encode, bytes=size_bytes)
+    size_bytes = int(ends[count - 1])
+    folder.describe(name, samples=count, done=0, encode=encode, bytes=size_bytes, stopped="")
 
     def check(progress: PackProgress) -> None:
         if not is_wanted():
             raise SystemExit(0)
-        folder.update(name, done=progress.records)
+        folder.describe(name, done=progress.records)
         if folder.room_for(name, most_bytes) < folder.entry(name).size_bytes:
             raise PackError(f"{folder.path}: other files have taken the room that it needs: {advice}")
 
@@ -180,7 +180,7 @@ def fill(source: CacheableFiles, place: CopyPlace, is_wanted: Callable[[], bool]
         progress=check,
     )
     stored = count - sum(len(split.kept) for split in packed.splits)
-    folder.update(name, samples=stored, done=stored)
+    folder.describe(name, samples=stored, done=stored)
 
 
 def _encoding_of(
