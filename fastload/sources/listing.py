@@ -240,20 +240,20 @@ def head_of(path: str, size_bytes: int) -> bytes:
 def _listed(root: str, path: str) -> tuple[Folder, list[str]]:
     """Return a folder, and the names in it that are links to folders."""
     place = f"{root}{os.sep}{path}"
+    folders, links, files = [], [], []
     try:
         with os.scandir(place) as entries:
-            found = list(entries)
+            for entry in entries:  # one by one: all at once, they would take more memory than the names
+                if not _is_folder(entry):
+                    files.append(entry.name)
+                    continue
+                folders.append(entry.name)
+                if entry.is_symlink():
+                    links.append(entry.name)
     except OSError as error:
         raise unlistable(os.path.normpath(place), error) from error
-    try:
-        inner = [entry for entry in found if entry.is_dir()]
-    except OSError:  # a link to itself; reading it as a file raises the proper error
-        inner = [entry for entry in found if _is_folder(entry)]
-    folders = sorted([entry.name for entry in inner])
-    files = sorted([entry.name for entry in found])
-    if folders:
-        is_folder = {*folders}
-        files = [name for name in files if name not in is_folder]
+    folders.sort()
+    files.sort()
     images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
     if (start := bisect.bisect_left(images, "._")) < len(images) and images[start].startswith("._"):
         images = [name for name in images if not _is_apple_double(f"{place}{os.sep}{name}")]
@@ -261,7 +261,6 @@ def _listed(root: str, path: str) -> tuple[Folder, list[str]]:
     if len(images) < len(files):
         chosen = {*images}
         others = [name for name in files if name not in chosen]
-    links = [entry.name for entry in inner if entry.is_symlink()]
     return Folder(path, folders, images, others), links
 
 
@@ -281,7 +280,7 @@ def _is_apple_double(path: str) -> bool:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:
+    except OSError:  # a link to itself; reading it as a file raises the proper error
         return False
 
 
