@@ -84,9 +84,7 @@ def write_sheet(dataset: MapStyle, file: Path, most: int | None = None) -> int:
         height, width = picture.shape[:2]
         down, right = top + (tile - height) // 2, left + (tile - width) // 2
         sheet[down : down + height, right : right + width] = picture
-        _write_text(
-            sheet, caption[: int(tile * _CHARACTERS_PER_PIXEL)], left, top + tile + _CAPTION - 5, _INK
-        )
+        _write(sheet, caption[: int(tile * _CHARACTERS_PER_PIXEL)], left, top + tile + _CAPTION - 5, _INK)
     try:
         file.write_bytes(encode(sheet, ".png"))
     except OSError as error:
@@ -202,7 +200,7 @@ def colour_of(label: int) -> Colour:
     return int(red * 255), int(green * 255), int(blue * 255)
 
 
-def _write_text(picture: Pixels, text: str, left: int, baseline: int, colour: Colour) -> None:
+def _write(picture: Pixels, text: str, left: int, baseline: int, colour: Colour) -> None:
     """Write one line of text; OpenCV's fonts have only ASCII."""
     printable = text.encode("ascii", "replace").decode()
     cv2.putText(picture, printable, (left, baseline), _FONT, _FONT_SCALE, colour, 1, cv2.LINE_AA)
@@ -218,7 +216,7 @@ def _draw_tag(picture: Pixels, name: str, left: int, top: int, colour: Colour) -
     red, green, blue = colour
     # White on dark colours, black on light ones, by the luma of ITU-R BT.601.
     is_light = 0.299 * red + 0.587 * green + 0.114 * blue > 140
-    _write_text(picture, name, left + 2, top + height + 2, (0, 0, 0) if is_light else (255, 255, 255))
+    _write(picture, name, left + 2, top + height + 2, (0, 0, 0) if is_light else (255, 255, 255))
 
 
 def _blend(picture: Pixels, where: NDArray[np.bool_], colours: Pixels) -> None:

@@ -39,42 +39,25 @@ CacheState = Literal["complete", "filling", "unfinished", "damaged"]
 
 @dataclass(frozen=True, slots=True)
 class CacheDescription:
-    """The content of a cache's NAME.json; a part that is missing there has its default.
+    """The content of a cache's NAME.json; a part that is missing there has its default."""
 
-    Attributes:
-        dataset: The folder or URL of what it holds.
-        samples: The samples that it holds, or is to hold.
-        total: The samples of the dataset; more than `samples` if not all fit.
-        done: The samples stored so far.
-        bytes: The size that it will have.
-        encode: The encoding of its images.
-        stopped: Why its filling was given up, or why it is no longer used; "" if neither.
-    """
-
-    dataset: str = "?"
-    samples: int = 0
-    total: int = 0
-    done: int = 0
-    bytes: int = 0
-    encode: str = ""
-    stopped: str = ""
+    dataset: str = "?"  # the folder or URL of what it holds
+    samples: int = 0  # that it holds, or is to hold
+    total: int = 0  # samples of the dataset; more than `samples` if not all fit
+    done: int = 0  # samples stored so far
+    bytes: int = 0  # the size that it will have
+    encode: str = ""  # the encoding of its images
+    stopped: str = ""  # why its filling was given up, or why it is no longer used; "" if neither
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEntry(CacheDescription):
-    """One cache of a folder.
+    """One cache of a folder."""
 
-    Attributes:
-        name: Its name, which `remove` takes.
-        size_bytes: The size of its files.
-        used_s: The time of its last use, in seconds since the epoch.
-        state: `unfinished`: its filling was interrupted or given up; `damaged`: it cannot be locked.
-    """
-
-    name: str
-    size_bytes: int
-    used_s: float
-    state: CacheState
+    name: str  # which `remove` takes
+    size_bytes: int  # of its files
+    used_s: float  # the time of its last use, in seconds since the epoch
+    state: CacheState  # `unfinished`: filling was interrupted or given up; `damaged`: it cannot be locked
 
     @property
     def reserved_bytes(self) -> int:

@@ -36,23 +36,14 @@ _SHAPE = struct.Struct("<3I")
 
 
 class Originals(ABC):
-    """The samples of a dataset where they lie without a cache; picklable.
+    """The samples of a dataset where they lie without a cache; picklable."""
 
-    Attributes:
-        columns: The columns of a sample, among them `image` and `image/shape` if it has an image.
-        encoding: The encoding of the images; None without images.
-        records: The records of a packed dataset; None for files.
-        samples: The number of samples.
-        stored_bytes: The bytes of all images as stored.
-        other_bytes: The bytes of all other fields, exact or slightly overestimated.
-    """
-
-    columns: tuple[Column, ...]
-    encoding: Encoding | None
-    records: RecordReader | None = None
-    samples: int
-    stored_bytes: int
-    other_bytes: int = 0
+    columns: tuple[Column, ...]  # of a sample, among them `image` and `image/shape` if it has an image
+    encoding: Encoding | None  # of the images; None without images
+    records: RecordReader | None = None  # of a packed dataset; None for files
+    samples: int  # how many there are
+    stored_bytes: int  # of all images as stored
+    other_bytes: int = 0  # of all other fields, exact or slightly overestimated
 
     @abstractmethod
     def identity(self) -> str:
