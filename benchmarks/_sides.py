@@ -13,7 +13,7 @@ from _harness import ROOT
 
 from fastload.errors import OptionError
 from fastload.images.jpegtran import find_jpegtran
-from fastload.images.turbojpeg import find_library
+from fastload.images.region import find_turbojpeg
 
 PEERS = ROOT / "benchmarks" / "peers"
 """Programs of the sides; `make peers` makes the environments of those that need one, in `.peers`."""
@@ -70,7 +70,7 @@ class Side:
             return "not installed (make peers)"
         if self.job.get("store") == "tiled" and find_jpegtran() is None:
             return "jpegtran is not installed"
-        if self.job.get("turbojpeg") and find_library() is None:
+        if self.job.get("turbojpeg") and find_turbojpeg() is None:
             return "TurboJPEG 3 is not installed"
         return None
 

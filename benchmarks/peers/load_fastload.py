@@ -14,13 +14,13 @@ from load_torch import image_folder
 
 import fastload
 import fastload.transforms as T
-from fastload.images import turbojpeg
+from fastload.images import region
 
 
 def prepare(job: Mapping[str, Any]) -> Loading:
     """Pack, and make dataset and loader."""
     if not job["turbojpeg"]:
-        vars(turbojpeg)["find_library"] = lambda: None  # before workers are forked
+        vars(region)["find_turbojpeg"] = lambda: None  # before workers are forked
     transform = T.Compose(_steps(job))
     stored = Stored(Path(job["source"]))
     if job["store"] == "compiled":

@@ -20,7 +20,7 @@ from fastload.images.jpeg import TileIndex
 from fastload.images.region import Box, crop, decode_region, reduction_for, stored_box, swaps_sides, upright
 from fastload.shards.record import Record
 from fastload.shards.remote import RemoteFolder
-from fastload.transforms.geometry import Sizes
+from fastload.transforms.transform import Sizes
 from fastload.transforms.windows import Gathered
 
 Headers = NDArray[np.uint32]

@@ -23,12 +23,12 @@ from fastload.images.region import Box
 from fastload.system.buffers import reusable_array, reusable_tensor
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws, draws_for
-from fastload.transforms.geometry import Geometry, common_size
 from fastload.transforms.levels.rescaling import Rescale
 from fastload.transforms.pipeline import Drawn, Pipeline
 from fastload.transforms.scenes import Indices, Scene, SceneSteps
-from fastload.transforms.shapes.flipping import flip_batch
-from fastload.transforms.windows import Gathered, windows_into
+from fastload.transforms.shapes.cropping import flip_batch
+from fastload.transforms.transform import Geometry, common_size
+from fastload.transforms.windows import Gathered, memory_for, windows_into
 
 Opened = Callable[[Indices], tuple[BatchSource, list[Annotations] | None]]
 
@@ -113,11 +113,15 @@ def finished(
     if tail is not None:
         tail.into(made, batch)
     elif not (is_final and made is pixels):
-        batch.copy_(torch.from_numpy(made).permute(0, 3, 1, 2))
+        # A view of the batch's own memory, by a user's transform, cannot be copied over it.
+        is_view = is_final and pixels is not None and np.may_share_memory(made, pixels)
+        batch.copy_(torch.from_numpy(made.copy() if is_view else made).permute(0, 3, 1, 2))
     return batch
 
 
-def render(source: BatchSource, pipeline: Pipeline, drawn: Drawn, view: View, position: int) -> torch.Tensor:
+def render(
+    source: BatchSource, drawn: Drawn, view: View, position: int, tail: Rescale | None
+) -> torch.Tensor:
     """Make a single image like `fill`, (channels, height, width), in channels-last memory."""
     pixels = source.region(position, view.box, view.size)
     is_finished = pixels.shape[:2] == view.size == view.shown and not any(view.flips)
@@ -125,7 +129,6 @@ def render(source: BatchSource, pipeline: Pipeline, drawn: Drawn, view: View, po
         region, pixels = pixels, np.empty((*view.shown, source.channels), np.uint8)
         render_view(region, view, drawn.geometry.resampling, pixels)
     image = drawn.applied(pixels, position)
-    tail = pipeline.tail
     if tail is not None:
         return tail.of_image(image)
     return torch.from_numpy(np.require(image, requirements=("C", "W"))).permute(2, 0, 1)
@@ -146,9 +149,9 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
         elif drawn.body and size == gathered.images.shape[1:3] and not drawn.geometry.flips.any():
             step, parameters = next(body)
             step.require_dtype(gathered.images.dtype)
-            made = step.apply_gathered(gathered, parameters)
+            made = step.apply_gathered(gathered, parameters, out)
         else:
-            made = _crop_gathered(gathered, drawn.geometry, size)
+            made = _crop_gathered(gathered, drawn.geometry, size, out)
         for step, parameters in body:
             step.require_dtype(made.dtype)
             made = step.apply_batch(made, parameters)
@@ -165,12 +168,13 @@ def _fill_pixels(source: BatchSource, drawn: Drawn, shape: tuple[int, ...], out:
     return images
 
 
-def _crop_gathered(gathered: Gathered, geometry: Geometry, size: tuple[int, int]) -> Pixels:
-    """Return gathered images, cropped and flipped."""
+def _crop_gathered(gathered: Gathered, geometry: Geometry, size: Size, out: Pixels | None) -> Pixels:
+    """Return gathered images, cropped and flipped; see `memory_for`."""
     if size == gathered.images.shape[1:3]:
-        images = gathered.taken()
+        images = gathered.taken(out)
     else:
-        images = reusable_array((len(gathered.rows), *size, gathered.images.shape[3]))
+        shape = len(gathered.rows), *size, gathered.images.shape[3]
+        images = memory_for(shape, gathered.images.dtype, out)
         windows_into(gathered, geometry.boxes[:, :2], images)
     for axis in (0, 1):
         flip_batch(images, geometry.flips[:, axis], axis)

@@ -31,8 +31,8 @@ from fastload.system.memory import Room, memory_room
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform, are_fastloads, flattened
 from fastload.transforms.draws import begin_sample, draws_for
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.pipeline import Pipeline
+from fastload.transforms.transform import Sizes
 
 AnySample = tuple[Any, Any]
 """An image and its target, as the user's transforms return them."""
@@ -247,8 +247,8 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         else:
             source, drawn = draw_batch(pipeline, positions, self, self._opened)
             annotations = drawn.annotations
-            views = enumerate(drawn.geometry.views())
-            images = (render(source, pipeline, drawn, view, i) for i, view in views)
+            views, tail = enumerate(drawn.geometry.views()), pipeline.tail
+            images = (render(source, drawn, view, i, tail) for i, view in views)
         # Each image is made before its target: the order in which the transforms of an ImageFolder draw.
         return list(zip(images, self._final_targets(positions, annotations), strict=True))
 

@@ -26,8 +26,8 @@ from fastload.shards.remote import RemoteFolder, is_url
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform
 from fastload.transforms.draws import current_draws
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.levels.converting import ToPILImage
+from fastload.transforms.transform import Sizes
 
 
 class PackedDataset(ImageDataset):

@@ -25,7 +25,6 @@ from fastload.system.units import format_size
 from fastload.transforms.colour.degradation import RandomErasing
 from fastload.transforms.compose import AnyTransform, flattened
 from fastload.transforms.draws import draws_for
-from fastload.transforms.geometry import Ints
 from fastload.transforms.levels.converting import (
     Conversion,
     ConvertImageDtype,
@@ -37,9 +36,14 @@ from fastload.transforms.levels.converting import (
 )
 from fastload.transforms.levels.rescaling import Normalize, Rescale, ToDtype
 from fastload.transforms.options import to_colour
-from fastload.transforms.shapes.cropping import CenterCrop, Pad, RandomCrop
-from fastload.transforms.shapes.flipping import RandomHorizontalFlip, RandomVerticalFlip
-from fastload.transforms.transform import Parameters, Transform
+from fastload.transforms.shapes.cropping import (
+    CenterCrop,
+    Pad,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomVerticalFlip,
+)
+from fastload.transforms.transform import Ints, Parameters, Transform
 
 # Device memory that stays free for the model, at least.
 _LEAST_MARGIN_BYTES = 2 << 30

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastload.images.arrays import DType, Pixels, Size
 from fastload.images.canvas import Canvas, Matrix, render
@@ -30,6 +31,9 @@ It must do the same to a mirrored image: flips are done last.
 """
 
 _LEVELS = np.dtype(np.uint8)
+
+# OpenCV's hues of uint8 images are 0 to 179.
+_HUES = 180
 
 
 class View(NamedTuple):
@@ -54,8 +58,7 @@ class View(NamedTuple):
         return cls(box, (box.height, box.width), Box(0, 0, box.height, box.width), flips)
 
 
-@dataclass(frozen=True, slots=True)
-class InMemory:
+class InMemory(NamedTuple):
     """One image in memory; see `Regions`."""
 
     pixels: Pixels
@@ -66,16 +69,7 @@ class InMemory:
 
 
 class PixelSource(NamedTuple):
-    """One image of some `Regions`.
-
-    Attributes:
-        regions: The images.
-        position: Its number among them.
-        size: Its height and width.
-        channels: The number of channels.
-        dtype: The dtype of pixels.
-        is_bgr: True if its channels are BGR.
-    """
+    """One image of some `Regions`, at a position."""
 
     regions: Regions
     position: int
@@ -93,22 +87,13 @@ class PixelSource(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeferredImage:
-    """Image rendered on demand.
+    """Image rendered on demand."""
 
-    Attributes:
-        sources: The images that are placed, all of one dtype and number of channels.
-        canvas: Their places, and the matrix of a warp.
-        view: The part of the canvas that is shown.
-        channels: The number of channels.
-        resampling: The method by which the view is resized; None if it is not.
-        changes: The changes of its pixels.
-    """
-
-    sources: tuple[PixelSource, ...]
-    canvas: Canvas
-    view: View
+    sources: tuple[PixelSource, ...]  # all of one dtype and number of channels
+    canvas: Canvas  # their places, and the matrix of a warp
+    view: View  # the part of the canvas that is shown
     channels: int
-    resampling: Resampling | None = None
+    resampling: Resampling | None = None  # of the view; None if it is not resized
     changes: tuple[Change, ...] = ()
 
     @classmethod
@@ -165,10 +150,9 @@ class DeferredImage:
         if self.changes:
             return self.flattened().cropped(box)
         (height, width), view = self.size, self.view
-        upside_down, mirrored = view.flips
         # A box of a mirrored image is the mirrored box of the original.
-        top = height - box.top - box.height if upside_down else box.top
-        left = width - box.left - box.width if mirrored else box.left
+        top = height - box.top - box.height if view.flips[0] else box.top
+        left = width - box.left - box.width if view.flips[1] else box.left
         window = Box(view.window.top + top, view.window.left + left, box.height, box.width)
         if self.resampling is not None:
             return replace(self, view=view._replace(window=window))
@@ -243,6 +227,35 @@ class DeferredImage:
         pixels = source.regions.region(source.position, box, size)
         # Reversed, by OpenCV.
         return pixels if source.is_bgr == self.is_bgr else cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+
+
+@dataclass(frozen=True, slots=True)
+class HsvChange:
+    """New levels of each hue, saturation and value, to the bit as Ultralytics' RandomHSV makes them."""
+
+    tables: NDArray[np.uint8]  # the new levels, (3, 256)
+    is_bgr: bool = False  # True if the channels of images are BGR, False if RGB
+
+    @classmethod
+    def of(cls, gains: Sequence[float], *, is_bgr: bool = False) -> HsvChange:
+        """Return the change for the three gains that Ultralytics draws, from minus to plus its parameters.
+
+        The hue is shifted by the first, times 180; the others are multiplied by one plus theirs.
+        """
+        levels = np.arange(256.0)
+        hues = (levels + gains[0] * _HUES) % _HUES
+        others = (np.clip(levels * (gain + 1), 0, 255) for gain in gains[1:])
+        return cls(np.stack((hues, *others)).astype(np.uint8), is_bgr)
+
+    def __call__(self, pixels: Pixels) -> Pixels:
+        """Return the changed pixels of an image (height, width, 3), uint8."""
+        there, back = cv2.COLOR_RGB2HSV, cv2.COLOR_HSV2RGB
+        if self.is_bgr:
+            there, back = cv2.COLOR_BGR2HSV, cv2.COLOR_HSV2BGR
+        hsv = cv2.cvtColor(pixels, there)
+        # One by one: looked up in three channels at once, levels take half as long again.
+        planes = [cv2.LUT(*pair) for pair in zip(cv2.split(hsv), self.tables, strict=True)]
+        return np.asarray(cv2.cvtColor(cv2.merge(planes, dst=hsv), back, dst=hsv))
 
 
 def render_view(pixels: Pixels, view: View, resampling: Resampling | None, out: Pixels) -> None:

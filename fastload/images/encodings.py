@@ -3,10 +3,12 @@
     keep     the file byte for byte, whatever its format
     tiled    a JPEG with the same pixels, losslessly cut into tiles; other files like `keep`
     jpeg     JPEG in tiles: small
-    yuv420   NV12 planes, 1.5 bytes a pixel: fast
+    yuv420   NV12 planes, luma and a quarter of interleaved chroma pairs, 1.5 bytes a pixel: fast
     raw      RGB, 3 bytes a pixel: fastest
 
 Equal sources and parameters give equal bytes, so packed datasets can be compared by their checksums.
+Converting a photo from NV12 to RGB takes 80 µs, decoding a JPEG 500 to 900. Its colours are BT.601 in studio
+range, the only range that OpenCV's conversion to RGB supports.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError, OptionError, SourceError
-from fastload.images._nv12 import nv12_to_rgb, rgb_to_nv12
+from fastload.images.arrays import Size
 from fastload.images.decode import decode, encode
 from fastload.images.header import validate_file
 from fastload.images.jpeg import TileIndex, choose_interval, index_tiles, with_orientation
 from fastload.images.jpegtran import tile_losslessly
 from fastload.images.opencv import cv2
-from fastload.images.region import Box, crop, decode_region
+from fastload.images.region import Box, decode_region
 from fastload.images.resize import SizeLimit, resize
 
 ImageSource: TypeAlias = "bytes | NDArray[np.uint8]"  # a file, or pixels: RGB (h, w, 3) or grey (h, w)
@@ -34,6 +36,10 @@ StoredBytes: TypeAlias = "bytes | NDArray[np.uint8]"  # as stored, or a flat vie
 Shape: TypeAlias = "tuple[int, int, int]"
 
 _NO_GRID = (0, 0, 0, 0)
+
+# ITU-R BT.601 from RGB in 0..255 to Y in 16..235, U and V in 16..240: the weights, then the offset.
+_LUMA = np.array([[65.481, 128.553, 24.966, 16 * 255]]) / 255
+_CHROMA = np.array([[-37.797, -74.203, 112.0, 128 * 255], [112.0, -93.786, -18.214, 128 * 255]]) / 255
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,12 +71,11 @@ class Encoding(ABC):
         """
 
     def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
-        """Decode a stored image to RGB, uint8, (height, width, 3); for `raw`, a view of the data.
+        """Decode a stored image to RGB, uint8, (height, width, 3), contiguous; for `raw`, a view of the data.
 
-        Raises DecodeError if the record is not a readable image; a shape of zeros says so.
+        Raises DecodeError if the record is not a readable image, of this shape; a shape of zeros says so.
         """
-        _require_image(shape)
-        return decode(data)
+        return np.ascontiguousarray(self.decode_box(data, shape, Box(0, 0, *shape[:2])))
 
     def decode_box(
         self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
@@ -159,15 +164,11 @@ class Yuv420(Encoding):
         rgb, _, _ = _load_pixels(source, limit)
         return StoredImage(rgb_to_nv12(rgb), (rgb.shape[0], rgb.shape[1], 3))
 
-    def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
-        _require_image(shape)
-        return nv12_to_rgb(data, shape[0], shape[1])
-
     def decode_box(
         self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
     ) -> NDArray[np.uint8]:
         _require_image(shape)
-        return nv12_to_rgb(data, shape[0], shape[1], box)
+        return nv12_to_rgb(data, shape[:2], box)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,9 @@ class Raw(Encoding):
         rgb, _, _ = _load_pixels(source, limit)
         return StoredImage(rgb.reshape(-1), (rgb.shape[0], rgb.shape[1], 3))
 
-    def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
+    def decode_box(
+        self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
+    ) -> NDArray[np.uint8]:
         _require_image(shape)
         height, width, channels = shape
         if len(data) != height * width * channels:
@@ -189,12 +192,7 @@ class Raw(Encoding):
                 f"raw pixels of shape {shape} must have {height * width * channels} bytes, got "
                 f"{len(data)}: the record's shape or its data is damaged"
             )
-        return np.frombuffer(data, np.uint8).reshape(height, width, channels)
-
-    def decode_box(
-        self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
-    ) -> NDArray[np.uint8]:
-        return crop(self.decode(data, shape), shape[:2], box)
+        return box.of(np.frombuffer(data, np.uint8).reshape(shape))
 
 
 def encoding_named(name: str, quality: int = 90) -> Encoding:
@@ -260,3 +258,57 @@ def _require_image(shape: Shape) -> None:
             "a record must be a readable image to be decoded, got one that was packed although it is "
             "unreadable: skip it, or pack again without it"
         )
+
+
+def nv12_size(height: int, width: int) -> int:
+    """Return the number of bytes of an image of this size; odd sides are padded to the next even ones."""
+    padded_height, padded_width = _padded(height, width)
+    return padded_height * padded_width * 3 // 2
+
+
+def rgb_to_nv12(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Convert an RGB image, (height, width, 3), to flat planes; an odd last row or column is repeated.
+
+    Chroma is averaged over four pixels. OpenCV's own conversion takes it from one of the four: on photos, the
+    squared error after the conversion back is twice as large (20.5 against 10.7).
+    """
+    height, width = rgb.shape[:2]
+    padded_height, padded_width = _padded(height, width)
+    if (height, width) != (padded_height, padded_width):
+        bottom, right = padded_height - height, padded_width - width
+        rgb = np.asarray(cv2.copyMakeBorder(rgb, 0, bottom, 0, right, cv2.BORDER_REPLICATE))
+    quarter = cv2.resize(rgb, (padded_width // 2, padded_height // 2), interpolation=cv2.INTER_AREA)
+    luma, chroma = cv2.transform(rgb, _LUMA), cv2.transform(quarter, _CHROMA)
+    return np.asarray(np.concatenate((luma.reshape(-1), chroma.reshape(-1))))
+
+
+def nv12_to_rgb(data: StoredBytes, size: Size, box: Box) -> NDArray[np.uint8]:
+    """Convert the planes of a box to RGB, (height, width, 3), bit-equal to converting all; perhaps a view.
+
+    `size` is the image's before padding.
+    """
+    height, width = size
+    if len(data) != nv12_size(height, width):
+        raise DecodeError(
+            f"NV12 planes of {height}x{width} pixels must have {nv12_size(height, width)} bytes, "
+            f"got {len(data)}: the record's shape or its data is damaged"
+        )
+    padded_height, padded_width = _padded(height, width)
+    planes = np.frombuffer(data, np.uint8)
+    split = padded_height * padded_width
+    luma = planes[:split].reshape(padded_height, padded_width)
+    chroma = planes[split:].reshape(padded_height // 2, padded_width // 2, 2)
+    # Four pixels share a pair of chroma values, so the region is extended to whole pairs.
+    first_row, first_column = box.top // 2, box.left // 2
+    end_row, end_column = (box.top + box.height + 1) // 2, (box.left + box.width + 1) // 2
+    rgb = cv2.cvtColorTwoPlane(
+        luma[2 * first_row : 2 * end_row, 2 * first_column : 2 * end_column],
+        chroma[first_row:end_row, first_column:end_column],
+        cv2.COLOR_YUV2RGB_NV12,
+    )
+    top, left = box.top % 2, box.left % 2
+    return np.asarray(rgb[top : top + box.height, left : left + box.width])
+
+
+def _padded(height: int, width: int) -> Size:
+    return height + height % 2, width + width % 2

@@ -47,7 +47,7 @@ class JpegLayout:
     scan_offset: int  # of the first byte of entropy-coded data
     height: int
     width: int
-    components: int  # 1 grey, 3 colour, 4 CMYK
+    channels: int  # 1 grey, 3 colour, 4 CMYK
     bit_depth: int
     mcu_height: int
     mcu_width: int
@@ -88,7 +88,7 @@ def parse_jpeg(data: bytes) -> JpegLayout:
     frame: int | None = None
     interval, orientation = 0, 1
     try:
-        for marker, offset, end in _segments(data):
+        for marker, offset, end in segments(data):
             start = offset + 4
             if marker in _FRAMES:
                 frame = offset
@@ -106,7 +106,7 @@ def parse_jpeg(data: bytes) -> JpegLayout:
     )
 
 
-def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+def segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield (marker, offset, end) of segments up to the first start of scan, inclusive, skipping stray bytes.
 
     The offset is that of the marker; the body begins 4 bytes later.
@@ -142,7 +142,7 @@ def _layout(data: bytes, frame: int, scan_offset: int, interval: int, orientatio
         scan_offset=scan_offset,
         height=height,
         width=width,
-        components=components,
+        channels=components,
         bit_depth=bit_depth,
         mcu_height=8 if is_grey else 8 * sampling_y,
         mcu_width=8 if is_grey else 8 * sampling_x,
@@ -179,11 +179,8 @@ def index_tiles(data: bytes) -> TileIndex | None:
     lengths = _tile_lengths(data, layout.scan_offset)
     if straddle or lengths.size != layout.mcu_rows * columns or lengths.max() > 0xFFFF:
         return None
-    tile_width = interval * layout.mcu_width
-    return TileIndex(
-        (layout.sof_offset, layout.scan_offset, layout.mcu_height, tile_width),
-        lengths.astype(np.uint16),
-    )
+    grid = layout.sof_offset, layout.scan_offset, layout.mcu_height, interval * layout.mcu_width
+    return TileIndex(grid, lengths.astype(np.uint16))
 
 
 def _tile_lengths(data: bytes, scan_offset: int) -> NDArray[np.int64]:
@@ -197,8 +194,7 @@ def _tile_lengths(data: bytes, scan_offset: int) -> NDArray[np.int64]:
     out_of_turn = np.flatnonzero(codes != restarts)
     if out_of_turn.size == 0 or codes[out_of_turn[0]] != _EOI:
         return np.empty(0, np.int64)
-    lengths: NDArray[np.int64] = np.diff(offsets[: out_of_turn[0] + 1], prepend=-2) - 2
-    return lengths
+    return np.asarray(np.diff(offsets[: out_of_turn[0] + 1], prepend=-2) - 2)
 
 
 def with_orientation(data: bytes, orientation: int) -> bytes:

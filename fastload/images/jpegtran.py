@@ -54,9 +54,14 @@ def tile_losslessly(data: bytes, workdir: Path) -> bytes | None:
     layout = parse_jpeg(data)
     interval = choose_interval(layout.width, layout.mcu_width)
     tiled = _rewrite(jpegtran, data, interval, workdir)
-    if tiled is None or not _is_same_image(data, tiled):
+    if tiled is None:
         return None
-    return with_orientation(tiled, layout.orientation)
+    try:
+        is_same = np.array_equal(decode(data), decode(tiled))
+    except DecodeError:
+        return None
+    is_same = is_same and layout.channels == parse_jpeg(tiled).channels  # both grey, or both in colour
+    return with_orientation(tiled, layout.orientation) if is_same else None
 
 
 def _rewrite(jpegtran: str, data: bytes, interval: int, workdir: Path | None = None) -> bytes | None:
@@ -72,12 +77,3 @@ def _rewrite(jpegtran: str, data: bytes, interval: int, workdir: Path | None = N
             stderr=subprocess.DEVNULL,
         )
     return finished.stdout if finished.returncode == 0 else None
-
-
-def _is_same_image(data: bytes, tiled: bytes) -> bool:
-    """Return True if both decode to the same pixels, and both are grey or both in colour."""
-    try:
-        has_same_pixels = np.array_equal(decode(data), decode(tiled))
-    except DecodeError:
-        return False
-    return has_same_pixels and parse_jpeg(data).components == parse_jpeg(tiled).components

@@ -67,7 +67,8 @@ def outlines(mask: NDArray[np.uint8]) -> list[NDArray[np.float64]]:
     # Around pixels of twice the size, the points of a contour round to the corners of the original pixels.
     doubled = np.repeat(np.repeat(mask, 2, axis=0), 2, axis=1)
     contours, tree = cv2.findContours(doubled, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
-    corners = [_distinct((contour.reshape(-1, 2).astype(np.int64) + 1) // 2) for contour in contours]
+    rounded = [(contour.reshape(-1, 2).astype(np.int64) + 1) // 2 for contour in contours]
+    corners = [points[(points != np.roll(points, 1, axis=0)).any(axis=1)] for points in rounded]
     parents = [] if tree is None else tree[0, :, 3].tolist()
     rings = {index: [corners[index]] for index, parent in enumerate(parents) if parent < 0}
     for hole, parent in zip(corners, parents, strict=True):
@@ -75,12 +76,6 @@ def outlines(mask: NDArray[np.uint8]) -> list[NDArray[np.float64]]:
             # To the hole from the first point, around it, and from where it began back to the first point.
             rings[parent] += [rings[parent][0][:1], hole, hole[:1]]
     return [np.concatenate(parts).astype(np.float64) for parts in rings.values()]
-
-
-def _distinct(points: Integers) -> Integers:
-    """Return a closed polygon without points that repeat the one before them."""
-    is_other: NDArray[np.bool_] = (points != np.roll(points, 1, axis=0)).any(axis=1)
-    return points[is_other]
 
 
 def _boxes(columns: Integers, rows: Integers, owners: Integers, count: int) -> Integers:
@@ -118,9 +113,8 @@ def _crossings(rings: Sequence[Ring], size: Size) -> tuple[Integers, Integers, I
 
     run, rise = np.abs(following - points).T
     # Lines are followed towards larger numbers along their longer side, whatever their direction.
-    is_backward = np.where(run >= rise, points[:, 0] > following[:, 0], points[:, 1] > following[:, 1])[
-        :, None
-    ]
+    is_after = points > following
+    is_backward = np.where(run >= rise, is_after[:, 0], is_after[:, 1])[:, None]
     begin, end = np.where(is_backward, following, points), np.where(is_backward, points, following)
     low = -((_MIDDLE - np.minimum(begin[:, 0], end[:, 0])) // _FIFTHS)
     high = (np.maximum(begin[:, 0], end[:, 0]) - _MIDDLE - 1) // _FIFTHS

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
-from fastload.images._nv12 import nv12_size
+from fastload.images.encodings import nv12_size
 from fastload.images.header import read_header
 from fastload.images.jpeg import SOI, index_tiles
 from fastload.shards.manifest import Manifest

@@ -11,7 +11,13 @@ of the documentation describes the differences, and the cost of other libraries'
 
 from __future__ import annotations
 
-from fastload.transforms.colour.autoaugment import AugMix, AutoAugment, AutoAugmentPolicy
+from fastload.transforms.colour.autoaugment import (
+    AugMix,
+    AutoAugment,
+    AutoAugmentPolicy,
+    RandAugment,
+    TrivialAugmentWide,
+)
 from fastload.transforms.colour.degradation import JPEG, GaussianBlur, GaussianNoise, RandomErasing
 from fastload.transforms.colour.jittering import (
     RGB,
@@ -27,7 +33,6 @@ from fastload.transforms.colour.jittering import (
     RandomPosterize,
     RandomSolarize,
 )
-from fastload.transforms.colour.policies import RandAugment, TrivialAugmentWide
 from fastload.transforms.compose import Compose, RandomApply, RandomChoice, RandomOrder
 from fastload.transforms.levels.converting import (
     ConvertImageDtype,
@@ -45,14 +50,22 @@ from fastload.transforms.mixing.mosaics import LetterBox, Mosaic, ObjectPerspect
 from fastload.transforms.mixing.objects import CopyPaste, ObjectCutMix, ObjectMixUp
 from fastload.transforms.options import InterpolationMode
 from fastload.transforms.shapes.boxes import ClampBoundingBoxes, RandomIoUCrop, SanitizeBoundingBoxes
-from fastload.transforms.shapes.cropping import CenterCrop, FiveCrop, Pad, RandomCrop, RandomZoomOut, TenCrop
+from fastload.transforms.shapes.cropping import (
+    CenterCrop,
+    FiveCrop,
+    Pad,
+    RandomCrop,
+    RandomHorizontalFlip,
+    RandomVerticalFlip,
+    RandomZoomOut,
+    TenCrop,
+)
 from fastload.transforms.shapes.distorting import (
     ElasticTransform,
     RandomAffine,
     RandomPerspective,
     RandomRotation,
 )
-from fastload.transforms.shapes.flipping import RandomHorizontalFlip, RandomVerticalFlip
 from fastload.transforms.shapes.resizing import (
     RandomResize,
     RandomResizedCrop,

@@ -9,11 +9,14 @@ import numpy as np
 import torch
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels, with_last_axis
+from fastload.images.arrays import Pixels, Size, with_last_axis
 from fastload.images.opencv import cv2
 
+AnyImage = Any
+"""A tensor (channels, height, width), an array (height, width, channels), a PIL image, or a batch of such."""
 
-def to_pixels(image: Any) -> Pixels:
+
+def to_pixels(image: AnyImage) -> Pixels:
     """Return an image of any type as an array (height, width, channels), a batch with one more axis first."""
     if isinstance(image, np.ndarray):
         pixels = image[:, :, None] if image.ndim == 2 else image
@@ -22,9 +25,8 @@ def to_pixels(image: Any) -> Pixels:
             pixels = pixels.copy()
     elif isinstance(image, torch.Tensor):
         if image.dtype == torch.bfloat16:
-            raise OptionError(
-                "an image must have a dtype that NumPy has, got bfloat16: convert to it at the end"
-            )
+            rule = "an image must have a dtype that NumPy has"
+            raise OptionError(f"{rule}, got bfloat16: convert to it at the end")
         pixels = np.moveaxis(image.detach().cpu().numpy(), -3, -1) if image.ndim in (3, 4) else np.empty(0)
     elif is_pil(image):
         if image.mode.startswith(("I", "F")):
@@ -33,9 +35,8 @@ def to_pixels(image: Any) -> Pixels:
                 f"a PIL image must have 8 bits a channel, got mode {image.mode!r}, which ToTensor and "
                 "PILToTensor accept: put one of them before this transform"
             )
-        pixels = with_last_axis(
-            np.asarray(image if image.mode in ("L", "RGB", "RGBA") else image.convert("RGB"))
-        )
+        has_mode = image.mode in ("L", "RGB", "RGBA")
+        pixels = with_last_axis(np.asarray(image if has_mode else image.convert("RGB")))
     else:
         raise OptionError(f"an image must be a tensor, an array or a PIL image, got {type(image).__name__}")
     if pixels.ndim not in (3, 4) or 0 in pixels.shape:
@@ -46,14 +47,13 @@ def to_pixels(image: Any) -> Pixels:
     return pixels
 
 
-def size_of(image: Any) -> tuple[int, int]:
-    """Return the height and width of an image of any type; see `to_pixels` for the axes."""
+def size_of(image: AnyImage) -> Size:
+    """Return the height and width of an image of any type."""
     if is_pil(image):
         return image.height, image.width
-    if isinstance(image, torch.Tensor):
-        return image.shape[-2], image.shape[-1]
-    height, width = image.shape[:2] if image.ndim == 2 else image.shape[-3:-1]
-    return height, width
+    shape = image.shape
+    rows = -2 if isinstance(image, torch.Tensor) or len(shape) == 2 else -3
+    return shape[rows], shape[rows + 1]
 
 
 def tv_kind(value: object) -> str:
@@ -65,7 +65,7 @@ def tv_kind(value: object) -> str:
     return next((name for name in kinds if isinstance(value, getattr(module, name, ()))), "")
 
 
-def like(image: Any, pixels: Pixels) -> Any:
+def like(image: AnyImage, pixels: Pixels) -> AnyImage:
     """Return pixels as an image of the type of `image`, or as a tensor if PIL cannot hold their dtype."""
     if isinstance(image, np.ndarray):
         return pixels[:, :, 0] if image.ndim == 2 and pixels.shape[2] == 1 else pixels
@@ -74,7 +74,7 @@ def like(image: Any, pixels: Pixels) -> Any:
     return as_tv_image(to_tensor(pixels).to(image.device), image)
 
 
-def as_tv_image(tensor: torch.Tensor, image: Any) -> torch.Tensor:
+def as_tv_image(tensor: torch.Tensor, image: AnyImage) -> torch.Tensor:
     """Return a tensor as a `tv_tensors.Image` if the image that it was made of is one; see `with_grad`."""
     return with_grad(tensor.as_subclass(type(image)) if tv_kind(image) else tensor, image)
 
@@ -92,7 +92,7 @@ def to_tensor(pixels: Pixels) -> torch.Tensor:
     return torch.from_numpy(np.moveaxis(pixels, -1, -3))
 
 
-def to_pil(pixels: Pixels) -> Any:
+def to_pil(pixels: Pixels) -> AnyImage:
     """Return an array (height, width, channels) as a PIL image."""
     from PIL import Image
 
@@ -115,6 +115,5 @@ def contiguous(image: Pixels) -> Pixels:
         return image
     planes = np.moveaxis(image, 2, 0)
     if image.dtype == np.uint8 and image.shape[2] == 3 and planes.flags.c_contiguous:
-        merged: Pixels = cv2.merge(tuple(planes))
-        return merged
+        return np.asarray(cv2.merge(tuple(planes)))
     return np.ascontiguousarray(image)

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import Pixels, Size
 from fastload.images.polygons import Ring
 from fastload.images.resize import Resampling, resize
 from fastload.transforms.options import require
@@ -26,10 +26,9 @@ from fastload.transforms.windows import crop_padded
 Floats = NDArray[np.float32]
 Mask = Pixels
 Points = NDArray[np.floating]
+_Pair = tuple[float, float]  # along x and y
 Move = Callable[[Points], Points]  # of points (..., 2): x and y
-MoveMask = Callable[
-    [Mask, int], Mask
-]  # of a mask (height, width) of uint8: also what pixels from outside become
+MoveMask = Callable[[Mask, int], Mask]  # of a uint8 mask (height, width), and its level outside
 
 # For each format, the matrix that converts the four numbers of a box to x1 y1 x2 y2.
 TO_CORNERS = {
@@ -45,31 +44,21 @@ OF_OBJECTS = ("boxes", "labels", "polygons", "keypoints", "corners", "masks")
 class Annotations:
     """Objects of one image, and its mask, in pixels of that image; no method changes its object.
 
-    Attributes:
-        size: The image's height and width.
-        boxes: (objects, 4): x1, y1, x2, y2; float32 or float64.
-        labels: Class indices, (objects,), or any array, tensor or list of one row for each object.
-        polygons: The polygons of each object, (points, 2) each.
-        keypoints: (objects, points, 3): x, y, visibility; or any points (…, 2).
-        corners: Oriented boxes, (objects, 4, 2).
-        mask: Classes of pixels, (height, width) or several such, of any dtype.
-        others: Further values, an array, tensor or list of one row for each object.
-        masks: The mask of each object, (objects, height, width), of any dtype.
-        is_clipped: False if boxes may extend beyond the image (torchvision's `clamping_mode=None`).
-        mirrors_pixels: True if flips move keypoints as torchvision's `KeyPoints`, like indices of pixels.
+    Boxes, float32 or float64, are x1, y1, x2, y2. Labels and others are any array, tensor or list of one row
+    for each object; keypoints may also be any points (…, 2). Masks have any dtype.
     """
 
-    size: tuple[int, int]
+    size: Size
     boxes: Floats = field(default_factory=lambda: np.zeros((0, 4), np.float32))
     labels: Any = field(default_factory=lambda: np.zeros(0, np.int64))
-    polygons: list[list[Ring]] | None = None
-    keypoints: Floats | None = None
-    corners: Floats | None = None
-    mask: Mask | None = None
+    polygons: list[list[Ring]] | None = None  # of each object, (points, 2) each
+    keypoints: Floats | None = None  # (objects, points, 3): x, y, visibility
+    corners: Floats | None = None  # oriented boxes, (objects, 4, 2)
+    mask: Mask | None = None  # classes of pixels, (height, width) or several such
     others: dict[str, Any] = field(default_factory=dict)
-    masks: Mask | None = None
-    is_clipped: bool = True
-    mirrors_pixels: bool = False
+    masks: Mask | None = None  # (objects, height, width)
+    is_clipped: bool = True  # False if boxes may extend beyond the image (`clamping_mode=None`)
+    mirrors_pixels: bool = False  # True if flips move keypoints like indices of pixels, as torchvision's
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -80,8 +69,8 @@ class Annotations:
         Polygons are lists of lists of tensors, and a list in `others` stays one.
         """
         fields = {name: getattr(self, name) for name in (*OF_OBJECTS, "mask")}
-        target = {name: as_tensors(value) for name, value in fields.items() if value is not None}
-        return target | {name: as_tensors(value) for name, value in self.others.items()}
+        found = {name: value for name, value in fields.items() if value is not None} | self.others
+        return {name: as_tensors(value) for name, value in found.items()}
 
     def chosen(self, objects: NDArray[np.generic] | Sequence[int]) -> Annotations:
         """Return some of the objects: those of a boolean array, or of indices, in their order."""
@@ -92,26 +81,21 @@ class Annotations:
         rows = index.tolist()
 
         def pick(value: Any) -> Any:
-            if value is None:
-                return None
-            return (
-                type(value)(value[row] for row in rows) if isinstance(value, (list, tuple)) else value[index]
-            )
+            if value is None or not isinstance(value, (list, tuple)):
+                return value if value is None else value[index]
+            return type(value)(value[row] for row in rows)
 
         fields = {name: pick(getattr(self, name)) for name in OF_OBJECTS}
         return replace(self, **fields, others={name: pick(value) for name, value in self.others.items()})
-
-    def clipped(self) -> Annotations:
-        """Return the objects with boxes clipped to the image."""
-        return replace(self, boxes=_clip(self.boxes, self.size))
 
     def cropped(
         self, top: int, left: int, height: int, width: int, fill: float = 0, mode: str = "constant"
     ) -> Annotations:
         """Return the annotations of a region, partly outside if need be, where the mask is `fill`."""
+        window = top, left, height, width
 
         def cut(mask: Mask, fill: int) -> Mask:
-            return crop_padded(mask[:, :, None], top, left, height, width, fill, mode)[:, :, 0]
+            return crop_padded(mask[:, :, None], *window, fill, mode)[:, :, 0]
 
         return self.rescaled((1, 1), (-left, -top), (height, width), cut, fill)
 
@@ -137,10 +121,11 @@ class Annotations:
             return np.ascontiguousarray(np.flip(mask, axis))
 
         moved = self.rescaled(factors, shifts, self.size, flip, clips=False)
-        points = moved.keypoints
-        if points is not None and self.mirrors_pixels:
+        if (points := moved.keypoints) is None:
+            return moved
+        if self.mirrors_pixels:
             points[..., 1 - axis] -= 1
-        if points is not None and pairs is not None:
+        if pairs is not None:
             rule = f"flip_idx must hold the index of every key point of keypoints of shape {points.shape}"
             require(points.ndim == 3 and points.shape[1] == len(pairs), rule, pairs)
             moved.keypoints = points[:, list(pairs)]
@@ -148,9 +133,9 @@ class Annotations:
 
     def rescaled(
         self,
-        factors: tuple[float, float],
-        shifts: tuple[float, float],
-        size: tuple[int, int],
+        factors: _Pair,
+        shifts: _Pair,
+        size: Size,
         move_mask: MoveMask,
         fill: float = 0,
         clips: bool = True,
@@ -162,23 +147,28 @@ class Annotations:
         """
 
         def move(points: Points) -> Points:
-            moved: Points = points * np.array(factors, points.dtype) + np.array(shifts, points.dtype)
-            return moved
+            return np.asarray(points * np.array(factors, points.dtype) + np.array(shifts, points.dtype))
 
         return self.mapped(move, size, move_mask, fill, clips)
 
     def warped(
-        self, matrix: NDArray[np.floating], size: tuple[int, int], move_mask: MoveMask, fill: float = 0
+        self, matrix: NDArray[np.floating], size: Size, move_mask: MoveMask, fill: float = 0
     ) -> Annotations:
         """Return the annotations moved by a matrix, (3, 3), that multiplies columns (x, y, 1).
 
         A box becomes the smallest one around its four corners. For masks, see `rescaled`.
         """
         doubles = matrix.astype(np.float64)
-        return self.mapped(lambda points: _projected(points, doubles), size, move_mask, fill)
+
+        def move(points: Points) -> Points:
+            moved = points @ doubles[:2, :2].T + doubles[:2, 2]
+            is_affine = tuple(doubles[2]) == (0, 0, 1)
+            return moved if is_affine else moved / (points @ doubles[2:, :2].T + doubles[2, 2])
+
+        return self.mapped(move, size, move_mask, fill)
 
     def mapped(
-        self, move: Move, size: tuple[int, int], move_mask: MoveMask, fill: float = 0, clips: bool = True
+        self, move: Move, size: Size, move_mask: MoveMask, fill: float = 0, clips: bool = True
     ) -> Annotations:
         """Return the annotations with every point moved by a function, boxes by their corners.
 
@@ -188,10 +178,10 @@ class Annotations:
         if len(boxes):
             ends = move(boxes[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2))
             boxes = np.concatenate((ends.min(axis=1), ends.max(axis=1)), axis=1).astype(boxes.dtype)
-        moved = replace(self, size=size, boxes=_clip(boxes, size) if clips and self.is_clipped else boxes)
+        moved = replace(self, size=size, boxes=clipped(boxes, size) if clips and self.is_clipped else boxes)
         if self.polygons is not None:
             moved.polygons = [
-                [move(ring).astype(np.float64, copy=False) for ring in rings] for rings in self.polygons
+                [np.asarray(move(ring), np.float64) for ring in rings] for rings in self.polygons
             ]
         if (points := self.keypoints) is not None:
             places = np.concatenate((move(points[..., :2]), points[..., 2:]), axis=-1)
@@ -219,16 +209,9 @@ def _together(values: list[Any]) -> Any:
     return kind(chain(*values)) if kind in (list, tuple) else np.concatenate(values)
 
 
-def _clip(boxes: Floats, size: tuple[int, int]) -> Floats:
-    height, width = size
-    return np.clip(boxes, 0, np.array((width, height, width, height), np.float32))
-
-
-def _projected(points: Points, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    moved: NDArray[np.float64] = points @ matrix[:2, :2].T + matrix[:2, 2]
-    if matrix[2, 0] or matrix[2, 1] or matrix[2, 2] != 1:
-        moved /= points @ matrix[2:, :2].T + matrix[2, 2]
-    return moved
+def clipped(boxes: Floats, size: tuple[int, int]) -> Floats:
+    """Return boxes clipped to an image."""
+    return np.clip(boxes, 0, np.array(size[::-1] * 2, np.float32))
 
 
 def _moved_mask(mask: Mask, size: tuple[int, int], move: MoveMask, fill: float) -> Mask:
@@ -265,10 +248,8 @@ def as_tensors(value: Any) -> Any:
 def to_corners(boxes: object) -> NDArray[np.floating]:
     """Return boxes as corners, (objects, 4); also those of torchvision's `BoundingBoxes`.
 
-    They are float32, or float64 where that could change numbers: for whole numbers and other formats.
-
-    Raises:
-        OptionError: The boxes are not (objects, 4), or rotated.
+    They are float32, or float64 where that could change numbers: for whole numbers and other formats. Raises
+    OptionError if the boxes are not (objects, 4), or rotated.
     """
     box_format = _format_of(boxes)
     if isinstance(boxes, torch.Tensor):

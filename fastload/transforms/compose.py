@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
-from fastload.transforms._pixels import to_pixels
+from fastload.transforms._pixels import AnyImage, to_pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
-from fastload.transforms.geometry import Sizes
 from fastload.transforms.options import Described, require, to_probability
-from fastload.transforms.transform import BatchTransform, Parameters, Row, Transform
+from fastload.transforms.samples import Structure
+from fastload.transforms.transform import BatchTransform, Parameters, Row, Sizes, Transform
 
 AnyTransform = Callable[..., Any]
 Transforms = Sequence[Transform] | Sequence[BatchTransform]
@@ -39,7 +39,7 @@ class Compose:
     def __init__(self, transforms: Sequence[AnyTransform]) -> None:
         self.transforms = _to_steps(transforms)
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Structure) -> Structure:
         """Apply all transforms, each to what the previous one returned.
 
         Inputs are an image or a sample; see `Transform`. Of (image, target), a callable of another library is
@@ -66,13 +66,11 @@ def flattened(transforms: Sequence[AnyTransform]) -> list[AnyTransform]:
     return steps
 
 
-def call_foreign(step: AnyTransform, image: Any) -> Any:
+def call_foreign(step: AnyTransform, image: AnyImage) -> AnyImage:
     """Call any library's transform with an image; albumentations' by keyword and with an array."""
     if package_of(step) != "albumentations":
         return step(image)
-    pixels = np.ascontiguousarray(to_pixels(image))
-    result: Any = step(image=pixels)
-    return result["image"]
+    return step(image=np.ascontiguousarray(to_pixels(image)))["image"]
 
 
 def package_of(step: object) -> str:
@@ -98,15 +96,13 @@ def are_fastloads(transforms: Sequence[object]) -> bool:
     )
 
 
-def _to_steps(transforms: Any) -> list[AnyTransform]:
-    if not hasattr(transforms, "__iter__"):
-        raise OptionError(f"transforms must be a list of callables, got {transforms!r}")
+def _to_steps(transforms: Iterable[AnyTransform]) -> list[AnyTransform]:
+    require(isinstance(transforms, Iterable), "transforms must be a list of callables", transforms)
     steps = list(transforms)
     for step in steps:
         if isinstance(step, type):
             raise OptionError(f"a transform must be an object, got the class {step.__name__}: call it first")
-        if not callable(step):
-            raise OptionError(f"a transform must be callable, got {step!r}")
+        require(callable(step), "a transform must be callable", step)
     return steps
 
 
@@ -200,14 +196,16 @@ class RandomChoice(_Sequence):
     """
 
     def __init__(self, transforms: Transforms, p: list[float] | None = None) -> None:
-        self._is_of_mixes = _is_list(transforms) and all(
-            isinstance(step, BatchTransform) for step in transforms
-        )
+        are_mixes = all(isinstance(step, BatchTransform) for step in _to_steps(transforms))
+        self._is_of_mixes = _is_list(transforms) and are_mixes
         super().__init__([] if self._is_of_mixes else _each_as_list(transforms, "RandomChoice"), 1)
         self.transforms = transforms
-        self.p = _to_shares(len(transforms), p)
+        weights = [1.0] * len(transforms) if p is None else list(p)
+        are_weights = len(weights) == len(transforms) and min(weights) >= 0 and sum(weights) > 0
+        require(are_weights, f"p must be a weight for each of {len(transforms)} transforms", p)
+        self.p = [weight / sum(weights) for weight in weights]
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Structure) -> Structure:
         """Transform an image or a sample; see `Transform`. With MixUp and CutMix, mix a batch, as they do."""
         if not self._is_of_mixes:
             return super().__call__(*inputs)
@@ -251,11 +249,3 @@ def _fastload_steps(transforms: Sequence[AnyTransform], owner: str) -> list[Tran
             )
         steps.append(step)
     return steps
-
-
-def _to_shares(count: int, p: list[float] | None) -> list[float]:
-    """Return weights divided by their sum; raise OptionError unless there is a valid one for each."""
-    weights = [1.0] * count if p is None else list(p)
-    is_valid = len(weights) == count and all(weight >= 0 for weight in weights) and sum(weights) > 0
-    require(is_valid, f"p must be a weight for each of {count} transforms", p)
-    return [weight / sum(weights) for weight in weights]

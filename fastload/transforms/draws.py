@@ -70,8 +70,7 @@ class Draws:
         """Return numbers in [0, 1), (images, count)."""
         counters = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
         bits = mixed(self.keys[:, None] ^ mixed(counters))
-        numbers: NDArray[np.float64] = np.multiply(bits >> _UNUSED_BITS, 1.0 / (1 << 53))
-        return numbers
+        return np.asarray((bits >> _UNUSED_BITS) * (1.0 / (1 << 53)))
 
     def between(self, low: float, high: float) -> NDArray[np.float64]:
         """Return one number in [low, high) for each image."""
@@ -122,9 +121,6 @@ class EpochDraws:
     """Random numbers of the samples that a thread makes for a loader, from the epoch's seed.
 
     As a context manager, it is the source of all random numbers that the thread draws in the block.
-
-    Attributes:
-        seed: The epoch's seed.
     """
 
     def __init__(self, seed: int) -> None:
@@ -135,8 +131,7 @@ class EpochDraws:
         # Of `each`: the iterator of the batch's indices, whose length tells which sample is being made.
         self._left: Iterator[object] | None = None
         self._place = -1
-        # True if the user's own code makes the samples.
-        self._is_users = False
+        self._is_users = False  # True if the user's own code makes the samples
         # The indices that the next two belong to: most samples need neither, and reset nothing.
         self._counted: Sequence[object] | None = None
         # The number of calls of transforms on images of unknown index, counted from `_first_call`.
@@ -206,7 +201,7 @@ class EpochDraws:
         if self._counted is not self._sample():
             self._counted, self._calls, self._requests = self._indices, self._first_call, {}
 
-    def _sample(self) -> Sequence[Any]:
+    def _sample(self) -> Sequence[object]:
         """Return the indices of the samples that are being made."""
         if self._left is not None:
             place = len(self._batch) - operator.length_hint(self._left) - 1

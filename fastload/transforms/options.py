@@ -192,10 +192,8 @@ def to_fills(fill: Fill) -> tuple[FillColour, float]:
 def of_type(by_type: Mapping[Any, Any], names: Sequence[str], owner: str) -> Any:
     """Return the value for types with one of these names, else that of "others", else None."""
     found = [value for kind, value in by_type.items() if getattr(kind, "__name__", "") in names]
-    if any(value != found[0] for value in found):
-        raise OptionError(
-            f"{owner} must be the same for all types of images, because a dataset has one, got {by_type!r}"
-        )
+    rule = f"{owner} must be the same for all types of images, because a dataset has one"
+    require(all(value == found[0] for value in found), rule, by_type)
     return found[0] if found else by_type.get("others", None)
 
 
@@ -203,13 +201,6 @@ def to_resampling(interpolation: Filter, antialias: bool | None = True) -> Resam
     """Return the resampling for torchvision's parameters; an antialias of None means True."""
     name: Any = interpolation.value if isinstance(interpolation, Enum) else interpolation
     return Resampling(_PIL_FILTERS.get(name, name), antialias is not False)
-
-
-def to_warp_filter(interpolation: Filter) -> str:
-    """Return the name of an interpolation; raise OptionError unless it is nearest or bilinear."""
-    name = to_resampling(interpolation).filter
-    require(name in ("nearest", "bilinear"), "interpolation must be nearest or bilinear here", name)
-    return name
 
 
 def _within(least: float, most: float) -> str:

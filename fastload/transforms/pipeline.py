@@ -11,21 +11,27 @@ is not split: it runs image by image, step by step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from fastload.images.arrays import Pixels
-from fastload.transforms._pixels import to_pil, to_pixels, to_tensor
+from fastload.transforms._pixels import AnyImage, to_pil, to_pixels, to_tensor
 from fastload.transforms.compose import AnyTransform, TakesPILImages, call_foreign, flattened, package_of
-from fastload.transforms.geometry import Geometry, Sizes, common_size
 from fastload.transforms.levels.converting import Conversion, ToTensor
 from fastload.transforms.levels.rescaling import Normalize, Rescale, ToDtype, rescaled
 from fastload.transforms.scenes import SceneSteps, SceneTransform
 from fastload.transforms.shapes.boxes import ObjectTransform
-from fastload.transforms.transform import Annotations, Draws, Parameters, Transform
+from fastload.transforms.transform import (
+    Annotations,
+    Draws,
+    Geometry,
+    Parameters,
+    Sizes,
+    Transform,
+    common_size,
+)
 
 # Up to this image size, the number of calls dominates, so each step runs on the whole batch; above it, all
 # steps run on one image after the other, which stays in the core's cache.
@@ -33,23 +39,14 @@ _WHOLE_BATCH_BYTES = 16_384
 
 
 class Drawn(NamedTuple):
-    """A pipeline with the parameters of a batch.
+    """A pipeline with the parameters of a batch."""
 
-    Attributes:
-        geometry: The head.
-        body: The transforms of the body, each with its parameters.
-        size: The (height, width) of the results; None if they differ.
-        channels: The number of channels of the results.
-        is_uniform: True if images have one size after each step of the body, too.
-        annotations: Those of the results; None if the images have none.
-    """
-
-    geometry: Geometry
+    geometry: Geometry  # the head
     body: list[tuple[Transform, Parameters]]
-    size: tuple[int, int] | None
-    channels: int
-    is_uniform: bool
-    annotations: list[Annotations] | None = None
+    size: tuple[int, int] | None  # (height, width) of the results; None if they differ
+    channels: int  # of the results
+    is_uniform: bool  # True if images have one size after each step of the body, too
+    annotations: list[Annotations] | None = None  # of the results; None if the images have none
 
     @property
     def works_on_batches(self) -> bool:
@@ -67,20 +64,20 @@ class Drawn(NamedTuple):
 class Pipeline:
     """A dataset's transform (a Compose, one of fastload's transforms, or any callable), split into parts.
 
-    Attributes:
-        dtype: The dtype of pixels before the tail.
-        scenes: The transforms of scenes at the beginning, which are done before all others.
-        is_foreign: True if any step is a callable of another library.
+    `scenes` are the transforms of scenes at the beginning, which are done before all others; `dtype` is that
+    of pixels before the tail. If any step is a callable of another library, it is foreign.
     """
 
     def __init__(self, transform: AnyTransform | None) -> None:
         steps = flattened([] if transform is None else [transform])
         self.is_foreign = not all(isinstance(step, Transform) for step in steps)
-        leading = (
-            [] if self.is_foreign else list(takewhile(lambda step: isinstance(step, SceneTransform), steps))
-        )
-        self.scenes = SceneSteps(leading)  # type: ignore[arg-type]
-        steps = steps[len(leading) :]
+        scenes: list[SceneTransform] = []
+        for step in [] if self.is_foreign else steps:
+            if not isinstance(step, SceneTransform):
+                break
+            scenes.append(step)
+        self.scenes = SceneSteps(scenes)
+        steps = steps[len(scenes) :]
         last = len(steps)
         while last and isinstance(steps[last - 1], (ToDtype, Normalize, Conversion, ObjectTransform)):
             last -= 1
@@ -95,14 +92,11 @@ class Pipeline:
     @property
     def tail(self) -> Rescale | None:
         """The tail; None if there is none, or a foreign callable comes before it."""
+        # Not kept, because users may change the parameters of Normalize.
         return None if self.is_foreign or not self._tail_steps else Rescale.of(self._tail_steps, self.dtype)
 
     def draw(
-        self,
-        draws: Draws,
-        sizes: Sizes,
-        channels: int = 3,
-        annotations: Sequence[Annotations] | None = None,
+        self, draws: Draws, sizes: Sizes, channels: int = 3, annotations: Sequence[Annotations] | None = None
     ) -> Drawn:
         """Draw all parameters for images of these sizes; only for a pipeline that is not foreign.
 
@@ -137,12 +131,12 @@ class Pipeline:
         """Return the parameters of steps that draw together, by position in the pipeline; here none do."""
         return {}
 
-    def run(self, pixels: Pixels, draws: Draws) -> Any:
+    def run(self, pixels: Pixels, draws: Draws) -> AnyImage:
         """Run all steps on one image (height, width, 3): the reference, and the only way for foreign ones.
 
         The result is a tensor (3, height, width), or the result of a foreign callable at the end.
         """
-        image: Any = self.scenes.applied(pixels, draws)
+        image: AnyImage = self.scenes.applied(pixels, draws)
         for place, step in enumerate(self._before_tail):
             if isinstance(step, (Conversion, ToTensor)):
                 image = step(image)
@@ -160,7 +154,7 @@ class Pipeline:
         return image if ends_foreign or not isinstance(image, np.ndarray) else to_tensor(image)
 
 
-def _foreign_result(step: AnyTransform, image: Any) -> Any:
+def _foreign_result(step: AnyTransform, image: AnyImage) -> AnyImage:
     """Call another library's transform with the type of image that it takes."""
     if isinstance(image, np.ndarray):
         # torchvision's transforms return arrays unchanged, without any error.

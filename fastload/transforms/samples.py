@@ -22,8 +22,11 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
-from fastload.transforms._pixels import is_pil, size_of, tv_kind, with_grad
+from fastload.transforms._pixels import AnyImage, is_pil, size_of, tv_kind, with_grad
 from fastload.transforms.annotations import OF_OBJECTS, Annotations, as_tensors, from_corners, to_corners
+
+Structure = Any
+"""Images and targets in any structure, of which a transform returns the same."""
 
 MoveAnnotations = Callable[[Annotations], Annotations]
 
@@ -39,31 +42,24 @@ _OF_IMAGES = ("image_id", "size", "orig_size")
 
 @dataclass(slots=True)
 class _Leaf:
-    """Value in a structure, with the name of its entry in a dict.
-
-    `role` is "image", a part of `Annotations`, or "other". `kind` is the name of its class, if it is one of
-    torchvision's.
-    """
+    """Value in a structure."""
 
     value: Any
-    name: Any
-    kind: str
-    role: str
-    has_rows: bool = False  # True if there is one for each object.
+    name: object  # of its entry in a dict
+    kind: str  # the name of its class, if it is one of torchvision's
+    role: str  # "image", a part of `Annotations`, or "other"
+    has_rows: bool = False  # True if there is one for each object
 
 
 class SampleParts:
     """Images and annotations found in a structure of dicts, lists and tuples.
 
-    Attributes:
-        size: Height and width of the images; without any, those that the annotations state.
-        annotations: Everything that belongs to objects, and the first mask of classes.
-
-    Raises:
-        OptionError: There is nothing to transform, or it does not fit together.
+    `size` is that of the images, or without any the one that the annotations state; `annotations` have
+    everything that belongs to objects, and the first mask of classes. Raises OptionError if there is nothing
+    to transform, or it does not fit together.
     """
 
-    def __init__(self, structure: Any, size: Size | None = None) -> None:
+    def __init__(self, structure: Structure, size: Size | None = None) -> None:
         self._structure = structure
         self._leaves: list[_Leaf] = []
         _walked(structure, None, self._add)
@@ -75,12 +71,12 @@ class SampleParts:
         self.has_boxes = bool(boxes)
         self.size = size or self._common_size()
         self.annotations = self._with_boxes(boxes[0]) if boxes else Annotations(self.size)
-        self._firsts: dict[str, _Leaf] = {"boxes": boxes[0]} if boxes else {}
+        self._firsts = {leaf.role: leaf for leaf in boxes}
         self._extras: list[tuple[_Leaf, Annotations]] = []
         self._find_parts()
 
     @property
-    def images(self) -> list[Any]:
+    def images(self) -> list[AnyImage]:
         """The images, in the order of the structure."""
         return [leaf.value for leaf in self._leaves if leaf.role == "image"]
 
@@ -89,9 +85,9 @@ class SampleParts:
         """True if there are boxes, masks, keypoints or other parts to move."""
         return any(leaf.role in _NAMES for leaf in self._leaves)
 
-    def rebuilt(self, images: Sequence[Any], move: MoveAnnotations = lambda annotations: annotations) -> Any:
+    def rebuilt(self, images: Sequence[AnyImage], move: MoveAnnotations = lambda each: each) -> Structure:
         """Return the structure with new images, and with the annotations that `move` returns."""
-        results: dict[int, Any] = {}
+        results: dict[int, object] = {}
         if self.has_annotations:
             moved = move(self.annotations)
             for role, leaf in self._firsts.items():
@@ -104,14 +100,14 @@ class SampleParts:
                     results[id(leaf)] = moved.others[str(id(leaf))]
         return self._with(images, lambda leaf: results.get(id(leaf), leaf.value))
 
-    def converted(self, images: Sequence[Any], convert: Callable[[Any, str], Any]) -> Any:
+    def converted(self, images: Sequence[AnyImage], convert: Callable[[object, str], object]) -> Structure:
         """Return the structure with new images, and all else given to a function with its type, or ""."""
         return self._with(images, lambda leaf: convert(leaf.value, TYPES.get(leaf.role, "")))
 
-    def chosen(self, objects: NDArray[np.bool_], values: Sequence[Any]) -> Any:
+    def chosen(self, objects: NDArray[np.bool_], values: Sequence[object]) -> Structure:
         """Return the structure with some of its boxes, masks of objects, and rows of the given values."""
 
-        def choose(leaf: _Leaf) -> Any:
+        def choose(leaf: _Leaf) -> object:
             if leaf.role in ("boxes", "masks") or any(leaf.value is value for value in values):
                 rows = torch.as_tensor(leaf.value)
                 return _like(rows[torch.from_numpy(objects).to(rows.device)], leaf, self.size)
@@ -119,12 +115,12 @@ class SampleParts:
 
         return self._with(self.images, choose)
 
-    def _with(self, images: Sequence[Any], result_of: Callable[[_Leaf], Any]) -> Any:
+    def _with(self, images: Sequence[AnyImage], result_of: Callable[[_Leaf], object]) -> Structure:
         left = iter(images)
         results = iter([next(left) if leaf.role == "image" else result_of(leaf) for leaf in self._leaves])
         return _walked(self._structure, None, lambda value, name: next(results))
 
-    def _add(self, value: Any, name: Any) -> None:
+    def _add(self, value: object, name: object) -> None:
         kind = tv_kind(value)
         if kind == "Video":
             raise OptionError("a sample must hold images, got a Video: use torchvision.transforms.v2")
@@ -144,10 +140,11 @@ class SampleParts:
     def _common_size(self) -> Size:
         sizes = [size_of(image) for image in self.images]
         sizes = sizes or [
-            leaf.value.canvas_size for leaf in self._leaves if hasattr(leaf.value, "canvas_size")
+            each.value.canvas_size for each in self._leaves if hasattr(each.value, "canvas_size")
         ]
-        masks = [leaf.value for leaf in self._leaves if leaf.role in ("mask", "masks")]
-        sizes = sizes or [np.shape(each)[-2:] for each in masks]
+        sizes = sizes or [
+            np.shape(each.value)[-2:] for each in self._leaves if each.role in ("mask", "masks")
+        ]
         found = {(int(height), int(width)) for height, width in sizes}
         if not found:
             raise OptionError(
@@ -155,9 +152,8 @@ class SampleParts:
                 f"(height, width, channels)), got {_described(self._structure)}"
             )
         if len(found) > 1:
-            raise OptionError(
-                f"the images of a sample must have one size, got {sorted(found)}: transform them one by one"
-            )
+            rule = "the images of a sample must have one size"
+            raise OptionError(f"{rule}, got {sorted(found)}: transform them one by one")
         return found.pop()
 
     def _with_boxes(self, leaf: _Leaf) -> Annotations:
@@ -169,13 +165,14 @@ class SampleParts:
     def _find_parts(self) -> None:
         """Add the first part of each role to the annotations, and make further annotations of the rest."""
         further: list[tuple[_Leaf, dict[str, Any]]] = []
-        others: dict[str, Any] = {}
+        others: dict[str, object] = {}
         for leaf in self._leaves:
             if leaf.role == "labels" and not (self.has_boxes and _has_length(leaf.value)):
                 leaf.role = "other"
             if leaf.role == "other":
-                is_known = self.has_boxes and leaf.name not in _OF_IMAGES
-                leaf.has_rows = is_known and _count_of(leaf.value) == len(self.annotations)
+                is_known = self.has_boxes and leaf.name not in _OF_IMAGES and _has_length(leaf.value)
+                is_known = is_known and not isinstance(leaf.value, tuple)
+                leaf.has_rows = is_known and len(leaf.value) == len(self.annotations)
                 others |= {str(id(leaf)): leaf.value} if leaf.has_rows else {}
             elif leaf.role not in ("image", "boxes"):
                 value = self._parsed(leaf)  # which may change the role
@@ -216,12 +213,11 @@ class SampleParts:
     def _require_canvas(self, leaf: _Leaf) -> None:
         canvas = tuple(getattr(leaf.value, "canvas_size", self.size))
         if canvas != self.size:
-            raise OptionError(
-                f"the canvas_size of {leaf.kind} must be its image's size, {self.size}, got {canvas}"
-            )
+            rule = f"the canvas_size of {leaf.kind} must be its image's size, {self.size}"
+            raise OptionError(f"{rule}, got {canvas}")
 
 
-def _walked(value: Any, name: Any, visit: Callable[[Any, Any], Any]) -> Any:
+def _walked(value: Structure, name: object, visit: Callable[[object, object], object]) -> Structure:
     """Return a structure with every leaf replaced by the result of `visit`, given also its name in a dict."""
     if isinstance(value, Mapping):
         results = {key: _walked(each, key, visit) for key, each in value.items()}
@@ -233,14 +229,15 @@ def _walked(value: Any, name: Any, visit: Callable[[Any, Any], Any]) -> Any:
     names = getattr(value, "_fields", None)
     if isinstance(value, tuple) and names:
         return type(value)(*map(_walked, value, names, [visit] * len(value)))
-    if type(value) not in (list, tuple) or (name is not None and _holds_plain_values(value)):
+    if type(value) not in (list, tuple):
+        return visit(value, name)
+    # A list of plain values in a dict is one value of it.
+    if name is not None and not any(
+        isinstance(each, Mapping) or tv_kind(each) or is_pil(each) for each in value
+    ):
         return visit(value, name)
     inner = None if name in _NAMES else name
     return type(value)([_walked(each, inner, visit) for each in value])
-
-
-def _holds_plain_values(values: Sequence[object]) -> bool:
-    return not any(isinstance(each, Mapping) or tv_kind(each) or is_pil(each) for each in values)
 
 
 def _array(leaf: _Leaf) -> Pixels:
@@ -263,12 +260,7 @@ def _has_length(value: object) -> bool:
     return isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) > 0
 
 
-def _count_of(value: Any) -> int:
-    """Return the number of rows of a list, tensor or array; -1 for anything else."""
-    return len(value) if _has_length(value) and not isinstance(value, tuple) else -1
-
-
-def _written(leaf: _Leaf, value: Any, size: Size) -> Any:
+def _written(leaf: _Leaf, value: Any, size: Size) -> object:
     """Return a moved part as what was given for it: torchvision's class, format, dtype and device."""
     given = leaf.value
     if leaf.role == "labels":
@@ -296,7 +288,7 @@ def _like(tensor: torch.Tensor, leaf: _Leaf, size: Size) -> torch.Tensor:
     from torchvision import tv_tensors
 
     options = {"canvas_size": size} if hasattr(leaf.value, "canvas_size") else {}
-    wrapped: torch.Tensor = tv_tensors.wrap(tensor.as_subclass(torch.Tensor), like=leaf.value, **options)
+    wrapped = tv_tensors.wrap(tensor.as_subclass(torch.Tensor), like=leaf.value, **options)
     return with_grad(wrapped, leaf.value)
 
 

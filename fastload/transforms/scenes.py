@@ -29,19 +29,12 @@ _PLACE = -1
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Deferred image with its objects.
-
-    Attributes:
-        image: The image, RGB.
-        objects: Its objects, in its pixels.
-        is_exact: True to make the pixels that Ultralytics makes; see `Canvas`.
-        is_original: True for an image of the dataset to which nothing was done.
-    """
+    """Deferred image, RGB, with its objects in its pixels."""
 
     image: DeferredImage
     objects: Annotations
-    is_exact: bool = False
-    is_original: bool = False
+    is_exact: bool = False  # True to make the pixels that Ultralytics makes; see `Canvas`
+    is_original: bool = False  # True for an image of the dataset to which nothing was done
 
     @property
     def size(self) -> Size:
@@ -118,11 +111,7 @@ class SceneSteps:
         return np.concatenate(parts, axis=1) if parts else np.empty((len(sizes), 0))
 
     def applied(self, image: Pixels, draws: Draws) -> Pixels:
-        """Return one image transformed, without others and without objects.
-
-        Raises:
-            OptionError: A transform needs them.
-        """
+        """Return one image transformed, without others and objects; raise OptionError if one needs them."""
         row = self.draw(draws, np.array([image.shape[:2]]))[0].tolist()
         for step, columns, _ in self._parts:
             image = step.apply_checked(image, row[columns])

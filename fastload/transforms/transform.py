@@ -11,26 +11,83 @@ returns the same types.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import DType, Pixels
-from fastload.transforms._pixels import is_pil, like, to_pixels, tv_kind
+from fastload.images.deferred import View
+from fastload.images.region import Box
+from fastload.images.resize import Resampling
+from fastload.transforms._pixels import AnyImage, is_pil, like, to_pixels, tv_kind
 from fastload.transforms.annotations import Annotations as Annotations
 from fastload.transforms.draws import Draws as Draws
 from fastload.transforms.draws import fresh_draws
-from fastload.transforms.geometry import Geometry as Geometry
-from fastload.transforms.geometry import Sizes as Sizes
 from fastload.transforms.options import Described, to_probability
-from fastload.transforms.samples import SampleParts
+from fastload.transforms.samples import SampleParts, Structure
 from fastload.transforms.windows import Gathered
 
+Ints = NDArray[np.int64]
+Sizes = Ints  # (images, 2): heights and widths
 Parameters = NDArray[np.float64]  # (images, width)
 Row = Sequence[float]  # the parameters of one image
+
+
+class Geometry:
+    """The crops, resizes and flips of every image of a batch as one geometry that a decoder can carry out.
+
+    Transforms at the head of a pipeline fold themselves into it one after the other, as long as a `View` of
+    each image can express them. It is made for images of the given sizes.
+    """
+
+    def __init__(self, sizes: Sizes) -> None:
+        # Regions of the sources: top, left, height, width.
+        self.boxes: Ints = np.concatenate((np.zeros_like(sizes), sizes), axis=1)
+        self.resampling: Resampling | None = None  # of regions; None if they are not resized
+        self.flips: NDArray[np.bool_] = np.zeros((len(sizes), 2), bool)  # along rows and along columns
+        self._region_sizes = sizes
+        self._windows: Ints | None = None  # crops of the resized regions; None for all of each
+
+    @property
+    def sizes(self) -> Sizes:
+        """Sizes of the results in pixels."""
+        return self._region_sizes if self._windows is None else self._windows[:, 2:]
+
+    def crop(self, boxes: Ints) -> bool:
+        """Crop to boxes (images, 4); return False after a flip, or if a box extends beyond its image."""
+        is_outside = (boxes[:, :2] < 0) | (boxes[:, :2] + boxes[:, 2:] > self.sizes)
+        if self.flips.any() or is_outside.any():
+            return False
+        if self.resampling is None:
+            self.boxes = _box_in_box(self.boxes, boxes)
+            self._region_sizes = boxes[:, 2:]
+        else:
+            self._windows = boxes if self._windows is None else _box_in_box(self._windows, boxes)
+        return True
+
+    def resize(self, sizes: Sizes, resampling: Resampling) -> bool:
+        """Resize to (images, 2) heights and widths; return False after a flip or an earlier resize."""
+        if self.resampling is not None or self.flips.any():
+            return False
+        self.resampling = resampling
+        self._region_sizes = sizes
+        return True
+
+    def flip(self, axis: int, which: NDArray[np.bool_]) -> bool:
+        """Flip some images along an axis, 0 for rows, 1 for columns."""
+        self.flips[:, axis] ^= which
+        return True
+
+    def views(self) -> Iterator[View]:
+        """Yield the geometry of each image."""
+        sizes = self._region_sizes.tolist()
+        windows = [(0, 0, *size) for size in sizes] if self._windows is None else self._windows.tolist()
+        parts = self.boxes.tolist(), sizes, windows, self.flips.tolist()
+        for box, size, window, flips in zip(*parts, strict=True):
+            yield View(Box(*box), tuple(size), Box(*window), tuple(flips))
 
 
 class Transform(Described):
@@ -50,15 +107,7 @@ class Transform(Described):
     takes_any_dtype: ClassVar[bool] = False
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        """Draw the parameters of a batch.
-
-        Args:
-            draws: Random numbers for each image.
-            sizes: Heights and widths in pixels, (images, 2).
-
-        Returns:
-            float64, (images, `width`).
-        """
+        """Draw the parameters of a batch, float64 (images, `width`), given heights and widths (images, 2)."""
         return np.empty((len(sizes), 0))
 
     def draw_with(self, draws: Draws, sizes: Sizes, annotations: Sequence[Annotations]) -> Parameters:
@@ -78,65 +127,49 @@ class Transform(Described):
         return False
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        """Apply parameters to one image without changing it.
+        """Apply one row of the result of `draw` to one image (height, width, channels).
 
-        Args:
-            image: (height, width, channels); may be read-only or not contiguous.
-            parameters: One row of the result of `draw`.
-
-        Returns:
-            The result, possibly a view of `image`.
+        The image may be read-only or not contiguous, and is not changed; the result may be a view of it.
         """
         raise NotImplementedError(f"{type(self).__name__} must define apply(self, image, parameters)")
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
-        """Apply parameters to images of one size whose results have one size too.
+        """Apply the result of `draw` to images of one size whose results have one size too.
 
-        Args:
-            images: (images, height, width, channels), contiguous; may be changed.
-            parameters: The result of `draw`.
-
-        Returns:
-            (images, height, width, channels).
+        Images and results are (images, height, width, channels); the images are contiguous, and may be
+        changed.
         """
         return np.stack([self.apply(*pair) for pair in zip(images, parameters.tolist(), strict=True)])
 
-    def apply_gathered(self, gathered: Gathered, parameters: Parameters) -> Pixels:
-        """Apply parameters to a batch of stored images, like `apply_batch`; those must not be changed."""
-        return self.apply_batch(gathered.taken(), parameters)
+    def apply_gathered(self, gathered: Gathered, parameters: Parameters, out: Pixels | None = None) -> Pixels:
+        """Apply parameters to a batch of stored images, like `apply_batch`; those must not be changed.
+
+        `out` is memory that the result may be written to, if it has the result's shape and dtype.
+        """
+        return self.apply_batch(gathered.taken(out), parameters)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
-        """Move the annotations of one image as `apply` moves its pixels.
-
-        Raises:
-            OptionError: This transform cannot.
-        """
+        """Move the annotations of one image as `apply` moves its pixels; raise OptionError if it cannot."""
         raise OptionError(
             f"{type(self).__name__} must define apply_to(self, annotations, parameters) for images with "
             "objects or a mask: return the annotations themselves if it changes only colours"
         )
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Structure) -> Structure:
         """Transform one image, each image of a batch with its own parameters, or an image with its target.
 
-        Args:
-            inputs: An image: a tensor (3, height, width) or (images, 3, height, width), an array (height,
-                width, 3) or (images, height, width, 3), or a PIL image. Grey images have 1 channel instead of
-                3. Or a sample: an image and its target, as further arguments, or in a tuple, a list or a
-                dict. Of a target, torchvision's `tv_tensors` are transformed, and the entries of a dict that
-                have the names of those that PackedDataset gives: `boxes`, x1 y1 x2 y2 in pixels, `labels`
-                and others.
-
-        Returns:
-            An image of the same type; of a sample, the same structure.
-
-        Raises:
-            OptionError: If it holds no image or annotation, or one that the transform does not accept.
+        An image is a tensor (3, height, width) or (images, 3, height, width), an array (height, width, 3) or
+        (images, height, width, 3), or a PIL image. Grey images have 1 channel instead of 3. A sample is an
+        image and its target, as further arguments, or in a tuple, a list or a dict. Of a target,
+        torchvision's `tv_tensors` are transformed, and the entries of a dict that have the names of those
+        that PackedDataset gives: `boxes`, x1 y1 x2 y2 in pixels, `labels` and others. The result has the same
+        type or structure. Raises `OptionError` if there is no image or annotation, or one that the transform
+        does not accept.
         """
         structure = inputs[0] if len(inputs) == 1 else inputs
         return self.of_image(structure) if is_image(structure) else self.of_sample(structure)
 
-    def of_image(self, image: Any) -> Any:
+    def of_image(self, image: AnyImage) -> AnyImage:
         """Return the transform of an image, or of each image of a batch."""
         pixels = to_pixels(image)
         batch = pixels[None] if pixels.ndim == 3 else pixels
@@ -150,21 +183,20 @@ class Transform(Described):
             )
         return like(image, results[0] if pixels.ndim == 3 else np.stack(results))
 
-    def of_sample(self, structure: Any) -> Any:
+    def of_sample(self, structure: Structure) -> Structure:
         """Return a sample with all its images and annotations transformed with the same parameters."""
         sample = SampleParts(structure)
         if not self.width or (not sample.has_annotations and len(sample.images) == 1):
             images = [self.of_image(image) for image in sample.images]
             return sample.rebuilt(images, lambda annotations: self.apply_to(annotations, ()))
         row = self.draw_with(fresh_draws(1), np.array([sample.size]), [sample.annotations])[0].tolist()
-        images = [like(image, self._with_row(to_pixels(image), row)) for image in sample.images]
+        images = []
+        for image in sample.images:
+            pixels = to_pixels(image)
+            batch = pixels[None] if pixels.ndim == 3 else pixels
+            results = [self.apply_checked(each, row) for each in batch]
+            images.append(like(image, results[0] if pixels.ndim == 3 else np.stack(results)))
         return sample.rebuilt(images, lambda annotations: self.apply_to(annotations, row))
-
-    def _with_row(self, pixels: Pixels, row: Row) -> Pixels:
-        """Apply the same parameters to an image, or to every image of a batch."""
-        if pixels.ndim == 3:
-            return self.apply_checked(pixels, row)
-        return np.stack([self.apply_checked(each, row) for each in pixels])
 
     def apply_checked(self, image: Pixels, parameters: Row) -> Pixels:
         """Check the dtype of an image, then apply parameters to it."""
@@ -196,7 +228,7 @@ class ColourTransform(Transform):
 class BatchTransform(Described):
     """Base class of transforms of whole batches, as a DataLoader returns them."""
 
-    def __call__(self, *batch: Any) -> Any:
+    def __call__(self, *batch: Structure) -> Structure:
         raise NotImplementedError
 
 
@@ -229,3 +261,14 @@ class BernoulliTransform(ColourTransform):
     def changed(self, image: Pixels) -> Pixels:
         """Return the changed image."""
         raise NotImplementedError
+
+
+def common_size(sizes: Sizes) -> tuple[int, int] | None:
+    """Return the one (height, width) of all images; None if they differ."""
+    is_one = sizes.strides[0] == 0 or not (sizes != sizes[0]).any()
+    return (int(sizes[0, 0]), int(sizes[0, 1])) if is_one else None
+
+
+def _box_in_box(outer: Ints, inner: Ints) -> Ints:
+    """Convert boxes relative to other boxes into boxes relative to the image."""
+    return np.concatenate((outer[:, :2] + inner[:, :2], inner[:, 2:]), axis=1)

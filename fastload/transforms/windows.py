@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels, with_last_axis
+from fastload.images.arrays import DType, Pixels, with_last_axis
 from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
 from fastload.transforms.options import FillColour, to_levels
@@ -26,7 +26,6 @@ _Sides = tuple[int, int]  # pixels before and after
 
 _OPENCV_DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "float16", "float32", "float64")
 
-
 # Masks of all possible window positions are cached up to this size; for 32x32 pixels padded by 4 they take a
 # quarter of a megabyte.
 _MOST_MASK_BYTES = 4 << 20
@@ -40,18 +39,30 @@ class Gathered(NamedTuple):
     images: Pixels
     rows: NDArray[np.int64]
 
-    def taken(self) -> Pixels:
-        """Return a copy of the batch's images."""
-        out = reusable_array((len(self.rows), *self.images.shape[1:]), self.images.dtype)
+    def taken(self, out: Pixels | None = None) -> Pixels:
+        """Return a copy of the batch's images; see `memory_for`."""
+        out = memory_for((len(self.rows), *self.images.shape[1:]), self.images.dtype, out)
         return np.take(self.images, self.rows, axis=0, out=out, mode="clip")
+
+
+def memory_for(shape: tuple[int, ...], dtype: DType, out: Pixels | None) -> Pixels:
+    """Return `out` if it has this shape and dtype, otherwise an uninitialised array that has."""
+    if out is not None and out.shape == shape and out.dtype == dtype:
+        return out
+    return reusable_array(shape, dtype)
 
 
 def pad(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour = 0, mode: str = "constant") -> Pixels:
     """Pad an image with rows above and below, and columns to the left and right."""
     if not (any(rows) or any(columns)):
         return image
-    if mode in ("reflect", "symmetric"):
-        _require_enough(image, rows, columns, mode)
+    lacks = int(mode == "reflect")
+    is_enough = max(rows) <= image.shape[0] - lacks and max(columns) <= image.shape[1] - lacks
+    if mode in ("reflect", "symmetric") and not is_enough:
+        raise OptionError(
+            f"padding_mode {mode!r} must have enough pixels to mirror, got {max(*rows, *columns)} to add to "
+            f"an image of {image.shape[0]}x{image.shape[1]}"
+        )
     if image.dtype.name not in _OPENCV_DTYPES:
         return _padded_by_numpy(image, rows, columns, fill, mode)
     colour = _levels(fill, image).tolist()
@@ -156,10 +167,10 @@ def _masks(
     return (both * np.uint8(255)).reshape(len(rows) * len(columns), -1)
 
 
-def _padded_by_numpy(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour, mode: Any) -> Pixels:
+def _padded_by_numpy(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour, mode: str) -> Pixels:
     """Pad pixels of a dtype that OpenCV lacks: it would turn int64 into int32."""
     if mode != "constant":
-        return np.pad(image, (rows, columns, (0, 0)), mode)
+        return np.pad(image, (rows, columns, (0, 0)), mode)  # type: ignore[call-overload, no-any-return]
     height, width, channels = image.shape
     padded = np.empty((sum(rows) + height, sum(columns) + width, channels), image.dtype)
     padded[:] = _levels(fill, image)[:channels]
@@ -170,12 +181,3 @@ def _padded_by_numpy(image: Pixels, rows: _Sides, columns: _Sides, fill: FillCol
 def _levels(fill: FillColour, image: Pixels) -> Pixels:
     """Return a colour as four levels of an image's dtype, rounded down for uint8, as torchvision does."""
     return np.array(to_levels(fill, image)).astype(image.dtype)
-
-
-def _require_enough(image: Pixels, rows: _Sides, columns: _Sides, mode: str) -> None:
-    lacks = int(mode == "reflect")
-    if max(rows) > image.shape[0] - lacks or max(columns) > image.shape[1] - lacks:
-        raise OptionError(
-            f"padding_mode {mode!r} must have enough pixels to mirror, got {max(*rows, *columns)} to add to "
-            f"an image of {image.shape[0]}x{image.shape[1]}"
-        )

@@ -19,8 +19,7 @@ import numpy as np
 from ultralytics.data import augment
 
 from fastload.images.canvas import Canvas, Placement
-from fastload.images.deferred import DeferredImage
-from fastload.images.hsv import HsvChange
+from fastload.images.deferred import DeferredImage, HsvChange
 from fastload.images.opencv import cv2
 from fastload.system.patching import Replacement
 from fastload.ultralytics._bgr_image import BgrImage

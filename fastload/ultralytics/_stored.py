@@ -20,10 +20,9 @@ from ultralytics.utils import LOCAL_RANK, LOGGER, NUM_THREADS, TQDM
 
 from fastload.datasets.cache.registry import can_cache, open_store, store_folder
 from fastload.datasets.cache.store import Layout, Opening
-from fastload.images._nv12 import nv12_size
 from fastload.images.arrays import Pixels, Size
 from fastload.images.deferred import DeferredImage, PixelSource
-from fastload.images.encodings import Yuv420
+from fastload.images.encodings import Yuv420, nv12_size
 from fastload.images.opencv import cv2
 from fastload.images.region import Box
 from fastload.system.patching import Replacement

@@ -115,3 +115,18 @@ class TestEdges:
         before, _ = filled(dataset, [1])
         normalize.mean = [0.0, 0.0, 0.0]
         assert not torch.equal(filled(dataset, [1])[0], before)
+
+    def test_batch_as_a_view_of_what_a_transform_was_given_is_copied_right(self, packed):
+        transform = T.Compose([T.RandomCrop(24, padding=4), Transposed()])
+        dataset = PackedDataset(packed("thumbnails", "raw"), transform)
+        check_against_plain(dataset, transform, [39, 0, 3])
+
+
+class Transposed(T.Transform):
+    """A user's own transform, whose batch is a view of the one that it gets."""
+
+    def apply(self, image, parameters):
+        return image.swapaxes(0, 1)
+
+    def apply_batch(self, images, parameters):
+        return images.swapaxes(1, 2)

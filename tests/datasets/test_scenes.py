@@ -22,7 +22,7 @@ TAIL = (T.RandomHSV(0.015, 0.7, 0.4), T.RandomHorizontalFlip())
 PIPELINES = {
     "mosaic": T.Compose([*MOSAIC, *TAIL]),
     "mosaic of the batch": T.Compose([T.Mosaic(SIZE, among="batch"), *MOSAIC[1:], *TAIL]),
-    "mosaic of 9 or none": T.Compose([T.Mosaic(SIZE, p=0.5, n=9), T.LetterBox(SIZE), *TAIL]),
+    "mosaic or none": T.Compose([T.Mosaic(SIZE, p=0.5), T.LetterBox(SIZE), *TAIL]),
     "mixed": T.Compose(
         [
             *MOSAIC,

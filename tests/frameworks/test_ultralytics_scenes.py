@@ -11,10 +11,9 @@ import pytest
 
 import fastload.transforms as T
 from fastload.images.canvas import Canvas, Placement
-from fastload.images.deferred import DeferredImage
-from fastload.images.hsv import HsvChange
+from fastload.images.deferred import DeferredImage, HsvChange
 from fastload.transforms.annotations import Annotations
-from fastload.transforms.mixing.mosaics import loaded_size, mosaic_of_4, mosaic_of_9, perspective_matrix
+from fastload.transforms.mixing.mosaics import loaded_size, mosaic_of_4, perspective_matrix
 from fastload.transforms.mixing.moved_objects import on_canvas, resampled, through_matrix
 from fastload.transforms.mixing.objects import blended, pasted
 from fastload.transforms.scenes import Scene
@@ -100,10 +99,7 @@ def assert_same_objects(
 def mosaic(expected: dict[str, np.ndarray], case: str, **options: Any) -> tuple[Canvas, list[int]]:
     indices = expected["indices"].tolist()
     stored = [samples.image(index).shape[:2] for index in indices]
-    if case[0] == "4":
-        placements = mosaic_of_4(stored, samples.IMGSZ, tuple(expected["centre"].tolist()))
-    else:
-        placements = mosaic_of_9(stored, samples.IMGSZ)
+    placements = mosaic_of_4(stored, samples.IMGSZ, tuple(expected["centre"].tolist()))
     size = (2 * samples.IMGSZ, 2 * samples.IMGSZ)
     return Canvas(size, placements, None, size, **options), indices
 

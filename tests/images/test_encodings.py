@@ -11,11 +11,21 @@ import pytest
 from PIL import Image
 
 from fastload.errors import DecodeError, OptionError, SourceError
-from fastload.images._nv12 import nv12_size, nv12_to_rgb, rgb_to_nv12
 from fastload.images.decode import decode
-from fastload.images.encodings import Jpeg, Keep, Raw, Tiled, Yuv420, encoding_named
+from fastload.images.encodings import (
+    Jpeg,
+    Keep,
+    Raw,
+    Tiled,
+    Yuv420,
+    encoding_named,
+    nv12_size,
+    nv12_to_rgb,
+    rgb_to_nv12,
+)
 from fastload.images.header import read_header
 from fastload.images.jpeg import index_tiles, parse_jpeg
+from fastload.images.region import Box
 from fastload.images.resize import SizeLimit, resize
 from tests.images.samples import ODD_SIZES, exif, file_of, photo
 
@@ -298,7 +308,7 @@ class TestYuv420(ObeysLimits):
     encoding = Yuv420()
 
     def expected(self, rgb):
-        return nv12_to_rgb(rgb_to_nv12(rgb), *rgb.shape[:2])
+        return nv12_to_rgb(rgb_to_nv12(rgb), rgb.shape[:2], Box(0, 0, *rgb.shape[:2]))
 
     @pytest.mark.parametrize("size", ODD_SIZES)
     def test_bytes_are_planes(self, size):

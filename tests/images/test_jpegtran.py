@@ -28,7 +28,7 @@ def assert_tiled_without_loss(data, tiled):
     np.testing.assert_array_equal(decode(tiled), decode(data))
     np.testing.assert_array_equal(pil_rgb(tiled), pil_rgb(data))
     source, layout = parse_jpeg(data), parse_jpeg(tiled)
-    assert layout.components == source.components
+    assert layout.channels == source.channels
     assert layout.orientation == source.orientation
     assert layout.restart_interval == choose_interval(layout.width, layout.mcu_width)
     assert index_tiles(tiled) is not None

@@ -1,5 +1,6 @@
 """Regions of plain JPEG files from the TurboJPEG library, bit-equal to decoding all and cropping."""
 
+import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 
@@ -10,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastload.errors import DecodeError
-from fastload.images import turbojpeg
+from fastload.images import region
 from fastload.images.decode import decode
-from fastload.images.region import Box, crop, decode_region
-from fastload.images.turbojpeg import decode_part, find_library
+from fastload.images.region import Box, crop, decode_part, decode_region, find_turbojpeg
 from tests import tools
 from tests.images.samples import exif, file_of, photo, rewritten, sizes
 
@@ -26,7 +26,7 @@ BOX = Box(20, 30, 25, 33)
 
 @pytest.fixture(autouse=True)
 def _needs_the_library():
-    if find_library() is None:
+    if find_turbojpeg() is None:
         tools.skip("needs TurboJPEG 3 (the wheel turbojpeg, which has no build for Python 3.14)")
 
 
@@ -160,13 +160,14 @@ def test_threads_and_forked_processes_decode_alike():
 
 
 def test_library_that_decodes_otherwise_is_not_used(monkeypatch):
-    monkeypatch.setattr(turbojpeg, "decode", lambda file: 255 - decode(file))
-    assert find_library.__wrapped__() is None
+    monkeypatch.setattr(region, "decode", lambda file: 255 - decode(file))
+    assert find_turbojpeg.__wrapped__() is None
 
 
 def test_without_a_library_images_are_decoded_whole(monkeypatch):
-    monkeypatch.setattr(turbojpeg, "_candidates", lambda: iter(["libc.so.6", "/nonexistent.so"]))
-    monkeypatch.setattr(turbojpeg, "find_library", find_library.__wrapped__)
+    other = ctypes.CDLL("libc.so.6")  # a library without its functions, in place of each that exists
+    monkeypatch.setattr(region.ctypes, "CDLL", lambda path: other)
+    monkeypatch.setattr(region, "find_turbojpeg", find_turbojpeg.__wrapped__)
     file = jpeg_of(photo(90, 120))
     assert decode_part(file, (90, 120), BOX) is None
     np.testing.assert_array_equal(decode_region(file, (90, 120), None, BOX), cropped(file))

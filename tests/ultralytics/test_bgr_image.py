@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fastload.images._axis_resize import axis_resize
-from fastload.images.canvas import GREY, Canvas, Placement
-from fastload.images.deferred import DeferredImage
-from fastload.images.hsv import HsvChange
+from fastload.images.canvas import GREY, Canvas, Placement, axis_resize
+from fastload.images.deferred import DeferredImage, HsvChange
 from fastload.ultralytics._bgr_image import BgrImage
 
 SIDE = 120

@@ -30,10 +30,9 @@ from fastload.transforms import (
     Resize,
 )
 from fastload.transforms.draws import fresh_draws
-from fastload.transforms.geometry import Sizes, common_size
 from fastload.transforms.options import require
 from fastload.transforms.pipeline import Pipeline
-from fastload.transforms.transform import Parameters, Transform
+from fastload.transforms.transform import Parameters, Sizes, Transform, common_size
 
 _NONE: Parameters = np.empty((0, 0))
 

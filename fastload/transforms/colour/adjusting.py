@@ -121,8 +121,7 @@ def autocontrast(image: Pixels) -> Pixels:
     scale = np.where(is_flat, np.float32(1), (high - low) * np.float32(1 / 255)).astype(np.float32)
     low = np.where(is_flat, np.uint8(0), low)
     rows = image.reshape(height, width * channels) - np.tile(low, width)
-    stretched: Pixels = (rows / np.tile(scale, width)).astype(np.uint8)
-    return stretched.reshape(image.shape)
+    return np.asarray((rows / np.tile(scale, width)).astype(np.uint8).reshape(image.shape))
 
 
 def equalize(image: Pixels) -> Pixels:
@@ -155,8 +154,7 @@ def _equalizing(counts: NDArray[np.int64]) -> _Table:
     if step == 0:
         return np.arange(256, dtype=np.uint8)
     before = np.concatenate(([0], counts.cumsum()[:-1]))
-    table: _Table = np.minimum((before + step // 2) // step, 255).astype(np.uint8)
-    return table
+    return np.asarray(np.minimum((before + step // 2) // step, 255).astype(np.uint8))
 
 
 def _truncated(levels: NDArray[np.floating]) -> _Table:

@@ -45,9 +45,8 @@ class GaussianBlur(ColourTransform):
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
         sigma, reach = parameters[0], 2 * math.ceil(parameters[0] * _REACH) + 1
-        along_x, along_y = (
-            cv2.getGaussianKernel(min(side, reach), sigma, cv2.CV_32F) for side in self.kernel_size
-        )
+        sides = (min(side, reach) for side in self.kernel_size)
+        along_x, along_y = (cv2.getGaussianKernel(side, sigma, cv2.CV_32F) for side in sides)
         # With uint8 results OpenCV would round the weights to 8 bits.
         blurred = cv2.sepFilter2D(contiguous(image), cv2.CV_32F, along_x, along_y)
         return with_last_axis(cv2.convertScaleAbs(blurred))

@@ -102,10 +102,8 @@ class Grayscale(ColourTransform):
     """Turns colours into grey, in 1 channel or in 3 equal ones; parameters as in torchvision."""
 
     def __init__(self, num_output_channels: int = 1) -> None:
-        options.require(
-            num_output_channels in (1, 3), "num_output_channels must be 1 or 3", num_output_channels
-        )
-        self.num_output_channels = num_output_channels
+        self.num_output_channels = channels = num_output_channels
+        options.require(channels in (1, 3), "num_output_channels must be 1 or 3", channels)
 
     def channels_after(self, channels: int) -> int:
         return self.num_output_channels
@@ -178,9 +176,8 @@ class RandomSolarize(BernoulliTransform):
 
     def __init__(self, threshold: float, p: float = 0.5) -> None:
         super().__init__(p)
-        options.require(
-            options.is_number(threshold) and threshold <= 255, "threshold must be at most 255", threshold
-        )
+        is_valid = options.is_number(threshold) and threshold <= 255
+        options.require(is_valid, "threshold must be at most 255", threshold)
         self.threshold = threshold
 
     def changed(self, image: Pixels) -> Pixels:

@@ -7,18 +7,17 @@ Lambda or another library's transform after a conversion gets the type of image 
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import numpy as np
 import torch
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, with_last_axis
-from fastload.transforms._pixels import is_pil, to_pixels, to_tensor
+from fastload.transforms._pixels import AnyImage, is_pil, to_pixels, to_tensor
 from fastload.transforms.compose import AnyTransform, TakesPILImages
 from fastload.transforms.levels.rescaling import ToDtype, rescaled
 from fastload.transforms.options import Described, require
-from fastload.transforms.samples import SampleParts
+from fastload.transforms.samples import SampleParts, Structure
 from fastload.transforms.transform import ColourTransform, PixelKeeping, is_image
 
 
@@ -29,7 +28,7 @@ class Conversion(PixelKeeping, ColourTransform):
 class Identity(Conversion):
     """Leaves images as they are."""
 
-    def of_image(self, image: Any) -> Any:
+    def of_image(self, image: AnyImage) -> AnyImage:
         """Return the image itself."""
         return image
 
@@ -37,7 +36,7 @@ class Identity(Conversion):
 class PILToTensor(Conversion):
     """Converts a PIL image or an array to a tensor (channels, height, width), with the same levels."""
 
-    def of_image(self, image: Any) -> Any:
+    def of_image(self, image: AnyImage) -> AnyImage:
         """Return the image as a tensor; a tensor is returned itself."""
         return image if isinstance(image, torch.Tensor) else to_tensor(_to_pixels(image)).contiguous()
 
@@ -49,11 +48,11 @@ class ToImage(PILToTensor):
 class ToPureTensor(Conversion):
     """Converts subclasses of torch.Tensor, such as torchvision's `tv_tensors.Image`, to plain tensors."""
 
-    def of_image(self, image: Any) -> Any:
+    def of_image(self, image: AnyImage) -> AnyImage:
         """Return a tensor as a plain tensor; anything else is returned unchanged."""
         return image.as_subclass(torch.Tensor) if isinstance(image, torch.Tensor) else image
 
-    def of_sample(self, structure: Any) -> Any:
+    def of_sample(self, structure: Structure) -> Structure:
         """Return a sample with all its tensors, boxes and masks too, as plain tensors."""
         sample = SampleParts(structure)
         return sample.converted(list(map(self.of_image, sample.images)), lambda leaf, _: self.of_image(leaf))
@@ -75,7 +74,7 @@ class ToTensor(ToDtype):
     def _image_dtype(self) -> torch.dtype:
         return torch.get_default_dtype()
 
-    def of_image(self, image: Any) -> Any:
+    def of_image(self, image: AnyImage) -> AnyImage:
         """Return the image as a tensor of floating-point numbers."""
         if isinstance(image, torch.Tensor):
             return rescaled(image, [self])
@@ -102,9 +101,9 @@ class ToPILImage(Described):
     def __init__(self, mode: str | None = None) -> None:
         self.mode = mode
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Structure) -> Structure:
         """Return the image as a PIL image, or a sample with its images so; a PIL image is returned itself."""
-        structure: Any = inputs[0] if len(inputs) == 1 else inputs
+        structure: Structure = inputs[0] if len(inputs) == 1 else inputs
         if not is_image(structure):
             sample = SampleParts(structure)
             return sample.rebuilt([self(image) for image in sample.images])
@@ -138,7 +137,7 @@ class Lambda(TakesPILImages):
         self.lambd = lambd
         self.types = types or (object,)
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Structure) -> Structure:
         """Return the result of the function."""
         if len(inputs) != 1:
             raise OptionError(
@@ -166,6 +165,6 @@ _PIL_MODES = {
 }
 
 
-def _to_pixels(image: Any) -> Pixels:
+def _to_pixels(image: AnyImage) -> Pixels:
     """Return an image as an array (height, width, channels); PIL images of any mode keep their numbers."""
     return with_last_axis(np.array(image)) if is_pil(image) else to_pixels(image)

@@ -17,9 +17,10 @@ import torch
 
 from fastload.errors import OptionError
 from fastload.images.arrays import DType, Pixels
-from fastload.transforms._pixels import as_tv_image, to_pixels
+from fastload.images.opencv import cv2
+from fastload.transforms._pixels import AnyImage, as_tv_image, to_pixels
 from fastload.transforms.options import IMAGE_TYPES, of_type, require
-from fastload.transforms.samples import TYPES, SampleParts
+from fastload.transforms.samples import TYPES, SampleParts, Structure
 from fastload.transforms.transform import Annotations, ColourTransform, Row, Transform
 
 _Coefficients = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
@@ -43,13 +44,6 @@ class Rescale(NamedTuple):
             rescale = step.after(rescale)
         return rescale
 
-    def of_array(self, image: Pixels) -> Pixels:
-        """Rescale one image (height, width, channels) to an array of the same shape."""
-        # NumPy has no bfloat16, so only torch's operations could follow such a step.
-        rule = "ToDtype must be the last transform, or be followed by Normalize alone, to give this dtype"
-        require(self.dtype != torch.bfloat16, rule, self.dtype)
-        return self.of_image(image).permute(1, 2, 0).numpy()
-
     def of_image(self, image: Pixels) -> torch.Tensor:
         """Rescale one image (height, width, channels) to a tensor (channels, height, width)."""
         out = torch.empty((1, *image.shape), dtype=self.dtype).permute(0, 3, 1, 2)
@@ -59,23 +53,44 @@ class Rescale(NamedTuple):
     def into(self, images: Pixels, out: torch.Tensor) -> None:
         """Rescale a contiguous batch (images, height, width, channels) into a tensor of any memory format."""
         self._require_channels(images.shape[3])
-        last = out.permute(0, 2, 3, 1)
-        source = torch.from_numpy(np.require(images, requirements=("C", "W")))
+        images = np.require(images, requirements=("C", "W"))
+        source, last = torch.from_numpy(images), out.permute(0, 2, 3, 1)
         if not self.dtype.is_floating_point:
             out.copy_(self.on(source.permute(0, 3, 1, 2)))
-            return
-        factors, offsets = (torch.tensor(each, dtype=out.dtype) for each in (self.factors, self.offsets))
+        elif last.is_contiguous():
+            self._into_rows(source, last)
+        elif images.dtype == np.uint8 and out.dtype == torch.float32:
+            self._into_planes(images, out)
+        else:
+            factors, offsets = (torch.tensor(each, dtype=out.dtype) for each in (self.factors, self.offsets))
+            torch.addcmul(offsets, source, factors, out=last)
+
+    def _into_rows(self, source: torch.Tensor, out: torch.Tensor) -> None:
+        """Rescale into a contiguous tensor of the same shape (images, height, width, channels)."""
+        height, width, channels = source.shape[1:]
+        source, out = source.view(-1, width * channels), out.view(-1, width * channels)
         # Factors for an entire row, because a loop over three channels would be all overhead.
-        width, channels = images.shape[2:]
-        by_rows = _coefficients(self, out.device, 0, width)
-        step = max(1, _BYTES_AT_A_TIME // (images[0].size * out.itemsize))
+        coefficients = _coefficients(self, out.device, 0, width)
+        step = height * _images_at_a_time(height * width * channels * out.itemsize)
         for first in range(0, len(source), step):
-            part, given = last[first : first + step], source[first : first + step]
-            if last.is_contiguous():
-                part.copy_(given)
-                _scale(part.view(-1, width * channels), by_rows)
-            else:
-                torch.addcmul(offsets, given, factors, out=part)
+            rows = out[first : first + step]
+            rows.copy_(source[first : first + step])
+            _scale(rows, coefficients)
+
+    def _into_planes(self, images: Pixels, out: torch.Tensor) -> None:
+        """Rescale bytes into planes (images, channels, height, width) of float32, to the bit as `addcmul`.
+
+        OpenCV separates the channels first: of thumbnails, in all half of the time.
+        """
+        count, height, width, channels = images.shape
+        tall = images.reshape(count * height, width, channels)
+        step = _images_at_a_time(height * width * channels * out.itemsize)
+        pairs = _channel_coefficients(self, channels)
+        for first in range(0, count, step):
+            planes = cv2.split(tall[first * height : (first + step) * height])
+            for channel, (plane, (factor, offset)) in enumerate(zip(planes, pairs, strict=True)):
+                pixels = torch.from_numpy(plane.reshape(-1, height, width))
+                torch.add(offset, pixels, alpha=factor, out=out[first : first + step, channel])
 
     def on(self, images: torch.Tensor) -> torch.Tensor:
         """Rescale a batch (images, channels, height, width) on its device, in its memory format."""
@@ -92,10 +107,9 @@ class Rescale(NamedTuple):
         return not self.dtype.is_floating_point and not is_neutral
 
     def _require_channels(self, channels: int) -> None:
-        if len(self.factors) not in (1, channels):
-            raise OptionError(
-                f"Normalize must have a mean and std for each of {channels} channels, got {len(self.factors)}"
-            )
+        if (count := len(self.factors)) not in (1, channels):
+            rule = f"Normalize must have a mean and std for each of {channels} channels"
+            raise OptionError(f"{rule}, got {count}")
 
 
 class Rescaling(ColourTransform):
@@ -103,12 +117,16 @@ class Rescaling(ColourTransform):
 
     takes_any_dtype = True
 
-    def of_image(self, image: Any) -> Any:
+    def of_image(self, image: AnyImage) -> AnyImage:
         """Rescale an image; see `Transform`. The result for a PIL image is a tensor."""
         return rescaled(image, [self]) if isinstance(image, torch.Tensor) else super().of_image(image)
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
-        return Rescale.of([self], _torch_dtype(image)).of_array(image)
+        rescale = Rescale.of([self], _torch_dtype(image))
+        # NumPy has no bfloat16, so only torch's operations could follow such a step.
+        rule = "ToDtype must be the last transform, or be followed by Normalize alone, to give this dtype"
+        require(rescale.dtype != torch.bfloat16, rule, rescale.dtype)
+        return rescale.of_image(image).permute(1, 2, 0).numpy()
 
     def after(self, earlier: Rescale) -> Rescale:
         """Return an earlier rescaling combined with this one."""
@@ -142,7 +160,7 @@ class ToDtype(Rescaling):
         """True if annotations are converted, too."""
         return isinstance(self.dtype, Mapping)
 
-    def of_sample(self, structure: Any) -> Any:
+    def of_sample(self, structure: Structure) -> Structure:
         """Return a sample with its image converted, and its annotations if `dtype` is a dict."""
         sample = SampleParts(structure)
         images = [self.of_image(image) for image in sample.images]
@@ -152,16 +170,13 @@ class ToDtype(Rescaling):
         if not self.of_objects:
             return annotations
         found = {name: getattr(annotations, name) for name in TYPES}
-        values: Any = {
-            name: self._converted(torch.from_numpy(value), TYPES[name]).numpy()
-            for name, value in found.items()
-            if value is not None
-        }
+        found = {name: torch.from_numpy(value) for name, value in found.items() if value is not None}
+        values = {name: self._converted(value, TYPES[name]).numpy() for name, value in found.items()}
         rule = "dtype must be one of floating-point numbers for coordinates in a dataset's transform"
         require(values["boxes"].dtype.kind == "f", rule, self.dtype)
         return replace(annotations, **values)
 
-    def _converted(self, value: Any, kind: str) -> Any:
+    def _converted(self, value: Structure, kind: str) -> Structure:
         """Return a value converted to the dtype for its type; unchanged if that is none of torchvision's."""
         if not kind or not isinstance(self.dtype, Mapping):
             return value
@@ -192,16 +207,14 @@ class Normalize(Rescaling):
     """
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
+        self.inplace = inplace
+        rule = "mean and std must be lists with a number for each channel, std none of 0"
         try:
             self.mean, self.std = ([float(value) for value in values] for values in (mean, std))
         except (TypeError, ValueError):
             self.mean, self.std = [], []
-        self.inplace = inplace
         if len(self.mean) != len(self.std) or not self.mean or not all(self.std):
-            raise OptionError(
-                f"mean and std must be lists with a number for each channel, std none of 0, got {mean!r} and "
-                f"{std!r}"
-            )
+            raise OptionError(f"{rule}, got {mean!r} and {std!r}")
 
     def after(self, earlier: Rescale) -> Rescale:
         if not earlier.dtype.is_floating_point:
@@ -234,7 +247,7 @@ class LinearTransformation(ColourTransform):
         self.transformation_matrix = matrix
         self.mean_vector = mean
 
-    def of_image(self, image: Any) -> Any:
+    def of_image(self, image: AnyImage) -> AnyImage:
         """Transform an image; see `Transform`. A tensor is transformed on its device."""
         return self._transformed(image) if isinstance(image, torch.Tensor) else super().of_image(image)
 
@@ -261,13 +274,25 @@ class LinearTransformation(ColourTransform):
         return torch.mm(flat, self.transformation_matrix.to(flat.dtype)).reshape(planes.shape)
 
 
-def rescaled(image: Any, steps: Sequence[Transform]) -> torch.Tensor:
+def rescaled(image: AnyImage, steps: Sequence[Transform]) -> torch.Tensor:
     """Return one image of any type, rescaled by ToDtype and Normalize steps, as a tensor."""
     if isinstance(image, torch.Tensor) and image.ndim >= 3:
         batch = image.reshape(-1, *image.shape[-3:])
         return as_tv_image(Rescale.of(steps, image.dtype).on(batch).reshape(image.shape), image)
     pixels = to_pixels(image)
     return Rescale.of(steps, _torch_dtype(pixels)).of_image(pixels)
+
+
+def _images_at_a_time(image_bytes: int) -> int:
+    return max(1, _BYTES_AT_A_TIME // image_bytes)
+
+
+@functools.lru_cache(16)
+def _channel_coefficients(rescale: Rescale, channels: int) -> list[tuple[float, torch.Tensor]]:
+    """Return factor and offset of each channel, in the dtype of the result."""
+    pair = rescale.factors, rescale.offsets
+    factors, offsets = (torch.tensor(each, dtype=rescale.dtype).expand(channels) for each in pair)
+    return list(zip(factors.tolist(), offsets, strict=True))
 
 
 def _exactly(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

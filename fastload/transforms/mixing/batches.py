@@ -8,8 +8,7 @@ MixUp: Zhang et al., https://arxiv.org/abs/1710.09412. CutMix: Yun et al., https
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -18,8 +17,10 @@ from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms._pixels import as_tv_image
 from fastload.transforms.options import ABOVE_0, require, to_number, to_whole
-from fastload.transforms.samples import SampleParts
+from fastload.transforms.samples import SampleParts, Structure
 from fastload.transforms.transform import BatchTransform
+
+_LabelsGetter = Callable[[Structure], Structure] | str
 
 
 class Mix(BatchTransform):
@@ -33,7 +34,7 @@ class Mix(BatchTransform):
     """
 
     def __init__(
-        self, *, alpha: float = 1.0, num_classes: int | None = None, labels_getter: Any = "default"
+        self, *, alpha: float = 1.0, num_classes: int | None = None, labels_getter: _LabelsGetter = "default"
     ) -> None:
         self.alpha = to_number(alpha, "alpha", ABOVE_0)
         self.num_classes = None if num_classes is None else to_whole(num_classes, "num_classes", 1)
@@ -41,27 +42,19 @@ class Mix(BatchTransform):
         require(is_valid, "labels_getter must be 'default' or a function", labels_getter)
         self.labels_getter = labels_getter
 
-    def __call__(self, *batch: Any) -> Any:
-        """Mix a batch.
+    def __call__(self, *batch: Structure) -> Structure:
+        """Mix a batch of images and labels, or a list, tuple or dict of both; raise OptionError for others.
 
-        Args:
-            batch: Images and labels, or a list, tuple or dict of both. Images are (images, channels, height,
-                width), uint8 or floating-point; labels are class indices (images,), or shares (images,
-                classes). Anything else is returned unchanged.
-
-        Returns:
-            The same structure, with new images of the same dtype and memory format and labels (images,
-            classes).
-
-        Raises:
-            OptionError: If it is not such a batch.
+        Images are (images, channels, height, width), uint8 or floating-point; labels are class indices
+        (images,), or shares (images, classes). Returns the same structure, with new images of the same dtype
+        and memory format and labels (images, classes); anything else in it is unchanged.
         """
         parts = batch if len(batch) > 1 else batch[0]
         is_batch = isinstance(parts, Mapping) or (isinstance(parts, (list, tuple)) and len(parts) > 1)
         name = type(self).__name__
         if not is_batch:
             raise OptionError(f"{name} must be given images and labels, got {type(parts).__name__}")
-        labels = _labels_of(parts) if self.labels_getter == "default" else self.labels_getter(parts)
+        labels = self.labels_getter(parts) if callable(self.labels_getter) else _labels_of(parts)
         sample = SampleParts(parts)
         rule = f"{name} takes one tensor of images, without boxes, masks or keypoints"
         require(len(sample.images) == 1 and not sample.has_annotations, rule, type(parts))
@@ -70,9 +63,8 @@ class Mix(BatchTransform):
         mixed, share = self._mixed(images.as_subclass(torch.Tensor))
         shares = self._one_hot(labels)
         shares = shares.roll(1, 0).mul_(1.0 - share).add_(shares.mul(share))
-        return sample.converted(
-            [as_tv_image(mixed, images)], lambda leaf, _: shares if leaf is labels else leaf
-        )
+        mixed = as_tv_image(mixed, images)
+        return sample.converted([mixed], lambda leaf, _: shares if leaf is labels else leaf)
 
     def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
         """Return new images, and the weight that each original image has in its own."""
@@ -134,23 +126,19 @@ class CutMix(Mix):
     """Replaces a random rectangle of each image of a batch by that of the one before it."""
 
     def _mixed(self, images: torch.Tensor) -> tuple[torch.Tensor, float]:
-        rows, columns, share = self._rectangle(images.shape[2], images.shape[3])
-        mixed = images.clone()
-        mixed[1:, :, rows, columns] = images[:-1, :, rows, columns]
-        mixed[:1, :, rows, columns] = images[-1:, :, rows, columns]
-        return mixed, share
-
-    def _rectangle(self, height: int, width: int) -> tuple[slice, slice, float]:
+        height, width = images.shape[2:]
         half = 0.5 * math.sqrt(1.0 - self._draw())
         x, y = int(torch.randint(width, (1,))), int(torch.randint(height, (1,)))
         half_width, half_height = int(half * width), int(half * height)
         left, right = max(x - half_width, 0), min(x + half_width, width)
         top, bottom = max(y - half_height, 0), min(y + half_height, height)
-        area = (right - left) * (bottom - top)
-        return slice(top, bottom), slice(left, right), 1.0 - area / (width * height)
+        mixed = images.clone()
+        mixed[1:, :, top:bottom, left:right] = images[:-1, :, top:bottom, left:right]
+        mixed[:1, :, top:bottom, left:right] = images[-1:, :, top:bottom, left:right]
+        return mixed, 1.0 - (right - left) * (bottom - top) / (width * height)
 
 
-def _labels_of(batch: Any) -> Any:
+def _labels_of(batch: Structure) -> Structure:
     """Return a batch's labels, found as torchvision finds them."""
     second = batch if isinstance(batch, Mapping) else batch[1]
     if not isinstance(second, Mapping):

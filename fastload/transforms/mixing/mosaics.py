@@ -16,8 +16,7 @@ import numpy as np
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
 from fastload.images.canvas import GREY, UNLABELLED, Canvas, Matrix, Placement
-from fastload.images.deferred import DeferredImage
-from fastload.images.hsv import HsvChange
+from fastload.images.deferred import DeferredImage, HsvChange
 from fastload.images.opencv import cv2
 from fastload.transforms import options
 from fastload.transforms.draws import Draws, integers
@@ -27,7 +26,7 @@ from fastload.transforms.transform import Parameters, Row, Sizes
 
 
 class Mosaic(SceneTransform):
-    """Joins each image with 3 or 8 others of the dataset, on a canvas of twice `imgsz`.
+    """Joins each image with 3 others of the dataset, on a canvas of twice `imgsz`.
 
     Each image is resized so that its longer side is `imgsz`; images that get no mosaic are, too. It must be
     the first transform; ObjectPerspective after it makes the canvas an image of `imgsz`.
@@ -35,32 +34,28 @@ class Mosaic(SceneTransform):
     Args:
         imgsz: The length of an image's longer side.
         p: The probability of a mosaic.
-        n: The number of images, 4 or 9.
         among: Take the other images from all of the `"dataset"`, or from the same `"batch"`, whose images are
             then decoded only once each: faster, as with Ultralytics' buffer of recent images.
         exact: Make the same pixels as Ultralytics, at half the speed.
     """
 
     needs_dataset = True
+    needed = 3
+    width = 3 + needed
 
     def __init__(
         self,
         imgsz: int = 640,
         p: float = 1.0,
-        n: int = 4,
         *,
         among: Literal["dataset", "batch"] = "dataset",
         exact: bool = False,
     ) -> None:
         self.imgsz = options.to_whole(imgsz, "imgsz", 2)
         self.p = options.to_probability(p)
-        options.require(n in (4, 9), "n must be 4 or 9", n)
         options.require(among in ("dataset", "batch"), 'among must be "dataset" or "batch"', among)
-        self.n = n
         self.among = among
         self.exact = exact
-        self.needed = n - 1
-        self.width = 3 + self.needed
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         return draws.uniform(self.width)
@@ -75,24 +70,14 @@ class Mosaic(SceneTransform):
     def compose(self, scene: Scene, parameters: Row, others: Sequence[Scene]) -> Scene:
         if not scene.is_original:
             raise OptionError("Mosaic must be the first transform of a Compose: move it there")
-        size = self.imgsz
-        if parameters[0] >= self.p:
-            loaded = loaded_size(scene.size, size)
-            alone = (Placement(0, scene.size, loaded),)
-            canvas = Canvas(loaded, alone, None, loaded, is_exact=self.exact)
-            return self._placed(canvas, [scene])
-        scenes = [scene, *others]
-        stored = [each.size for each in scenes]
-        if self.n == 4:
-            border = -(-size // 2)
-            x, y = (int(border + (2 * size - 2 * border) * each) for each in parameters[1:3])
-            placements = mosaic_of_4(stored, size, (x, y))
-        else:
-            placements = mosaic_of_9(stored, size)
-        shape = (2 * size, 2 * size)
-        return self._placed(Canvas(shape, placements, None, shape, is_exact=self.exact), scenes)
-
-    def _placed(self, canvas: Canvas, scenes: Sequence[Scene]) -> Scene:
+        scenes, shape = [scene], loaded_size(scene.size, self.imgsz)
+        placements: tuple[Placement, ...] = (Placement(0, scene.size, shape),)
+        if parameters[0] < self.p:
+            side, border = 2 * self.imgsz, -(-self.imgsz // 2)
+            x, y = (int(border + (side - 2 * border) * each) for each in parameters[1:3])
+            scenes, shape = [scene, *others], (side, side)
+            placements = mosaic_of_4([each.size for each in scenes], self.imgsz, (x, y))
+        canvas = Canvas(shape, placements, None, shape, is_exact=self.exact)
         image = DeferredImage.on(canvas, [each.image for each in scenes])
         return Scene(image, on_canvas(canvas, [each.objects for each in scenes]), self.exact)
 
@@ -142,10 +127,8 @@ class ObjectPerspective(SceneTransform):
 
     def compose(self, scene: Scene, parameters: Row, others: Sequence[Scene]) -> Scene:
         output = scene.size if self.size is None else (self.size[1], self.size[0])
-        tilt0, tilt1, angle, scale, shear0, shear1, x, y = parameters
-        matrix = perspective_matrix(
-            scene.size, output, angle, scale, (shear0, shear1), (x, y), (tilt0, tilt1)
-        )
+        tilt0, tilt1, angle, scale, *shears, x, y = parameters
+        matrix = perspective_matrix(scene.size, output, angle, scale, shears, (x, y), (tilt0, tilt1))
         image = scene.image.warped(matrix, output, scene.is_exact)
         return Scene(image, through_matrix(scene.objects, matrix, output, scale), scene.is_exact)
 
@@ -230,8 +213,7 @@ class RandomHSV(SceneTransform):
     def compose(self, scene: Scene, parameters: Row, others: Sequence[Scene]) -> Scene:
         if not any(parameters):
             return scene
-        hue, saturation, value = parameters
-        change = HsvChange.of((hue, saturation, value))
+        change = HsvChange.of(parameters)
         return replace(scene, image=scene.image.changed(change), is_original=False)
 
     def apply(self, image: Pixels, parameters: Row) -> Pixels:
@@ -258,42 +240,18 @@ def mosaic_of_4(stored: Sequence[Size], imgsz: int, centre: tuple[int, int]) -> 
     return tuple(placements)
 
 
-def mosaic_of_9(stored: Sequence[Size], imgsz: int) -> tuple[Placement, ...]:
-    """Place eight images around the first, whose corner lies half of `imgsz` from that of the canvas."""
-    placements: list[Placement] = []
-    begin = imgsz - imgsz // 2  # of the nine images' 3 x 3 squares, the canvas shows the middle
-    height0, width0 = last_height, last_width = loaded_size(stored[0], imgsz)
-    for image, size in enumerate(stored):
-        height, width = loaded_size(size, imgsz)
-        left, top = (
-            (0, 0),
-            (0, -height),
-            (last_width, -height),
-            (width0, 0),
-            (width0, last_height),
-            (width0 - width, height0),
-            (width0 - last_width - width, height0),
-            (-width, height0 - height),
-            (-width, height0 - last_height - height),
-        )[image]
-        placements.append(Placement(image, size, (height, width), begin + left, begin + top))
-        last_height, last_width = height, width
-    return tuple(placements)
-
-
 def perspective_matrix(
     canvas: Size,
     output: Size,
     angle: float = 0.0,
     scale: float = 1.0,
-    shears: tuple[float, float] = (0.0, 0.0),
+    shears: Sequence[float] = (0.0, 0.0),
     shifts: tuple[float, float] = (0.5, 0.5),
     perspectives: tuple[float, float] = (0.0, 0.0),
 ) -> Matrix:
     """Return Ultralytics' matrix, float32: centre, perspective, rotation and scale, shear, shift.
 
-    The angle and shears are in degrees; shifts are the canvas's centre as a share of the output's width and
-    height.
+    Angles are in degrees; shifts are the canvas's centre as a share of the output's width and height.
     """
     centred, tilted, turned, sheared, shifted = np.tile(np.eye(3, dtype=np.float32), (5, 1, 1))
     centred[:2, 2] = -canvas[1] / 2, -canvas[0] / 2
@@ -301,5 +259,4 @@ def perspective_matrix(
     turned[:2] = cv2.getRotationMatrix2D(center=(0, 0), angle=angle, scale=scale)
     sheared[0, 1], sheared[1, 0] = (math.tan(math.radians(shear)) for shear in shears)
     shifted[:2, 2] = shifts[0] * output[1], shifts[1] * output[0]
-    matrix: Matrix = shifted @ sheared @ turned @ tilted @ centred
-    return matrix
+    return np.asarray(shifted @ sheared @ turned @ tilted @ centred)

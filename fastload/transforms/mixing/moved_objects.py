@@ -29,10 +29,20 @@ _LEAST_AREA, _LEAST_AREA_OF_OUTLINE = 0.1, 0.01
 
 def on_canvas(canvas: Canvas, objects: Sequence[Annotations]) -> Annotations:
     """Return the objects of all images on a canvas, in its pixels, cut off at its edges."""
-    parts = [_placed(objects[each.image], each, canvas.size) for each in canvas.placements]
+    parts = []
+    for place in canvas.placements:
+        factors = place.size[1] / place.stored[1], place.size[0] / place.stored[0]
+        shifts, move_mask = (place.left, place.top), mask_placer(place, canvas.size)
+        parts.append(objects[place.image].rescaled(factors, shifts, canvas.size, move_mask, UNLABELLED))
     if len(parts) == 1:
         return parts[0]
-    cut = cut_to_image(joined(parts, canvas.size, _joined_mask(canvas, parts)))
+    classes = np.full(canvas.size, UNLABELLED, np.uint8)
+    for place, part in zip(canvas.placements, parts, strict=True):
+        if part.mask is not None:
+            x1, y1, x2, y2 = place.within(canvas.bounds)
+            classes[y1:y2, x1:x2] = part.mask[y1:y2, x1:x2]
+    mask = None if all(part.mask is None for part in parts) else classes
+    cut = cut_to_image(joined(parts, canvas.size, mask))
     return cut.chosen(np.asarray((cut.boxes[:, 2:] > cut.boxes[:, :2]).all(axis=1)))
 
 
@@ -41,12 +51,11 @@ def through_matrix(objects: Annotations, matrix: Matrix, output: Size, scale: fl
 
     `scale` is the matrix's: an object's area is compared with that before, times its square.
     """
-    moved = objects.warped(
-        matrix,
-        output,
-        lambda mask, fill: warped(mask, matrix, output, cv2.INTER_NEAREST, fill),
-        UNLABELLED,
-    )
+
+    def move_mask(mask: Mask, fill: int) -> Mask:
+        return warped(mask, matrix, output, cv2.INTER_NEAREST, fill)
+
+    moved = objects.warped(matrix, output, move_mask, UNLABELLED)
     if moved.polygons is not None:
         boxes, polygons = moved.boxes.copy(), []
         for row, rings in enumerate(moved.polygons):
@@ -57,19 +66,12 @@ def through_matrix(objects: Annotations, matrix: Matrix, output: Size, scale: fl
     moved = cut_to_image(moved)
     has_outlines = objects.polygons is not None or objects.corners is not None
     least = _LEAST_AREA_OF_OUTLINE if has_outlines else _LEAST_AREA
-    is_kept = candidates(objects.boxes * np.float32(scale), moved.boxes, least)
-    return moved.chosen(is_kept)
-
-
-def candidates(before: Floats, after: Floats, least_area: float = _LEAST_AREA) -> NDArray[np.bool_]:
-    """Return the boxes, x1 y1 x2 y2, of which enough is left."""
+    before, after = objects.boxes * np.float32(scale), moved.boxes
     was, now = before[:, 2:] - before[:, :2], after[:, 2:] - after[:, :2]
     ratio = now.max(axis=1, initial=0) / (now.min(axis=1, initial=np.inf) + 1e-16)
     share = now.prod(axis=1) / (was.prod(axis=1) + 1e-16)
-    is_kept: NDArray[np.bool_] = (
-        (now > _LEAST_SIDE).all(axis=1) & (share > least_area) & (ratio < _MOST_RATIO)
-    )
-    return is_kept
+    is_kept = (now > _LEAST_SIDE).all(axis=1) & (share > least) & (ratio < _MOST_RATIO)
+    return moved.chosen(np.asarray(is_kept))
 
 
 def shares_covered(covers: Floats, boxes: Floats) -> NDArray[np.floating]:
@@ -77,8 +79,7 @@ def shares_covered(covers: Floats, boxes: Floats) -> NDArray[np.floating]:
     low = np.maximum(covers[:, None, :2], boxes[:, :2])
     high = np.minimum(covers[:, None, 2:], boxes[:, 2:])
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
-    shares: NDArray[np.floating] = (high - low).clip(0).prod(axis=2) / (areas + 1e-7)
-    return shares
+    return np.asarray((high - low).clip(0).prod(axis=2) / (areas + 1e-7))
 
 
 def seen_box(rings: Sequence[Ring], size: Size) -> list[float]:
@@ -100,11 +101,9 @@ def resampled(ring: Ring, count: int = _POINTS) -> Ring:
         return ring
     closed = np.concatenate((ring, ring[:1]))
     own, last = np.arange(len(closed)), len(closed) - 1
-    places: NDArray[np.float64]
+    places = np.linspace(0.0, last, count)
     if len(closed) < count:
-        places = np.sort(np.concatenate((np.linspace(0, last, count - len(closed)), own)))
-    else:
-        places = np.linspace(0.0, last, count)
+        places = np.sort(np.concatenate((np.linspace(0.0, last, count - len(closed)), own)))
     sides = [np.interp(places, own, closed[:, axis]) for axis in (0, 1)]
     return np.stack(sides, axis=1)
 
@@ -123,12 +122,6 @@ def mask_placer(place: Placement, canvas: Size) -> MoveMask:
     return move
 
 
-def _placed(objects: Annotations, place: Placement, canvas: Size) -> Annotations:
-    (height, width), (stored_height, stored_width) = place.size, place.stored
-    factors = width / stored_width, height / stored_height
-    return objects.rescaled(factors, (place.left, place.top), canvas, mask_placer(place, canvas), UNLABELLED)
-
-
 def cut_to_image(objects: Annotations) -> Annotations:
     """Return objects cut off at the image's edges; of what lies outside, an empty box is left."""
     if all(each is None for each in (objects.polygons, objects.keypoints, objects.corners)):
@@ -141,24 +134,11 @@ def cut_to_image(objects: Annotations) -> Annotations:
     if objects.keypoints is not None:
         points, high = objects.keypoints[..., :2], np.array((width, height), np.float32)
         is_inside = ((points >= 0) & (points <= high)).all(axis=-1, keepdims=True)
-        cut.keypoints = np.concatenate(
-            (points.clip(0, high), objects.keypoints[..., 2:] * is_inside), axis=-1
-        )
+        visibility = objects.keypoints[..., 2:] * is_inside
+        cut.keypoints = np.concatenate((points.clip(0, high), visibility), axis=-1)
     if objects.corners is not None:
         cut.corners, cut.boxes = _cut_oriented(objects.corners, objects.boxes, objects.size)
     return cut
-
-
-def _joined_mask(canvas: Canvas, parts: Sequence[Annotations]) -> Mask | None:
-    """Return the classes of the canvas's pixels; None if no image has any."""
-    if all(part.mask is None for part in parts):
-        return None
-    classes = np.full(canvas.size, UNLABELLED, np.uint8)
-    for place, part in zip(canvas.placements, parts, strict=True):
-        if part.mask is not None:
-            x1, y1, x2, y2 = place.within(canvas.bounds)
-            classes[y1:y2, x1:x2] = part.mask[y1:y2, x1:x2]
-    return classes
 
 
 def _cut_outline(ring: Ring, edges: Sequence[float]) -> Ring:

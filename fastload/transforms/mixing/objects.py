@@ -201,9 +201,8 @@ def _with_copies(
     for row in chosen.tolist():
         for ring in (others.polygons or [])[row]:
             # Rounded down to whole pixels, which moves edges less if there are many points.
-            cv2.drawContours(
-                covered, [resampled(ring).astype(np.float32).astype(np.int32)], -1, 1, cv2.FILLED
-            )
+            points = resampled(ring).astype(np.float32).astype(np.int32)
+            cv2.drawContours(covered, [points], -1, 1, cv2.FILLED)
     cv2.copyTo(source, covered, pixels)
     mask = scene.objects.mask
     if mask is not None and others.mask is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.transforms import options
+from fastload.transforms.annotations import clipped
 from fastload.transforms.draws import Draws, integers
-from fastload.transforms.samples import SampleParts
+from fastload.transforms.samples import SampleParts, Structure
 from fastload.transforms.shapes.cropping import BoxCrop
 from fastload.transforms.transform import Annotations, Parameters, PixelKeeping, Row, Sizes
 
-LabelsGetter = Callable[[Any], Any] | str | None
+LabelsGetter = Callable[[Structure], Structure] | str | None
 
 # torchvision draws until a crop fits, or the option to crop nothing, one of seven, is drawn.
 _MOST_ROUNDS = 100
@@ -117,7 +118,7 @@ class SanitizeBoundingBoxes(ObjectTransform):
         options.require(is_valid, "labels_getter must be 'default', a function or None", labels_getter)
         self.labels_getter = labels_getter
 
-    def of_sample(self, structure: Any) -> Any:
+    def of_sample(self, structure: Structure) -> Structure:
         """Return a sample without the objects whose boxes are invalid."""
         sample = SampleParts(structure)
         options.require(sample.has_boxes, "SanitizeBoundingBoxes must be given boxes", type(structure))
@@ -163,10 +164,11 @@ class ClampBoundingBoxes(ObjectTransform):
         self.clamping_mode = clamping_mode
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
-        is_clipped = (
-            annotations.is_clipped if self.clamping_mode == "auto" else self.clamping_mode is not None
-        )
-        return annotations.clipped() if is_clipped else annotations
+        mode = self.clamping_mode
+        is_clipped = annotations.is_clipped if mode == "auto" else mode is not None
+        if not is_clipped:
+            return annotations
+        return replace(annotations, boxes=clipped(annotations.boxes, annotations.size))
 
 
 def _has_centre(crops: NDArray[np.float64], boxes: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -174,8 +176,7 @@ def _has_centre(crops: NDArray[np.float64], boxes: NDArray[np.float32]) -> NDArr
     centres = (boxes[:, :2] + boxes[:, 2:]) * np.float32(0.5)
     first = crops[:, None, 1::-1]
     last = first + crops[:, None, :1:-1]
-    is_between: NDArray[np.bool_] = (first < centres) & (centres < last)
-    return np.asarray(is_between.all(axis=2))
+    return np.asarray(((first < centres) & (centres < last)).all(axis=2))
 
 
 def _overlaps(crops: NDArray[np.float64], boxes: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -185,5 +186,4 @@ def _overlaps(crops: NDArray[np.float64], boxes: NDArray[np.float32]) -> NDArray
     common = np.minimum(last, boxes[:, 2:]) - np.maximum(first, boxes[:, :2])
     intersections = np.maximum(common, 0).prod(axis=2)
     areas = crops[:, None, 2:].prod(axis=2) + (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
-    shares: NDArray[np.float64] = intersections / (areas - intersections)
-    return shares
+    return np.asarray(intersections / (areas - intersections))

@@ -1,31 +1,44 @@
-"""Crops and padding: Pad, CenterCrop, RandomCrop, RandomZoomOut, FiveCrop, TenCrop."""
+"""Crops, padding and flips: RandomCrop, Pad, RandomZoomOut, FiveCrop, RandomHorizontalFlip and others."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import Pixels, with_last_axis
+from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
 from fastload.transforms import options
 from fastload.transforms._pixels import like, to_pixels
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, between, integers
 from fastload.transforms.options import Fill, FillColour, SizeOption
-from fastload.transforms.samples import SampleParts
-from fastload.transforms.transform import Annotations, Geometry, Parameters, Row, Sizes, Transform, is_image
-from fastload.transforms.windows import BORDERS, Gathered, crop_padded, windows_over_black_into
+from fastload.transforms.samples import SampleParts, Structure
+from fastload.transforms.transform import (
+    Annotations,
+    BernoulliTransform,
+    Geometry,
+    Parameters,
+    Row,
+    Sizes,
+    Transform,
+    is_image,
+)
+from fastload.transforms.windows import (
+    BORDERS,
+    Gathered,
+    crop_padded,
+    memory_for,
+    windows_over_black_into,
+)
 
 
 class BoxCrop(Transform):
-    """Base class of crops and padding.
-
-    The parameters are a box (top, left, height, width), partly outside of the image if need be.
-    """
+    """Base class of crops and padding by a box (top, left, height, width), partly outside if need be."""
 
     width = 4
     takes_any_dtype = True
@@ -62,9 +75,8 @@ class Pad(BoxCrop):
     """Pads images; parameters as in torchvision, none of the sides negative."""
 
     def __init__(self, padding: SizeOption, fill: Fill = 0, padding_mode: str = "constant") -> None:
-        options.require(
-            padding_mode in BORDERS, f"padding_mode must be one of {', '.join(BORDERS)}", padding_mode
-        )
+        rule = f"padding_mode must be one of {', '.join(BORDERS)}"
+        options.require(padding_mode in BORDERS, rule, padding_mode)
         self.padding = padding
         self.fill = fill
         self.padding_mode = padding_mode
@@ -74,11 +86,14 @@ class Pad(BoxCrop):
         self.sides = int(left), int(top), int(right), int(bottom)
         self._fills = options.to_fills(fill)
 
-    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+    def padded(self, sizes: Sizes) -> tuple[Sizes, Sizes]:
+        """Return top and left of all padded images, relative to those before, and their sizes."""
         left, top, right, bottom = self.sides
-        first = np.broadcast_to(np.array([-top, -left]), sizes.shape)
-        padded = sizes + np.array([top + bottom, left + right])
-        return np.concatenate((first, padded), axis=1, dtype=np.float64)
+        return np.array([-top, -left]), sizes + np.array([top + bottom, left + right])
+
+    def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
+        first, padded = self.padded(sizes)
+        return np.concatenate((np.broadcast_to(first, sizes.shape), padded), axis=1, dtype=np.float64)
 
 
 class CenterCrop(BoxCrop):
@@ -114,15 +129,13 @@ class RandomCrop(BoxCrop):
         self.fill = fill
         self.padding_mode = padding_mode
         self._pad = Pad(0 if padding is None else padding, fill, padding_mode)
-        self._fills = options.to_fills(fill)
+        self._fills = self._pad._fills
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         return np.broadcast_to(self.size, sizes.shape)
 
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
-        left, top, right, bottom = self._pad.sides
-        first, wanted = np.array([-top, -left]), np.array(self.size)
-        padded = sizes + np.array([top + bottom, left + right])
+        (first, padded), wanted = self._pad.padded(sizes), np.array(self.size)
         missing = np.maximum(wanted - padded, 0)
         if missing.any():
             if not self.pad_if_needed:
@@ -138,10 +151,10 @@ class RandomCrop(BoxCrop):
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
         return self.apply_gathered(Gathered(images, np.arange(len(images))), parameters)
 
-    def apply_gathered(self, gathered: Gathered, parameters: Parameters) -> Pixels:
+    def apply_gathered(self, gathered: Gathered, parameters: Parameters, out: Pixels | None = None) -> Pixels:
         channels = gathered.images.shape[3]
         if self.padding_mode == "constant" and not any(options.to_colour(self._fills[0], channels)):
-            out = reusable_array((len(gathered.rows), *self.size, channels), gathered.images.dtype)
+            out = memory_for((len(gathered.rows), *self.size, channels), gathered.images.dtype, out)
             if windows_over_black_into(gathered, parameters[:, :2].astype(np.int64), out):
                 return out
         return super().apply_batch(gathered.taken(), parameters)
@@ -180,7 +193,7 @@ class FiveCrop(TakesPILImages):
     def __init__(self, size: SizeOption) -> None:
         self.size = options.to_size(size)
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Structure) -> Structure:
         """Return the crops: upper left, upper right, lower left, lower right, middle; of the image's type.
 
         Of a sample, they take the place of its image.
@@ -218,10 +231,80 @@ class TenCrop(FiveCrop):
         return super()._crops(pixels) + [crop.copy() for crop in super()._crops(flipped)]
 
 
+class _RandomFlip(BernoulliTransform):
+    takes_any_dtype = True
+
+    _axis: ClassVar[int]
+
+    flip_idx: Sequence[int] | None = None
+
+    def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
+        return geometry.flip(self._axis, parameters[:, 0] > 0)
+
+    def apply(self, image: Pixels, parameters: Row) -> Pixels:
+        if not parameters[0] or image.shape[self._axis] == 1:
+            return image  # a flipped view of one row or column would have a stride that torch refuses
+        if self._axis == 1 and image.flags.c_contiguous and _is_faster_in_opencv(image):
+            # Copying a mirrored view later would take 150 µs for 224x224; this takes 5 µs.
+            return with_last_axis(cv2.flip(image, 1))
+        return np.flip(image, self._axis)
+
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
+        return annotations.flipped(self._axis, self.flip_idx) if parameters[0] else annotations
+
+    def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
+        flip_batch(images, parameters[:, 0] > 0, self._axis)
+        return images
+
+
+class RandomHorizontalFlip(_RandomFlip):
+    """Flips images left to right, each with probability `p`.
+
+    `flip_idx` has, for each key point of an object, the index of the one that it becomes in a mirror: the
+    left eye becomes the right one. Without it, keypoints only move.
+    """
+
+    _axis = 1
+
+    def __init__(self, p: float = 0.5, flip_idx: Sequence[int] | None = None) -> None:
+        super().__init__(p)
+        if flip_idx is not None:
+            is_valid = sorted(flip_idx) == list(range(len(flip_idx)))
+            options.require(is_valid, "flip_idx must hold the index of every key point once", flip_idx)
+        self.flip_idx = flip_idx
+
+
+class RandomVerticalFlip(_RandomFlip):
+    """Flips images upside down, each with probability `p`."""
+
+    _axis = 0
+
+
+def flip_batch(images: Pixels, which: NDArray[np.bool_], axis: int) -> None:
+    """Flip some images of a batch in place along an axis, 0 for rows, 1 for columns."""
+    chosen = np.flatnonzero(which)
+    if chosen.size == 0:
+        return
+    flipped = reusable_array((len(chosen), *images.shape[1:]), images.dtype)
+    np.take(images, chosen, axis=0, out=flipped, mode="clip")
+    count, height, width, channels = flipped.shape
+    if axis == 1 and _is_faster_in_opencv(flipped):
+        # The rows of all images are the rows of one tall image, which one call flips.
+        tall = flipped.reshape(count * height, width, channels)
+        cv2.flip(tall, 1, dst=tall)
+        images[chosen] = flipped
+    else:
+        images[chosen] = np.flip(flipped, axis + 1)
+
+
+def _is_faster_in_opencv(pixels: Pixels) -> bool:
+    """Return True if OpenCV flips pixels of this size faster than NumPy does."""
+    return pixels.dtype.itemsize * pixels.shape[-1] in (1, 3, 4, 12)
+
+
 def _middle_offsets(size: tuple[int, int], sizes: Sizes) -> NDArray[np.float64]:
     """Return top and left of the middle of each image, (images, 2); negative if the image is too small."""
     wanted = np.array(size, np.int64)
     missing = np.maximum(wanted - sizes, 0)
     # torchvision pads first, with the odd pixel at the bottom and right, and rounds half to even.
-    offsets: NDArray[np.float64] = np.rint((sizes + missing - wanted) / 2) - missing // 2
-    return offsets
+    return np.asarray(np.rint((sizes + missing - wanted) / 2) - missing // 2)

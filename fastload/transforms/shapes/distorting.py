@@ -27,7 +27,9 @@ class Distortion(Transform):
     def __init__(self, interpolation: Filter, fill: Fill) -> None:
         self.interpolation = interpolation
         self.fill = fill
-        self._filter = options.to_warp_filter(interpolation)
+        self._filter = name = options.to_resampling(interpolation).filter
+        is_valid = name in ("nearest", "bilinear")
+        options.require(is_valid, "interpolation must be nearest or bilinear here", name)
         self._fill, self._mask_fill = options.to_fills(fill)
 
     def mask_mover(self, parameters: Row) -> MoveMask:
@@ -62,11 +64,11 @@ class RandomRotation(Distortion):
     def draw(self, draws: Draws, sizes: Sizes) -> Parameters:
         """Draw angles in degrees, and compute heights and widths of the results."""
         angles = draws.between(*self.degrees)
-        results = [
-            self._size(angle, height, width)
-            for angle, (height, width) in zip(angles.tolist(), sizes.tolist(), strict=True)
+        rows = [
+            (angle, *self._size(angle, *size))
+            for angle, size in zip(angles.tolist(), sizes.tolist(), strict=True)
         ]
-        return np.concatenate((angles[:, None], np.array(results, np.float64).reshape(-1, 2)), axis=1)
+        return np.array(rows, np.float64).reshape(-1, self.width)
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         return parameters[:, 1:].astype(np.int64)
@@ -252,8 +254,7 @@ class ElasticTransform(Distortion):
 
         def move(points: Points) -> Points:
             places = np.clip(np.floor(points), 0, (width - 1, height - 1)).astype(np.int64)
-            moved: Points = points - moves[places[..., 1], places[..., 0]]
-            return moved
+            return np.asarray(points - moves[places[..., 1], places[..., 0]])
 
         return annotations.mapped(move, (height, width), self.mask_mover(parameters), self._mask_fill)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -68,8 +67,7 @@ def forward_matrix(
     square = np.array((matrix[:3], matrix[3:], (0, 0, 1)), np.float64)
     to_middle = np.array(((1, 0, -width / 2), (0, 1, -height / 2), (0, 0, 1)))
     from_middle = np.array(((1, 0, new_width / 2), (0, 1, new_height / 2), (0, 0, 1)))
-    forward: NDArray[np.float64] = from_middle @ np.linalg.inv(square) @ to_middle
-    return forward
+    return np.asarray(from_middle @ np.linalg.inv(square) @ to_middle)
 
 
 def from_middle(center: Sequence[float] | None, height: int, width: int) -> tuple[float, float]:
@@ -115,15 +113,11 @@ def warped(
     y += (height - 1) / 2 - y_of_x * middle_x - y_of_y * middle_y
     if interpolation == "nearest" and (_hits_middle(x_of_x, x_of_y, x) or _hits_middle(y_of_x, y_of_y, y)):
         return sampled(image, _affine_grid(matrix, (height, width), (new_height, new_width)), "nearest", fill)
-    options: dict[str, Any] = {
-        "M": np.array(((x_of_x, x_of_y, x), (y_of_x, y_of_y, y))),
-        "dsize": (new_width, new_height),
-        "flags": _FLAGS[interpolation] | cv2.WARP_INVERSE_MAP,
-    }
-    colour = to_levels(fill, image)
-    pixels = with_last_axis(cv2.warpAffine(image, borderValue=colour, **options))
+    affine, sides = np.array(((x_of_x, x_of_y, x), (y_of_x, y_of_y, y))), (new_width, new_height)
+    flags, colour = _FLAGS[interpolation] | cv2.WARP_INVERSE_MAP, to_levels(fill, image)
+    pixels = with_last_axis(cv2.warpAffine(image, affine, sides, flags=flags, borderValue=colour))
     if interpolation == "bilinear" and fill is not None:
-        shares = cv2.warpAffine(np.full((height, width), 255, np.uint8), **options)
+        shares = cv2.warpAffine(np.full((height, width), 255, np.uint8), affine, sides, flags=flags)
         _fade(pixels.reshape(-1, channels), shares.reshape(-1), np.array(colour[:channels]))
     return pixels
 
@@ -138,9 +132,7 @@ def sampled(image: Pixels, grid: torch.Tensor, interpolation: str, fill: FillCol
     planes = torch.from_numpy(np.moveaxis(contiguous(image), 2, 0).astype(np.float32))[None]
     if fill is not None:
         planes = torch.cat((planes, torch.ones(1, 1, *planes.shape[2:])), dim=1)
-    looked_up = torch.nn.functional.grid_sample(
-        planes, grid, mode=interpolation, padding_mode="zeros", align_corners=False
-    )
+    looked_up = torch.nn.functional.grid_sample(planes, grid, interpolation, "zeros", align_corners=False)
     if fill is not None:
         looked_up, share = looked_up[:, :channels], looked_up[:, channels:]
         colour = torch.tensor(to_levels(fill, image)[:channels], dtype=torch.float32).view(1, -1, 1, 1)
