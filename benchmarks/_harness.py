@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from _conditions import commit
 from _markdown import markdown
 
 from fastload.bench import conditions
@@ -163,7 +164,8 @@ def identified(
 def conditions_with(more_versions: Mapping[str, str], is_smoke: bool = False) -> dict[str, Any]:
     """Return date, commit, machine and versions, `more_versions` among them; a smoke run is marked."""
     found = conditions.identified(is_smoke)
-    return {**found, "versions": {**found["versions"], **more_versions}}
+    date = {"date": found.pop("date"), "commit": commit()}
+    return {**date, **found, "versions": {**found["versions"], **more_versions}}
 
 
 def _command() -> str:

@@ -9,8 +9,7 @@ import importlib
 from importlib.metadata import version
 from typing import Any
 
-from fastload.bench._peers import Peer, Run, detection
-from fastload.bench._peers.required import pad, steps_with
+from fastload.bench._peers import Peer, Run, detection, pad, steps_with
 
 
 def make() -> Peer:

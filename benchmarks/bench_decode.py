@@ -4,8 +4,8 @@ Question: how fast do PIL, OpenCV, fastload and other libraries decode and trans
 operation and as whole pipelines, and how much do their pixels differ from PIL's?
 
 Method: that of `fastload bench decode`, whose code is used: every library starts from the same images in
-its own type of image, on one core; all calls for an operation take turns of at least 30 ms. Two decoders of
-JPEG, simplejpeg and PyTurboJPEG, are added. Libraries that are not installed are listed.
+its own type of image, on one core; all calls for an operation take turns of at least 30 ms. torchvision and
+two decoders of JPEG, simplejpeg and PyTurboJPEG, are added. Libraries that are not installed are listed.
 
 Reading it: each row has its difference from PIL's pixels in levels of 255: the mean, then the largest one.
 `=` is equal within rounding, `≈` hardly visible, `≠` visibly different, so that its speed cannot be compared
@@ -15,11 +15,11 @@ with PIL's. Rows of one library with different flags trade speed for quality.
 from __future__ import annotations
 
 from _harness import Key, Missing, Reading, Report, Table, options_of, progress, publish
+from _peers import load_peer
 
-from fastload.bench._peers import load_peer
 from fastload.bench.decoding import compare_decoding
 from fastload.bench.results import Comparison, DecodeBench, Timing
-from fastload.cli._decoding import difference_text, images_line
+from fastload.cli._bench import difference_text, images_line
 
 # Single operations take microseconds, and the harness rounds to microseconds.
 _COUNT = 1000
@@ -37,6 +37,7 @@ def main() -> None:
         images=2 if options.smoke else options.images,
         runs=options.runs,
         others=[
+            load_peer("torchvision", "_peer_torchvision"),
             load_peer("simplejpeg", "_peer_simplejpeg"),
             load_peer("PyTurboJPEG", "_peer_pyturbojpeg"),
         ],

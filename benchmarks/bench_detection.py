@@ -152,7 +152,7 @@ def _turn(key: Key, source: Path, epochs: int) -> Reading:
         seconds, cpu_s = time.perf_counter() - began, _cpu_s() - cpu_before
         loader.close()
     if cache == "ram":
-        stored = dataset.ims.used_bytes if is_ours else int(dataset.ims.offsets[-1])
+        stored = dataset.ims.store.used_bytes if is_ours else int(dataset.ims.offsets[-1])
     else:
         stored = folder_bytes(Path(dataset.img_path))
     return Reading(seconds, cpu_s, stored)

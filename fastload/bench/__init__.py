@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 
 from fastload.errors import LibraryMissingError
-from fastload.images.opencv import require_opencv
 
 
 def require_libraries() -> None:
     """Raise LibraryMissingError unless Pillow, the reference, and OpenCV can be imported."""
+    from fastload.images.opencv import require_opencv
+
     require_opencv()
     try:
         importlib.import_module("PIL.Image")

@@ -16,8 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.bench._operations import MEAN, OPERATIONS, STD, Operation, Sample
-from fastload.bench._peers import Peer, Run, first_line, load_peer
-from fastload.bench._peers.required import fastload_peer, opencv_peer, pil_peer
+from fastload.bench._peers import Peer, Run, fastload_peer, opencv_peer, pil_peer
 from fastload.bench.conditions import identified
 from fastload.bench.images import LoadedImage, link_images, list_images, make_files, one_core, read_images
 from fastload.bench.loading import OnProgress, take_turns
@@ -43,7 +42,7 @@ def compare_decoding(
         folder: Images to sample evenly, of the first split if there are several; None for generated ones.
         images: The number of images at most.
         runs: Turns of each call.
-        others: Further peers; in the checkout, benchmarks/ has some.
+        others: Further libraries; in the checkout, benchmarks/ has some.
         is_smoke: Check only that it runs, with small images and short turns.
         progress: Called with a stage, how much of it is done, and how much there is.
 
@@ -81,10 +80,15 @@ def compare_decoding(
     )
 
 
-def library_peers() -> list[Peer | Library]:
-    """Return the libraries that are compared, PIL first."""
-    torchvision = load_peer("torchvision", "fastload.bench._peers.torchvision")
-    return [pil_peer(), opencv_peer(), fastload_peer(), torchvision]
+def library_peers() -> list[Peer]:
+    """Return the libraries that are always compared, PIL first."""
+    return [pil_peer(), opencv_peer(), fastload_peer()]
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an exception's message."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def compare_operation(

@@ -21,7 +21,7 @@ import torch.utils.data
 
 import fastload
 from fastload.bench import _operations
-from fastload.bench._peers.required import PIL_STEPS, decode_by_pil
+from fastload.bench._peers import PIL_STEPS, decode_by_pil
 from fastload.images.opencv import cv2
 from fastload.sources.file_source import FileSource
 from fastload.system.cpus import usable_cpus

@@ -6,7 +6,7 @@ import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fastload.cli._output import note, show, show_json
 from fastload.errors import OptionError
@@ -78,10 +78,10 @@ def _merged(entries: Sequence[CacheEntry]) -> list[CacheEntry]:
         key = entry.dataset if is_url(entry.dataset) else entry.name
         first = merged.setdefault(key, entry)
         if first is not entry:
-            sums = ("samples", "total", "done", "size_bytes")
-            changes: dict[str, Any] = {name: getattr(first, name) + getattr(entry, name) for name in sums}
+            counts = ("samples", "total", "done", "size_bytes")
+            sums = {name: getattr(first, name) + getattr(entry, name) for name in counts}
             state = first.state if entry.state == "complete" else entry.state
-            merged[key] = replace(first, name="copies of shards", state=state, **changes)
+            merged[key] = replace(first, name="copies of shards", state=state, **sums)
     return list(merged.values())
 
 
@@ -101,20 +101,20 @@ def _state(entry: CacheEntry) -> str:
 def _clear(folder: CacheFolder, entries: Sequence[CacheEntry], options: argparse.Namespace) -> int:
     if bool(options.names) == options.all:
         raise OptionError("clear needs the names of caches, as 'fastload cache list' shows them, or --all")
-    caches = {entry.name: entry for entry in entries}
-    copies = {name: [each.name for each in entries if each.dataset == name] for name in options.names}
-    unknown = [name for name in options.names if name not in caches and not copies[name]]
-    if unknown:
-        known = f"it has {', '.join(caches)}" if caches else "it has none"
-        raise OptionError(f"{folder.path} has no cache {unknown[0]!r}: {known}")
-    is_any_used = False
-    names = [part for name in options.names for part in ([name] if name in caches else copies[name])]
-    for name in names or caches:
-        entry = caches[name]
-        if folder.remove(name):
-            show(f"removed {name}: {format_size(entry.size_bytes)}")
+    for name in options.names:
+        if not any(name in (entry.name, entry.dataset) for entry in entries):
+            known = f"it has {', '.join(entry.name for entry in entries)}" if entries else "it has none"
+            raise OptionError(f"{folder.path} has no cache {name!r}: {known}")
+    code = 0
+    for entry in entries:
+        if not options.all and not {entry.name, entry.dataset}.intersection(options.names):
+            continue
+        if folder.remove(entry.name):
+            show(f"removed {entry.name}: {format_size(entry.size_bytes)}")
+        elif entry.state == "damaged":
+            note(f"{entry.name} was not removed: {entry.stopped}")
+            code = 1
         else:
-            is_any_used = True
-            reason = "is in use by a running program and was not removed: end that program first"
-            note(f"{name} " + (f"was not removed: {entry.stopped}" if entry.state == "damaged" else reason))
-    return int(is_any_used)
+            note(f"{entry.name} is in use by a running program and was not removed: end that program first")
+            code = 1
+    return code

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import os
-import platform
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fastload.cli._output import ProgressDisplay, show, show_json
-from fastload.cli._parser import whole_number
+from fastload.cli._parser import ENCODE_NAMES, whole_number
 from fastload.system import signals
 from fastload.system.units import format_count, format_size
 
@@ -29,32 +29,19 @@ _FASTER = 1.05  # a smaller ratio is noise
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument(
-        "--data",
-        metavar="FOLDER",
-        help="your own images, in class folders or not (default: generated photos)",
-    )
-    parser.add_argument(
-        "--images",
-        type=whole_number,
-        metavar="N",
-        help=f"number of images (default: {_IMAGES}; of your own, evenly spaced and fewer if they are large)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=whole_number,
-        metavar="N",
-        help="processes of each side (default: one per usable CPU, at most 8)",
-    )
-    parser.add_argument(
-        "--rounds", type=whole_number, default=5, metavar="N", help="turns of each side (default: 5)"
-    )
+    data_help = "your own images, in class folders or not (default: generated photos)"
+    parser.add_argument("--data", metavar="FOLDER", help=data_help)
+    number = functools.partial(parser.add_argument, type=whole_number, metavar="N")
+    fewer = "of your own, evenly spaced and fewer if they are large"
+    number("--images", help=f"number of images (default: {_IMAGES}; {fewer})")
+    number("--workers", help="processes of each side (default: one per usable CPU, at most 8)")
+    number("--rounds", default=5, help="turns of each side (default: 5)")
     parser.add_argument(
         "--encode",
         nargs="+",
-        choices=("auto", "keep", "tiled", "jpeg", "yuv420", "raw"),
+        choices=ENCODE_NAMES,
         metavar="ENCODING",
-        help="one or several encodings to pack: auto, keep, tiled, jpeg, yuv420, raw (default: auto raw); "
+        help=f"one or several encodings to pack: {', '.join(ENCODE_NAMES)} (default: auto raw); "
         "'fastload pack --help' explains them",
     )
     parser.add_argument("--quiet", action="store_true", help="show no progress")
@@ -84,49 +71,46 @@ def _race(
 ) -> dict[str, Any]:
     """Generate or choose images, pack them, race, and return the result that --json prints."""
     # Importing torch takes seconds on a slow machine: only when it is needed.
-    import PIL
     import torch
 
     import fastload
     import fastload.transforms as T
     from fastload.bench import loading
-    from fastload.images.opencv import cv2
+    from fastload.bench.conditions import identified
     from fastload.packing.options import estimate_stats
     from fastload.sources.opening import open_class_folders
-    from fastload.system.cpus import cpu_name, usable_cpus
 
     folder = scratch / "photos"
     available = _fill(folder, options.data, options.images, progress)
     files = open_class_folders(os.fspath(folder))[""]
-    notes = list(files.warnings)
-    encodings = options.encode or ["auto", "raw"]
+    notes, encodings = list(files.warnings), options.encode or ["auto", "raw"]
     raw_bytes = int(3 * estimate_stats(files, None).mean_pixels * len(files))
     if not options.encode and raw_bytes > _MOST_RAW_BYTES:
         encodings.remove("raw")
         size = format_size(raw_bytes)
         notes.append(f"raw is left out because it would take {size}: '--encode auto raw' includes it")
-
-    transform = T.Compose([T.RandomResizedCrop(loading.IMAGE_SIDE), T.RandomHorizontalFlip()])
-    datasets: dict[str, Any] = {
-        "torch DataLoader + PIL": loading.FilesByPil(files),
-        "fastload, same files": fastload.FolderDataset(folder, transform=transform),
-    }
-    packed: dict[str, fastload.PackResult] = {}
+    packed: dict[str | None, fastload.PackResult] = {}
     for encode in dict.fromkeys(encodings):
 
         def advance(state: fastload.PackProgress, encode: str = encode) -> None:
             progress(f"packing: {encode}", state.records, state.total)
 
         result = fastload.pack(folder, scratch / f"photos-{encode}.fl", encode=encode, progress=advance)
-        packed.setdefault(f"fastload, packed {result.encoding}", result)
+        packed.setdefault(result.encoding, result)
         if encode == "auto":
             notes.append(f"'--encode auto' chose {result.encoding}: {result.reason}")
-    for name, result in packed.items():
-        datasets[name] = fastload.PackedDataset(result.splits[0].path, transform=transform)
 
+    transform = T.Compose([T.RandomResizedCrop(loading.IMAGE_SIDE), T.RandomHorizontalFlip()])
+    datasets: list[tuple[str, torch.utils.data.Dataset[Any], fastload.PackResult | None]] = [
+        ("torch DataLoader + PIL", loading.FilesByPil(files), None),
+        ("fastload, same files", fastload.FolderDataset(folder, transform=transform), None),
+    ]
+    for encoding, result in packed.items():
+        stored = fastload.PackedDataset(result.splits[0].path, transform=transform)
+        datasets.append((f"fastload, packed {encoding}", stored, result))
     workers = options.workers or loading.default_workers()
     loaders: list[loading.TimedLoader] = []
-    for name, dataset in datasets.items():
+    for name, dataset, _ in datasets:
         progress(f"starting: {name}", len(loaders), len(datasets))
         loader_class = fastload.DataLoader if loaders else torch.utils.data.DataLoader
         loaders.append(loading.TimedLoader(dataset, workers, loader_class))
@@ -135,28 +119,19 @@ def _race(
     sides = [
         {
             "name": name,
-            "encoding": packed[name].encoding if name in packed else None,
-            "size_bytes": packed[name].size_bytes if name in packed else files.size_bytes(),
-            "pack_s": packed[name].seconds if name in packed else None,
+            "encoding": result and result.encoding,
+            "size_bytes": result.size_bytes if result else files.size_bytes(),
+            "pack_s": result and result.seconds,
             "startup_s": loader.startup_s,
-            "loading": {
-                "images_per_s": median,
-                "turns_images_per_s": list(values),
-                "ratio": median / medians[0],  # to torch's DataLoader
-            },
+            "images_per_s": median,
+            "turns_images_per_s": list(values),
+            "ratio": median / medians[0],  # to torch's DataLoader
         }
-        for name, loader, values, median in zip(datasets, loaders, rates, medians, strict=True)
+        for (name, _, result), loader, values, median in zip(datasets, loaders, rates, medians, strict=True)
     ]
     side = loading.IMAGE_SIDE
     return {
-        "machine": {"cpu": cpu_name(), "cpus": usable_cpus(), "system": platform.platform()},
-        "versions": {
-            "fastload": fastload.__version__,
-            "Python": platform.python_version(),
-            "torch": str(torch.__version__),
-            "OpenCV": cv2.__version__,
-            "Pillow": PIL.__version__,
-        },
+        **identified(),
         "images": {"count": len(files), "available": available, "size_bytes": files.size_bytes()},
         "work": f"random crop resized to {side}x{side}, antialiased; random flip; uint8",
         "workers": workers,
@@ -188,22 +163,18 @@ def _show_result(result: dict[str, Any]) -> None:
     sides, images, machine, versions = (result[key] for key in ("sides", "images", "machine", "versions"))
     kind = "generated photos" if images["available"] is None else f"of {images['available']:,} images"
     mean_bytes = format_size(images["size_bytes"] / images["count"])
-    cpus, workers = format_count(machine["cpus"], "CPU"), format_count(result["workers"], "worker")
+    cpus, workers = format_count(machine["usable_cpus"], "CPU"), format_count(result["workers"], "worker")
     show(f"fastload {versions['fastload']} and torch's DataLoader, loading the same images")
     show(f"{images['count']:,} {kind}, {mean_bytes} on average; {result['work']}")
-    show(f"{machine['cpu']}, {cpus}; {workers} for each side, batches of {result['batch_size']}")
-    others = (f"{name} {version}" for name, version in versions.items() if name != "fastload")
-    show(", ".join(others), "")
+    show(f"{machine['processor']}, {cpus}; {workers} for each side, batches of {result['batch_size']}")
+    show(", ".join(f"{name} {version}" for name, version in versions.items() if name != "fastload"), "")
     for side in sides:
-        rates, rate = side["loading"]["turns_images_per_s"], f"{side['loading']['images_per_s']:,.0f}"
-        spread = f"({min(rates):,.0f}–{max(rates):,.0f})"
-        size = format_size(side["size_bytes"])
-        show(
-            f"{side['name']:<24} {size:>8} {rate:>7} images/s {spread:<15} {side['loading']['ratio']:4.1f} ×"
-        )
+        rates, rate = side["turns_images_per_s"], f"{side['images_per_s']:,.0f}"
+        spread, size = f"({min(rates):,.0f}–{max(rates):,.0f})", format_size(side["size_bytes"])
+        show(f"{side['name']:<24} {size:>8} {rate:>7} images/s {spread:<15} {side['ratio']:4.1f} ×")
     files, *packed = sides[1:]
-    gains = [f"{files['loading']['ratio']:.1f} × as fast from the same files"]
-    gains += [f"{side['loading']['ratio']:.1f} × from packed {side['encoding']}" for side in packed]
+    gains = [f"{files['ratio']:.1f} × as fast from the same files"]
+    gains += [f"{side['ratio']:.1f} × from packed {side['encoding']}" for side in packed]
     show("", f"Compared with torch's DataLoader, fastload loads {', '.join(gains)}.", "")
     show(*(f"- {remark}" for remark in _remarks(result)))
     show("", "On your own images:    fastload demo --data FOLDER")
@@ -213,7 +184,7 @@ def _show_result(result: dict[str, Any]) -> None:
 def _remarks(result: dict[str, Any]) -> Iterator[str]:
     """Yield how the figures were measured, and what they omit."""
     sides = result["sides"]
-    turns = format_count(len(sides[0]["loading"]["turns_images_per_s"]), "turn")
+    turns = format_count(len(sides[0]["turns_images_per_s"]), "turn")
     startup_s = max(side["startup_s"] for side in sides)
     yield (
         f"images/s: median of {turns} of {result['turn_images']:,} images. The sides take turns; files are "
@@ -221,10 +192,10 @@ def _remarks(result: dict[str, Any]) -> Iterator[str]:
         "need none), random crop, antialiased resize, flip, uint8 tensor, batch. The workers' start is not "
         f"counted: at most {startup_s:.1f} s for each side."
     )
-    images, files_rate = result["images"]["count"], sides[1]["loading"]["images_per_s"]
+    images, files_rate = result["images"]["count"], sides[1]["images_per_s"]
     for side in sides[2:]:
         text = f"Packing {side['encoding']} took {side['pack_s']:.1f} s, once"
-        rate = side["loading"]["images_per_s"]
+        rate = side["images_per_s"]
         if rate < _FASTER * files_rate:
             yield f"{text}; it loads no faster than the same files here."
             continue

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastload.cli._output import ProgressDisplay, lines_of, note, show, show_json
+from fastload.cli._output import lines_of, note, show, show_json
 from fastload.cli._parser import Parser, add_script_arguments, whole_number
 from fastload.errors import OptionError
 from fastload.system.signals import unwinding
@@ -41,18 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print the result as JSON; what a script prints goes to standard error",
-    )
+    json_help = "print the result as JSON; what a script prints goes to standard error"
+    seconds_help = "end the script S seconds after its first step"
+    parser.add_argument("--json", action="store_true", help=json_help)
     parser.add_argument("--steps", type=whole_number, metavar="N", help="end the script after N batches")
-    parser.add_argument(
-        "--seconds", type=_seconds, metavar="S", help="end the script S seconds after its first step"
-    )
-    parser.add_argument(
-        "-m", action="store_true", dest="is_module", help="PATH is a module, as in 'python -m PATH'"
-    )
+    parser.add_argument("--seconds", type=_seconds, metavar="S", help=seconds_help)
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
@@ -72,11 +65,9 @@ def run(options: argparse.Namespace) -> int:
     from fastload.shards.remote import is_url
     from fastload.system.script import run_script
 
-    if is_url(options.path):
-        path, is_script = options.path, False
-    else:
-        path = os.path.expanduser(options.path)
-        is_script = options.is_module or (path.endswith(".py") and not os.path.isdir(path))
+    path = options.path if is_url(options.path) else os.path.expanduser(options.path)
+    is_file = path.endswith(".py") and not os.path.isdir(path) and not is_url(path)
+    is_script = options.is_module or is_file
     if not is_script:
         _parse_rest(path, options)
     options.conditions = identified() if options.json else {}
@@ -85,8 +76,7 @@ def run(options: argparse.Namespace) -> int:
             return run_script(_around_script(path, options))
         from fastload.doctor.folder import examine_data  # with torch, which may take seconds
 
-        with ProgressDisplay("", "steps", options.quiet or options.json) as display:
-            parts = examine_data(path, display.stage)
+        parts = examine_data(path, lambda: _announce_trials(options))
         _print_result(f"How fast does {path} load?", parts, options, ())
         return 0
 
@@ -99,8 +89,8 @@ def _parse_rest(path: str, options: argparse.Namespace) -> None:
     _, rest = parser.parse_known_args(options.arguments, options)
     if rest:
         raise OptionError(f"only a script takes arguments, got {' '.join(rest)} after {path}")
-    if options.steps or options.seconds or options.is_module:
-        raise OptionError(f"--steps, --seconds and -m are for scripts, and {path} is not one")
+    if options.steps or options.seconds:
+        raise OptionError(f"--steps and --seconds are for scripts, and {path} is not one")
 
 
 def _around_script(path: str, options: argparse.Namespace) -> Generator[Script, Ending, int]:
@@ -110,19 +100,21 @@ def _around_script(path: str, options: argparse.Namespace) -> Generator[Script, 
     from fastload.system.script import find, output_to_stderr
 
     script = find(path, options.is_module, options.arguments)
-
-    def announce() -> None:
-        if not options.quiet and not options.json:
-            note("trying changes on your data, for about ten seconds")
-
     with output_to_stderr(options.json):
-        found = yield from examine_script(script, options.steps, options.seconds, announce)
+        found = yield from examine_script(
+            script, options.steps, options.seconds, lambda: _announce_trials(options)
+        )
         if found.ending.error is not None:
             print_error(found.ending.error, script.code.co_filename)
     if found.rank == 0:
         title = f"What limits {Path(path).name}?"
         _print_result(title, found.examinations, options, found.notes, found.ranks, found.ending.error)
     return script_exit_code(found.ending)
+
+
+def _announce_trials(options: argparse.Namespace) -> None:
+    if not options.quiet and not options.json:
+        note("trying changes on your data, for about ten seconds")
 
 
 def _print_result(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fastload.cli._output import show, show_json
-from fastload.system.units import format_count, format_size
+from fastload.system.units import aligned, format_count, format_size
 
 if TYPE_CHECKING:
     from fastload.shards.manifest import Manifest
@@ -48,29 +48,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_table(path: Path | str, manifest: Manifest) -> None:
-    rows = _rows(manifest)
-    if any(field.name == "labels" and field.per_object for field in manifest.fields):
-        index = [name for name, _ in rows].index("classes") + 1
-        rows.insert(index, ("objects", _objects_text(path, manifest)))
-    width = max(len(name) for name, _ in rows)
-    show(path, *(f"{name:<{width}}  {value}".rstrip() for name, value in rows))
-
-
-def _rows(manifest: Manifest) -> list[tuple[str, str]]:
     made, classes, attached = manifest.made, manifest.classes, manifest.attachment
-    records = max(manifest.records, 1)
     shown = ", ".join(classes[:_SHOWN_CLASSES]) or "none"
     more = f", … ({len(classes):,} in all)" if len(classes) > _SHOWN_CLASSES else ""
+    sizes = (manifest.size_bytes, manifest.size_bytes / max(manifest.records, 1))
+    is_labelled = any(field.name == "labels" and field.per_object for field in manifest.fields)
     rows = [
         ("records", f"{manifest.records:,}"),
-        (
-            "size",
-            f"{format_size(manifest.size_bytes)}, {format_size(manifest.size_bytes / records)} a record",
-        ),
+        ("size", f"{format_size(sizes[0])}, {format_size(sizes[1])} a record"),
         ("shards", f"{len(manifest.shards):,} × {manifest.container}"),
         *_image_rows(manifest),
         ("fields", ", ".join(_field_text(field) for field in manifest.fields)),
         ("classes", shown + more),
+        ("objects", _objects_text(path, manifest) if is_labelled else ""),
         ("attached", format_count(attached.files, "annotation file") if attached else ""),
         ("made by", f"fastload {made.get('fastload', '?')}, OpenCV {made.get('opencv', '?')}"),
         ("made from", f"{made.get('source', '?')} ({made.get('source_kind', '?')})"),
@@ -81,7 +71,7 @@ def _rows(manifest: Manifest) -> list[tuple[str, str]]:
         "kept, though unreadable": len(manifest.kept),
     }
     rows += [(name, format_count(count, "file") if count else "") for name, count in failures.items()]
-    return [(name, value) for name, value in rows if value]
+    show(path, *aligned((name, value) for name, value in rows if value))
 
 
 def _image_rows(manifest: Manifest) -> list[tuple[str, str]]:

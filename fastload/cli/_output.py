@@ -13,10 +13,13 @@ import os
 import sys
 import time
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fastload.errors import printable
 from fastload.system.units import format_size
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 # In a log file, a line every ten seconds is enough, and does not fill the disk.
 _LINE_EVERY_S = 10.0
@@ -28,13 +31,9 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
     """Display of the progress of one task, counted in `unit`: a plural, or `B` for bytes."""
 
     def __init__(self, label: str, unit: str, is_quiet: bool = False) -> None:
-        self._label = label
-        self._unit = unit
-        self._is_quiet = is_quiet
-        self._start = time.monotonic()
-        self._shown = 0.0
-        self._bar: Any = None
-        self._task: Any = None
+        self._label, self._unit, self._is_quiet = label, unit, is_quiet
+        self._start = self._shown = time.monotonic()
+        self._bar: Progress | None = None
 
     def __exit__(self, *error: object) -> None:
         if self._bar is not None:
@@ -46,39 +45,33 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
 
         `resumed`, a part of `done`, was done before this run began and does not count for the rate.
         """
-        now = time.monotonic()
-        is_drawn = can_draw()
-        every = _REDRAW_EVERY_S if is_drawn else _LINE_EVERY_S
-        is_due = now - self._shown >= every or (done >= total and self._shown)
-        if self._is_quiet or not is_due:
+        now, is_drawn = time.monotonic(), can_draw()
+        is_due = now - self._shown >= (_REDRAW_EVERY_S if is_drawn else _LINE_EVERY_S)
+        is_last = done >= total and self._shown > self._start  # if nothing was shown, nothing has to end
+        if self._is_quiet or not (is_due or is_last):
             return
-        elapsed = max(now - self._start, 1e-9)
-        rate = (done - resumed) / elapsed
-        remaining = duration_text((total - done) / rate if rate > 0 else float("inf"))
-        text = f"{rate_text(rate, self._unit)}{detail}"
+        self._shown = now
+        rate = (done - resumed) / max(now - self._start, 1e-9)
+        text, remaining = f"{rate_text(rate, self._unit)}{detail}", "?"
+        if rate > 0:
+            remaining = duration_text((total - done) / rate)
         if is_drawn:
-            self._shown = now
             self._draw(self._label, done, total, f"{text}  {remaining} left")
-        elif elapsed >= _LINE_EVERY_S:  # shorter tasks need no line
-            self._shown = now
-            line = f"{self._label}: {done / max(total, 1):.0%}, {text}, {remaining} left"
-            note(line)
+        else:
+            note(f"{self._label}: {done / max(total, 1):.0%}, {text}, {remaining} left")
 
     def stage(self, name: str, done: int, total: int) -> None:
         """Show the progress of one of several stages; a detail may follow a colon in its name."""
         if self._is_quiet:
             return
+        now, stage = time.monotonic(), name.partition(":")[0]
         if not can_draw():
-            stage = name.partition(":")[0]
             if stage != self._label:
                 note(f"{stage} …")
             self._label = stage
-            return
-        now = time.monotonic()
-        if name != self._label or done >= total or now - self._shown >= _REDRAW_EVERY_S:
-            self._shown = now
+        elif name != self._label or done >= total or now - self._shown >= _REDRAW_EVERY_S:
+            self._label, self._shown = name, now
             self._draw(name.ljust(_STAGE_WIDTH), done, total, "")
-        self._label = name
 
     def _draw(self, label: str, done: float, total: float, text: str) -> None:
         label, text = printable(label), printable(text)
@@ -96,9 +89,10 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
                 auto_refresh=False,
                 transient=True,
             )
-            self._task = self._bar.add_task(label, total=total, text=text)
+            self._bar.add_task(label, text=text)
             self._bar.start()
-        self._bar.update(self._task, description=label, completed=done, total=total, text=text, refresh=True)
+        task = self._bar.task_ids[0]
+        self._bar.update(task, description=label, completed=done, total=total, text=text, refresh=True)
 
 
 def can_draw() -> bool:
@@ -112,9 +106,7 @@ def rate_text(rate: float, unit: str) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration for reading: `0.4 s`, or hours, minutes and seconds, `1:02:05`; `?` for infinity."""
-    if seconds == float("inf"):
-        return "?"
+    """Return a duration for reading: `0.4 s`, or hours, minutes and seconds, `1:02:05`."""
     return f"{seconds:.1f} s" if seconds < 60 else str(datetime.timedelta(seconds=round(seconds)))
 
 

@@ -9,7 +9,7 @@ from inspect import signature
 from typing import TYPE_CHECKING
 
 from fastload.cli._output import ProgressDisplay, duration_text, note, rate_text, show, show_json
-from fastload.cli._parser import whole_number
+from fastload.cli._parser import ENCODE_NAMES, whole_number
 from fastload.system.units import format_count, format_size
 
 if TYPE_CHECKING:
@@ -31,30 +31,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "masks; a CSV or TSV file (path, label, …); or a tar, Parquet, LMDB or HDF5 file. Tables, tar and "
         "Parquet files may be without images",
     )
-    parser.add_argument(
-        "dest", metavar="DEST", help="the packed dataset to make, such as photos.fl or s3://bucket/photos.fl"
-    )
-    parser.add_argument(
-        "--format", choices=("hdf5", "lmdb"), default="hdf5", help="the container (default: hdf5)"
-    )
+    dest_help = "the packed dataset to make, such as photos.fl or s3://bucket/photos.fl"
+    parser.add_argument("dest", metavar="DEST", help=dest_help)
+    containers = ("hdf5", "lmdb")
+    parser.add_argument("--format", choices=containers, default="hdf5", help="the container (default: hdf5)")
     parser.add_argument(
         "--encode",
-        choices=("auto", "keep", "tiled", "jpeg", "yuv420", "raw"),
+        choices=ENCODE_NAMES,
         default="auto",
         help="how images are stored. keep: the files' bytes. tiled: JPEGs rewritten without loss, so that "
         "crops decode faster. jpeg: re-encoded. yuv420: 1.5 bytes a pixel. raw: 3 bytes a pixel. "
         "auto (default): chosen by sizes and space, with the reason printed",
     )
-    parser.add_argument(
-        "--quality", type=int, default=90, metavar="Q", help="for --encode jpeg, 1 to 100 (default: 90)"
-    )
+    quality_help = "for --encode jpeg, 1 to 100 (default: 90)"
+    shard_help = "target size of a shard (default: 256MB)"
+    parser.add_argument("--quality", type=int, default=90, metavar="Q", help=quality_help)
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per usable CPU)")
-    parser.add_argument(
-        "--shard-size",
-        default="256MB",
-        metavar="SIZE",
-        help="target size of a shard (default: 256MB)",
-    )
+    parser.add_argument("--shard-size", default="256MB", metavar="SIZE", help=shard_help)
     parser.add_argument(
         "--on-error",
         choices=("fail", "skip", "keep"),
@@ -78,16 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "coco, voc, masks, webdataset, huggingface, lmdb or hdf5 (default: the one that the files show)",
     )
     size = parser.add_mutually_exclusive_group()
-    size.add_argument(
-        "--max-side", type=int, metavar="PIXELS", help="shrink images whose longer side is larger"
-    )
-    size.add_argument(
-        "--shorter-side", type=int, metavar="PIXELS", help="shrink images whose shorter side is larger"
-    )
+    side_help = "shrink images whose {} side is larger"
+    size.add_argument("--max-side", type=int, metavar="PIXELS", help=side_help.format("longer"))
+    size.add_argument("--shorter-side", type=int, metavar="PIXELS", help=side_help.format("shorter"))
     size.add_argument("--size", type=_size, metavar="HxW", help="resize every image, to HxW or to a square")
-    parser.add_argument(
-        "--space", metavar="SIZE", help="space that --encode auto may fill (default: 4 × the source)"
-    )
+    space_help = "space that --encode auto may fill (default: 4 × the source)"
+    parser.add_argument("--space", metavar="SIZE", help=space_help)
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--on",
@@ -105,14 +94,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_result_options(parser: argparse.ArgumentParser) -> None:
     """Add the options on the result, which `fastload merge` takes, too."""
-    parser.add_argument(
-        "--allow-errors", action="store_true", help="exit with 0 even if files were skipped, kept or left out"
-    )
-    parser.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace an existing packed dataset when the new one is complete",
-    )
+    errors_help = "exit with 0 even if files were skipped, kept or left out"
+    overwrite_help = "replace an existing packed dataset when the new one is complete"
+    parser.add_argument("--allow-errors", action="store_true", help=errors_help)
+    parser.add_argument("--overwrite", action="store_true", help=overwrite_help)
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 

@@ -11,6 +11,9 @@ from typing import NoReturn
 
 from fastload.cli._output import note
 
+ENCODE_NAMES = ("auto", "keep", "tiled", "jpeg", "yuv420", "raw")
+"""Those of packing/options.py, whose import takes seconds."""
+
 
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that suggests the command, option or value most similar to an unknown one."""
@@ -56,6 +59,8 @@ class Parser(argparse.ArgumentParser):
 
 def add_script_arguments(parser: argparse.ArgumentParser, path: str, arguments: str) -> None:
     """Add the arguments PATH, of a script or a module, and what comes after it, with their help."""
+    module_help = "PATH is a module, as in 'python -m PATH'"
+    parser.add_argument("-m", action="store_true", dest="is_module", help=module_help)
     parser.add_argument("path", metavar="PATH", help=path)
     own = parser.add_argument("arguments", metavar="…", nargs=argparse.REMAINDER, help=arguments)
     own.required = False  # argparse does so itself only from Python 3.13 on

@@ -27,15 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a packed dataset or its URL, a folder with several (the first is drawn), a folder of class "
         "folders, or MODULE:NAME of a dataset or of a function that returns one",
     )
-    parser.add_argument(
-        "--transform",
-        metavar="MODULE:NAME",
-        help="the transform to apply, or a function that returns it (default: that of the dataset)",
-    )
+    transform_help = "the transform to apply, or a function that returns it (default: that of the dataset)"
+    images_help = "the most samples (default: 40, or 12 with objects)"
+    parser.add_argument("--transform", metavar="MODULE:NAME", help=transform_help)
     parser.add_argument("--out", metavar="FILE", default="preview.png", help="default: preview.png")
-    parser.add_argument(
-        "--images", type=whole_number, metavar="N", help="the most samples (default: 40, or 12 with objects)"
-    )
+    parser.add_argument("--images", type=whole_number, metavar="N", help=images_help)
     parser.add_argument("--seed", type=int, default=0, help="seed of the transform's draws (default: 0)")
 
 

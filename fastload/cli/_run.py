@@ -23,17 +23,10 @@ HELP = "run a script with torch's DataLoader replaced and its datasets compiled:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument(
-        "-m", action="store_true", dest="is_module", help="PATH is a module, as in 'python -m PATH'"
-    )
-    parser.add_argument(
-        "--cache",
-        choices=("ram", "tmpfs", "disk"),
-        help="keep the image files there: see the documentation, 'Caching'",
-    )
-    parser.add_argument(
-        "--tune", action="store_true", help="choose the number of workers where the script leaves it unset"
-    )
+    cache_help = "keep the image files there: see the documentation, 'Caching'"
+    tune_help = "choose the number of workers where the script leaves it unset"
+    parser.add_argument("--cache", choices=("ram", "tmpfs", "disk"), help=cache_help)
+    parser.add_argument("--tune", action="store_true", help=tune_help)
     parser.add_argument("--quiet", action="store_true", help="print no summary")
     add_script_arguments(parser, "the script, or a command such as yolo", "the script's own arguments")
 

@@ -14,12 +14,8 @@ HELP = "check every byte of a packed dataset; exit code 1 if something is damage
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("path", metavar="PATH", help="a packed dataset, its URL, or a folder with several")
-    parser.add_argument(
-        "--check",
-        choices=("checksums", "pixels"),
-        default="checksums",
-        help="checksums (the default), or pixels, which decodes every image as well",
-    )
+    kinds, check_help = ("checksums", "pixels"), "checksums (the default), or pixels: decode every image, too"
+    parser.add_argument("--check", choices=kinds, default=kinds[0], help=check_help)
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: one per usable CPU)")
     parser.add_argument("--quiet", action="store_true", help="print only damage")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")

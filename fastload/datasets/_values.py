@@ -21,9 +21,6 @@ from fastload.shards.record import Record
 from fastload.shards.schema import Field
 from fastload.transforms.annotations import TO_CORNERS, Annotations
 
-# Encodings whose bytes are not a file that other programs could open.
-_PIXEL_ENCODINGS = ("raw", "yuv420")
-
 # Numbers of these dtypes are Python's, which `default_collate` makes tensors of the same dtypes; uint64 may
 # exceed int64.
 _DTYPES_OF_PYTHON = ("bool", "int64", "float64", "uint64")
@@ -50,7 +47,7 @@ class RecordValues:
         self._pixel_encodings = {
             field.name: encoding_named(field.encoding)
             for field in self.fields
-            if field.encoding in _PIXEL_ENCODINGS
+            if field.encoding is not None and not encoding_named(field.encoding).holds_files
         }
 
     def value(self, name: str, record: Record) -> object:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from fastload.doctor._rates import MAJORITY, STEP_CAUSES, CauseSeconds, Rates, attributed, is_colder, share
-from fastload.doctor.findings import DataStorage, Sampled, SlowerSide, TrainingMeasurements, Verdict
+from fastload.doctor._judge import MAJORITY, Judgement, attributed, is_colder, ran_out_of
+from fastload.doctor.findings import DataStorage, Diagnosis, Fix, Sampled, TrainingMeasurements, Verdict
 from fastload.loader.report import batch_text, loading_text
 from fastload.system.units import format_count, format_duration, format_size
 
@@ -32,13 +31,6 @@ what measuring resolves (LEAST_GAIN)."""
 _MOST_PLACES = 3
 _FEW_STEPS = 5
 
-_NO_DESCRIPTORS = re.compile(r"too many open files|received 0 items of ancdata", re.IGNORECASE)
-_FULL_SHARED_MEMORY = re.compile(
-    r"bus error|/dev/shm|unable to (write|mmap|allocate|resize).*(shared memory|torch_)"
-    # If the message names one of the user's files, another disk is full.
-    r"|no space left on device(?!: ['\"](?!/(torch_|psm_|dev/shm)))",
-    re.IGNORECASE,
-)
 _ENDED = {
     "open files": "it had as many files open as 'ulimit -n' allows",
     "shared memory": "/dev/shm was full",
@@ -57,8 +49,28 @@ CAUSES: dict[Verdict, tuple[str, str]] = {
 }
 
 
-def headline_of(measured: TrainingMeasurements, rates: Rates, seconds: CauseSeconds, verdict: Verdict) -> str:
-    """Return the verdict as a sentence; `seconds` are those of the causes on its side."""
+def diagnosis_of(judged: Judgement, fixes: tuple[Fix, ...]) -> Diagnosis:
+    """Return a judgement in words, with its fixes."""
+    loading, step = (
+        rate if math.isfinite(rate) else 0.0 for rate in (judged.rates.loading, judged.rates.step)
+    )
+    return Diagnosis(
+        verdict=judged.verdict,
+        headline=_headline_of(judged),
+        evidence=tuple(_evidence_of(judged)),
+        fixes=fixes,
+        limits=tuple(_limits_of(judged.measured)),
+        samples_per_s=judged.measured.samples_per_s,
+        side=judged.side,
+        loading_per_s=loading,
+        step_per_s=step,
+        doubts=tuple(_doubts_of(judged)),
+    )
+
+
+def _headline_of(judged: Judgement) -> str:
+    """Return the verdict as a sentence."""
+    measured, verdict = judged.measured, judged.verdict
     if verdict == "little":
         all_s = format_duration(measured.waited_s + measured.stepping_s + measured.warmup_s)
         start = f", starting workers {format_duration(measured.first_wait_s)} of it"
@@ -66,14 +78,13 @@ def headline_of(measured: TrainingMeasurements, rates: Rates, seconds: CauseSeco
         took = f"{batches} took {all_s}{start if measured.num_workers else ''}"
         return f"There is too little work for loading to matter: {took}."
     limit = CAUSES[verdict][0]
-    ended = ran_out_of(measured.error)
-    if ended:
+    if ended := ran_out_of(measured.error):
         return f"{limit}: the training ended because {_ENDED[ended]}."
-    part = share(seconds, verdict)
+    part = judged.share(verdict)
     if verdict not in ("model", "copy") and part >= LEAST_SHARE:
-        limit += f", with {part:.0%} of {'each step' if verdict in STEP_CAUSES else 'loading'}"
-    loading, training = (rate_text(rate, measured.unit) for rate in (rates.loading, rates.step))
-    return f"{limit}: the loader alone gives {loading}, the training step alone could use {training}."
+        limit += f", with {part:.0%} of {'each step' if verdict in judged.step else 'loading'}"
+    loading, step = (rate_text(rate, measured.unit) for rate in (judged.rates.loading, judged.rates.step))
+    return f"{limit}: the loader alone gives {loading}, the training step alone could use {step}."
 
 
 def rate_text(rate: float, unit: str) -> str:
@@ -83,27 +94,18 @@ def rate_text(rate: float, unit: str) -> str:
     return f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.2g} {unit}/s"
 
 
-def ran_out_of(error: str) -> str:
-    """Return the resource whose exhaustion ended the training: open files, shared memory, or "" for none.
-
-    "unable to open shared memory object </torch_1>: Too many open files" is a lack of descriptors.
-    """
-    if _NO_DESCRIPTORS.search(error):
-        return "open files"
-    return "shared memory" if _FULL_SHARED_MEMORY.search(error) else ""
-
-
-def evidence_of(measured: TrainingMeasurements, rates: Rates, loading: CauseSeconds) -> Iterator[str]:
+def _evidence_of(judged: Judgement) -> Iterator[str]:
     """Yield the measurements in sentences."""
+    measured, start_s = judged.measured, judged.rates.start_s
     yield from _step_evidence(measured)
     if measured.made_samples:
-        yield from _loading_evidence(measured, loading)
+        yield from _loading_evidence(judged)
     making = [one for one in attributed(measured.loading) if one.category != "collate"]
     yield from _places(making, "when making samples")
     yield from _places(measured.training, "in the training step")
-    if rates.start_s * measured.epochs > LEAST_SHARE * (measured.waited_s + measured.stepping_s):
-        yield f"Starting and stopping the workers takes {format_duration(rates.start_s)} in each epoch."
-    if measured.store is not None and share(loading, "storage") >= STORAGE_SHARE:
+    if start_s * measured.epochs > LEAST_SHARE * (measured.waited_s + measured.stepping_s):
+        yield f"Starting and stopping the workers takes {format_duration(start_s)} in each epoch."
+    if measured.store is not None and judged.share("storage") >= STORAGE_SHARE:
         size = format_size(measured.store.size_bytes)
         yield f"The data takes up {size} (file system: {measured.store.kind})."
         if fits_page_cache(measured.store, measured.machine.available_bytes):
@@ -133,12 +135,13 @@ def _step_evidence(measured: TrainingMeasurements) -> Iterator[str]:
         yield "No optimizer step used these batches, so they count as evaluation."
 
 
-def _loading_evidence(measured: TrainingMeasurements, loading: CauseSeconds) -> Iterator[str]:
+def _loading_evidence(judged: Judgement) -> Iterator[str]:
+    measured = judged.measured
     made, work = measured.made_samples, measured.work
     one = "sample" if measured.batch_size else "batch"
     seconds = (taken_s / made for taken_s in (work.cpu_s, work.blocked_s, work.delayed_s))
     yield loading_text(measured.num_workers, one, *seconds)
-    shares = {CAUSES[cause][1]: f"{share(loading, cause):.0%}" for cause in loading}
+    shares = {CAUSES[cause][1]: f"{judged.share(cause):.0%}" for cause in judged.loading}
     parts = [f"{name} {percent}" for name, percent in shares.items() if percent != "0%"]
     if parts:
         yield f"Time of loading: {', '.join(parts)}."
@@ -166,15 +169,15 @@ def fits_page_cache(store: DataStorage, available_bytes: int | None) -> bool:
     return 2 * store.size_bytes < (available_bytes or 0) and not store.kind.startswith(("network", "fuse"))
 
 
-def doubts_of(measured: TrainingMeasurements, rates: Rates, side: SlowerSide) -> Iterator[str]:
+def _doubts_of(judged: Judgement) -> Iterator[str]:
     """Yield the reasons why the figures may be wrong."""
-    machine = measured.machine
+    measured, machine = judged.measured, judged.measured.machine
     if machine.other_cpus > MOST_OF_OTHERS * machine.cpus:
         yield (
             f"The machine was busy with other work: other programs took {machine.other_cpus:.1f} of "
             f"{machine.cpus} CPUs. On an idle machine, loading and training may both be faster."
         )
-    if side == "balanced":
+    if judged.side == "balanced":
         yield "Loading and the training step are nearly equally fast: either may be the limit in another run."
     if 0 < measured.steps < _FEW_STEPS:
         yield f"Few steps were measured: {measured.steps}."
@@ -185,7 +188,7 @@ def doubts_of(measured: TrainingMeasurements, rates: Rates, side: SlowerSide) ->
         )
 
 
-def limits_of(measured: TrainingMeasurements) -> Iterator[str]:
+def _limits_of(measured: TrainingMeasurements) -> Iterator[str]:
     """Yield the machine's limits that the training reaches, or may reach soon."""
     machine = measured.machine
     waiting_bytes = measured.num_workers * (measured.prefetch_factor or 2) * measured.batch_bytes

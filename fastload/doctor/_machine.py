@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import psutil
 import torch
@@ -15,9 +15,6 @@ from fastload.doctor.findings import MachineState
 from fastload.system.cpus import affine_cpus, cpu_quota, local_ranks
 from fastload.system.descriptors import descriptor_limit
 from fastload.system.memory import available_memory_bytes, shared_memory
-
-GpuReadings = list[tuple[float, float]]
-"""The utilisation (0 to 1) of a GPU at some times of `time.perf_counter`."""
 
 
 class BusyWatch:
@@ -67,29 +64,33 @@ def process_cpu_s(*processes: int) -> float:
     return total_s
 
 
-@contextlib.contextmanager
-def reading_gpu(
-    read: Callable[[], float | None] | None = None, each_s: float = 0.25
-) -> Iterator[GpuReadings]:
-    """Yield a list to which readings of this process's GPU are added in the block; empty without a GPU."""
-    readings: GpuReadings = []
-    stopping = threading.Event()
+class GpuWatch:
+    """Reads the utilisation (0 to 1) of this process's GPU, each quarter of a second at most.
 
-    def read_all() -> None:
-        # There may be no driver, no nvidia-ml-py, or no such reading: each raises an error of its own.
-        with contextlib.suppress(Exception):
-            while not stopping.wait(each_s):
-                share = (read or _utilization)()
-                if share is not None:
-                    readings.append((time.perf_counter(), share))
+    `utilization` returns it, or None while no GPU is used. Without a driver, nvidia-ml-py or such a reading,
+    it raises an error of its own, and is not called again.
+    """
 
-    thread = threading.Thread(target=read_all, name="fastload-doctor-gpu", daemon=True)
-    thread.start()
-    try:
-        yield readings
-    finally:
-        stopping.set()
-        thread.join()
+    def __init__(self, utilization: Callable[[], float | None] | None = None, each_s: float = 0.25) -> None:
+        self._utilization, self._each_s = utilization or _utilization, each_s
+        self._next_at = 0.0
+        self._read: list[float] = []
+
+    def read(self) -> None:
+        """Read once more if the latest reading was long enough ago."""
+        now = time.perf_counter()
+        if now >= self._next_at:
+            try:
+                share = self._utilization()
+                self._next_at = now + self._each_s
+            except Exception:
+                self._next_at, share = math.inf, None
+            self._read += [] if share is None else [share]
+
+    @property
+    def share(self) -> float:
+        """The mean utilisation; 0 if unknown."""
+        return sum(self._read) / (len(self._read) or 1)
 
 
 def _utilization() -> float | None:
@@ -98,9 +99,3 @@ def _utilization() -> float | None:
         return None
     device = max(range(torch.cuda.device_count()), key=torch.cuda.max_memory_allocated)
     return torch.cuda.utilization(device) / 100
-
-
-def gpu_share(readings: GpuReadings, span: tuple[float, float]) -> float:
-    """Return the mean utilisation (0 to 1) within a span of `time.perf_counter`; 0 if unknown."""
-    busy = [share for at, share in readings if span[0] <= at <= span[1]]
-    return sum(busy) / len(busy) if busy else 0.0

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import statistics
 import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -17,9 +16,10 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from fastload.doctor._categories import Stack, step_category, users_line
 from fastload.doctor._dataset_files import count_of, encoding_of, folder_of
+from fastload.doctor._judge import spent
 from fastload.doctor._workers import WorkerLog
-from fastload.doctor.findings import MachineState, Role, Sampled, TrainingMeasurements
-from fastload.loader.clock import LoadTimes, size_of
+from fastload.doctor.findings import Category, MachineState, Role, Sampled, TrainingMeasurements
+from fastload.loader.clock import StepClock, size_of, total_of
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 
 WARMUP_RATIO = 3
@@ -49,13 +49,13 @@ Readings = Callable[[], tuple[float, float, int, float, float]]
 class LoaderSettings:
     """Settings of a loader that are needed to create another one like it, without a reference to it."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[object]) -> None:
         self.dataset = loader.dataset
         self.kind = type(loader)
         self.is_fastload = isinstance(loader, FastloadDataLoader)
         self.options: dict[str, Any] = {name: getattr(loader, name, None) for name in _OPTIONS}
         self.options["num_workers"] = int(self.options["num_workers"] or 0)
-        self.device = str(getattr(loader, "device", None) or "")
+        self.device = str(getattr(loader, "device", None) or "")  # to which the loader copies batches
         self.batch_sampler = getattr(loader, "batch_sampler", None)
         self.sampler = getattr(loader, "sampler", None)
         self.epoch_batches: int | None = None
@@ -63,13 +63,6 @@ class LoaderSettings:
         if not isinstance(self.dataset, IterableDataset):
             with contextlib.suppress(Exception):
                 self.epoch_batches = len(loader)
-
-    @property
-    def device_type(self) -> str:
-        """The type of the device that the training uses: the loader's, or CUDA if it has been used."""
-        if self.device:
-            return torch.device(self.device).type
-        return "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
 
     @property
     def batch_size(self) -> int | None:
@@ -87,7 +80,7 @@ class _Step:
     delayed_s: float = 0.0
     synced_s: float = 0.0
     exchanged_s: float = 0.0
-    seen: list[tuple[tuple[str, str], float]] = field(default_factory=list)
+    seen: list[tuple[tuple[Category, str], float]] = field(default_factory=list)
 
 
 class LoaderRecord:
@@ -98,7 +91,7 @@ class LoaderRecord:
     which this loader copied batches to the device.
     """
 
-    def __init__(self, name: str, loader: DataLoader[Any], place: object, readings: Readings) -> None:
+    def __init__(self, name: str, loader: DataLoader[object], place: object, readings: Readings) -> None:
         self.name = name
         self.place = place
         self.loader = weakref.ref(loader)
@@ -119,7 +112,7 @@ class LoaderRecord:
         self.log = WorkerLog()
         self._steps: deque[_Step] = deque(maxlen=_MOST_STORED)
 
-    def is_followed_by(self, loader: DataLoader[Any], place: object) -> bool:
+    def is_followed_by(self, loader: DataLoader[object], place: object) -> bool:
         """Return whether this loader no longer exists and another one replaces it.
 
         Both load the same data, or similar data at the same place in the script.
@@ -134,11 +127,11 @@ class LoaderRecord:
             and (own is other or (type(own) is type(other) and count_of(own) == count_of(other)))
         )
 
-    def clock(self, iterator: object) -> Any:
+    def clock(self, iterator: object) -> StepClock | None:
         """Return the clock of a fastload iterator; None for others."""
         return getattr(iterator, "clock", None) if self.settings.is_fastload else None
 
-    def follow(self, clock: Any) -> None:
+    def follow(self, clock: StepClock | None) -> None:
         """Reset the record if fastload's loader has changed its number of workers."""
         if clock is not None and clock.num_workers != self.num_workers:
             self._clear(clock.num_workers, clock.prefetch_factor)
@@ -221,42 +214,44 @@ class LoaderRecord:
 
     def measured(self, logs: Sequence[WorkerLog], machine: MachineState) -> TrainingMeasurements:
         """Return the measurements; `logs` are those of the workers."""
+        settings, options = self.settings, self.settings.options
         logs = logs if self.num_workers else [self.log]
-        work = LoadTimes(**{name: sum(log.sums[name] for log in logs) for name in WorkerLog().sums})
+        work = total_of([log.times for log in logs])
+        loading = _as_sampled(item for log in logs for item in list(log.seen.items()))
         steps_s = [step.seconds for step in self._steps]
         warm = warmup_steps(steps_s)
         # The mean number of indices; a single one may stand for a whole batch.
         size = round(work.samples / max(1, work.batches))
         # The busiest worker may be another process each time that workers are started.
         starts = max(1, round(len(logs) / max(1, self.num_workers)))
-        steps, kind = list(self._steps)[warm:], self.settings.kind
+        steps, kind = list(self._steps)[warm:], settings.kind
+        used = "cuda" if torch.cuda.is_initialized() else "cpu"  # type: ignore[no-untyped-call]
         return TrainingMeasurements(
             machine=machine,
             **{name: getattr(self, name) for name in _COUNTED},
-            batch_size=self.settings.batch_size or (size if size > 1 else None),
+            batch_size=settings.batch_size or (size if size > 1 else None),
             epochs=max(1, self.epochs),
-            epoch_batches=self.settings.epoch_batches,
+            epoch_batches=settings.epoch_batches,
             steps=len(steps),
             stepping_s=sum(steps_s[warm:]),
             step_cpu_s=sum(step.cpu_s for step in steps),
             step_delayed_s=sum(step.delayed_s for step in steps),
             warmup_steps=warm,
             warmup_s=sum(steps_s[:warm]),
-            steps_s=tuple(steps_s),
             synced_s=tuple(step.synced_s for step in self._steps),
             exchanged_s=tuple(step.exchanged_s for step in self._steps),
-            work=work,
-            busiest_s=sum(sorted(log.sums["busy_s"] for log in logs)[-starts:]),
-            loading=_as_sampled(list(log.seen.items()) for log in logs),
-            training=_as_sampled(step.seen for step in steps),
+            work=replace(work, collate_s=spent(loading, "collate")),
+            busiest_s=sum(sorted(log.times.busy_s for log in logs)[-starts:]),
+            loading=loading,
+            training=_as_sampled(item for step in steps for item in step.seen),
             role=self.role(),
-            device=self.settings.device_type,
-            encoding=encoding_of(self.settings.dataset),
-            folder=folder_of(self.settings.dataset) or "FOLDER",
-            is_fastload=self.settings.is_fastload,
-            pin_memory=bool(self.settings.options["pin_memory"]),
-            persistent_workers=bool(self.settings.options["persistent_workers"]) and not self.is_recreated,
-            is_iterable=isinstance(self.settings.dataset, IterableDataset),
+            device=torch.device(settings.device or used).type,
+            encoding=encoding_of(settings.dataset),
+            folder=folder_of(settings.dataset) or "FOLDER",
+            is_fastload=settings.is_fastload,
+            pin_memory=bool(options["pin_memory"]),
+            persistent_workers=bool(options["persistent_workers"]) and not self.is_recreated,
+            is_iterable=isinstance(settings.dataset, IterableDataset),
             is_recreated=self.is_recreated,
             own_class="" if kind in (DataLoader, FastloadDataLoader) else kind.__name__,
         )
@@ -275,10 +270,10 @@ def warmup_steps(steps_s: Sequence[float]) -> int:
     return max([warm, *(index for index, step_s in enumerate(steps_s[:early], 1) if step_s > later_s)])
 
 
-def _as_sampled(parts: Iterable[Iterable[tuple[tuple[str, str], float]]]) -> tuple[Sampled, ...]:
+def _as_sampled(seen: Iterable[tuple[tuple[Category, str], float]]) -> tuple[Sampled, ...]:
     """Return the sums of the seconds by (category, place), the longest first."""
-    total: dict[tuple[str, str], float] = defaultdict(float)
-    for key, seconds in itertools.chain.from_iterable(parts):
+    total: dict[tuple[Category, str], float] = defaultdict(float)
+    for key, seconds in seen:
         total[key] += seconds
-    sampled = (Sampled(*key, seconds) for key, seconds in total.items())  # type: ignore[arg-type]
+    sampled = (Sampled(*key, seconds) for key, seconds in total.items())
     return tuple(sorted(sampled, key=lambda one: -one.seconds))

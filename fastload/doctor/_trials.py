@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset, default_collate, default_convert
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate, default_convert
 
 from fastload.datasets.folder import FolderDataset
 from fastload.datasets.packed import PackedDataset
@@ -67,7 +67,6 @@ class Trials:
 
     @functools.cached_property
     def _compiled(self) -> object:
-        # Last, because fastload's datasets make the C library keep freed memory, which speeds up any loader.
         return _compiled(self.settings.dataset)
 
     def tried(self, name: str, **changes: Any) -> list[LoaderTrial]:
@@ -118,8 +117,8 @@ class Trials:
             options: Any = {"encode": self.encode or "auto", "workers": 1, "on_error": "skip"}
             result = pack(photos, self.folder / "sample.fl", **options)
             packed = PackedDataset(self.folder / "sample.fl", transform=transform)
+            stored_bytes = result.size_bytes / max(1, len(packed))
             for trial in self._of_files("pack", packed):
-                stored_bytes = result.size_bytes / max(1, len(packed))
                 yield replace(trial, encoding=result.encoding, stored_bytes=stored_bytes)
 
     def _of_files(self, kind: str, dataset: Any) -> list[LoaderTrial]:
@@ -135,10 +134,10 @@ class Trials:
 
     def _measured(
         self,
-        dataset: Any = None,
+        dataset: Dataset[object] | None = None,
         batches: Sequence[object] | None = None,
         workers: int | None = None,
-        kind: type[Any] | None = None,
+        kind: type[DataLoader[object]] | None = None,
         passes: int = WITHOUT_END,
     ) -> tuple[LoaderTrial, int]:
         """Return the trial and the number of batches that it took."""
@@ -151,7 +150,7 @@ class Trials:
             warnings.simplefilter("ignore")
             began = time.perf_counter()
             with deferred_signals():  # until the workers can be ended
-                iterator: Any = iter(self._loader(dataset, repeated, workers, kind))
+                iterator = iter(self._loader(dataset, repeated, workers, kind))
                 ending.callback(end_workers, iterator)
             next(iterator)
             started_s = time.perf_counter() - began
@@ -168,15 +167,20 @@ class Trials:
                 if seconds >= self._trial_s and taken >= _LEAST_BATCHES and taken % max(1, workers) == 0:
                     break
             seconds, spent_s = time.perf_counter() - at, _cpu_s(pids) - cpu_s
-            ended_at = time.perf_counter()
-        ended_s = time.perf_counter() - ended_at
+        ended_s = time.perf_counter() - at - seconds
         samples = taken * (count_in(batches[0]) if batches else self.settings.batch_size or 1)
         own_s = seconds / max(1, taken) * max(1, workers)
         start_s = max(0.0, started_s - own_s) + ended_s if workers else 0.0
         sample_cpu_s = max(0.0, spent_s) / max(1, samples)
         return LoaderTrial("same", workers, samples / seconds, sample_cpu_s, start_s), taken + 1 + requested
 
-    def _loader(self, dataset: Any, batches: list[Any] | None, workers: int, kind: type[Any] | None) -> Any:
+    def _loader(
+        self,
+        dataset: Dataset[object],
+        batches: list[object] | None,
+        workers: int,
+        kind: type[DataLoader[object]] | None,
+    ) -> DataLoader[object]:
         options = self.settings.options
         arguments = {name: options[name] for name in ("collate_fn", "worker_init_fn", "pin_memory")}
         if arguments["collate_fn"] in (default_collate, default_convert):
@@ -209,7 +213,7 @@ def link_files(paths: Sequence[str], folder: Path) -> Path:
     return folder
 
 
-def _batches_of(settings: LoaderSettings) -> list[Any] | None:
+def _batches_of(settings: LoaderSettings) -> Sequence[Any] | None:
     """Return the indices of the first batches of a new epoch, equal in size; None if they are unknown."""
     if isinstance(settings.dataset, IterableDataset):
         return None

@@ -10,6 +10,7 @@ import functools
 import itertools
 import math
 import os
+import pickle
 import sys
 import threading
 import time
@@ -18,12 +19,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
 from fastload.doctor._categories import Stack
+from fastload.doctor._machine import GpuWatch
 from fastload.doctor._record import LoaderRecord
 from fastload.doctor._torch import BaseIterator, end_workers, worker_module
 from fastload.doctor._workers import Sampler, WorkerLog, noting_fetches, watched_loop
@@ -55,8 +56,7 @@ class Watcher:
         self._steps, self._seconds = steps or math.inf, seconds or math.inf
         self.was_cut = False
         self.batches = 0
-        self._thread = threading.get_ident()
-        self._process = os.getpid()
+        self._thread = os.getpid(), threading.get_ident()
         # Weak, so that a loader that the training drops ends its workers.
         self._by_iterator = weakref.WeakKeyDictionary[object, LoaderRecord]()
         self._by_loader = weakref.WeakKeyDictionary[object, LoaderRecord]()
@@ -66,11 +66,10 @@ class Watcher:
         # although the time for that depends on the loader.
         self._batches: deque[object] = deque(maxlen=2)
         self._optimizer_steps = 0
-        # When the first step ended, which may have compiled the model, and when the latest batch came.
-        self._begun_at = math.inf
-        self._latest_at = 0.0
+        self._begun_at = math.inf  # when the first step ended, which may have compiled the model
         self._sampler = Sampler(self._notice)
         self.sync = SyncWatch()
+        self.gpu = GpuWatch()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -84,13 +83,12 @@ class Watcher:
         )
         wrapped = ((kind, name, _method(vars(kind)[name], call)) for kind, name, call in kinds)
         hook = register_optimizer_step_post_hook(self._note_optimizer_step)
-        self._sampler.start()
+        noting = noting_fetches(self._log, self._sampler.delayed_s)
         try:
-            with patched(*wrapped), noting_fetches(self._log, self._sampler.delayed_s), self.sync.watching():
+            with self._sampler, patched(*wrapped), noting, self.sync.watching():
                 yield
         finally:
             hook.remove()
-            self._sampler.stop()
             self._close_steps()
             self._batches.clear()
             for iterator in list(self._by_iterator):
@@ -98,16 +96,8 @@ class Watcher:
 
     def logs_of(self, record: LoaderRecord) -> list[WorkerLog]:
         """Return the logs of a loader's workers so far."""
-        logs = []
-        for path in sorted(self._folder.glob(f"{record.name}-*.log")):
-            with contextlib.suppress(OSError):
-                logs.append(WorkerLog.load(path))
-        return logs
-
-    @property
-    def span(self) -> tuple[float, float]:
-        """The times of the first step's end and the latest batch by `time.perf_counter`."""
-        return min(self._begun_at, self._latest_at), self._latest_at
+        paths = sorted(self._folder.glob(f"{record.name}-*.log"))
+        return [pickle.loads(path.read_bytes()) for path in paths]
 
     def _watching_workers(self, record: LoaderRecord) -> contextlib.AbstractContextManager[None]:
         """Watch the workers that are started in the block."""
@@ -126,12 +116,12 @@ class Watcher:
         return cpu_s, self._sampler.delayed_s(), self._optimizer_steps, *self.sync.seconds()
 
     def _is_watched(self) -> bool:
-        return threading.get_ident() == self._thread and os.getpid() == self._process
+        return (os.getpid(), threading.get_ident()) == self._thread
 
     def _note_optimizer_step(self, *_: object) -> None:
         self._optimizer_steps += 1
 
-    def _start(self, loader: DataLoader[Any], original: Callable[[object], object]) -> object:
+    def _start(self, loader: DataLoader[object], original: Callable[[object], object]) -> object:
         """Create a loader's iterator; `_get_iterator` is called by `__iter__` or directly."""
         if not self._is_watched():
             return original(loader)
@@ -149,7 +139,7 @@ class Watcher:
             record.iterator = weakref.ref(iterator, lambda _: record.close_step())
         return iterator
 
-    def _watch(self, loader: DataLoader[Any]) -> LoaderRecord:
+    def _watch(self, loader: DataLoader[object]) -> LoaderRecord:
         """Watch a new loader; one that replaces another, as in each epoch, continues its record."""
         place = tuple((frame.f_code, line) for frame, line in traceback.walk_stack(sys._getframe()))
         record = next((each for each in self.records if each.is_followed_by(loader, place)), None)
@@ -171,6 +161,8 @@ class Watcher:
         if math.isinf(self._begun_at) and not record.is_first:
             self._begun_at = time.perf_counter()
         self._stop_if_enough()
+        if math.isfinite(self._begun_at):
+            self.gpu.read()  # which belongs neither to a step nor to a wait
         clock = record.clock(iterator)
         copied_s = 0.0 if clock is None else clock.copying_s
         record.ask()
@@ -190,7 +182,6 @@ class Watcher:
             if other is not record and other.phase == "stepping":
                 other.others_s += wait_s
         self.batches += 1
-        self._latest_at = time.perf_counter()
         return batch
 
     def _close_steps(self) -> None:

@@ -12,16 +12,16 @@ import pickle
 import sys
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from fastload.doctor._categories import Frame, Stack, loading_category, users_line
 from fastload.doctor._torch import FETCH_FILE, FETCHERS, worker_loop
-from fastload.loader.clock import LoadTimes
+from fastload.doctor.findings import NO_WORK, Category
+from fastload.loader.clock import LoadTimes, total_of
 from fastload.system.cpus import SchedulingDelay
 from fastload.system.patching import patched
 from fastload.system.script import LIBRARY_FOLDERS
@@ -42,7 +42,7 @@ Notice = Callable[[Stack, float], None]
 
 
 class Sampler:
-    """Samples the stack of the thread that creates it, from `start` to `stop`.
+    """Samples the stack of the thread that creates it, within a `with` block.
 
     Time in which the thread waited for a free CPU is left out: it says nothing about the code. `delayed_s`
     returns that time, and `cpu_s` is the CPU time that sampling took.
@@ -57,16 +57,13 @@ class Sampler:
         self._switch_s = sys.getswitchinterval()
         self._sampling = threading.Thread(target=self._run, name="fastload-doctor", daemon=True)
 
-    def start(self) -> None:
-        """Start the sampling thread."""
+    def __enter__(self) -> None:
         sys.setswitchinterval(SWITCH_S)
         self._sampling.start()
 
-    def stop(self) -> None:
-        """Stop the sampling thread after its last sample."""
+    def __exit__(self, *error: object) -> None:
         self._is_over = True
-        if self._sampling.is_alive():
-            self._sampling.join()
+        self._sampling.join()
         sys.setswitchinterval(self._switch_s)
 
     def _run(self) -> None:
@@ -90,35 +87,26 @@ def stack_of(thread: int) -> Stack:
     top: Any = map(operator.itemgetter(thread), itertools.starmap(sys._current_frames, [()]))
     frames = itertools.accumulate(itertools.chain(top, itertools.repeat("f_back", _DEEPEST - 1)), getattr)
     found: list[tuple[CodeType, int]] = []
-    with _no_collection(), contextlib.suppress(KeyError, AttributeError):  # no such thread; above the first
+    if gc.isenabled():
+        _paused.append(True)
+        gc.disable()
+    with contextlib.suppress(KeyError, AttributeError):  # no such thread; above the first
         found.extend(map(operator.attrgetter("f_code", "f_lasti"), frames))
+    _collect_again()
     return tuple(frame_at(*each, is_innermost=not index) for index, each in reversed(list(enumerate(found))))
 
 
 _paused: list[bool] = []  # not empty while collection is off
 
 
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    if not gc.isenabled():
-        yield
-        return
-    _paused.append(True)
-    gc.disable()
-    try:
-        yield
-    finally:
+def _collect_again() -> None:
+    if _paused:
         gc.enable()
         _paused.clear()
 
 
-def _collect_in_child() -> None:
-    # A worker may be forked while collection is off, and has no sampling thread that turns it on again.
-    if _paused:
-        gc.enable()
-
-
-os.register_at_fork(after_in_child=_collect_in_child)
+# A worker may be forked while collection is off, and has no sampling thread that turns it on again.
+os.register_at_fork(after_in_child=_collect_again)
 
 
 # By identity, because hashing a code object hashes all its constants; stored, so that no other gets its id.
@@ -178,42 +166,26 @@ def _without_arguments(text: str) -> str:
 _SAVE_EACH_S = 0.25
 
 
+@dataclass
 class WorkerLog:
-    """Times (those of `LoadTimes`) and stack samples of one process that makes batches."""
+    """Times and stack samples (seconds by category and place) of one process that makes batches."""
 
-    def __init__(self) -> None:
-        self.sums: dict[str, Any] = {field.name: 0 for field in fields(LoadTimes)}
-        self.seen: dict[tuple[str, str], float] = defaultdict(float)
+    times: LoadTimes = NO_WORK
+    seen: dict[tuple[Category, str], float] = field(default_factory=dict)
 
     def notice(self, stack: Stack, seconds: float) -> None:
         """Record a stack sample if the thread is making a batch."""
         begin = next((index for index, frame in enumerate(stack) if frame.file == FETCH_FILE), None)
         if begin is not None:
-            category = loading_category(stack[begin:])
-            self.seen[category, users_line(stack[begin:])] += seconds
-            if category == "collate":
-                self.add(collate_s=seconds)
-
-    def add(self, **seconds: float) -> None:
-        """Add to the sums."""
-        for name, value in seconds.items():
-            self.sums[name] += value
+            key = loading_category(stack[begin:]), users_line(stack[begin:])
+            self.seen[key] = self.seen.get(key, 0.0) + seconds
 
     def save(self, path: Path) -> None:
-        """Write the log to a file that another process may read at any time."""
+        """Write the log, by pickle, to a file that another process may read at any time."""
         part = path.with_suffix(".part")
         # Of a copy, because the sampling thread may add to it.
-        part.write_bytes(pickle.dumps((self.sums, dict(self.seen))))
+        part.write_bytes(pickle.dumps(WorkerLog(self.times, dict(self.seen))))
         os.replace(part, path)
-
-    @classmethod
-    def load(cls, path: Path) -> WorkerLog:
-        """Read a log that `save` wrote."""
-        log = cls()
-        sums, seen = pickle.loads(path.read_bytes())
-        log.sums.update(sums)
-        log.seen.update(seen)
-        return log
 
 
 @contextlib.contextmanager
@@ -227,13 +199,10 @@ def noting_fetches(current: Callable[[], WorkerLog | None], delayed_s: Callable[
                 return original(self, possibly_batched_index)
             before = time.perf_counter(), time.thread_time(), delayed_s()
             batch = original(self, possibly_batched_index)
-            log.add(
-                batches=1,
-                samples=count_in(possibly_batched_index),
-                busy_s=time.perf_counter() - before[0],
-                cpu_s=time.thread_time() - before[1],
-                delayed_s=delayed_s() - before[2],
-            )
+            now = time.perf_counter(), time.thread_time(), delayed_s()
+            busy_s, cpu_s, waited_s = (after - earlier for after, earlier in zip(now, before, strict=True))
+            made = LoadTimes(1, count_in(possibly_batched_index), busy_s, cpu_s, waited_s, 0.0)
+            log.times = total_of([log.times, made])
             return batch
 
         return fetch_noted
@@ -273,10 +242,8 @@ def watched_loop(folder: str, loader: str, *arguments: object) -> None:
             saved = time.perf_counter()
 
     sampler = Sampler(notice)
-    with noting_fetches(lambda: log, sampler.delayed_s):
-        sampler.start()
-        try:
+    try:
+        with noting_fetches(lambda: log, sampler.delayed_s), sampler:
             worker_loop(*arguments)
-        finally:
-            sampler.stop()
-            save()
+    finally:
+        save()

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import socket
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fastload.doctor._dataset_files import count_of, storage_of
-from fastload.doctor._evidence import ran_out_of
-from fastload.doctor._fixes import trials_to_make, workers_to_try
-from fastload.doctor._judge import diagnose
-from fastload.doctor._machine import BusyWatch, gpu_share, reading_gpu
+from fastload.doctor._fixes import CHANGES, diagnose
+from fastload.doctor._judge import judge, ran_out_of
+from fastload.doctor._machine import BusyWatch
 from fastload.doctor._record import LoaderRecord
 from fastload.doctor._trials import Trials
 from fastload.doctor._watch import Watcher
-from fastload.doctor.findings import Diagnosis, LoaderTrial, MachineState, TrainingMeasurements
-from fastload.doctor.ranks import RankComparison, RankTimes, SyncWatch, compare
+from fastload.doctor.findings import Diagnosis, MachineState, TrainingMeasurements
+from fastload.doctor.ranks import RankComparison, SyncWatch, compare
 from fastload.system.cpus import local_rank
 from fastload.system.script import Ending, Script
 from fastload.system.units import format_count
@@ -45,10 +46,6 @@ class ExaminedLoader:
     measured: TrainingMeasurements
     trials: Trials | None
     record: LoaderRecord
-
-    def add(self, trials: Iterable[LoaderTrial]) -> None:
-        """Add trials to the measurements."""
-        self.measured = replace(self.measured, trials=(*self.measured.trials, *trials))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,7 @@ def examine_script(
     with tempfile.TemporaryDirectory(prefix="fastload-doctor-", ignore_cleanup_errors=True) as root:
         folder = Path(root)
         watcher = Watcher(folder, steps, seconds, script.code.co_filename)
-        with watcher.watching(), reading_gpu() as readings:
+        with watcher.watching():
             ending = yield script
         was_cut = watcher.was_cut
         if was_cut:  # by an exception, which a framework may have replaced
@@ -114,11 +111,10 @@ def examine_script(
         if error:  # perhaps while waiting for a rank that had ended
             for record in watcher.records:
                 record.drop_last_step()
-        share = gpu_share(readings, watcher.span)
         loaders = _loaders(watcher, busy.state(), error)
         for each in loaders:
             each.measured = replace(
-                each.measured, command=command, gpu_share=share, was_cut=was_cut, error=error
+                each.measured, command=command, gpu_share=watcher.gpu.share, was_cut=was_cut, error=error
             )
         own, slowest, ranks, earlier = local_rank(), 0, None, dict[int, str]()
         if (exchange := watcher.sync.exchange) is not None:
@@ -171,13 +167,12 @@ def _compared(
     """Compare this rank's main loader with those of the others; return None if nothing of them arrives."""
     assert sync.exchange is not None
     rank, size = sync.exchange.rank, sync.exchange.size
-    sync.exchange.post("times", RankTimes.of(rank, measured[0]) if measured else None)
-    found = sync.exchange.collect("times", range(size), most_s)
-    times = [found[rank] for rank in sorted(found) if found[rank] is not None]
-    if len(times) < 2 or rank not in [each.rank for each in times]:
+    sync.exchange.post("times", (socket.gethostname(), measured[0]) if measured else None)
+    arrived = sync.exchange.collect("times", range(size), most_s)
+    found = {rank: arrived[rank] for rank in sorted(arrived) if arrived[rank] is not None}
+    if len(found) < 2 or rank not in found:
         return None
-    missing = set(range(size)) - {each.rank for each in times}
-    return compare(times, sync.gradient_bytes, sorted(missing))
+    return compare(found, sync.gradient_bytes, sorted(set(range(size)) - set(found)))
 
 
 def _add_trials(loaders: Sequence[ExaminedLoader], folder: Path) -> None:
@@ -194,26 +189,13 @@ def _add_trials(loaders: Sequence[ExaminedLoader], folder: Path) -> None:
 
 
 def try_changes(loaders: Sequence[ExaminedLoader]) -> None:
-    """Add the results of trials to the measurements of loaders: of these loaders, then of fastload's.
-
-    fastload's come last, for all loaders, because they make the C library keep freed memory in this process,
-    with which any loader is faster.
-    """
+    """Try the changes that can help, and add their trials to the measurements of the loaders."""
     tried = [(each, each.trials) for each in loaders if each.trials is not None]
-    for each, trials in tried:
-        if each.measured.num_workers:
-            each.add(trials.tried("same"))
-        kinds = trials_to_make(each.measured, diagnose(each.measured).verdict)
-        if "cache" in kinds:
-            each.add(trials.cached())
-        for number in workers_to_try(each.measured) if "workers" in kinds else ():
-            each.add(trials.with_workers(number, is_cold="cache" in kinds))
-    for each, trials in tried:
-        kinds = trials_to_make(each.measured, diagnose(each.measured).verdict)
-        if "one line" in kinds:
-            each.add(trials.one_line())
-        if "files" in kinds:
-            each.add(trials.from_files())
+    for is_last, (each, trials), change in itertools.product((False, True), tried, CHANGES):
+        judged = judge(each.measured)
+        if change.is_last == is_last and change.can_help(judged):
+            found = (*each.measured.trials, *change.trials(trials, judged))
+            each.measured = replace(each.measured, trials=found)
 
 
 def _name(record: LoaderRecord) -> str:

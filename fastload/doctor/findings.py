@@ -13,15 +13,7 @@ Category = Literal["read", "load", "decode", "transform", "collate", "copy", "wo
 logging and the like, `sync` a call of torch.distributed, `model` the rest of a training step."""
 
 Verdict = Literal[
-    "storage",
-    "decoding",
-    "transforms",
-    "transport",
-    "copy",
-    "model",
-    "network",
-    "main thread",
-    "little",
+    "storage", "decoding", "transforms", "transport", "copy", "model", "network", "main thread", "little"
 ]
 """The main cause. `transport` is collating and moving batches, `copy` goes to the device, `network`
 synchronises gradients, `main thread` is logging and the like."""
@@ -33,7 +25,7 @@ MOST_GAIN = 10.0
 """The largest gain that is stated. A larger one means that less than a tenth of the time is left, and two
 runs of the same script differ by as much."""
 
-_NO_WORK = LoadTimes(batches=0, samples=0, busy_s=0.0, cpu_s=0.0, delayed_s=0.0, collate_s=0.0)
+NO_WORK = LoadTimes(batches=0, samples=0, busy_s=0.0, cpu_s=0.0, delayed_s=0.0, collate_s=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,76 +86,55 @@ class TrainingMeasurements:
 
     The first wait of each epoch, in which workers start, counts in `first_wait_s` only, and warm-up steps
     in `warmup_s` only.
-
-    Attributes:
-        batch_size: The sampler's batch size; None if the dataset returns complete batches.
-        epoch_batches: Batches of an epoch; None if unknown.
-        waiting_s: The sum of `waits` waits; `copying_s` is the part for copying to the device.
-        stepping_s: The sum of `steps` steps.
-        step_delayed_s: The part of the steps in which the main thread waited for a free CPU.
-        synced_s: For each of `steps_s`, the time from the end of its own backward pass to that of gradient
-            synchronisation.
-        exchanged_s: The same, from the beginning of the synchronisation.
-        network_s: The part of `stepping_s` in which every rank waited for synchronisation.
-        held_up_s: The part of `stepping_s` in which this rank waited for slower ones.
-        machines: The number of machines with ranks.
-        work: The sum over the processes that make batches.
-        busiest_s: The sum of each epoch's largest `busy_s` of one process.
-        loading: Stack samples of the processes that make batches.
-        training: Stack samples of the main thread in the steps.
-        is_recreated: True if the script creates the loader for each epoch.
-        own_class: The name of the loader's class, unless it is torch's or fastload's DataLoader itself.
-        folder: The name of the files in the actions of fixes.
-        command: The script and its arguments, for the same purpose.
-        was_cut: True if the training was ended early, as requested.
-        gpu_share: The GPU's mean utilisation, from 0 to 1.
-        error: The exception that ended the training; "" for none.
     """
 
     machine: MachineState
     num_workers: int = 0
     prefetch_factor: int | None = None
-    batch_size: int | None = None
+    batch_size: int | None = None  # the sampler's; None if the dataset returns complete batches
     batches: int = 0
     batch_bytes: int = 0
     epochs: int = 1
-    epoch_batches: int | None = None
+    epoch_batches: int | None = None  # of one epoch; None if unknown
     first_wait_s: float = 0.0
     waits: int = 0
-    waiting_s: float = 0.0
-    copying_s: float = 0.0
+    waiting_s: float = 0.0  # of `waits` waits
+    copying_s: float = 0.0  # within them, for copying to the device
     steps: int = 0
-    stepping_s: float = 0.0
+    stepping_s: float = 0.0  # of `steps` steps
     step_cpu_s: float = 0.0
-    step_delayed_s: float = 0.0
+    step_delayed_s: float = 0.0  # within the steps, in which the main thread waited for a free CPU
     warmup_steps: int = 0
     warmup_s: float = 0.0
-    steps_s: tuple[float, ...] = ()
+    # For each step, warm-up included: the time from the end of its own backward pass, and from the beginning
+    # of the synchronisation of gradients, to its end.
     synced_s: tuple[float, ...] = ()
     exchanged_s: tuple[float, ...] = ()
-    network_s: float = 0.0
-    held_up_s: float = 0.0
-    machines: int = 1
-    work: LoadTimes = _NO_WORK
-    busiest_s: float = 0.0
-    loading: tuple[Sampled, ...] = ()
-    training: tuple[Sampled, ...] = ()
+    network_s: float = 0.0  # within `stepping_s`, in which every rank waited for synchronisation
+    held_up_s: float = 0.0  # within `stepping_s`, in which this rank waited for slower ones
+    machines: int = 1  # with ranks
+    work: LoadTimes = NO_WORK  # of all processes that make batches
+    busiest_s: float = 0.0  # the sum of each epoch's largest `busy_s` of one process
+    loading: tuple[Sampled, ...] = ()  # stack samples of the processes that make batches
+    training: tuple[Sampled, ...] = ()  # those of the main thread in the steps
     role: Role = "unknown"
     is_fastload: bool = False
     pin_memory: bool = False
     persistent_workers: bool = False
     is_iterable: bool = False
-    is_recreated: bool = False
-    own_class: str = ""
+    is_recreated: bool = False  # the script creates the loader for each epoch
+    own_class: str = (
+        ""  # the name of the loader's class, unless it is torch's or fastload's DataLoader itself
+    )
     device: str = "cpu"
     encoding: str | None = None
-    folder: str = "FOLDER"
-    command: str = ""
-    was_cut: bool = False
+    folder: str = "FOLDER"  # the name of the files in the actions of fixes
+    command: str = ""  # the script and its arguments, for the same purpose
+    was_cut: bool = False  # the training was ended early, as requested
     trials: tuple[LoaderTrial, ...] = ()
     store: DataStorage | None = None
-    gpu_share: float = 0.0
-    error: str = ""
+    gpu_share: float = 0.0  # the GPU's mean utilisation, from 0 to 1
+    error: str = ""  # the exception that ended the training
 
     @property
     def samples_a_batch(self) -> float:
@@ -233,11 +204,7 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The verdict, its evidence and the fixes; `str()` returns a report.
-
-    `loading_per_s` is the loader's throughput without training, `step_per_s` that of the training step with
-    batches already in memory; 0 if unknown.
-    """
+    """The verdict, its evidence and the fixes; `str()` returns a report."""
 
     verdict: Verdict
     headline: str
@@ -246,8 +213,8 @@ class Diagnosis:
     limits: tuple[str, ...]
     samples_per_s: float
     side: SlowerSide = "balanced"
-    loading_per_s: float = 0.0
-    step_per_s: float = 0.0
+    loading_per_s: float = 0.0  # without training; 0 if unknown
+    step_per_s: float = 0.0  # with batches already in memory; 0 if unknown
     doubts: tuple[str, ...] = ()
 
     def __str__(self) -> str:

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from fastload.datasets.packed import PackedDataset
 from fastload.doctor._dataset_files import drop_pages, files_of, storage_of
 from fastload.doctor._evidence import CAUSES, fits_page_cache, rate_text
-from fastload.doctor._judge import diagnose
+from fastload.doctor._fixes import diagnose
 from fastload.doctor._machine import BusyWatch
 from fastload.doctor._trials import WITHOUT_END, Trials
 from fastload.doctor._watch import Enough, Watcher
@@ -28,18 +28,15 @@ from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
 from fastload.loader.report import LEAST_S
 from fastload.packing.options import choose_encoding, combine, estimate_stats
-from fastload.shards.manifest import ShardEntry, is_packed
+from fastload.shards.manifest import ShardEntry, is_packed, packed_splits
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.sources import open_source
 from fastload.sources.files import FileList
 from fastload.sources.left_out import describe_left_out
-from fastload.sources.protocol import evenly_spaced
+from fastload.sources.protocol import Source, evenly_spaced
 from fastload.system.signals import deferred_signals
 from fastload.system.units import format_count, format_duration, format_size
-
-Step = Callable[[str, int, int], None]
-"""Called with the name of a step, its number, and the number of all steps."""
 
 # Samples are read for 1.5 s and the loader is watched for as long: thirty batches of 50 ms each.
 _BATCH_S, _CHECKED_S, _WATCHED_S = 0.05, 1.5, 1.5
@@ -48,7 +45,7 @@ _MOST_SAMPLES, _LARGEST_BATCH = 4096, 256
 _RANGES, _RANGE_BYTES = 4, 2 << 20
 
 
-class _Images(Dataset[Any]):
+class _Images(Dataset[object]):
     """Image files as most training scripts read them: with PIL, or with OpenCV if PIL is not installed."""
 
     transform = None
@@ -59,7 +56,7 @@ class _Images(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.paths)
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> object:
         try:
             from PIL import Image
         except ImportError:
@@ -90,39 +87,34 @@ class _Split(ExaminedLoader):
         return replace(found, fixes=(fix, *found.fixes))
 
 
-def examine_data(path: Path | str, step: Step = lambda label, done, total: None) -> list[Examination]:
+def examine_data(path: Path | str, on_trials: Callable[[], None] = lambda: None) -> list[Examination]:
     """Measure loaders of a dataset, which may be packed at a URL, for some seconds per split.
 
-    Raises SourceError if there is no dataset.
+    `on_trials` is called before changes are tried. Raises SourceError if there is no dataset.
     """
     with tempfile.TemporaryDirectory(prefix="fastload-doctor-") as root:
         folder = Path(root)
         if is_url(path):
-            splits = [_watched_remote(str(path), step, folder / "remote")]
+            splits = [_watched_remote(str(path), folder / "remote")]
+        elif packed := [Path(path)] if is_packed(path) else packed_splits(path):
+            splits = [_watched(str(each), PackedDataset(each), folder / each.name) for each in packed]
         else:
-            splits = _watched_splits(Path(path), step, folder)
+            splits = _watched_sources(os.fspath(path), folder)
         # Where loading does not matter, nothing can be gained by a change.
-        try_changes([split for split in splits if split.diagnosis().verdict != "little"])
+        if slow := [split for split in splits if split.diagnosis().verdict != "little"]:
+            on_trials()
+            try_changes(slow)
         return [Examination(split.name, split.measured, split.diagnosis()) for split in splits]
 
 
-def _watched_splits(path: Path, step: Step, folder: Path) -> list[_Split]:
-    """Watch a loader of each packed dataset or each split of a source."""
-    packed = [path] if is_packed(path) else []
-    # A folder that cannot be listed is refused below, as by packing.
-    with contextlib.suppress(PermissionError):
-        packed = packed or [child for child in sorted(path.glob("*")) if is_packed(child)]
-    if packed:
-        return [_watched(str(child), PackedDataset(child), step, folder / child.name) for child in packed]
-    return _watched_sources(path, step, folder)
-
-
-def _watched_sources(path: Path, step: Step, folder: Path) -> list[_Split]:
+def _watched_sources(path: str, folder: Path) -> list[_Split]:
     """Watch a loader of each split; raise SourceError if its images have no files of their own."""
-    sources: dict[str, Any] = dict(open_source(os.fspath(path)))
-    for source in sources.values():
+    sources, listed = open_source(path), dict[str, FileList]()
+    for split, source in sources.items():
         files = getattr(source, "files", None)
-        if not isinstance(files, FileList) or len(files) != len(source):
+        if isinstance(files, FileList) and len(files) == len(source):
+            listed[split] = files
+        else:
             raise SourceError(
                 f"{path}: must have a file for each image to be examined, got the layout {source.kind!r}: "
                 f"pack it first ('fastload pack {path} DEST'), and examine the result"
@@ -133,9 +125,9 @@ def _watched_sources(path: Path, step: Step, folder: Path) -> list[_Split]:
     chosen = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
     splits = []
     for number, (split, source) in enumerate(sources.items()):
-        paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
-        name = f"{path}, {split}" if split else str(path)
-        found = _watched(name, _Images(paths), step, folder / str(number), source, chosen.encode)
+        paths = [listed[split].path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
+        name = f"{path}, {split}" if split else path
+        found = _watched(name, _Images(paths), folder / str(number), source, chosen.encode)
         found.notes = (
             f"'fastload pack --encode auto' chooses {chosen.encode}: {chosen.reason}.",
             *source.warnings,
@@ -145,9 +137,8 @@ def _watched_sources(path: Path, step: Step, folder: Path) -> list[_Split]:
     return splits
 
 
-def _watched_remote(url: str, step: Step, folder: Path) -> _Split:
+def _watched_remote(url: str, folder: Path) -> _Split:
     """Watch a loader of the first shard at a URL, from a copy, and measure how fast the server sends."""
-    step("fetching", 0, 3)
     remote = RemoteFolder(url)
     reader = RecordReader(remote)
     manifest = reader.manifest
@@ -156,7 +147,7 @@ def _watched_remote(url: str, step: Step, folder: Path) -> _Split:
     sent_bytes = read_some(remote, shard)
     bytes_per_s = sent_bytes / (time.perf_counter() - began)
     reader.fetch(np.arange(shard.records))  # into the copies that the dataset reads, too
-    found = _watched(url, PackedDataset(remote), step, folder, indices=range(shard.records))
+    found = _watched(url, PackedDataset(remote), folder, indices=range(shard.records))
     rate = rate_text(bytes_per_s * manifest.records / manifest.size_bytes, "samples")
     found.notes = (
         f"The server sends {format_size(bytes_per_s)}/s: the first epoch has at most {rate}. Later ones read "
@@ -178,20 +169,17 @@ def read_some(remote: RemoteFolder, shard: ShardEntry) -> int:
 def _watched(
     name: str,
     dataset: Any,
-    step: Step,
     folder: Path,
-    source: Any = None,
+    source: Source | None = None,
     encode: str = "",
     indices: range | None = None,
 ) -> _Split:
     """Watch a loader of a dataset, of some `indices` or all; the dataset may be a sample of a source."""
     busy, files, samples = BusyWatch(), files_of(dataset), len(dataset if source is None else source)
-    step("reading", 0, 2)
     store = storage_of(files, samples)
     readable, size, damage = _readable(dataset, range(len(dataset)) if indices is None else indices)
     if not readable:
         raise SourceError(f"{name}: at least one sample must be readable, got none of {samples}: {damage[0]}")
-    step("decoding", 1, 2)
     machine = busy.state()
     is_warm = store is None or fits_page_cache(store, machine.available_bytes)
     workers = max(1, int(machine.usable_cpus))
@@ -201,7 +189,7 @@ def _watched(
         batches *= -(-WITHOUT_END // len(batches))
     else:
         drop_pages(files)
-    loader: DataLoader[Any] = DataLoader(
+    loader: DataLoader[object] = DataLoader(
         dataset, batch_sampler=batches, num_workers=workers, collate_fn=len, persistent_workers=True
     )
     folder.mkdir()
@@ -234,8 +222,7 @@ def _readable(dataset: Any, indices: range) -> tuple[list[int], int, list[str]]:
         Those that can be read, the size of a batch that takes 50 ms, and errors.
     """
     found, damage, names = list[int](), list[str](), getattr(dataset, "paths", None)
-    ends_at = time.perf_counter() + _CHECKED_S
-    began = time.thread_time()
+    ends_at, began = time.perf_counter() + _CHECKED_S, time.thread_time()
     for position in evenly_spaced(len(indices), _MOST_SAMPLES):
         index = indices[position]
         try:

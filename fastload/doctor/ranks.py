@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import math
 import pickle
-import socket
 import statistics
 import time
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -18,8 +17,7 @@ import torch.distributed
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
-from fastload.doctor._judge import BALANCED
-from fastload.doctor._rates import spent
+from fastload.doctor._judge import BALANCED, spent
 from fastload.doctor._torch import default_store, latest_sync, time_syncs
 from fastload.doctor.findings import TrainingMeasurements
 from fastload.system.patching import patched
@@ -125,12 +123,10 @@ Reason = Literal["its loader", "its model", "its other work"]
 
 @dataclass(frozen=True, slots=True)
 class RankTimes:
-    """Mean times of a rank's steps, in seconds.
+    """Parts of a rank's mean step, in seconds.
 
-    `wait_s` is the wait for a batch, `work_s` logging and the like, and `sync_s` calls of torch.distributed,
-    the latter two by stack samples. `synced_s` and `exchanged_s` are those of TrainingMeasurements, per step.
-    `model_s` includes all synchronisation until the ranks are compared: then the network is left out of it,
-    and waiting for slower ranks is `held_up_s`.
+    `wait_s` is the wait for a batch, `model_s` the step without synchronisation and without `work_s`, logging
+    and the like; `held_up_s` is waiting for slower ranks.
     """
 
     rank: int
@@ -138,33 +134,12 @@ class RankTimes:
     wait_s: float
     model_s: float
     work_s: float
-    sync_s: float
-    synced_s: tuple[float, ...]
-    exchanged_s: tuple[float, ...]
-    warmup_steps: int
-    held_up_s: float = 0.0
+    held_up_s: float
 
     @property
     def own_s(self) -> float:
         """The time that the rank itself needs."""
         return self.wait_s + self.model_s + self.work_s
-
-    @classmethod
-    def of(cls, rank: int, measured: TrainingMeasurements) -> RankTimes:
-        """Return the times of this process, which is `rank`."""
-        steps = max(1, measured.steps)
-        work_s = spent(measured.training, "work") / steps
-        return cls(
-            rank,
-            socket.gethostname(),
-            measured.wait_s,
-            max(0.0, measured.step_s - work_s),
-            work_s,
-            spent(measured.training, "sync") / steps,
-            measured.synced_s,
-            measured.exchanged_s,
-            measured.warmup_steps,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,25 +220,30 @@ _PARTS: dict[Reason, str] = {"its loader": "wait_s", "its model": "model_s", "it
 
 
 def compare(
-    times: Sequence[RankTimes], gradient_bytes: int = 0, missing: Sequence[int] = ()
+    found: Mapping[int, tuple[str, TrainingMeasurements]],
+    gradient_bytes: int = 0,
+    missing: Sequence[int] = (),
 ) -> RankComparison:
-    """Compare the ranks of a training run whose ranks are in lockstep.
+    """Compare ranks in lockstep, given their machines and measurements.
 
     The last rank to finish its backward pass waits for the network alone, so in each step the shortest wait
     is the network's, and what a rank waits longer is waiting for slower ranks.
     """
+    measured = [each for _, each in found.values()]
     # torch publishes the times of a step in the next one.
-    warm = 1 + max(each.warmup_steps for each in times)
-    synced = [each.synced_s[warm:] for each in times]
+    warm = 1 + max(each.warmup_steps for each in measured)
+    synced = [each.synced_s[warm:] for each in measured]
     steps = min(map(len, synced)) or 1
-    calls_s = min(each.sync_s for each in times)
-    network_s = sum(map(min, zip(*synced, strict=False))) / steps + calls_s
+    # Calls of torch.distributed by the script itself.
+    calls_s = [spent(each.training, "sync") / max(1, each.steps) for each in measured]
+    network_s = sum(map(min, zip(*synced, strict=False))) / steps + min(calls_s)
     ranks = []
-    for each, waits_s in zip(times, synced, strict=True):
-        sync_s = sum(waits_s[:steps]) / steps + each.sync_s
-        model_s, held_up_s = max(0.0, each.model_s - sync_s), max(0.0, sync_s - network_s)
-        ranks.append(replace(each, model_s=model_s, held_up_s=held_up_s, synced_s=(), exchanged_s=()))
-    exchanged_s = [min(step) for step in zip(*(each.exchanged_s[warm:] for each in times), strict=False)]
+    for (rank, (machine, each)), waits_s, call_s in zip(found.items(), synced, calls_s, strict=True):
+        sync_s = sum(waits_s[:steps]) / steps + call_s
+        work_s = spent(each.training, "work") / max(1, each.steps)
+        model_s = max(0.0, each.step_s - work_s - sync_s)
+        ranks.append(RankTimes(rank, machine, each.wait_s, model_s, work_s, max(0.0, sync_s - network_s)))
+    exchanged_s = [min(step) for step in zip(*(each.exchanged_s[warm:] for each in measured), strict=False)]
     exchanges_s = [taken for taken in exchanged_s if taken > 0]
     compared = RankComparison(
         ranks=tuple(ranks),

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastload.images.arrays import DType, Pixels, Size
 from fastload.images.canvas import Canvas, Matrix, render
@@ -31,9 +30,6 @@ It must do the same to a mirrored image: flips are done last.
 """
 
 _LEVELS = np.dtype(np.uint8)
-
-# OpenCV's hues of uint8 images are 0 to 179.
-_HUES = 180
 
 
 class View(NamedTuple):
@@ -227,35 +223,6 @@ class DeferredImage:
         pixels = source.regions.region(source.position, box, size)
         # Reversed, by OpenCV.
         return pixels if source.is_bgr == self.is_bgr else cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
-
-
-@dataclass(frozen=True, slots=True)
-class HsvChange:
-    """New levels of each hue, saturation and value, to the bit as Ultralytics' RandomHSV makes them."""
-
-    tables: NDArray[np.uint8]  # the new levels, (3, 256)
-    is_bgr: bool = False  # True if the channels of images are BGR, False if RGB
-
-    @classmethod
-    def of(cls, gains: Sequence[float], *, is_bgr: bool = False) -> HsvChange:
-        """Return the change for the three gains that Ultralytics draws, from minus to plus its parameters.
-
-        The hue is shifted by the first, times 180; the others are multiplied by one plus theirs.
-        """
-        levels = np.arange(256.0)
-        hues = (levels + gains[0] * _HUES) % _HUES
-        others = (np.clip(levels * (gain + 1), 0, 255) for gain in gains[1:])
-        return cls(np.stack((hues, *others)).astype(np.uint8), is_bgr)
-
-    def __call__(self, pixels: Pixels) -> Pixels:
-        """Return the changed pixels of an image (height, width, 3), uint8."""
-        there, back = cv2.COLOR_RGB2HSV, cv2.COLOR_HSV2RGB
-        if self.is_bgr:
-            there, back = cv2.COLOR_BGR2HSV, cv2.COLOR_HSV2BGR
-        hsv = cv2.cvtColor(pixels, there)
-        # One by one: looked up in three channels at once, levels take half as long again.
-        planes = [cv2.LUT(*pair) for pair in zip(cv2.split(hsv), self.tables, strict=True)]
-        return np.asarray(cv2.cvtColor(cv2.merge(planes, dst=hsv), back, dst=hsv))
 
 
 def render_view(pixels: Pixels, view: View, resampling: Resampling | None, out: Pixels) -> None:

@@ -57,6 +57,7 @@ class Encoding(ABC):
     """Base class of encodings, of those whose records are image files; equal parameters make them equal."""
 
     name: ClassVar[str]  # in the manifest and on the command line
+    holds_files: ClassVar[bool] = True  # False: records are pixels, without the orientation of their file
 
     def parameters(self) -> dict[str, int | str]:
         """Return the parameters as the manifest lists them."""
@@ -87,6 +88,10 @@ class Encoding(ABC):
         """
         _require_image(shape)
         return decode_region(data, shape[:2], index, box, reduction)
+
+    def pixel_bytes(self, shape: Shape) -> int:
+        """Return the size of an image of three channels, for encodings that hold no files."""
+        return shape[0] * shape[1] * 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,7 @@ class Yuv420(Encoding):
     """Store NV12 planes: colour at half the resolution of each side, otherwise exact up to rounding."""
 
     name: ClassVar[str] = "yuv420"
+    holds_files: ClassVar[bool] = False
 
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; an EXIF orientation is neither applied nor kept."""
@@ -170,12 +176,16 @@ class Yuv420(Encoding):
         _require_image(shape)
         return nv12_to_rgb(data, shape[:2], box)
 
+    def pixel_bytes(self, shape: Shape) -> int:
+        return nv12_size(shape[0], shape[1])
+
 
 @dataclass(frozen=True, slots=True)
 class Raw(Encoding):
     """Store RGB pixels."""
 
     name: ClassVar[str] = "raw"
+    holds_files: ClassVar[bool] = False
 
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; an EXIF orientation is neither applied nor kept."""
@@ -195,12 +205,15 @@ class Raw(Encoding):
         return box.of(np.frombuffer(data, np.uint8).reshape(shape))
 
 
+ENCODINGS: dict[str, type[Encoding]] = {each.name: each for each in (Keep, Tiled, Jpeg, Yuv420, Raw)}
+"""The encodings by their names."""
+
+
 def encoding_named(name: str, quality: int = 90) -> Encoding:
     """Return an encoding, `jpeg` of a quality; raise OptionError if the name is unknown."""
-    encodings = {each.name: each for each in (Keep(), Tiled(), Jpeg(quality), Yuv420(), Raw())}
-    if name not in encodings:
-        raise OptionError(f"an encoding must be one of {', '.join(encodings)}, got {name!r}")
-    return encodings[name]
+    if name not in ENCODINGS:
+        raise OptionError(f"an encoding must be one of {', '.join(ENCODINGS)}, got {name!r}")
+    return Jpeg(quality) if name == Jpeg.name else ENCODINGS[name]()
 
 
 def _load_pixels(source: ImageSource, limit: SizeLimit | None) -> tuple[NDArray[np.uint8], bool, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils.data import BatchSampler, IterableDataset
@@ -37,7 +37,7 @@ class LoaderView:
     batch_size: int | None
     batch_sampler: Any
     sampler: Any
-    collate_fn: Callable[[Any], Any]
+    collate_fn: Callable[[Any], object]
     worker_init_fn: Callable[[int], None] | None
     multiprocessing_context: Any
     generator: torch.Generator | None
@@ -88,15 +88,8 @@ def is_explicit(value: object) -> bool:
     return value is not None and not isinstance(value, Unset)
 
 
-class HasOptions(Protocol):
-    """A loader that knows the options decided for it; None before anything has been decided."""
-
-    @property
-    def decided_options(self) -> WorkerOptions | None: ...
-
-
 class DecidedAttribute:
-    """An attribute of a loader: the user's value or, if that is unset, the decided one.
+    """An attribute of a loader: the user's value or, if that is unset, the one that its strategy has decided.
 
     The user's value is in the instance's `__dict__`, from which Lightning re-creates loaders.
     """
@@ -104,18 +97,17 @@ class DecidedAttribute:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __get__(self, instance: HasOptions | None, owner: type) -> Any:
+    def __get__(self, instance: object, owner: type) -> Any:
         if instance is None:
             return self
-        try:
-            value = vars(instance)[self._name]
-        except KeyError:
-            raise AttributeError(self._name) from None
+        attributes = vars(instance)
+        if self._name not in attributes:
+            raise AttributeError(self._name)
+        value, strategy = attributes[self._name], attributes.get("_strategy")
         if is_explicit(value):
             return value
-        options = instance.decided_options
-        decided = value if options is None else getattr(options, self._name)
+        decided = value if strategy is None else getattr(strategy.options, self._name)
         return None if decided is None else Unset(decided)
 
-    def __set__(self, instance: HasOptions, value: object) -> None:
+    def __set__(self, instance: object, value: object) -> None:
         vars(instance)[self._name] = value

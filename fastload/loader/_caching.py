@@ -7,25 +7,23 @@ inside a Subset or ConcatDataset, and configures their caches.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import Subset, default_collate
 
 from fastload.datasets.cache.choosing import Measured
 from fastload.datasets.cache.options import Cache, CacheReport, cache_of
 from fastload.datasets.cache.registry import can_cache
 from fastload.datasets.images import ImageDataset
 from fastload.datasets.resident import Resident, device_room
-from fastload.datasets.within import image_datasets_in
+from fastload.datasets.within import image_datasets_in, is_plain_subset
 from fastload.errors import OptionError
 from fastload.loader._arguments import LoaderView
 from fastload.loader._measurements import PlannedValue, SingleProcessCost
-from fastload.loader._transport.filling import can_fill_batches, innermost
+from fastload.loader._transport.making import can_fill_batches, innermost
 from fastload.system.cpus import local_ranks, usable_cpus
 from fastload.system.units import format_size
-
-# Share at which a cache counts as full: samples whose files are gone are never cached.
-_FULL = 0.98
 
 
 class LoaderCache:
@@ -72,15 +70,14 @@ class LoaderCache:
         if self._asked.kind == "device":
             self._load(parts, dataset)
             return
-        reports = [part.use_cache(self._asked, measured) for part in parts]
-        if reports[0].kind == "device":
+        report, *_ = [part.use_cache(self._asked, measured) for part in parts]
+        self.choice = PlannedValue(report.kind, report.reason)
+        if report.kind == "device":
             try:
                 self._load(parts, dataset)
             except OptionError:
                 # Only loading shows that the dataset does not fit: choose again without the device.
                 self._use(dataset, dataclasses.replace(measured, device_room_bytes=None))
-            return
-        self.choice = PlannedValue(reports[0].kind, reports[0].reason)
 
     def _measured(self, cost: SingleProcessCost | None) -> Measured:
         """Return the rates that a loader knows: of preparing samples from memory, and of training on them."""
@@ -112,6 +109,12 @@ class LoaderCache:
         size = format_size(self.resident.pixels.nbytes)
         self.choice = PlannedValue("device", f"{size} of pixels are on {self._device}")
 
+    def on_device(self, dataset: Any) -> Any:
+        """Return the dataset on the device, within the same subsets."""
+        if is_plain_subset(dataset):
+            return Subset(self.on_device(dataset.dataset), dataset.indices)
+        return self.resident
+
 
 def why_not_resident(view: LoaderView) -> str:
     """Return why a loader's batches cannot be made on its device, as a clause; "" if they can."""
@@ -122,14 +125,6 @@ def why_not_resident(view: LoaderView) -> str:
     if not can_fill_batches(view.dataset):
         return "this dataset's __getitem__ would not be called"
     return ""
-
-
-def is_filling(dataset: object) -> bool:
-    """Return whether a cache of a dataset is still filling."""
-    held = [
-        report for report in _reports(dataset) if report.kind not in (None, "device") and not report.stopped
-    ]
-    return any(report.ready < _FULL * report.share for report in held)
 
 
 def own_choice(dataset: object) -> PlannedValue | None:

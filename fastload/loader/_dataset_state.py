@@ -27,8 +27,6 @@ import numpy as np
 import psutil
 import torch
 
-from fastload.loader._torch import version_of
-
 # Objects that are visited; those beyond are not compared.
 _MOST_PARTS = 50_000
 # Containers with more elements are not searched: the identities of their elements are compared.
@@ -113,7 +111,7 @@ class DatasetState:
         return {name: fingerprint(owner, owners) for name, owner in self._owners.items()}
 
 
-def fingerprint(value: object, others: Iterable[Any] = ()) -> int:
+def fingerprint(value: object, others: Iterable[object] = ()) -> int:
     """Return a hash of an object and everything it refers to, except `others`; large parts are sampled."""
     digest, left = 0, _MOST_BYTES_IN_ALL
     for part in _walk(value, others=others):
@@ -155,7 +153,7 @@ def file_positions() -> dict[int, int]:
     return {}
 
 
-def _walk(value: object, global_objects: bool = False, others: Iterable[Any] = ()) -> Iterator[Any]:
+def _walk(value: object, global_objects: bool = False, others: Iterable[object] = ()) -> Iterator[object]:
     """Yield an object and everything it refers to, each once; plain values each time they occur.
 
     With `global_objects`, that includes instances of any class in the global variables of its functions. They
@@ -222,7 +220,9 @@ def _is_mapped(values: object) -> bool:
 
 
 def _tensor_digest(tensor: torch.Tensor) -> int:
-    return hash((id(tensor), version_of(tensor))) if tensor.layout is torch.strided else id(tensor)
+    # torch counts how often a tensor was modified in place.
+    is_counted = tensor.layout is torch.strided and not tensor.is_inference()
+    return hash((id(tensor), tensor._version)) if is_counted else id(tensor)
 
 
 _DIGESTS: dict[type, Callable[[Any], int]] = {
@@ -239,7 +239,7 @@ _DIGESTS: dict[type, Callable[[Any], int]] = {
 }
 
 
-def _parts(part: Any, global_objects: bool) -> list[Any]:
+def _parts(part: Any, global_objects: bool) -> list[object]:
     kind = type(part)
     container = _container(kind)
     if container is not None:
@@ -267,11 +267,11 @@ def _package(definition: object) -> str:
     return (definition.__module__ or "").partition(".")[0]
 
 
-def _attributes(part: object) -> list[Any]:
+def _attributes(part: object) -> list[object]:
     kind = type(part)
     # A thread's values are not in the usual `__dict__`.
     owner: Any = threading.local if issubclass(kind, threading.local) else object
-    held: dict[str, Any] = {}
+    held: dict[str, object] = {}
     with contextlib.suppress(AttributeError):
         held = dict(owner.__getattribute__(part, "__dict__"))
     if _package(kind) == "fastload":
@@ -288,12 +288,12 @@ def _attributes(part: object) -> list[Any]:
     return [*held.keys(), *held.values()]
 
 
-def _held_by_function(function: types.FunctionType, global_objects: bool) -> list[Any]:
+def _held_by_function(function: types.FunctionType, global_objects: bool) -> list[object]:
     # Defaults, and the variables of enclosing functions and of the module that the function uses.
     if not function.__module__ or _package(function) in _LIBRARIES:
         return []
-    held: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    named: Iterable[Any] = ()
+    held: list[object] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    named: Iterable[object] = ()
     with contextlib.suppress(ValueError):  # a variable has no value yet
         variables = inspect.getclosurevars(function)
         held += variables.nonlocals.values()

@@ -99,7 +99,7 @@ def moved(
     return data
 
 
-def moved_to(data: object, device: torch.device) -> Any:
+def moved_to(data: object, device: torch.device) -> object:
     """Return a batch with everything that can be moved on the device."""
     return moved(data, lambda tensor: tensor.to(device, non_blocking=True), lambda batch: batch.to(device))
 
@@ -108,7 +108,7 @@ class Arrival(NamedTuple):
     """A batch from the workers and its position in the epoch, or the error or end in its place."""
 
     position: Position
-    batch: Any = None
+    batch: object = None
     error: BaseException | None = None
 
 

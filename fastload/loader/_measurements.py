@@ -76,11 +76,18 @@ class TuningSettings:
 DEFAULT_SETTINGS = TuningSettings()
 
 
-class Candidate(NamedTuple):
-    """A number of workers to try, and the batches prefetched by each of them (0 without workers)."""
+class Decision(NamedTuple):
+    """Numbers of workers: the best so far, and the next one to measure.
 
-    num_workers: int
-    prefetch_factor: int
+    Attributes:
+        best: The best so far; 0: the training process loads.
+        next: The one to measure next; None: none, or not yet.
+        is_deferred: True if workers will be tried once the budget allows it.
+    """
+
+    best: int
+    next: int | None
+    is_deferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +100,18 @@ class PlannedValue:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Consecutive batches of an epoch, loaded with the same settings.
+    """Consecutive batches of an epoch, loaded by the same number of workers.
 
     `seconds` includes the training's steps, `waiting_s` is the part of it spent waiting for batches, and
     `blocked_share` the share of the loading spent waiting for a disk, a network or a lock.
     """
 
     num_workers: int
-    prefetch_factor: int
     batches: int
     seconds: float
     waiting_s: float
     blocked_share: float = 0.0
     includes_start: bool = False
-
-    @property
-    def candidate(self) -> Candidate:
-        return Candidate(self.num_workers, self.prefetch_factor)
 
     @property
     def batch_s(self) -> float:
@@ -154,41 +156,3 @@ class WorkerLimits:
     most_batches: int
     reason: str
     start_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class TuningMeasurements:
-    """Everything from which a plan is decided.
-
-    Attributes:
-        explicit: The parameters that the user has set, by name.
-        limits: Resources that the loader may use.
-        single_process: Cost of a batch without workers; None while that has not been measured.
-        batches: Batches in an epoch; None if unknown.
-        trials: The trials in order, including those without workers.
-        why_no_workers: The reason that forbids workers, as a sentence; "" if there is none.
-        seen_batches: Batches handed out so far, in all epochs.
-        lost_s: Seconds lost to trials and failed plans, compared with loading without workers.
-        has_cuda: True if this process uses a CUDA device.
-        settings: The constants by which it is decided.
-    """
-
-    explicit: dict[str, Any]
-    limits: WorkerLimits
-    single_process: SingleProcessCost | None = None
-    batches: int | None = None
-    trials: tuple[Trial, ...] = ()
-    why_no_workers: str = ""
-    seen_batches: int = 0
-    lost_s: float = 0.0
-    has_cuda: bool = False
-    settings: TuningSettings = DEFAULT_SETTINGS
-
-    @property
-    def cost(self) -> SingleProcessCost:
-        """The cost of a batch without workers, once it has been measured."""
-        assert self.single_process is not None
-        return self.single_process
-
-    def trials_of(self, candidate: Candidate) -> list[Trial]:
-        return [trial for trial in self.trials if trial.candidate == candidate]

@@ -1,4 +1,4 @@
-"""Strategies for loading an epoch: in one process, in workers, tuned, or on the device.
+"""Strategies for loading an epoch: as the user's arguments say, or tuned.
 
 A loader has one strategy at a time. A strategy reads a view of the loader, returns iterators and plans, and
 has no reference to the loader.
@@ -6,37 +6,39 @@ has no reference to the loader.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
-from typing import Any
 
 import torch
-from torch.utils.data import Subset
 
-from fastload.datasets.resident import Resident
-from fastload.datasets.within import is_plain_subset
+from fastload.errors import OptionError
 from fastload.loader import _torch
 from fastload.loader._arguments import LoaderView, WorkerOptions
-from fastload.loader._caching import LoaderCache, is_filling
+from fastload.loader._caching import LoaderCache
 from fastload.loader._iterators.base import EpochIterator, EpochStart
 from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.workers import WorkersIterator
 from fastload.loader._measurements import (
-    DEFAULT_PREFETCH,
     DEFAULT_SETTINGS,
-    TuningMeasurements,
+    Decision,
     TuningSettings,
 )
-from fastload.loader._tuning.decide import prefetch_of
 from fastload.loader._tuning.epoch import TunedIterator
-from fastload.loader._tuning.limits import read_limits
-from fastload.loader._tuning.plan import Plan, explicit_plan
+from fastload.loader._tuning.limits import NO_LIMITS_YET, read_limits
+from fastload.loader._tuning.plan import Plan, make_plan
 from fastload.loader._tuning.switching import last_line
-from fastload.loader._tuning.tuner import Tuner, is_switched_off
+from fastload.loader._tuning.tuning import Tuner, Tuning
 from fastload.loader.clock import StepClock
 
 
-class SingleProcessStrategy:
-    """Loads in the training process; `reason` says why, if the user did not ask for it.
+class ExplicitStrategy:
+    """Loads with the number of workers that the user has set; only the prefetch factor may be decided.
+
+    Once the first batch shows that memory allows it, eight batches are prefetched in total. Each worker makes
+    the same batches as in torch, so it draws the same random numbers.
+
+    Args:
+        reason: Why the training process loads, if the user did not ask for it.
 
     Attributes:
         explicit: The explicit parameters that the strategy was chosen for.
@@ -44,7 +46,10 @@ class SingleProcessStrategy:
 
     def __init__(self, view: LoaderView, reason: str = "") -> None:
         self.explicit = view.explicit
-        self._reason = reason
+        self._tuning = Tuning(view.explicit, NO_LIMITS_YET, why_no_workers=reason, is_settled=True)
+        self._is_decided = (
+            "prefetch_factor" in view.explicit or not view.in_order or view.is_iterable or is_switched_off()
+        )
 
     @property
     def options(self) -> WorkerOptions:
@@ -52,7 +57,7 @@ class SingleProcessStrategy:
         workers = self.explicit.get("num_workers", 0)
         return WorkerOptions(
             workers,
-            self.explicit.get("prefetch_factor", DEFAULT_PREFETCH) if workers else None,
+            self._tuning.prefetch_of(workers) if workers else None,
             bool(self.explicit.get("pin_memory", False)),
             bool(self.explicit.get("persistent_workers", False)),
         )
@@ -60,7 +65,7 @@ class SingleProcessStrategy:
     @property
     def plan(self) -> Plan:
         """Each choice and the measurement behind it, excluding the cache."""
-        return explicit_plan(self.explicit, self._reason)
+        return make_plan(self._tuning, Decision(self.explicit.get("num_workers", 0), None))
 
     def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
         """Prepare the next epoch; called before each epoch, even with persistent workers.
@@ -71,59 +76,20 @@ class SingleProcessStrategy:
             cache.decide(view.dataset, None)
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
-        return SingleProcessIterator(view, replace(start, options=self.options))
+        start = replace(start, options=self.options)
+        if not start.options.num_workers:
+            return SingleProcessIterator(view, start)
 
-
-class WorkersStrategy(SingleProcessStrategy):
-    """Loads with the number of workers that the user has set; only the prefetch factor may be decided.
-
-    Once the first batch shows that memory allows it, eight batches are prefetched in total. Each worker makes
-    the same batches as in torch, so it draws the same random numbers.
-    """
-
-    def __init__(self, view: LoaderView) -> None:
-        super().__init__(view)
-        self._is_decided = (
-            "prefetch_factor" in view.explicit or not view.in_order or view.is_iterable or is_switched_off()
-        )
-        self._prefetch_factor = int(view.explicit.get("prefetch_factor", DEFAULT_PREFETCH))
-
-    @property
-    def options(self) -> WorkerOptions:
-        return replace(super().options, prefetch_factor=self._prefetch_factor)
-
-    @property
-    def plan(self) -> Plan:
-        return explicit_plan(self.explicit, prefetch_factor=self._prefetch_factor)
-
-    def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
         def choose_prefetch(clock: StepClock) -> int:
             limits = read_limits(view.multiprocessing_context, clock.batch_bytes)
-            measured = TuningMeasurements(dict(self.explicit), limits)
-            self._prefetch_factor = prefetch_of(measured, clock.num_workers)
+            self._tuning = replace(self._tuning, limits=limits)
             self._is_decided = True
-            return self._prefetch_factor
+            return self._tuning.prefetch_of(clock.num_workers)
 
         # Limits are read only once: it takes a millisecond, and they hardly change.
-        choose = None if self._is_decided else choose_prefetch
-        return WorkersIterator(view, replace(start, options=self.options, choose_prefetch=choose))
-
-
-class DeviceStrategy(SingleProcessStrategy):
-    """Makes batches on the device that holds the dataset."""
-
-    def __init__(self, view: LoaderView, resident: Resident) -> None:
-        super().__init__(view, "batches are made on the device, where the dataset is")
-        self._resident = resident
-
-    def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
-        return SingleProcessIterator(replace(view, dataset=self._on_device(view.dataset)), start)
-
-    def _on_device(self, dataset: Any) -> Any:
-        """Return the dataset on the device, within the same subsets."""
-        if is_plain_subset(dataset):
-            return Subset(self._on_device(dataset.dataset), dataset.indices)
-        return self._resident
+        return WorkersIterator(
+            view, replace(start, choose_prefetch=None if self._is_decided else choose_prefetch)
+        )
 
 
 class TunedStrategy:
@@ -134,28 +100,42 @@ class TunedStrategy:
 
     def __init__(self, view: LoaderView, settings: TuningSettings = DEFAULT_SETTINGS) -> None:
         self.explicit = view.explicit
-        self.tuner = Tuner(view, settings)
+        self._is_off = is_switched_off()
+        tuning = Tuning(view.explicit, NO_LIMITS_YET, batches=view.batches, settings=settings)
+        if view.is_iterable:
+            tuning = tuning.without_workers(
+                "each worker would get all samples of an iterable dataset, unless it splits them"
+            )
+        elif self._is_off:
+            tuning = tuning.without_workers("FASTLOAD_PLAN=off: nothing is tried")
+        self.tuner = Tuner(tuning)
         self._cache: LoaderCache | None = None
 
     @property
     def options(self) -> WorkerOptions:
-        return self.tuner.options
+        """The decided values; without workers while their number is not settled."""
+        plan = self.plan
+        return WorkerOptions(
+            plan.num_workers.value if plan.is_settled else 0,
+            plan.prefetch_factor.value if plan.is_settled else None,
+            bool(plan.pin_memory.value),
+            bool(plan.persistent_workers.value),
+        )
 
     @property
     def plan(self) -> Plan:
-        return self.tuner.plan
+        return make_plan(self.tuner.state, self.tuner.state.decide())
 
     def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
         self._cache = cache
-        self.tuner.prepare(view, is_filling(view.dataset))
-        if self.tuner.is_settled and cache is not None:
-            cache.decide(view.dataset, self.tuner.measured.single_process)
+        tuning = self.tuner.state = self.tuner.state.at_epoch(view.batches)
+        if tuning.is_settled and cache is not None:
+            cache.decide(view.dataset, tuning.single_process)
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
         view = replace(view, worker_init_fn=None)
-        options = self.tuner.options
-        seeds_batches = not view.is_iterable and not self.tuner.is_off
-        start = replace(start, seeds_batches=seeds_batches, options=options)
+        options = self.options
+        start = replace(start, seeds_batches=not (view.is_iterable or self._is_off), options=options)
         # Once the number of workers is settled, persistent workers are managed as in torch.
         if options.persistent_workers and options.num_workers:
             generator = view.generator or torch.default_generator
@@ -164,19 +144,30 @@ class TunedStrategy:
                 return WorkersIterator(view, start)
             except Exception as error:
                 generator.set_state(state)
-                self.tuner.forbid_workers(f"workers cannot be started: {last_line(error)}")
-            start = replace(start, options=self.tuner.options)
-        if self.tuner.is_final:
+                reason = f"workers cannot be started: {last_line(error)}"
+                self.tuner.state = self.tuner.state.without_workers(reason)
+            start = replace(start, options=self.options)
+        if self.tuner.state.is_final:
             return SingleProcessIterator(view, start)
         return TunedIterator(view, start, self.tuner, self._cache)
 
 
-EpochStrategy = SingleProcessStrategy | TunedStrategy
+EpochStrategy = ExplicitStrategy | TunedStrategy
 
 
 def choose_strategy(view: LoaderView, settings: TuningSettings = DEFAULT_SETTINGS) -> EpochStrategy:
     if _torch.missing:
-        return SingleProcessStrategy(view, _torch.explanation())
-    if "num_workers" not in view.explicit:
-        return TunedStrategy(view, settings)
-    return WorkersStrategy(view) if view.explicit["num_workers"] else SingleProcessStrategy(view)
+        return ExplicitStrategy(view, _torch.explanation())
+    return ExplicitStrategy(view) if "num_workers" in view.explicit else TunedStrategy(view, settings)
+
+
+def is_switched_off() -> bool:
+    """Return whether FASTLOAD_PLAN=off is set, so that nothing is decided.
+
+    Raises:
+        OptionError: It has another value.
+    """
+    value = os.environ.get("FASTLOAD_PLAN", "")
+    if value not in ("", "off"):
+        raise OptionError(f'FASTLOAD_PLAN must be "off", or not set, got {value!r}')
+    return value == "off"

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
 from fastload.loader import _torch
-from fastload.loader._arguments import UNSET, DecidedAttribute, LoaderView, Unset, WorkerOptions, is_explicit
+from fastload.loader._arguments import UNSET, DecidedAttribute, LoaderView, Unset, is_explicit
 from fastload.loader._caching import (
     LoaderCache,
     asks_for_device,
@@ -28,12 +28,13 @@ from fastload.loader._caching import (
     why_not_resident,
 )
 from fastload.loader._device import moved_to, resolve_device
-from fastload.loader._iterators.base import EpochStart
+from fastload.loader._iterators.base import EpochIterator, EpochStart
+from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.workers import WorkersIterator
 from fastload.loader._measurements import DEFAULT_SETTINGS
 from fastload.loader._resume.dataset_states import load_own_state
 from fastload.loader._resume.epochs import Epochs
-from fastload.loader._strategies import DeviceStrategy, EpochStrategy, choose_strategy
+from fastload.loader._strategies import EpochStrategy, ExplicitStrategy, choose_strategy
 from fastload.loader._tuning.plan import Plan
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.report import EpochReport, report_of
@@ -199,14 +200,17 @@ class DataLoader(_Base[_T_co]):
         with self.beginning_epoch() as (view, start):
             if _torch.missing:
                 return super()._get_iterator()
-            strategy = self._strategy
-            assert strategy is not None
+            iterator: EpochIterator
             if self._cache is not None and self._cache.resident is not None:
-                if not isinstance(strategy, DeviceStrategy):
-                    self._strategy = strategy = DeviceStrategy(view, self._cache.resident)
-            elif "num_workers" in view.explicit:
-                self.check_worker_number_rationality()
-            iterator = strategy.begin(view, start)
+                self._strategy = ExplicitStrategy(
+                    view, "batches are made on the device, where the dataset is"
+                )
+                view = dataclasses.replace(view, dataset=self._cache.on_device(view.dataset))
+                iterator = SingleProcessIterator(view, start)
+            else:
+                if "num_workers" in view.explicit:
+                    self.check_worker_number_rationality()
+                iterator = self._choose_strategy().begin(view, start)
             if start.draws_first:
                 iterator.draw_first()
             return iterator
@@ -215,10 +219,14 @@ class DataLoader(_Base[_T_co]):
     def beginning_epoch(self) -> Iterator[tuple[LoaderView, EpochStart]]:
         """Begin an epoch: its iterator is made, or reset, in the block. For the loader's iterators."""
         view = self._prepare()
-        kept_seed = getattr(self._iterator, "kept_seed", None)
-        with self._epochs.beginning(view, kept_seed) as (progress, draws_first):
+        with self._epochs.beginning(view, self._keeps_seed) as (progress, draws_first):
             self._clock = self._new_clock(view)
             yield view, EpochStart(progress, self._clock, self._epochs.worker_seeds(), draws_first)
+
+    @property
+    def _keeps_seed(self) -> bool:
+        """True if persistent workers keep their base seed for the next epoch."""
+        return isinstance(self._iterator, WorkersIterator) and not self._iterator.draws_each_epoch
 
     def _new_clock(self, view: LoaderView) -> StepClock:
         return StepClock(view.hands_samples)
@@ -227,28 +235,20 @@ class DataLoader(_Base[_T_co]):
         """Prepare the next epoch, and return the arguments as they are now."""
         strategy = self._choose_strategy()
         view = self._view()
-        strategy.prepare(view, self._open_cache(view))
-        options = strategy.options
-        if self._epochs.is_resuming or not (options.num_workers and options.persistent_workers):
-            self._iterator = None  # persistent workers cannot start in the middle of an epoch
-        return view
-
-    @property
-    def decided_options(self) -> WorkerOptions | None:
-        """For the attributes that the user has left unset: the decided values; None before a decision."""
-        return None if self._strategy is None else self._strategy.options
-
-    def _make_cache(self, asked: str | Cache) -> LoaderCache:
-        device = torch.device("cpu") if self._device is None and self.device is not None else self._device
-        return LoaderCache(asked, device, _torch.explanation() or why_not_resident(self._view()))
-
-    def _open_cache(self, view: LoaderView) -> LoaderCache | None:
         if self._cache is None and asks_for_device(view.dataset):
             self._cache = self._make_cache("device")
         if self._cache is not None:
             self._cache.open(view.dataset)
         refresh_caches(view.dataset)
-        return self._cache
+        strategy.prepare(view, self._cache)
+        options = strategy.options
+        if self._epochs.is_resuming or not (options.num_workers and options.persistent_workers):
+            self._iterator = None  # persistent workers cannot start in the middle of an epoch
+        return view
+
+    def _make_cache(self, asked: str | Cache) -> LoaderCache:
+        device = torch.device("cpu") if self._device is None and self.device is not None else self._device
+        return LoaderCache(asked, device, _torch.explanation() or why_not_resident(self._view()))
 
     def _choose_strategy(self) -> EpochStrategy:
         # A new strategy is chosen if the user has set an attribute since the last epoch.
@@ -325,8 +325,8 @@ class DataLoader(_Base[_T_co]):
         """
         if _torch.missing:
             return {"missing": _torch.explanation()}
-        view, kept_seed = self._view(with_batches=True), getattr(self._iterator, "kept_seed", None)
-        return self._epochs.state_dict(view, int(self.num_workers), kept_seed)
+        view = self._view(with_batches=True)
+        return self._epochs.state_dict(view, int(self.num_workers), self._keeps_seed)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next iteration continue where `state_dict` was called.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
@@ -54,7 +53,7 @@ class ReplacedLoader:
     samples: int | None
     is_compiled: bool
     changes: str
-    clock: StepClock | None = None
+    clock: StepClock | None = field(default=None, compare=False)
 
     @property
     def times(self) -> EpochTimes | None:
@@ -79,7 +78,7 @@ def loaders_replaced(
     replaced: list[ReplacedLoader] = []
     warned: set[str] = set()
     # Weakly, because the script may drop a dataset.
-    loaded: list[tuple[weakref.ref[Any], ReplacedLoader]] = []
+    loaded: list[tuple[weakref.ref[object], ReplacedLoader]] = []
     plain_init, plain_clock = DataLoader.__init__, DataLoader._new_clock
     began_in = os.getcwd()
 
@@ -106,7 +105,8 @@ def loaders_replaced(
         known = None if is_direct else next(of_this, None)
         if known is None:
             made = _described(place, is_direct, dataset, self)
-            known = next((loader for loader in replaced if _is_alike(loader, made)), made)
+            # Another loader of the same line and kind: a script may create one for each epoch.
+            known = next((loader for loader in replaced if loader == made), made)
             if known is made:
                 replaced.append(made)
             with contextlib.suppress(TypeError):  # there are no weak references to lists and ranges
@@ -138,11 +138,6 @@ def _use_cache(dataset: object, cache: str, is_compiled: bool) -> None:
     for part in parts:
         if part.cached.kind is None and not part.lies_in_memory:
             part.use_cache(cache)
-
-
-def _is_alike(loader: ReplacedLoader, other: ReplacedLoader) -> bool:
-    """Return True for loaders of the same line and kind, such as a new loader for each epoch."""
-    return dataclasses.replace(loader, clock=None) == other
 
 
 def _described(place: str, is_direct: bool, given: Any, loader: DataLoader[Any]) -> ReplacedLoader:

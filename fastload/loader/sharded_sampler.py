@@ -13,8 +13,11 @@ from torch.utils.data.distributed import DistributedSampler
 
 from fastload.contracts import LiesInShards
 from fastload.errors import OptionError
-from fastload.loader._sharding.order import EpochOrder, Permutation, Share, ShuffledWindows
-from fastload.loader._sharding.ranks import (
+from fastload.loader._sharding import (
+    EpochOrder,
+    Permutation,
+    Share,
+    ShuffledWindows,
     checked_index,
     chosen_ranks,
     is_initialised,

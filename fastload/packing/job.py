@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from fastload._version import __version__
 from fastload.errors import FastloadError, OptionError, SourceError
@@ -48,7 +47,7 @@ from fastload.system.units import parse_size
 
 
 def pack(
-    source: Any,
+    source: object,
     dest: str | os.PathLike[str],
     *,
     format: str = "hdf5",
@@ -151,7 +150,7 @@ def pack(
 
 
 def _executor(
-    on: str | None, workers: int | None, source: Any
+    on: str | None, workers: int | None, source: object
 ) -> contextlib.AbstractContextManager[Executor]:
     if on is None:
         return contextlib.nullcontext(partial(pack_here, workers or usable_cpus()))
@@ -164,8 +163,10 @@ def _executor(
         )
     from fastload.packing.running.ray import connected
 
-    is_path = isinstance(source, str | os.PathLike) and os.path.exists(os.path.expanduser(source))
-    return connected(address or None, os.path.abspath(os.path.expanduser(source)) if is_path else None)
+    origin = None
+    if isinstance(source, str | os.PathLike) and os.path.exists(path := os.path.expanduser(source)):
+        origin = os.path.abspath(path)
+    return connected(address or None, origin)
 
 
 @dataclass
@@ -255,15 +256,13 @@ class _PackJob:
         return False
 
     def _recipe(self, split: str, source: Source, encoding: Encoding | None) -> Recipe:
-        options = self.options
         image = () if encoding is None else (Field("image", "image", encoding=encoding.name),)
-        fields = (*image, *source.fields)
-        return Recipe(source, fields, encoding, options.limit, options.on_error, options.format, split)
+        return Recipe(source, (*image, *source.fields), encoding, self.options, split)
 
     def _manifest(self, recipe: Recipe) -> Manifest:
         """Return the manifest of a split without its shards."""
-        source, limit = recipe.source, recipe.limit
-        further: dict[str, Any] = {"columns": dict(source.columns)} if source.columns else {}
+        source, options = recipe.source, self.options
+        further: dict[str, object] = {"columns": dict(source.columns)} if source.columns else {}
         if recipe.encoding is not None:
             further["encoding"] = {"name": recipe.encoding.name, **recipe.encoding.parameters()}
         if source.details or source.is_upright:
@@ -273,12 +272,12 @@ class _PackJob:
             "opencv": cv2.__version__,
             "source": source.name,
             "source_kind": source.kind,
-            "limit": None if limit is None else asdict(limit),
-            "on_error": recipe.on_error,
-            "shard_bytes": self.options.shard_bytes,
+            "limit": None if options.limit is None else asdict(options.limit),
+            "on_error": options.on_error,
+            "shard_bytes": options.shard_bytes,
             **further,
         }
-        return Manifest(recipe.format, recipe.fields, source.classes, (), made, left_out=source.left_out)
+        return Manifest(options.format, recipe.fields, source.classes, (), made, left_out=source.left_out)
 
     def _description(self, manifests: Mapping[str, Manifest]) -> str | None:
         """Return everything that determines the output's bytes; None if the source may change unnoticed."""

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from fastload.errors import FastloadError, OptionError
-from fastload.images.encodings import encoding_named
+from fastload.images.encodings import ENCODINGS, encoding_named
 from fastload.images.header import read_header
 from fastload.images.resize import SizeLimit
 from fastload.shards.schema import Field
@@ -17,7 +17,7 @@ from fastload.sources.protocol import Source, evenly_spaced
 from fastload.system.units import format_size
 
 OnError = Literal["fail", "skip", "keep"]
-ENCODE_NAMES = ("auto", "keep", "tiled", "jpeg", "yuv420", "raw")
+ENCODE_NAMES = ("auto", *ENCODINGS)
 FORMAT_NAMES = ("hdf5", "lmdb")
 _LOSSLESS_ENCODINGS = ("keep", "tiled")
 

@@ -25,7 +25,6 @@ from fastload.sources.classes.label_table import LabelTable
 from fastload.sources.coco.writer import CocoWriter
 from fastload.sources.databases.writer import write_databases
 from fastload.sources.huggingface.writer import write_arrow
-from fastload.sources.masks.writer import MaskWriter
 from fastload.sources.stored_records import StoredRecords, drafted, restorable, restore, safe_path
 from fastload.sources.table.writer import TableWriter
 from fastload.sources.voc.writer import VocWriter
@@ -37,7 +36,7 @@ WRITERS: dict[str, type[LayoutWriter]] = {
     "yolo": YoloWriter,
     "coco": CocoWriter,
     "voc": VocWriter,
-    "masks": MaskWriter,
+    "masks": LayoutWriter,
     "table": TableWriter,
 }
 # Writers of files that hold many records, by the source's kind up to a hyphen; they return the files' paths.
@@ -81,23 +80,19 @@ def unpack(
     storage_options: Mapping[str, object] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> UnpackResult:
-    """Write every record of a packed dataset as a file below `dest`.
+    """Write every record of a packed dataset as a file below `dest`, in the layout that it came from.
 
     Encoded images are written as the stored bytes: with `keep`, those of the source. Pixels (`raw`,
     `yuv420`) are written as PNG. A file of another format than its source gets one more suffix: `a.png`
     stored with `jpeg` becomes `a.png.jpg`. A further image, such as a field `mask`, is written beside the
-    first one, as `a.mask.png`. From a folder with several packed datasets, each goes to a folder named after
-    its split. Annotated images are written with their annotations in the layout that they came from: YOLO,
-    COCO, Pascal VOC, images with masks, tables; then the splits share `dest`, as before packing. The
-    annotation files are the source's own, byte for byte; they are written anew if images were resized,
-    encoded anew or skipped, or if only some of the splits are unpacked. Tar shards, Hugging Face datasets,
-    and LMDB and HDF5 files are restored as such. If different files have the same
-    name, the first is written, and the records of the others are left out.
+    first one, as `a.mask.png`. If different files have the same name, the first is written, and the records
+    of the others are left out. From a folder with several packed datasets, each goes to a folder named after
+    its split, unless the layout has folders of its own.
 
-    If the folders do not give the labels, `labels.csv` holds them, in a form from which `pack` makes the same
-    labels: as class names if these sort in the order of the labels, else as numbers, with the names in a
-    column `class`. A column for each further image holds the path of its file. Records without an image
-    become rows of `labels.csv`, without paths.
+    Annotation files are the source's own, byte for byte; they are written anew if images were resized,
+    encoded anew or skipped, or if only some of the splits are unpacked. Tar shards, Hugging Face datasets,
+    LMDB and HDF5 files are restored as such. Labels and further fields that no layout holds go into
+    `labels.csv`, in a form from which `pack` makes the same ones; records without an image become its rows.
 
     Every file appears under its name only once it is complete, and `labels.csv` after all others.
 
@@ -251,7 +246,7 @@ class _Unpacking:
             ):
                 # Quoted, because reading drops the leading spaces of unquoted cells.
                 writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
-                self._write_all(LabelTable(writer, self.reader, fields, self.images[1:]))
+                self._write_all(LabelTable(writer.writerow, self.reader, fields, self.images[1:]))
         except BaseException:
             path.unlink()
             raise

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.shards.checksum import IDENTITY_BYTES
-from fastload.shards.container import IDENTITY_NAME, ByteArray, Payload, ShardContent
+from fastload.shards.container import IDENTITY_NAME, ByteArray, Payload, ShardContent, ShardWriter
 from fastload.shards.files import ShardEntry, opening, require_identity
 from fastload.shards.schema import CRC32C, Column
 from fastload.system import signals
@@ -34,30 +34,27 @@ _ALIGNMENT_THRESHOLD = 512
 Array = NDArray[np.generic]
 
 
-class Hdf5Writer:
-    """Writer of HDF5 shards."""
+def write(path: Path, columns: Sequence[Column], content: ShardContent) -> None:
+    """Write a shard; see `ShardWriter`."""
+    payload = content.payload
+    structure, begin = _structure(columns, content)
+    begin, end = (0, 0) if begin is None else (begin, begin + payload.size_bytes)
+    with payload.path.open("r+b") as file:
+        if payload.size_bytes and begin != _ALIGNMENT:
+            file.seek(_ALIGNMENT)
+            images = file.read(payload.size_bytes)
+            file.seek(begin)
+            file.write(images)
+            file.seek(0)
+        written = structure.memory.getbuffer()
+        file.write(written[:begin])
+        file.seek(end)
+        file.write(written[begin:])
+        file.truncate(structure.size_bytes)
+    os.replace(payload.path, path)
 
-    suffix: ClassVar[str] = ".h5"
-    payload_offset: ClassVar[int] = _ALIGNMENT
 
-    @staticmethod
-    def write(path: Path, columns: Sequence[Column], content: ShardContent) -> None:
-        payload = content.payload
-        structure, begin = _structure(columns, content)
-        begin, end = (0, 0) if begin is None else (begin, begin + payload.size_bytes)
-        with payload.path.open("r+b") as file:
-            if payload.size_bytes and begin != _ALIGNMENT:
-                file.seek(_ALIGNMENT)
-                images = file.read(payload.size_bytes)
-                file.seek(begin)
-                file.write(images)
-                file.seek(0)
-            written = structure.memory.getbuffer()
-            file.write(written[:begin])
-            file.seek(end)
-            file.write(written[begin:])
-            file.truncate(structure.size_bytes)
-        os.replace(payload.path, path)
+WRITER = ShardWriter(".h5", _ALIGNMENT, write)
 
 
 class _HollowFile(io.RawIOBase):

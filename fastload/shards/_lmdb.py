@@ -16,14 +16,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError
-from fastload.shards.container import IDENTITY_NAME, ByteArray, ShardContent
+from fastload.shards.container import IDENTITY_NAME, ByteArray, ShardContent, ShardWriter
 from fastload.shards.files import ShardEntry, opening, require_identity
 from fastload.shards.schema import CRC32C, Column
 
@@ -41,37 +41,34 @@ def _row_key(column: str, index: int) -> bytes:
     return b"%s/%08d" % (column.encode(), index)
 
 
-class LmdbWriter:
-    """Writer of LMDB shards."""
+def write(path: Path, columns: Sequence[Column], content: ShardContent) -> None:
+    """Write a shard; see `ShardWriter`."""
+    draft = path.with_name(path.name + ".draft")
+    draft.unlink(missing_ok=True)
+    size = content.payload.size_bytes
+    with content.payload.path.open("rb") as file:
+        payload = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+        try:
+            # LMDB needs an upper bound of the file's size beforehand, and stores it in the file.
+            stored = size + sum(array.nbytes for array in content.fixed.values())
+            stored += sum(ragged.data.nbytes for ragged in content.ragged.values())
+            most = int(2 * stored + (content.count + 16) * (len(columns) + 1) * _PAGE_BYTES)
+            _write_sorted(draft, _items(columns, content, payload), most)
+        except lmdb.Error as error:
+            # LMDB does not always report that the disk is full.
+            number = errno.ENOSPC if shutil.disk_usage(path.parent).free < _FULL_BYTES else errno.EIO
+            raise OSError(number, f"{os.strerror(number)}: {error}", str(draft)) from error
+    os.replace(draft, path)
 
-    suffix: ClassVar[str] = ".lmdb"
-    payload_offset: ClassVar[int] = 0
 
-    @staticmethod
-    def write(path: Path, columns: Sequence[Column], content: ShardContent) -> None:
-        draft = path.with_name(path.name + ".draft")
-        draft.unlink(missing_ok=True)
-        size = content.payload.size_bytes
-        with content.payload.path.open("rb") as file:
-            payload = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
-            try:
-                # LMDB needs an upper bound of the file's size beforehand, and stores it in the file.
-                stored = size + sum(array.nbytes for array in content.fixed.values())
-                stored += sum(ragged.data.nbytes for ragged in content.ragged.values())
-                most = int(2 * stored + (content.count + 16) * (len(columns) + 1) * _PAGE_BYTES)
-                _write_sorted(draft, _items(columns, content, payload), most)
-            except lmdb.Error as error:
-                # LMDB does not always report that the disk is full.
-                number = errno.ENOSPC if shutil.disk_usage(path.parent).free < _FULL_BYTES else errno.EIO
-                raise OSError(number, f"{os.strerror(number)}: {error}", str(draft)) from error
-        os.replace(draft, path)
+WRITER = ShardWriter(".lmdb", 0, write)
 
 
 def _items(
     columns: Sequence[Column], content: ShardContent, payload: mmap.mmap | bytes
-) -> Iterator[tuple[bytes, Any]]:
+) -> Iterator[tuple[bytes, bytes | memoryview]]:
     """Yield every key and value in the order of the keys: LMDB appends sorted keys without searching."""
-    parts: dict[bytes, Iterable[tuple[bytes, Any]]] = {
+    parts: dict[bytes, Iterable[tuple[bytes, bytes | memoryview]]] = {
         _COUNT_KEY: [(_COUNT_KEY, b"%d" % content.count)],
         _IDENTITY_KEY: [(_IDENTITY_KEY, content.identity)],
     }
@@ -97,7 +94,7 @@ def _ragged_items(name: str, data: memoryview, begins: list[int]) -> Iterator[tu
         yield _row_key(name, index), data[begin:end]
 
 
-def _write_sorted(path: Path, items: Iterator[tuple[bytes, Any]], map_size: int) -> None:
+def _write_sorted(path: Path, items: Iterator[tuple[bytes, bytes | memoryview]], map_size: int) -> None:
     """Append sorted items to a new file, in transactions of bounded size."""
     with lmdb.open(
         str(path), map_size=map_size, subdir=False, lock=False, sync=False, metasync=False

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from google_crc32c import extend
 
@@ -26,7 +26,6 @@ from fastload.shards.remote import RemoteFolder
 ATTACHMENT_NAME = "annotations.tar.gz"
 
 _READ_BYTES = 1 << 20
-_STEP = "the file was damaged after packing: restore it from a copy, or pack again"
 _ERRORS = (OSError, EOFError, zlib.error, tarfile.TarError)
 
 
@@ -53,47 +52,25 @@ class Attachment:
         )
 
 
-class _Metered(io.RawIOBase):
-    """A file that counts and checks what goes through it; more than it may hold is an error."""
-
-    def __init__(self, file: Any, most_bytes: float = math.inf) -> None:
-        super().__init__()
-        self._file = file
-        self._most_bytes = most_bytes
-        self.size_bytes = self.crc = 0
-
-    def write(self, data: Any) -> int:
-        self._file.write(data)
-        return self._count(bytes(data))
-
-    def read(self, size: int = -1) -> bytes:
-        data: bytes = self._file.read(size)
-        self._count(data)
-        return data
-
-    def _count(self, data: bytes) -> int:
-        self.crc = extend(self.crc, data)
-        self.size_bytes += len(data)
-        if self.size_bytes > self._most_bytes:
-            raise OSError(f"it holds more than its {self._most_bytes:,} bytes")
-        return len(data)
-
-
 def write_attachment(
     path: Path, files: Iterable[tuple[str, bytes]], splits: tuple[str, ...]
 ) -> Attachment | None:
     """Write files, by their names, to an attachment; return its entry, or None if there are no files."""
     count = 0
-    with path.open("wb") as target, gzip.GzipFile("", "wb", fileobj=target, mtime=0) as packed:
-        counted = _Metered(packed)
-        with tarfile.open(fileobj=counted, mode="w|") as tar:
-            for name, data in files:
-                entry = tarfile.TarInfo(name)
-                entry.size = len(data)
-                tar.addfile(entry, io.BytesIO(data))
-                tar.members.clear()  # type: ignore[attr-defined]  # millions of them would take gigabytes
-                count += 1
-    return Attachment(count, counted.size_bytes, format(counted.crc, "08x"), splits) if count else None
+    with (
+        path.open("wb") as target,
+        gzip.GzipFile("", "wb", fileobj=target, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w|") as tar,
+    ):
+        for name, data in files:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+            tar.members.clear()  # type: ignore[attr-defined]  # millions of them would take gigabytes
+            count += 1
+    with path.open("rb") as written:
+        size_bytes, crc32c = _measured(written)
+    return Attachment(count, size_bytes, crc32c, splits) if count else None
 
 
 def read_attachment(
@@ -102,25 +79,36 @@ def read_attachment(
     """Yield the name and the content of each file; raise DamageError if the attachment is damaged."""
     where = os.path.join(str(folder), ATTACHMENT_NAME)
     try:
-        with _opened(folder) as target, gzip.GzipFile(fileobj=target) as packed:
-            checked = _Metered(packed, attachment.size_bytes)
-            with tarfile.open(fileobj=checked, mode="r|") as tar:
+        with _opened(folder) as target:
+            size_bytes, crc32c = _measured(target, attachment.size_bytes)
+            if (size_bytes, crc32c) != (attachment.size_bytes, attachment.crc32c):
+                wanted = f"{attachment.size_bytes:,} bytes with the checksum {attachment.crc32c}"
+                raise tarfile.ReadError(f"it must hold {wanted}, got {size_bytes:,} with {crc32c}")
+            target.seek(0)
+            with gzip.GzipFile(fileobj=target) as packed, tarfile.open(fileobj=packed, mode="r|") as tar:
                 for entry in tar:
                     file = tar.extractfile(entry)
                     if file is None or entry.size > attachment.size_bytes:
                         raise tarfile.ReadError(f"{entry.name!r} is no file")
                     yield entry.name, file.read()
                     tar.members.clear()  # type: ignore[attr-defined]
-            while checked.read(_READ_BYTES):
-                pass
     except _ERRORS as error:
-        raise DamageError(f"{where}: cannot be read ({error}): {_STEP}") from error
-    found = checked.size_bytes, format(checked.crc, "08x")
-    if found != (attachment.size_bytes, attachment.crc32c):
         raise DamageError(
-            f"{where}: must hold {attachment.size_bytes:,} bytes with the checksum {attachment.crc32c}, got "
-            f"{found[0]:,} with {found[1]}: {_STEP}"
-        )
+            f"{where}: cannot be read ({error}): the file was damaged after packing: restore it from a copy, "
+            "or pack again"
+        ) from error
+
+
+def _measured(file: IO[bytes], most_bytes: float = math.inf) -> tuple[int, str]:
+    """Return the size and checksum of a file's decompressed bytes; raise OSError if they are too many."""
+    size_bytes = crc = 0
+    with gzip.GzipFile(fileobj=file) as packed:
+        while data := packed.read(_READ_BYTES):
+            crc = extend(crc, data)
+            size_bytes += len(data)
+            if size_bytes > most_bytes:
+                raise OSError(f"it holds more than its {most_bytes:,} bytes")
+    return size_bytes, format(crc, "08x")
 
 
 def _opened(folder: str | os.PathLike[str] | RemoteFolder) -> IO[bytes]:

@@ -8,10 +8,10 @@ by column and row, with no more copies than the container needs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,15 +59,15 @@ class ShardContent:
     payload: Payload
 
 
-class ShardWriter(Protocol):
-    """Writer of one container's shards."""
+class ShardWriter(NamedTuple):
+    """Writer of one container's shards.
 
-    suffix: ClassVar[str]
-    payload_offset: ClassVar[int]
+    The bytes of a shard depend only on its content. The payload's file may become the shard.
+    """
 
-    @staticmethod
-    def write(path: Path, columns: Sequence[Column], content: ShardContent) -> None:
-        """Write one shard; its bytes depend only on the content. The payload's file may become the shard."""
+    suffix: str
+    payload_offset: int
+    write: Callable[[Path, Sequence[Column], ShardContent], None]
 
 
 class ShardReader(Protocol):

@@ -25,7 +25,7 @@ class ValueReader(NamedTuple):
     `convert` takes the bytes of the field's first column, then those of the `further` columns.
     """
 
-    convert: Callable[..., Any]
+    convert: Callable[..., object]
     further: tuple[str, ...] = ()
 
 

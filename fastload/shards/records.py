@@ -11,7 +11,7 @@ import os
 from bisect import bisect_right
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,11 +89,11 @@ class RecordReader:
     def __len__(self) -> int:
         return self._count
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         names = ("folder", "verify", "manifest", "_cache")
         return {name: self.__dict__[name] for name in names}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._prepare()
 

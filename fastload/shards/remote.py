@@ -79,7 +79,7 @@ class RemoteFolder:
         # Of the last parts; 0: unknown.
         self._bytes_per_s = 0.0
         self._stopped = threading.Event()
-        self._requests: set[concurrent.futures.Future[Any]] = set()
+        self._requests: set[concurrent.futures.Future[object]] = set()
         self._system()  # raises for a protocol that cannot be used
 
     def __reduce__(self) -> tuple[type[RemoteFolder], tuple[str, Mapping[str, object], float]]:

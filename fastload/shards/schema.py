@@ -219,7 +219,7 @@ class Field:
             return column, ends, Column(f"{self.name}/counts", "uint32", ragged=True)
         return (column,)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the field as the manifest stores it."""
         optional = {"shape": list(self.shape), "encoding": self.encoding, "format": self.format}
         given = {name: value for name, value in optional.items() if value}
@@ -227,7 +227,7 @@ class Field:
         return {"name": self.name, "kind": self.kind, "dtype": self.dtype, **given, **flags}
 
     @classmethod
-    def from_json(cls, entry: Any, name: str = "field") -> Field:
+    def from_json(cls, entry: object, name: str = "field") -> Field:
         """Read the result of `to_json`.
 
         Args:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fastload.errors import AccessError, OptionError
+from fastload.errors import AccessError
 from fastload.shards.container import ShardReader, ShardWriter
 from fastload.shards.files import TOO_MANY_OPEN, ShardEntry
 from fastload.shards.schema import Column
@@ -30,17 +30,15 @@ _OpenShards = deque[tuple["weakref.WeakMethod[Callable[[int], None]]", int]]
 _open: dict[bool, _OpenShards] = {True: deque(), False: deque()}
 
 
-def writer_for(container: str) -> type[ShardWriter]:
-    """Return the writer of the container `hdf5` or `lmdb`; raise OptionError for any other name."""
+def writer_for(container: str) -> ShardWriter:
+    """Return the writer of the container `hdf5` or `lmdb`."""
     if container == "hdf5":
-        from fastload.shards._hdf5 import Hdf5Writer
+        from fastload.shards import _hdf5
 
-        return Hdf5Writer
-    if container == "lmdb":
-        from fastload.shards._lmdb import LmdbWriter
+        return _hdf5.WRITER
+    from fastload.shards import _lmdb
 
-        return LmdbWriter
-    raise OptionError(f"format must be hdf5 or lmdb, got {container!r}")
+    return _lmdb.WRITER
 
 
 def open_shard(container: str, path: Path, columns: Sequence[Column], entry: ShardEntry) -> ShardReader:

@@ -9,27 +9,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
 from fastload.sources.containers import expand_braces
 from fastload.sources.dataset.source import DatasetSource, files_behind
-from fastload.sources.opening import check_layout, open_file, open_folder
+from fastload.sources.opening import SOURCES, check_layout, open_file, open_folder
 from fastload.sources.protocol import Source
 from fastload.sources.table.cells import TABLE_SUFFIXES
 from fastload.sources.table.columns import ColumnKind, are_class_names
 
 __all__ = ["ColumnKind", "DatasetSource", "are_class_names", "open_source"]
 
-_SOURCES = (
-    "a folder of class folders or of images, a .csv or .tsv table, a dataset of YOLO, COCO, Pascal VOC, "
-    "images with masks, WebDataset, Hugging Face, LMDB or HDF5, or one with __len__ and __getitem__"
-)
-
 
 def open_source(
-    source: Any,
+    source: object,
     fields: Sequence[Field] | None = None,
     columns: Mapping[str, ColumnKind] | None = None,
     layout: str | None = None,
@@ -54,23 +48,18 @@ def open_source(
     if path is not None:
         if fields is not None:
             raise OptionError(f"fields are for a dataset, got them for {source!r}: leave them out")
-        return _open_path(os.path.expanduser(path), columns, layout)
+        path = os.path.expanduser(path)
+        if not os.path.exists(path) and expand_braces(path) == [path]:
+            raise SourceError(f"{path}: must exist, got no such path: check its spelling")
+        if os.path.normpath(path).lower().endswith(".fl"):
+            raise SourceError(
+                f"{path}: must be {SOURCES}, got a packed dataset: "
+                f"unpack it first with 'fastload unpack {path} FOLDER'"
+            )
+        return open_folder(path, layout) if os.path.isdir(path) else open_file(path, columns, layout)
     if layout is not None:
         raise OptionError(f"layout is for a folder, got it for {source!r}: leave it out")
     if not hasattr(type(source), "__len__") or not hasattr(type(source), "__getitem__"):
-        raise SourceError(f"a source must be {_SOURCES}, got {type(source).__name__}")
+        raise SourceError(f"a source must be {SOURCES}, got {type(source).__name__}")
     files = files_behind(source) if fields is None else None
     return {"": files if files is not None else DatasetSource(source, fields)}
-
-
-def _open_path(path: str, columns: Mapping[str, ColumnKind] | None, layout: str | None) -> dict[str, Source]:
-    if not os.path.exists(path) and expand_braces(path) == [path]:
-        raise SourceError(f"{path}: must exist, got no such path: check its spelling")
-    if os.path.normpath(path).lower().endswith(".fl"):
-        raise SourceError(
-            f"{path}: must be {_SOURCES}, got a packed dataset: "
-            f"unpack it first with 'fastload unpack {path} FOLDER'"
-        )
-    if os.path.isdir(path):
-        return open_folder(path, layout)
-    return open_file(path, columns, layout, _SOURCES)

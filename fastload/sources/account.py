@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Container, Iterable, Iterator
+from itertools import chain
 
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut
 from fastload.sources.files import FileList, list_files
 from fastload.sources.left_out import HIDDEN, LeftOutFiles, clutter_reason
-from fastload.sources.listing import Listing, is_image, walk_files
+from fastload.sources.listing import Listing, is_image
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import Account, Reading, Source
 from fastload.sources.splits import SPLITS
@@ -35,7 +36,8 @@ def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source
     kinds = set(map(_kind, annotations))
     left_out = LeftOutFiles()
     unread: set[str] = set()  # folders of images of no record
-    for path in walk_files(listing.folders.values()):
+    folders = listing.folders.values()
+    for path in (folder.join(name) for folder in folders for name in chain(folder.images, folder.others)):
         if path not in records and path not in annotations:
             reason, is_clutter = reading.reasons.get(path) or _default_reason(path)
             if reason == UNUSED and path.endswith((".txt", ".xml")) and _kind(path) in kinds:

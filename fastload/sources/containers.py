@@ -42,19 +42,8 @@ class ContainerSource(ListedSource):
         return len(self.shard_of)
 
     def read(self, index: int) -> SourceRecord:
-        """Read one record; raise SourceError, naming file and record, if it cannot be read."""
+        """Read one record; raise SourceError, naming file and record, if it cannot be read or has changed."""
         number = int(self.shard_of[index])
-        values = {name: value_at(column, index) for name, column in self.values.items()}
-        record = self.read_from(self._unchanged(number), index)
-        record.values |= {SHARD.name: number, **values}
-        return record
-
-    @abstractmethod
-    def read_from(self, path: str, index: int) -> SourceRecord:
-        """Read one record from its file, with the values that are not known from the listing."""
-
-    def _unchanged(self, number: int) -> str:
-        """Return a file's path; raise SourceError if its size or time has changed since the listing."""
         path = self.files.path(number)
         try:
             status = os.stat(path)
@@ -64,7 +53,14 @@ class ContainerSource(ListedSource):
         if (status.st_size, status.st_mtime_ns) != listed:
             must = f"be as it was listed, with {listed[0]:,} bytes"
             raise malformed(path, must, f"a changed file of {status.st_size:,}", "list the source again")
-        return path
+        values = {name: value_at(column, index) for name, column in self.values.items()}
+        record = self.read_from(path, index)
+        record.values |= {SHARD.name: number, **values}
+        return record
+
+    @abstractmethod
+    def read_from(self, path: str, index: int) -> SourceRecord:
+        """Read one record from its file, with the values that are not known from the listing."""
 
 
 def is_data_file(name: str, suffixes: tuple[str, ...]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from fastload.errors import SourceError
@@ -39,11 +39,6 @@ class Folder:
         """The folders that are not hidden."""
         start, stop = bisect.bisect_left(self.folders, "."), bisect.bisect_left(self.folders, "/")
         return self.folders[:start] + self.folders[stop:]
-
-    @property
-    def files(self) -> int:
-        """The number of files directly in the folder."""
-        return len(self.images) + len(self.others)
 
     def join(self, name: str) -> str:
         """Return the path of an entry relative to the listing's root."""
@@ -140,7 +135,7 @@ class Listing:
     @property
     def files(self) -> int:
         """The number of all files."""
-        return sum(folder.files for folder in self.folders.values())
+        return sum(len(each.images) + len(each.others) for each in self.folders.values())
 
     def below(self, path: str) -> list[Folder]:
         """Return a folder and all folders below it, in the order of `sorted(os.walk(...))`."""
@@ -192,14 +187,6 @@ class Listing:
         # In LabelMe's JSON with sorted keys, the image itself lies before its objects.
         shares = (0.0, 1.0) if path.lower().endswith(".json") else (0.0,)
         return b"".join(read_part(self.absolute(path), share) for share in shares)
-
-
-def list_folder(path: str) -> Folder:
-    """Return the entries of a folder outside of a listing, none if it does not exist.
-
-    SourceError is raised if it cannot be listed.
-    """
-    return _listed(path, "")[0] if os.path.isdir(path) else Folder("")
 
 
 def is_image(name: str) -> bool:
@@ -256,7 +243,9 @@ def _listed(root: str, path: str) -> tuple[Folder, list[str]]:
     files.sort()
     images = [name for name in files if name.lower().endswith(IMAGE_SUFFIXES)]
     if (start := bisect.bisect_left(images, "._")) < len(images) and images[start].startswith("._"):
-        images = [name for name in images if not _is_apple_double(f"{place}{os.sep}{name}")]
+        images = [
+            name for name in images if not (name.startswith("._") and _is_apple_double(f"{place}/{name}"))
+        ]
     others = []
     if len(images) < len(files):
         chosen = {*images}
@@ -270,8 +259,6 @@ def _relative(path: str, root: str) -> str:
 
 
 def _is_apple_double(path: str) -> bool:
-    if not os.path.basename(path).startswith("._"):
-        return False
     with contextlib.suppress(OSError):
         return head_of(path, len(_APPLE_DOUBLE)) == _APPLE_DOUBLE
     return False
@@ -303,10 +290,3 @@ def unlistable(path: str, error: OSError) -> SourceError:
     if isinstance(error, FileNotFoundError):
         step = "check its spelling"
     return malformed(path, "be a folder that can be listed", f"{error.strerror}", step)
-
-
-def walk_files(folders: Iterable[Folder]) -> Iterator[str]:
-    """Yield the paths of all files directly in some folders."""
-    for folder in folders:
-        yield from map(folder.join, folder.images)
-        yield from map(folder.join, folder.others)

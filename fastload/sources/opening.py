@@ -8,31 +8,28 @@ from fastload.errors import OptionError, SourceError
 from fastload.sources.account import settled
 from fastload.sources.classes.doubts import doubts
 from fastload.sources.classes.source import list_classes
-from fastload.sources.classes.top import Doubt
 from fastload.sources.coco import recognise as coco
 from fastload.sources.databases import source as databases
 from fastload.sources.file_source import FileSource
 from fastload.sources.huggingface import source as huggingface
+from fastload.sources.left_out import explain_file
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import in_quotes, malformed, pack_command
-from fastload.sources.masks import recognise as masks
+from fastload.sources.masks import source as masks
 from fastload.sources.protocol import Claim, Source
 from fastload.sources.splits import SPLITS
 from fastload.sources.table.cells import TABLE_SUFFIXES
 from fastload.sources.table.columns import ColumnKind
 from fastload.sources.table.source import list_table
-from fastload.sources.unsupported import explain_file
 from fastload.sources.voc import recognise as voc
 from fastload.sources.webdataset import source as webdataset
 from fastload.sources.yolo import recognise as yolo
-
-Recogniser = Callable[[Listing], Claim | None]
 
 CLASSES, TABLE = "classes", "table"
 """The layouts of class folders and of tables; the others are named in the tables below."""
 
 
-_RECOGNISERS: dict[str, Recogniser] = {
+_RECOGNISERS: dict[str, Callable[[Listing], Claim | None]] = {
     "yolo": yolo.recognise,
     "coco": coco.recognise,
     "voc": voc.recognise,
@@ -41,6 +38,12 @@ _RECOGNISERS: dict[str, Recogniser] = {
     "huggingface": huggingface.recognise,
     "lmdb": databases.recognise,
 }
+
+SOURCES = (
+    "a folder of class folders or of images, a .csv or .tsv table, a dataset of YOLO, COCO, Pascal VOC, "
+    "images with masks, WebDataset, Hugging Face, LMDB or HDF5, or one with __len__ and __getitem__"
+)
+"""What can be packed, for messages."""
 
 _TO_CHOOSE = "to take it for class folders, say --layout classes (in Python, layout='classes')"
 _DEEPEST = 3
@@ -66,9 +69,7 @@ def check_layout(layout: str | None) -> None:
         raise OptionError(f"layout must be one of {', '.join(names)}, got {layout!r}: choose one")
 
 
-def open_file(
-    path: str, columns: Mapping[str, ColumnKind] | None, layout: str | None, wanted: str
-) -> dict[str, Source]:
+def open_file(path: str, columns: Mapping[str, ColumnKind] | None, layout: str | None) -> dict[str, Source]:
     """List the records of a file by split: of a description, a container, or a table of images.
 
     SourceError is raised for a file of no layout, or of another one than the one that is named.
@@ -76,7 +77,7 @@ def open_file(
     if not columns:
         for name, recognise in _DESCRIBED.items():
             if layout in (None, name) and (claim := recognise(path)) is not None:
-                return _settled(claim, layout)
+                return _undoubted(settled(claim.read()), layout)
         for name, opens in _FILES.items():
             if layout in (None, name) and (found := opens(path)) is not None:
                 return _undoubted(dict(found), layout)
@@ -84,7 +85,7 @@ def open_file(
         return {"": list_table(path, columns)}
     if layout is not None:
         raise malformed(path, f"be a file in the layout {layout!r}", "another one", "leave the layout out")
-    raise SourceError(f"{path}: must be {wanted}, got {explain_file(path)}")
+    raise SourceError(f"{path}: must be {SOURCES}, got {explain_file(path)}")
 
 
 def open_folder(path: str, layout: str | None = None) -> dict[str, Source]:
@@ -102,20 +103,12 @@ def open_folder(path: str, layout: str | None = None) -> dict[str, Source]:
         names = " or ".join(f"--layout {claim.layout}" for claim in claims)
         raise malformed(listing.name, "be a dataset in one layout", got, f"choose with {names}")
     if claims:
-        return _undoubted(_settled(claims[0], layout, listing), layout)
+        return _undoubted(settled(claims[0].read(), listing), layout)
     if layout is not None:
         must = f"be a dataset in the layout {layout!r}"
         raise malformed(listing.name, must, "none of its files in their places", "name another layout")
     _require_no_doubt(listing)
     return dict(list_classes(listing, by_content=True))
-
-
-def _settled(claim: Claim, layout: str | None, listing: Listing | None = None) -> dict[str, Source]:
-    reading = claim.read()
-    sources = settled(reading, listing)
-    if layout is None:
-        next(iter(sources.values())).doubts = reading.doubts
-    return sources
 
 
 def open_class_folders(path: str, layout: str | None = None) -> dict[str, FileSource]:
@@ -134,9 +127,11 @@ def open_class_folders(path: str, layout: str | None = None) -> dict[str, FileSo
 
 
 def _undoubted(sources: dict[str, Source], layout: str | None) -> dict[str, Source]:
-    """Return the sources; raise SourceError if one could be something else, and its layout is not named."""
+    """Return the sources; raise SourceError if one could be something else, unless the layout is named."""
     for source in sources.values():
-        if source.doubt and layout is None:
+        if layout is not None:
+            source.doubts = ()
+        elif source.doubt:
             raise SourceError(source.doubt)
     return sources
 
@@ -157,7 +152,12 @@ def _require_no_doubt(listing: Listing) -> None:
             for claim in _claims(part, None):
                 raise _other_layout(listing, claim, part)
     for doubt in doubts(listing, lambda part: _claims(part, None)):
-        raise _in_doubt(listing, doubt)
+        must, first, choice = "be class folders and nothing else", "classes", _TO_CHOOSE
+        if not listing.top.visible:
+            must, first = "be images and nothing else", "images without labels"
+            choice = "to pack the images alone, say --layout classes (in Python, layout='classes')"
+        got = f"two readings: {first}, or {doubt.reading}"
+        raise malformed(listing.name, must, got, f"{doubt.step}; {choice}")
 
 
 def _parts(listing: Listing, deepest: int) -> Iterator[Listing]:
@@ -178,15 +178,4 @@ def _other_layout(listing: Listing, claim: Claim, part: Listing) -> SourceError:
         f"{listing.name}: must be a folder of images, by classes or not, got {claim.title} ({place}: "
         f"{claim.evidence}), whose annotations would be lost: {pack_command(place)} keeps them{lost}; "
         f"{_TO_CHOOSE}"
-    )
-
-
-def _in_doubt(listing: Listing, doubt: Doubt) -> SourceError:
-    if listing.top.visible:
-        must, first, choice = "be class folders and nothing else", "classes", _TO_CHOOSE
-    else:
-        must, first = "be images and nothing else", "images without labels"
-        choice = "to pack the images alone, say --layout classes (in Python, layout='classes')"
-    return malformed(
-        listing.name, must, f"two readings: {first}, or {doubt.reading}", f"{doubt.step}; {choice}"
     )

@@ -20,6 +20,9 @@ from fastload.shards.schema import Field
 from fastload.sources.files import FileList
 from fastload.sources.listing import Listing
 
+Details = Mapping[str, Any]
+"""JSON from which `unpack` writes the layout of a source."""
+
 
 @dataclass(slots=True)
 class SourceRecord:
@@ -41,10 +44,11 @@ class Source(ABC):
     classes: tuple[str, ...]  # names, by label
     fields: tuple[Field, ...]  # of each record, except its image
     warnings: tuple[str, ...] = ()  # peculiarities that did not stop the listing, one sentence each
-    doubts: tuple[str, ...] = ()  # what else needs attention, such as a split without labels
+    # What else needs attention, such as a split without labels; empty if the layout is named.
+    doubts: tuple[str, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)  # for a table, the decision about each field
     left_out: tuple[LeftOut, ...] = ()  # files that are not records
-    details: Mapping[str, Any] = field(default_factory=dict)  # JSON from which `unpack` writes the layout
+    details: Details = field(default_factory=dict)
     is_upright: bool = False  # coordinates refer to the image turned by its EXIF orientation
     # In the first split alone: the account of the folder, and the annotation files of all splits, by names
     # relative to the folder of the keys, which are attached to the packed dataset.
@@ -108,8 +112,7 @@ class Reading:
     `annotations` are files that were read to list the records, such as a data.yaml, and `reasons` are those
     of files that are left out, where the layout knows them; both by their paths below the listing's root.
     `listing` holds the files that are accounted for, if they are others than those of the claimed folder:
-    those that a description names. `doubts` are sentences on data that may be missing: they become those of
-    the first source unless the user names the layout.
+    those that a description names.
     """
 
     sources: Mapping[str, Source]
@@ -118,7 +121,6 @@ class Reading:
     warnings: Sequence[str] = ()  # peculiarities that did not stop the listing, one sentence each
     listing: Listing | None = None
     outside: Collection[str] = ()  # absolute paths of descriptions that lie elsewhere
-    doubts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

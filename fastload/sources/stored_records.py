@@ -8,7 +8,6 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from fastload.shards.attachment import Attachment, read_attachment
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
 from fastload.shards.schema import Field
+from fastload.sources.protocol import Details
 from fastload.system.units import format_count
 
 # The encodings that store a file in the source's format, which keeps its name.
@@ -52,13 +52,8 @@ class StoredRecords:
         self.manifest = reader.manifest
         every = [field for field in self.manifest.fields if field.kind == "image"]
         self._images = every if images is None else images
+        self.details: Details = self.manifest.made.get("details") or {}
         self.damaged: list[str] = []
-
-    @property
-    def details(self) -> Mapping[str, Any]:
-        """The details of the source, from which its layout is restored."""
-        details: Mapping[str, Any] = self.manifest.made["details"]
-        return details
 
     def __len__(self) -> int:
         return len(self._reader)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import Any
 
 from fastload.shards.manifest import Manifest
 from fastload.shards.record import Record
+from fastload.sources.protocol import Details
 
 WrittenFiles = Iterator[tuple[str, bytes]]
 """Paths relative to the folder of the dataset, each with the content of its file."""
@@ -24,12 +24,13 @@ class LayoutWriter:
         self.split = split
         self.images: list[PurePosixPath] = []
         details = manifest.made.get("details")
-        self.details: Mapping[str, Any] = details if isinstance(details, dict) else {}
+        self.details: Details = details if isinstance(details, dict) else {}
         self.names = frozenset(field.name for field in manifest.fields)
 
     def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         """Yield the other images of a record whose first one has been written to the path `image`."""
-        yield from ()
+        if "mask_path" in self.names and len(mask := record.stored("mask")):
+            yield record["mask_path"], bytes(mask)
 
     def annotations(self, record: Record, image: PurePosixPath) -> WrittenFiles:
         """Yield the annotation files of a record; `last_files` yields those of several records."""

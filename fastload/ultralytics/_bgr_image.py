@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from fastload.images.arrays import DType, Pixels
 from fastload.images.deferred import DeferredImage
@@ -37,7 +37,7 @@ class BgrImage:
         """The dtype of the array."""
         return self.deferred.dtype
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[np.generic]:
         """Return the pixels in memory of their own, BGR."""
         image = self.deferred
         pixels = image.pixels() if image.is_bgr else cv2.cvtColor(image.pixels(), cv2.COLOR_RGB2BGR)

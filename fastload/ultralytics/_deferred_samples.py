@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from ultralytics.data import base
@@ -23,10 +22,9 @@ from fastload.datasets.batch import BatchMemory, HostMemory
 from fastload.loader.dataloader import DataLoader
 from fastload.system.patching import Replacement
 from fastload.ultralytics._bgr_image import BgrImage
-from fastload.ultralytics._disk import disk_replacements
+from fastload.ultralytics._caches import ImagesInMemory, cache_replacements
 from fastload.ultralytics._packed import packed_replacements
-from fastload.ultralytics._steps import step_replacements, unknown_steps
-from fastload.ultralytics._stored import ImagesInMemory, cache_replacements
+from fastload.ultralytics._steps import Labels, step_replacements, unknown_steps
 
 _plain_item = base.BaseDataset.__getitem__
 _plain_label = base.BaseDataset.get_image_and_label
@@ -51,7 +49,7 @@ class _ThreadState(threading.local):
         is_worker: True in a worker that makes batches.
     """
 
-    dataset: Any = None
+    dataset: base.BaseDataset = None
     is_worker = False
 
 
@@ -75,14 +73,13 @@ def replacements(rank_programs: list[str], patch: Callable[[], object]) -> list[
         return name
 
     @functools.wraps(_plain_init)
-    def init(self: InfiniteDataLoader, *args: object, **options: Any) -> None:
+    def init(self: InfiniteDataLoader, *args: object, **options: object) -> None:
         if options.get("collate_fn") in (YOLODataset.collate_fn, YOLOConcatDataset.collate_fn):
             dataset = options.get("dataset")
             # Determined here, so that the reason is logged once and not by each worker.
             reason = unsupported_reason(dataset) if isinstance(dataset, base.BaseDataset) else ""
-            options["collate_fn"] = Batches(reason)
-            options["worker_init_fn"] = BatchesInWorker(options.get("worker_init_fn"), patch)
-            options["compile"] = False
+            start = functools.partial(_start_worker, patch, options.get("worker_init_fn"))
+            options |= {"collate_fn": Batches(reason), "worker_init_fn": start, "compile": False}
         _plain_init(self, *args, **options)
 
     return [
@@ -93,38 +90,44 @@ def replacements(rank_programs: list[str], patch: Callable[[], object]) -> list[
         (base.BaseDataset, "get_image_and_label", _image_and_label),
         *step_replacements(lambda: _thread.is_worker),
         *cache_replacements(),
-        *disk_replacements(),
         *packed_replacements(),
     ]
 
 
+def _start_worker(patch: Callable[[], object], function: object, worker: int) -> None:
+    """Defer images until a batch is made; patch a worker that was not forked; call the loader's function."""
+    patch()
+    _thread.is_worker = True
+    if callable(function):
+        function(worker)
+
+
 @functools.wraps(_plain_item)
-def _item(self: base.BaseDataset, index: int) -> Any:
+def _item(self: base.BaseDataset, index: int) -> Labels:
     if unsupported_reason(self):
-        return _plain_item(self, index)
+        return _plain_item(self, index)  # type: ignore[no-any-return]
     before, _thread.dataset = _thread.dataset, self
     try:
-        return self.transforms(self.get_image_and_label(index))
+        return self.transforms(self.get_image_and_label(index))  # type: ignore[no-any-return]
     finally:
         _thread.dataset = before
 
 
 @functools.wraps(_plain_label)
-def _image_and_label(self: base.BaseDataset, index: int) -> Any:
+def _image_and_label(self: base.BaseDataset, index: int) -> Labels:
     if _thread.dataset is not self:
-        return _plain_label(self, index)
+        return _plain_label(self, index)  # type: ignore[no-any-return]
     label = copy.deepcopy({name: value for name, value in self.labels[index].items() if name != "shape"})
     stored = self.ims.image(index) if isinstance(self.ims, ImagesInMemory) else None
     if stored is None:
         pixels, original, resized = self.load_image(index)
-        label["img"] = BgrImage.of(pixels)
-    else:
-        label["img"], original, resized = stored
+        stored = BgrImage.of(pixels), original, resized
+    label["img"], original, resized = stored
     label["ori_shape"], label["resized_shape"] = original, resized
     label["ratio_pad"] = resized[0] / original[0], resized[1] / original[1]
     if self.rect:
         label["rect_shape"] = self.batch_shapes[self.batch[index]]
-    return self.update_labels_info(label)
+    return self.update_labels_info(label)  # type: ignore[no-any-return]
 
 
 def unsupported_reason(dataset: base.BaseDataset) -> str:
@@ -162,54 +165,30 @@ class Batches:
                 f"its images are made by Ultralytics, because {reason}; fastload.ultralytics moves them"
             )
 
-    def __call__(self, samples: Sequence[dict[str, Any]]) -> Any:
+    def __call__(self, samples: Sequence[Labels]) -> Labels:
         """Return the batch in ordinary memory."""
         return self.collate_into(samples, HostMemory())
 
-    def collate_into(self, samples: Sequence[dict[str, Any]], memory: BatchMemory) -> Any:
+    def collate_into(self, samples: Sequence[Labels], memory: BatchMemory) -> Labels:
         """Return the batch, with the images in `memory`."""
-        shapes = {_shape(sample.get("img")) for sample in samples}
-        if None in shapes or len(shapes) > 1:
-            return _plain_collate([_rendered(sample) for sample in samples])
-        (height, width, channels) = shapes.pop()  # type: ignore[misc]
-        images = memory.empty((len(samples), channels, height, width), torch.uint8)
-        arrays = images.numpy()
-        for sample, out in zip(samples, arrays, strict=True):
-            image, is_rgb = sample["img"]
+        images = [sample.get("img") for sample in samples]
+        deferred = [image for image in images if isinstance(image, tuple)]
+        shapes = {image.shape for image, _ in deferred}
+        if len(deferred) < len(samples) or len(shapes) > 1:
+            made = [image[0].tensor(image[1]) if isinstance(image, tuple) else image for image in images]
+            return _collated(samples, made)
+        height, width, channels = shapes.pop()
+        stacked = memory.empty((len(samples), channels, height, width), torch.uint8)
+        for (image, is_rgb), out in zip(deferred, stacked.numpy(), strict=True):
             image.write(out, is_rgb)
         # Everything else is collated by Ultralytics; an empty image preserves the order of keys in the batch.
-        batch: dict[str, Any] = _plain_collate([{**sample, "img": _NOTHING} for sample in samples])
-        batch["img"] = images
-        return batch
+        return _collated(samples, [torch.empty(0, dtype=torch.uint8)] * len(samples)) | {"img": stacked}
 
 
-_NOTHING = torch.empty(0, dtype=torch.uint8)
-
-
-def _shape(image: object) -> tuple[int, int, int] | None:
-    return image[0].shape if isinstance(image, tuple) else None
-
-
-def _rendered(sample: dict[str, Any]) -> dict[str, Any]:
-    image = sample.get("img")
-    return {**sample, "img": image[0].tensor(image[1])} if isinstance(image, tuple) else sample
-
-
-class BatchesInWorker:
-    """Initialization of a worker: images are deferred until the batch is made; then the loader's own runs.
-
-    Args:
-        function: The loader's own.
-        patch: Patches Ultralytics; a worker that was not forked has the original classes.
-    """
-
-    def __init__(self, function: Callable[[int], object] | None, patch: Callable[[], object]) -> None:
-        self._function = function
-        self._patch = patch
-
-    def __call__(self, worker_id: int) -> None:
-        """Prepare the worker."""
-        self._patch()
-        _thread.is_worker = True
-        if self._function is not None:
-            self._function(worker_id)
+def _collated(samples: Sequence[Labels], images: Sequence[object]) -> Labels:
+    """Return samples collated by Ultralytics, with other images."""
+    given = [
+        sample | {"img": image} if "img" in sample else sample
+        for sample, image in zip(samples, images, strict=True)
+    ]
+    return _plain_collate(given)  # type: ignore[no-any-return]

@@ -10,7 +10,6 @@ import functools
 import os
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
@@ -22,6 +21,7 @@ from ultralytics.engine import trainer, validator
 from ultralytics.utils.ops import segments2boxes
 
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.images.decode import imdecode
 from fastload.images.encodings import encoding_named
 from fastload.images.header import orientation_of
@@ -32,6 +32,7 @@ from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
 from fastload.system.patching import Replacement
 from fastload.transforms.annotations import Floats
+from fastload.ultralytics._steps import Labels
 
 _plain_check = utils.check_det_dataset
 _plain_files = base.BaseDataset.get_img_files
@@ -64,7 +65,6 @@ class PackedImages:
         if manifest.image is None:
             raise OptionError(f"{folder}: must have images to train YOLO, and its records have none")
         self._encoding = encoding_named(manifest.image.encoding or "keep")
-        self._holds_files = manifest.image.encoding not in ("raw", "yuv420")
         self._is_upright = bool(manifest.made.get("details", {}).get("is_upright"))
         self._fields = {field.name: field for field in manifest.fields}
         self.identity = " ".join(shard.identity for shard in manifest.shards)
@@ -74,14 +74,14 @@ class PackedImages:
     def pixels(self, name: str) -> NDArray[np.uint8]:
         """Return an image, BGR, as Ultralytics reads its file."""
         record = self._reader.read(self.index[name])
-        if self._holds_files:
+        if self._encoding.holds_files:
             data = bytes(record.stored("image"))
             image: NDArray[np.uint8] = imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
             return upright(image, orientation_of(data)) if self._is_upright else image
         rgb = self._encoding.decode(record.stored("image"), record.image_shape())
         return np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), np.uint8)
 
-    def label(self, name: str, has_keypoints: bool, has_outlines: bool) -> dict[str, Any]:
+    def label(self, name: str, has_keypoints: bool, has_outlines: bool) -> Labels:
         """Return the objects of an image as Ultralytics' reader of label files does.
 
         Label files have boxes or outlines. Of sources with both, such as COCO, a task gets the ones it needs.
@@ -112,7 +112,7 @@ class PackedImages:
 
     def _size(self, record: Record) -> tuple[int, int]:
         height, width, _ = record.image_shape()
-        if not self._holds_files or not self._is_upright:
+        if not self._encoding.holds_files or not self._is_upright:
             return height, width
         is_turned = swaps_sides(orientation_of(bytes(record.stored("image"))))
         return (width, height) if is_turned else (height, width)
@@ -169,19 +169,17 @@ def packed_at(folder: str) -> PackedImages:
 
 def packed_of(name: str) -> PackedImages | None:
     """Return the packed dataset in whose folder a file is named; None for an ordinary file."""
-    head, mark, _ = str(name).partition(f".fl{os.sep}")
-    if not mark:
-        return None
-    folder = f"{head}.fl"
+    folder = str(name)
     # A folder of splits holds packed datasets, whose names end with .fl too.
-    rest = str(name)[len(folder) + 1 :].partition(f".fl{os.sep}")
-    inner = os.path.join(folder, f"{rest[0]}.fl") if rest[1] else ""
-    found = next((each for each in (inner, folder) if each and looks_packed(Path(each))), None)
-    return None if found is None else packed_at(found)
+    while f".fl{os.sep}" in folder:
+        folder = folder.rpartition(f".fl{os.sep}")[0] + ".fl"
+        if looks_packed(Path(folder)):
+            return packed_at(folder)
+    return None
 
 
 @functools.wraps(_plain_check)
-def _check_det_dataset(dataset: object, *args: object, **options: object) -> dict[str, Any]:
+def _check_det_dataset(dataset: object, *args: object, **options: object) -> dict[str, object]:
     if Path(str(dataset)).suffix != ".fl":
         return _plain_check(dataset, *args, **options)  # type: ignore[no-any-return]
     folder = Path(os.path.abspath(os.path.expanduser(str(dataset))))
@@ -198,10 +196,10 @@ def _check_det_dataset(dataset: object, *args: object, **options: object) -> dic
 
 
 @functools.wraps(_plain_files)
-def _get_img_files(self: base.BaseDataset, img_path: str | list[str]) -> Any:
+def _get_img_files(self: base.BaseDataset, img_path: str | list[str]) -> list[str]:
     paths = img_path if isinstance(img_path, list) else [img_path]
     if not all(str(path).endswith(".fl") for path in paths):
-        return _plain_files(self, img_path)
+        return _plain_files(self, img_path)  # type: ignore[no-any-return]
     names = sorted(name for path in paths for name in packed_at(str(path)).index)
     count = self.fraction if isinstance(self.fraction, int) else max(1, round(len(names) * self.fraction))
     names = names[:count]
@@ -211,9 +209,9 @@ def _get_img_files(self: base.BaseDataset, img_path: str | list[str]) -> Any:
 
 
 @functools.wraps(_plain_labels)
-def _get_labels(self: YOLODataset) -> Any:
+def _get_labels(self: YOLODataset) -> list[Labels]:
     if packed_of(self.im_files[0]) is None:
-        return _plain_labels(self)
+        return _plain_labels(self)  # type: ignore[no-any-return]
     self.label_files = list(self.im_files)
     found = []
     for name in self.im_files:
@@ -225,9 +223,9 @@ def _get_labels(self: YOLODataset) -> Any:
 
 
 @functools.wraps(_plain_read)
-def read(filename: str, *args: object, **options: object) -> Any:
+def read(filename: str, *args: object, **options: object) -> Pixels | None:
     """Return the image of a record, or of a file as Ultralytics reads it."""
     packed = packed_of(filename)
     if packed is None:
-        return _plain_read(filename, *args, **options)
+        return _plain_read(filename, *args, **options)  # type: ignore[no-any-return]
     return packed.pixels(str(filename))

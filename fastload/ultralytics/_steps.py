@@ -13,18 +13,24 @@ import functools
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from ultralytics.data import augment
 
 from fastload.images.canvas import Canvas, Placement
-from fastload.images.deferred import DeferredImage, HsvChange
+from fastload.images.deferred import DeferredImage
+from fastload.images.hsv import HsvChange
 from fastload.images.opencv import cv2
 from fastload.system.patching import Replacement
 from fastload.ultralytics._bgr_image import BgrImage
 
 Labels = dict[str, Any]
+"""A sample of Ultralytics, or the parameters of a step, by name."""
+
+_Step = TypeVar("_Step")
+_Plain = Callable[..., Labels]  # A method that may get parameters after labels.
 
 # Steps that change no pixels or are replaced below. A transform with any other step is not replaced.
 _KNOWN = (
@@ -43,9 +49,9 @@ _KNOWN = (
 )
 
 
-def unknown_steps(transform: Any) -> list[str]:
+def unknown_steps(transform: object) -> list[str]:
     """Return the names of a transform's steps that may look at pixels and are not Ultralytics' own."""
-    if type(transform) is augment.Compose:
+    if isinstance(transform, augment.Compose) and type(transform) is augment.Compose:
         return [name for step in transform.transforms for name in unknown_steps(step)]
     names = [] if type(transform) in _KNOWN else [type(transform).__name__]
     inner = getattr(transform, "pre_transform", None)
@@ -61,9 +67,9 @@ def step_replacements(ends_in_batch: Callable[[], bool]) -> list[Replacement]:
     plain_format = augment.Format._format_img
 
     @functools.wraps(plain_format)
-    def format_image(self: augment.Format, img: object) -> Any:
+    def format_image(self: augment.Format, img: object) -> torch.Tensor | tuple[BgrImage, bool]:
         if not isinstance(img, BgrImage):
-            return plain_format(self, img)
+            return plain_format(self, img)  # type: ignore[no-any-return]
         is_rgb = random.uniform(0, 1) > self.bgr
         return (img, is_rgb) if ends_in_batch() else img.tensor(is_rgb)
 
@@ -85,24 +91,24 @@ def step_replacements(ends_in_batch: Callable[[], bool]) -> list[Replacement]:
     ]
 
 
-def _if_deferred(plain: Callable[..., Any], of_deferred: Callable[..., Any]) -> Callable[..., Any]:
+def _if_deferred(plain: _Plain, of_deferred: Callable[[_Step, Labels, Labels], None]) -> _Plain:
     """Return a method that calls `of_deferred` for deferred images, and the original for arrays."""
 
     @functools.wraps(plain)
-    def method(self: object, labels: Labels, params: Any = None) -> Any:
+    def method(self: _Step, labels: Labels, params: Labels | None = None) -> Labels:
         if not isinstance(labels["img"], BgrImage):
             return plain(self, labels, params)
-        of_deferred(self, labels, params)
+        of_deferred(self, labels, params or {})
         return labels
 
     return method
 
 
-def _with_pixels(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _with_pixels(plain: _Plain) -> _Plain:
     """Return a method that gives pixels to the original, and defers its result."""
 
     @functools.wraps(plain)
-    def method(self: object, labels: Labels, params: Any = None) -> Any:
+    def method(self: object, labels: Labels, params: Labels | None = None) -> Labels:
         image = labels.get("img")
         arguments = (labels,) if params is None else (labels, params)
         is_idle = (params or {}).get("skip") or getattr(self, "transform", self) is None
@@ -141,7 +147,7 @@ def _perspective(self: augment.RandomPerspective, labels: Labels, params: Labels
     labels["resized_shape"] = (height, width)
 
 
-def _hsv(self: augment.RandomHSV, labels: Labels, params: object) -> None:
+def _hsv(self: augment.RandomHSV, labels: Labels, params: Labels) -> None:
     gains = np.array([self.hgain, self.sgain, self.vgain])
     if not gains.any():
         return

@@ -1,8 +1,12 @@
-"""Replacement of the loaders and datasets of Ultralytics, at once or as soon as they are imported."""
+"""Replacement of the loaders and datasets of Ultralytics, at once or as soon as they are imported.
+
+The loader of YOLOv5, in `utils.dataloaders` of its repository, becomes fastload's, and images are stacked in
+the memory of the batch; its dataset is unchanged.
+"""
 
 from __future__ import annotations
 
-import importlib
+import functools
 import importlib.abc
 import importlib.util
 import sys
@@ -11,7 +15,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+import torch
+
+from fastload.datasets.batch import BatchMemory
 from fastload.errors import LibraryMissingError
+from fastload.loader.dataloader import DataLoader
 from fastload.system.patching import Replacement, patched
 
 _patches = ExitStack()
@@ -47,7 +55,11 @@ def patch() -> AbstractContextManager[object]:
     global _is_patched
     if not _is_patched:
         modules = [sys.modules[name] for name in _YOLOV5 if name in sys.modules]
-        replacements = [*_in_ultralytics(), *(each for module in modules for each in _in_yolov5(module))]
+        replacements = [each for module in modules for each in _in_yolov5(module)]
+        if importlib.util.find_spec("ultralytics") is not None:
+            from fastload.ultralytics._deferred_samples import replacements as in_ultralytics
+
+            replacements += in_ultralytics(_rank_programs, patch)
         if not replacements:
             raise LibraryMissingError(
                 "fastload.ultralytics.patch() needs the package ultralytics, which is not installed: "
@@ -78,7 +90,7 @@ def patched_on_import() -> Iterator[list[str]]:
     finder = _Finder(actions)
     sys.meta_path.insert(0, finder)
     try:
-        for name, do in finder.actions.items():
+        for name, do in actions.items():
             if name in sys.modules:
                 do(sys.modules[name])
         yield _rank_programs
@@ -87,42 +99,71 @@ def patched_on_import() -> Iterator[list[str]]:
         unpatch()
 
 
-def _in_ultralytics() -> list[Replacement]:
-    if importlib.util.find_spec("ultralytics") is None:
-        return []
-    from fastload.ultralytics._deferred_samples import replacements
-
-    return replacements(_rank_programs, patch)
-
-
-def _in_yolov5(module: ModuleType) -> list[Replacement]:
-    from fastload.ultralytics._yolov5 import replacements
-
-    return replacements(module)
-
-
 class _Finder(importlib.abc.MetaPathFinder):
     """Import hook that calls a function with a module that has been imported."""
 
     def __init__(self, actions: Mapping[str, Callable[[ModuleType], object]]) -> None:
-        self.actions = actions
+        self._actions = actions
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the spec of the other finders, with a loader that calls the function at its end."""
-        action = self.actions.get(name)
-        if action is None:
+        if name not in self._actions:
             return None
-        others = [finder for finder in sys.meta_path if finder is not self]
-        found = (each.find_spec(name, path, target) for each in others if hasattr(each, "find_spec"))
-        spec = next((each for each in found if each is not None), None)
+        others = [each for each in sys.meta_path if each is not self and hasattr(each, "find_spec")]
+        spec = next(filter(None, (each.find_spec(name, path, target) for each in others)), None)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_and_act(module: ModuleType) -> None:
                 execute(module)
-                action(module)
+                self._actions[name](module)
 
             spec.loader.exec_module = execute_and_act  # type: ignore[method-assign]
         return spec
+
+
+def _in_yolov5(module: ModuleType) -> list[Replacement]:
+    """Return the replacements of attributes: (owner, name, value); none for another `utils.dataloaders`."""
+    names = ("InfiniteDataLoader", "LoadImagesAndLabels", "create_dataloader")
+    if not all(hasattr(module, name) for name in names):
+        return []
+    loader, plain_collate = module.InfiniteDataLoader, module.LoadImagesAndLabels.collate_fn
+    plain_init, stacking = loader.__init__, StackedImages(plain_collate)
+
+    @functools.wraps(plain_init)
+    def init(self: object, *args: object, **options: object) -> None:
+        if options.get("collate_fn") is plain_collate:
+            options["collate_fn"] = stacking
+        plain_init(self, *args, **options)
+
+    bases = (loader, "__bases__", (DataLoader,))
+    return [bases, (loader, "__init__", init), (module, "DataLoader", DataLoader)]
+
+
+_Sample = tuple[torch.Tensor, object, object, object]  # image, labels, file and shapes
+
+
+class StackedImages:
+    """Collate function of YOLOv5, with the images stacked in the final memory of the batch."""
+
+    changes = "its batches are stacked in shared memory by fastload.ultralytics"
+
+    def __init__(self, plain: Callable[[Sequence[_Sample]], Sequence[object]]) -> None:
+        self._plain = plain
+
+    def __call__(self, samples: Sequence[_Sample]) -> Sequence[object]:
+        """Return the batch in ordinary memory."""
+        return self._plain(samples)
+
+    def collate_into(self, samples: Sequence[_Sample], memory: BatchMemory) -> Sequence[object]:
+        """Return the batch, with the images in `memory`."""
+        images = [sample[0] for sample in samples]
+        first = images[0]
+        if any(each.shape != first.shape or each.dtype != first.dtype for each in images):
+            return self._plain(samples)
+        stacked = memory.empty((len(images), *first.shape), first.dtype)
+        torch.stack(images, 0, out=stacked)
+        _, *others = self._plain([(first[:0], *sample[1:]) for sample in samples])
+        return (stacked, *others)

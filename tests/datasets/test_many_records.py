@@ -10,7 +10,7 @@ import torch.utils.data
 
 import fastload
 from fastload import Field, PackedDataset
-from fastload.shards._hdf5 import Hdf5Writer
+from fastload.shards._hdf5 import WRITER
 from fastload.shards.checksum import apply_masks, array_crc32c, file_crc32c, identity_crc, record_crc32c
 from fastload.shards.container import Payload, Ragged, ShardContent
 from fastload.shards.manifest import Manifest, ShardEntry
@@ -28,7 +28,7 @@ def _write_pixels(path, count, shard_records):
         size = len(indices)
         pixels = np.ascontiguousarray(indices.astype("<u4").view(np.uint8).reshape(size, 4)[:, :3])
         payload = path / "payload"
-        payload.write_bytes(bytes(Hdf5Writer.payload_offset) + pixels.tobytes())
+        payload.write_bytes(bytes(WRITER.payload_offset) + pixels.tobytes())
         keys = np.char.zfill(indices.astype("S8"), 8)
         ones = np.arange(size + 1, dtype="<u8")
         fixed = {
@@ -47,7 +47,7 @@ def _write_pixels(path, count, shard_records):
         fixed["crc32c"] = apply_masks(identity, np.array(crcs, "<u4"))
         file = path / f"shard-{number:05d}.h5"
         content = ShardContent(size, identity, fixed, ragged, Payload("image", payload, 3 * ones, (1, 1, 3)))
-        Hdf5Writer.write(file, (*columns, CRC32C), content)
+        WRITER.write(file, (*columns, CRC32C), content)
         column_crcs = {"label": array_crc32c(fixed["label"], identity_crc(identity))}
         stored = file.stat().st_size, file_crc32c(file)
         entries.append(ShardEntry(file.name, size, *stored, column_crcs, identity.hex()))

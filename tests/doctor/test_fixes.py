@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 import fastload
-from fastload.doctor._fixes import workers_to_try
-from fastload.doctor._judge import diagnose
+from fastload.doctor._fixes import diagnose, workers_to_try
 from fastload.doctor.findings import DataStorage
 from tests.doctor.situations import make_photos
 from tests.doctor.test_judge import MACHINE, seen, training, trial

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from fastload.doctor._machine import gpu_share, reading_gpu
+from fastload.doctor._machine import GpuWatch
 from tests.commands import run
 from tests.tools import NEEDS_CUDA
 
@@ -36,11 +36,11 @@ if __name__ == "__main__":
 
 def test_a_busy_gpu_is_read_as_busy():
     rows = torch.ones(4000, 4000, device="cuda")
-    begin = time.perf_counter()
-    with reading_gpu(each_s=0.05) as readings:
-        while time.perf_counter() - begin < 3:
-            (rows @ rows).sum().item()
-    assert 0 < gpu_share(readings, (begin, time.perf_counter())) <= 1
+    ends_at, watch = time.perf_counter() + 3, GpuWatch()
+    while time.perf_counter() < ends_at:
+        (rows @ rows).sum().item()
+        watch.read()
+    assert 0 < watch.share <= 1
 
 
 def test_a_training_on_a_gpu_is_examined_whole(tmp_path):

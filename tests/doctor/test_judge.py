@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from fastload.doctor._fixes import trials_to_make, workers_to_try
-from fastload.doctor._judge import diagnose
-from fastload.doctor._rates import Rates, rates_of
+from fastload.doctor._fixes import CHANGES, diagnose, workers_to_try
+from fastload.doctor._judge import Rates, judge, rates_of
 from fastload.doctor.findings import LoaderTrial, MachineState, Sampled
 from fastload.doctor.findings import TrainingMeasurements as Training
 from fastload.loader.clock import LoadTimes
@@ -38,6 +37,12 @@ def training(num_workers=0, wait_s=0.08, step_s=0.02, loading=None, step=None, b
         "training": seen(model=2.0) if step is None else step,
     }
     return Training(**{**values, **changes})
+
+
+def changes_to_try(measured):
+    """The names of the changes that can help."""
+    judged = judge(measured)
+    return [change.name for change in CHANGES if change.can_help(judged)]
 
 
 def trial(kind="same", workers=2, rate=1000.0, **changes):
@@ -205,18 +210,19 @@ def test_time_without_a_free_cpu_explains_a_step_that_is_longer_than_its_rate():
 
 
 class TestTrials:
-    @pytest.mark.parametrize(("workers", "kinds"), [(0, []), (2, ["workers"])])
-    def test_too_little_work_may_only_have_too_many_workers(self, workers, kinds):
-        measured = training(workers)
-        assert trials_to_make(measured, "little") == kinds
+    @pytest.mark.parametrize(("workers", "names"), [(0, []), (2, ["none", "workers"])])
+    def test_too_little_work_may_only_have_too_many_workers(self, workers, names):
+        measured = training(workers, wait_s=0.001, step_s=0.0001)
+        assert judge(measured).verdict == "little"
+        assert changes_to_try(measured) == names
 
     def test_a_training_that_hardly_waits_needs_none(self):
         measured = training(wait_s=0.001, step_s=0.1)
-        assert trials_to_make(measured, "model") == []
+        assert judge(measured).verdict == "model"
+        assert changes_to_try(measured) == []
 
     def test_slow_decoding_is_tried_with_workers_compiled_and_packed(self):
-        measured, kinds = training(), ["workers", "one line", "files"]
-        assert trials_to_make(measured, "decoding") == kinds
+        assert changes_to_try(training()) == ["workers", "loader", "data"]
 
     @pytest.mark.parametrize(
         ("workers", "cpu_s", "numbers"), [(0, 8.0, [4, 8]), (0, 1.0, [4, 8, 32]), (8, 8.0, [0, 4])]

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fastload.doctor.ranks import RankTimes, compare
+from fastload.doctor.findings import MachineState, Sampled, TrainingMeasurements
+from fastload.doctor.ranks import compare
 from tests.commands import free_port, start_python
 from tests.doctor.places import slow_network
 
@@ -128,23 +129,31 @@ def test_the_bandwidth_of_a_slow_network_is_measured():
     assert 4e6 < ranks["bytes_per_s"] < 12.5e6
 
 
-def times(rank, synced_s, wait_s=0.0, model_s=0.1, work_s=0.0, **changes):
-    values = {"sync_s": 0.0, "exchanged_s": (0.0, 0.0, 0.05, 0.05), "warmup_steps": 1, "machine": "a"}
-    return RankTimes(
-        rank=rank,
-        wait_s=wait_s,
-        model_s=model_s + synced_s,
-        work_s=work_s,
-        synced_s=(9.0, 9.0, synced_s, synced_s),
-        **{**values, **changes},
+def training(synced_s, wait_s=0.0, model_s=0.1, work_s=0.0):
+    """The measurements of a step after one of warm-up, by the waits for synchronisation of each step."""
+    own_s, waits_s = model_s + work_s, synced_s[2:]
+    return TrainingMeasurements(
+        MachineState(1.0, 1),
+        waits=1,
+        waiting_s=wait_s,
+        steps=1,
+        stepping_s=own_s + sum(waits_s) / len(waits_s),
+        training=(Sampled("work", "", work_s),),
+        synced_s=synced_s,
+        exchanged_s=(0.0, 0.0, 0.05, 0.05),
+        warmup_steps=1,
     )
+
+
+def times(rank, synced_s, **parts):
+    return rank, ("a", training((9.0, 9.0, synced_s, synced_s), **parts))
 
 
 @pytest.mark.parametrize("part", ["wait_s", "model_s", "work_s"])
 def test_the_rank_that_waits_least_is_the_slowest_by_its_largest_excess(part):
     slow = {"wait_s": 0.0, "model_s": 0.1, "work_s": 0.0}
     slow[part] += 0.05
-    found = compare([times(0, 0.06), times(1, 0.01, **slow), times(2, 0.06)])
+    found = compare(dict([times(0, 0.06), times(1, 0.01, **slow), times(2, 0.06)]))
     reason = {"wait_s": "its loader", "model_s": "its model", "work_s": "its other work"}[part]
     assert (found.slowest, found.reason) == (1, reason)
     assert found.network_s == pytest.approx(0.01)
@@ -155,26 +164,25 @@ def test_the_rank_that_waits_least_is_the_slowest_by_its_largest_excess(part):
 @pytest.mark.parametrize("synced_s", [0.0, 0.5], ids=["unknown", "a slow network"])
 def test_a_difference_that_costs_little_or_nothing_names_no_rank(synced_s):
     # Without synchronisation, no rank waits for another; beside a slow network, 50 ms do not matter.
-    found = compare([times(0, synced_s), times(1, synced_s, model_s=0.15)])
+    found = compare(dict([times(0, synced_s), times(1, synced_s, model_s=0.15)]))
     assert found.slowest is None
 
 
 def test_ranks_that_are_late_in_turn_wait_for_each_other():
     turns = [(9.0, 9.0, 0.0, 0.1), (9.0, 9.0, 0.1, 0.0)]
-    found = compare([times(rank, 0.05) for rank in (0, 1)])
+    found = compare(dict(times(rank, 0.05) for rank in (0, 1)))
     assert found.network_s == pytest.approx(0.05)
-    late = [RankTimes(rank, "a", 0.0, 0.15, 0.0, 0.0, turns[rank], (0.0,) * 4, 1) for rank in (0, 1)]
-    found = compare(late)
+    found = compare({rank: ("a", training(waits_s)) for rank, waits_s in enumerate(turns)})
     assert (found.slowest, found.network_s) == (None, 0.0)
     assert "ranks wait 50 ms for each other" in " ".join(found.evidence)
 
 
 def test_gradients_divided_by_the_time_are_the_bandwidth():
-    found = compare([times(0, 0.02), times(1, 0.02)], gradient_bytes=1_000_000)
+    found = compare(dict([times(0, 0.02), times(1, 0.02)]), gradient_bytes=1_000_000)
     assert found.bytes_per_s == pytest.approx(20e6)
     assert "their 1.0 MB are exchanged at 20.0 MB/s (algorithm bandwidth" in " ".join(found.evidence)
 
 
 def test_missing_ranks_are_named():
-    found = compare([times(0, 0.02), times(2, 0.02)], missing=[1])
+    found = compare(dict([times(0, 0.02), times(2, 0.02)]), missing=[1])
     assert "No times arrived from rank 1." in found.evidence

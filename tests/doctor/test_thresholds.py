@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader
 
-from fastload.doctor import _evidence, _fixes, _judge, _rates, _record, _trials, examine, folder
-from fastload.doctor._fixes import trials_to_make, workers_to_try
-from fastload.doctor._judge import diagnose
-from fastload.doctor._rates import rates_of
+from fastload.doctor import _evidence, _fixes, _judge, _record, _trials, examine, folder
+from fastload.doctor._fixes import diagnose, workers_to_try
+from fastload.doctor._judge import rates_of
 from fastload.doctor.findings import DataStorage, MachineState, Sampled
 from fastload.loader import report as shared_rules
-from tests.doctor.test_judge import MACHINE, seen, training, trial
+from tests.doctor.test_judge import MACHINE, changes_to_try, seen, training, trial
 
 
 def verdicts(*runs):
@@ -126,7 +125,7 @@ SITUATIONS = {
         *(training(device="cuda", copying_s=each * 99 * 0.08) for each in (0.4, 0.6))
     ),
     "MAJORITY, torch's loop": lambda: [
-        len(_rates.attributed((Sampled("decode", "a", each), Sampled("transform", "", 1 - each))))
+        len(_judge.attributed((Sampled("decode", "a", each), Sampled("transform", "", 1 - each))))
         for each in (0.4, 0.6)
     ],
     "MAJORITY, blocked loading": lambda: [workers_to_try(training(cpu_s=each)) for each in (3.0, 5.0)],
@@ -166,7 +165,7 @@ SITUATIONS = {
     ],
     "FEW_OPEN_FILES": lambda: [diagnose(on_machine(open_files=each)).limits for each in (3000, 5000)],
     "STORAGE_SHARE": lambda: [
-        (trials_to_make(each, "decoding"), diagnose(each).evidence) for each in (reading(0.1), reading(0.2))
+        (changes_to_try(each), diagnose(each).evidence) for each in (reading(0.1), reading(0.2))
     ],
     "_MOST_PLACES": lambda: in_places(5, 4, 3, 2),
     "LEAST_SHARE, lines": lambda: [in_places(96, 4), in_places(94, 6)],
@@ -176,7 +175,7 @@ SITUATIONS = {
     ],
     "_FEW_STEPS": lambda: doubts(*(training(steps=each) for each in (3, 6))),
 }
-MODULES = (shared_rules, _judge, _fixes, _evidence, _rates, _record, _trials, examine, folder)
+MODULES = (shared_rules, _judge, _fixes, _evidence, _record, _trials, examine, folder)
 
 # They bound what an examination takes or fetches, and are not compared with what is measured.
 LIMITS = {

@@ -5,6 +5,7 @@ import os
 import resource
 import time
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -97,7 +98,7 @@ def test_workers_of_a_forkserver_belong_to_their_own_loader(watch):
         for loader in loaders:
             list(loader)
     logs = [watcher.logs_of(record) for record in watcher.records]
-    assert [[log.sums["samples"] for log in each] for each in logs] == [[24], [24]]
+    assert [[log.times.samples for log in each] for each in logs] == [[24], [24]]
 
 
 def test_persistent_workers_belong_to_one_loader_in_all_epochs(watch):
@@ -108,7 +109,7 @@ def test_persistent_workers_belong_to_one_loader_in_all_epochs(watch):
         del loader
     [record] = watcher.records
     assert (record.epochs, record.batches) == (3, 18)
-    assert [log.sums["samples"] for log in watcher.logs_of(record)] == [72]
+    assert [log.times.samples for log in watcher.logs_of(record)] == [72]
 
 
 def test_loaders_recreated_for_each_epoch_count_as_one(watch):
@@ -139,7 +140,7 @@ def test_the_busiest_worker_is_another_process_in_each_epoch():
     record = LoaderRecord("loader0", loader, (), lambda: (0.0, 0.0, 0, 0.0, 0.0))
     logs = [WorkerLog() for _ in range(6)]
     for log, busy_s in zip(logs, (2.0, 1.0, 2.0, 1.0, 2.0, 1.0), strict=True):
-        log.add(busy_s=busy_s)
+        log.times = replace(log.times, busy_s=busy_s)
     assert record.measured(logs, BusyWatch().state()).busiest_s == 6.0
     assert record.measured(logs[:2], BusyWatch().state()).busiest_s == 2.0
 
@@ -164,7 +165,7 @@ def test_no_file_is_left_open_by_a_batch():
                 pass
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert log.sums["batches"] == 100
+    assert log.times.batches == 100
 
 
 def test_time_after_an_iterator_is_dropped_is_no_step(watch):

@@ -11,7 +11,8 @@ import pytest
 
 import fastload.transforms as T
 from fastload.images.canvas import Canvas, Placement
-from fastload.images.deferred import DeferredImage, HsvChange
+from fastload.images.deferred import DeferredImage
+from fastload.images.hsv import HsvChange
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.mixing.mosaics import loaded_size, mosaic_of_4, perspective_matrix
 from fastload.transforms.mixing.moved_objects import on_canvas, resampled, through_matrix

@@ -114,7 +114,7 @@ def batches(case: str, source: Path) -> tuple[list[dict[str, Any]], Any]:
     change_steps(dataset, how.get("step"))
     shuffle = mode == "train" and not is_rect
     # Imported here, because it imports Ultralytics.
-    from fastload.ultralytics._disk import CopiedFile
+    from fastload.ultralytics._caches import CopiedFile
 
     if isinstance(name := dataset.im_files[0], CopiedFile):
         while name.copy.report().state.startswith("filling"):
@@ -221,7 +221,7 @@ def main(folder: str, result: str) -> None:
         if case == "on disk":
             found[case]["hits"] = our_dataset.im_files[0].copy.report().hits
         if how.get("cache") == "ram":
-            found[case]["share of memory"] = our_dataset.ims.used_bytes / int(dataset.ims.offsets[-1])
+            found[case]["share of memory"] = our_dataset.ims.store.used_bytes / int(dataset.ims.offsets[-1])
     from ultralytics.data.build import InfiniteDataLoader
 
     assert not any("fastload" in base.__module__ for base in InfiniteDataLoader.__mro__), "it is undone"

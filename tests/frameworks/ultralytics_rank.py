@@ -28,13 +28,13 @@ def main(rank: str, folder: str, result: str) -> None:
     fastload.ultralytics.patch()
     ours, _ = epochs_of(folder, int(rank), None)
     in_memory, dataset = epochs_of(folder, int(rank), "ram")
-    memory = os.fstat(dataset.ims._store.descriptor)
+    memory = os.fstat(dataset.ims.store.descriptor)
     seen = {
         "files": [[Path(file).stem for batch in epoch for file in batch["im_file"]] for epoch in in_memory],
         "batches": [digests(epoch) for epoch in ours],
         "their batches": [digests(epoch) for epoch in theirs],
         "memory": [memory.st_dev, memory.st_ino],
-        "in memory": sum(map(dataset.ims.has, range(len(dataset)))),
+        "in memory": sum(map(dataset.ims.store.has, range(len(dataset)))),
     }
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()

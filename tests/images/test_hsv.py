@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastload.images.deferred import HsvChange
+from fastload.images.hsv import HsvChange
 
 GAIN = st.floats(-1, 1)
 

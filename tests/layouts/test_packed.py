@@ -6,7 +6,7 @@ import numpy as np
 
 from fastload import pack
 from fastload.cli.main import main
-from fastload.packing.contradictions import contradiction
+from fastload.packing.verify import contradiction
 from fastload.shards.schema import Field
 from tests.layouts.samples import yolo
 

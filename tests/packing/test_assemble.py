@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fastload.images.encodings import encoding_named
 from fastload.packing.encoding.assemble import ShardDraft, ShardRange, pack_shard
 from fastload.packing.encoding.chunk import ChunkEncoder, Recipe, write_payload
+from fastload.packing.options import PackOptions
 from fastload.shards.schema import Field
 from fastload.sources import DatasetSource
 
@@ -39,7 +40,7 @@ FIELDS = (Field("image", "image", encoding="raw"), Field.label(), Field("boxes",
 
 
 def recipe_of(source, on_error, container):
-    return Recipe(source, FIELDS, encoding_named("raw"), None, on_error, container)
+    return Recipe(source, FIELDS, encoding_named("raw"), PackOptions(container, on_error=on_error))
 
 
 def assemble(folder, shard, recipe, cuts, seed):

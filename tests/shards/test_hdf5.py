@@ -89,9 +89,9 @@ def test_file_has_the_size_that_hdf5_expects(tmp_path):
 @pytest.mark.parametrize("columns", [FEW_COLUMNS, EVERY_COLUMN], ids=["few", "every"])
 def test_payload_is_never_copied(tmp_path, columns):
     rows = [dict(row, image=bytes(1000)) for row in random_rows(columns, 3)]
-    content = content_of(columns, rows, tmp_path / "payload", _hdf5.Hdf5Writer.payload_offset)
+    content = content_of(columns, rows, tmp_path / "payload", _hdf5.WRITER.payload_offset)
     written = content.payload.path.stat().st_ino
-    _hdf5.Hdf5Writer.write(tmp_path / "shard.h5", columns, content)
+    _hdf5.WRITER.write(tmp_path / "shard.h5", columns, content)
     assert (tmp_path / "shard.h5").stat().st_ino == written
 
 
@@ -106,10 +106,10 @@ def test_payload_takes_no_memory_while_the_structure_is_made(tmp_path):
 
 def test_a_small_payload_is_moved_to_where_hdf5_places_it(tmp_path):
     rows = [dict(row, image=bytes([number]) * 7) for number, row in enumerate(random_rows(FEW_COLUMNS, 3))]
-    content = content_of(FEW_COLUMNS, rows, tmp_path / "payload", _hdf5.Hdf5Writer.payload_offset)
-    _hdf5.Hdf5Writer.write(tmp_path / "shard.h5", FEW_COLUMNS, content)
+    content = content_of(FEW_COLUMNS, rows, tmp_path / "payload", _hdf5.WRITER.payload_offset)
+    _hdf5.WRITER.write(tmp_path / "shard.h5", FEW_COLUMNS, content)
     with h5py.File(tmp_path / "shard.h5") as shard:
-        assert shard["image/data"].id.get_offset() != _hdf5.Hdf5Writer.payload_offset
+        assert shard["image/data"].id.get_offset() != _hdf5.WRITER.payload_offset
         assert shard["image/data"][()].tobytes() == b"".join(row["image"] for row in rows)
 
 

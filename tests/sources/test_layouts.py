@@ -271,6 +271,7 @@ def test_captions_beside_images_are_left_out_and_listed(tmp_path):
     root = written(tmp_path / "data", many("a/{}.jpg", photo) | many("a/{}.txt", "a dog with 5 legs\n"))
     [source] = open_source(root).values()
     assert [entry.key for entry in source.left_out] == [f"a/{number}.txt" for number in NUMBERS]
+    assert "a table with a column for each" in source.left_out[0].reason
 
 
 def test_an_image_folder_in_python_is_packed_with_any_layout(tmp_path, image_folder):

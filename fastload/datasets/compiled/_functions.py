@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 
 from fastload.datasets.compiled._pipeline import CompiledTransform
+from fastload.datasets.compiled._steps import Foreign
 
 
 class CompiledFunction:
@@ -66,9 +67,9 @@ class _Reference:
 class _Closure(dict[str, types.CellType]):
     """The variables in a function's closure, by name."""
 
-    def get(self, name: str) -> object:  # type: ignore[override]
+    def get(self, name: str) -> Foreign | None:  # type: ignore[override]
         try:
-            return self[name].cell_contents
+            return self[name].cell_contents  # type: ignore[no-any-return]
         except ValueError:  # it is not set yet
             return None
 
@@ -76,7 +77,7 @@ class _Closure(dict[str, types.CellType]):
         self[name].cell_contents = value
 
 
-_Scope = _Closure | dict[str, object]
+_Scope = _Closure | dict[str, Foreign | None]
 
 
 def _references(function: object, seen: set[int]) -> Iterator[_Reference]:
@@ -95,7 +96,7 @@ def _references(function: object, seen: set[int]) -> Iterator[_Reference]:
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         closure, shared = _Closure(cells), function.__globals__
         scopes = [(shared, _names(function.__code__) & shared.keys()), (closure, closure)]
-        inner = [scope.get(name) for scope, names in scopes for name in names]
+        inner: list[object] = [scope.get(name) for scope, names in scopes for name in names]
         functions = [each for each in inner if isinstance(each, types.FunctionType)]
         called = [each for each in functions if each.__globals__ is shared]
     elif not isinstance(function, type) and hasattr(function, "__dict__"):

@@ -1,20 +1,23 @@
-"""Images and targets of other libraries' datasets as datasets of fastload."""
+"""Recognition of datasets whose images and targets fastload can read itself, and their reading."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Protocol, TypeGuard
 
 import numpy as np
 import PIL.Image
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from fastload.datasets._batch_source import BatchSource, FileImages
+from fastload.datasets._batch_source import BatchSource, FileImages, Headers
 from fastload.datasets.cache.originals import FileOriginals
+from fastload.datasets.compiled._functions import CompiledFunction
 from fastload.datasets.compiled._lazy import info_of
+from fastload.datasets.compiled._steps import Foreign, Untyped
 from fastload.datasets.folder import FilesDataset
 from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError
@@ -23,10 +26,129 @@ from fastload.images.header import ImageHeader
 from fastload.images.region import Box
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.files import FileList, list_files
+from fastload.transforms.compose import package_of
 from fastload.transforms.windows import Gathered
+
+Load = Callable[[str], PIL.Image.Image]
+"""A loader of torchvision: opens an image file."""
 
 # A mark in place of an orientation: the file is decoded by the loader of the original dataset.
 _THEIRS = 255
+
+
+class TheirDataset(Untyped, Protocol):
+    """A dataset of images and targets with the attributes of torchvision's."""
+
+    transform: Foreign | None
+    target_transform: Callable[[object], object] | None
+
+    def __getitem__(self, index: int, /) -> tuple[object, object]: ...
+
+
+def images_of(dataset: Untyped) -> ImageDataset | None:
+    """Return the images of a known dataset, without its transform; None for any other dataset."""
+    if isinstance(dataset, ImageDataset):
+        return None if _why_left_ours(dataset) else dataset
+    packages = {kind.__module__.partition(".")[0] for kind in type(dataset).__mro__}
+    if "timm" in packages:
+        return _of_timm(dataset)
+    return _of_torchvision(dataset) if "torchvision" in packages else None
+
+
+def is_huggingface(dataset: object) -> TypeGuard[Untyped]:
+    """Return True for a map-style dataset of Hugging Face's `datasets`."""
+    return type(dataset).__module__ == "datasets.arrow_dataset"
+
+
+def compiled_function(dataset: object) -> CompiledFunction | None:
+    """Return the function that transforms the rows of a Hugging Face dataset, if it is compiled."""
+    if not is_huggingface(dataset):
+        return None
+    function = (dataset.format["format_kwargs"] or {}).get("transform")
+    return function if isinstance(function, CompiledFunction) else None
+
+
+def why_left(dataset: object) -> str:
+    """Return the reason why a dataset is left as it is, as a clause."""
+    if isinstance(dataset, ImageDataset):
+        return _why_left_ours(dataset)
+    if isinstance(dataset, torch.utils.data.IterableDataset):
+        return "it is iterable, and not read by index"
+    # Read from `__dict__`, because a property could run any code.
+    if getattr(dataset, "__dict__", {}).get("transform") is None:
+        return "none of its attributes is a known transform"
+    return "no step of its transform is known"
+
+
+def _why_left_ours(dataset: ImageDataset) -> str:
+    """Return the reason why a dataset of fastload is left as it is; "" if it can be compiled."""
+    if dataset.transform is None:
+        return "it has no transform"
+    if package_of(dataset.transform) != "torchvision":
+        # Other callables receive arrays from it, not PIL images.
+        return "its transform is not one of torchvision's"
+    return "its on_error replaces samples" if dataset.substitutes_samples else ""
+
+
+def is_torchvisions_loader(value: object) -> bool:
+    """Return True for a loader of torchvision that opens image files with PIL."""
+    folder = sys.modules.get("torchvision.datasets.folder")
+    if folder is None:
+        return False
+    is_default = value is folder.default_loader and sys.modules["torchvision"].get_image_backend() == "PIL"
+    return is_default or value is folder.pil_loader
+
+
+def _of_torchvision(dataset: Untyped) -> ImageDataset | None:
+    from torchvision import datasets
+
+    if _reads_as(dataset, datasets.DatasetFolder):
+        loader = dataset.loader
+        return ListedFiles(dataset.samples, loader) if is_torchvisions_loader(loader) else None
+    if _reads_as(dataset, datasets.CIFAR10, datasets.MNIST):
+        return _arrays(dataset.data, dataset.targets)
+    if _reads_as(dataset, datasets.SVHN, datasets.STL10) and dataset.labels is not None:
+        return _arrays(np.ascontiguousarray(dataset.data.transpose(0, 2, 3, 1)), dataset.labels)
+    return None
+
+
+def _reads_as(dataset: object, *kinds: type) -> bool:
+    """Return True for an instance of one of the classes, or of a subclass that inherits how it is read."""
+    names = "__getitem__", "__getitems__", "__len__"
+    return any(
+        isinstance(dataset, kind)
+        and all(getattr(type(dataset), name, None) is getattr(kind, name, None) for name in names)
+        for kind in kinds
+    )
+
+
+def source_attributes(dataset: object) -> tuple[object, ...]:
+    """Return the attributes that the samples of a known dataset are made from."""
+    names = ("samples", "loader", "data", "targets", "labels", "reader")
+    return tuple(vars(dataset).get(name) for name in names)
+
+
+def _arrays(data: ArrayLike, targets: ArrayLike) -> Arrays | None:
+    pixels = np.asarray(data)
+    pixels = pixels[..., None] if pixels.ndim == 3 else pixels
+    if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
+        return None
+    return Arrays(pixels, targets)
+
+
+def _of_timm(dataset: Untyped) -> ImageDataset | None:
+    try:
+        from timm.data.dataset import ImageDataset as TimmDataset
+        from timm.data.readers.reader_image_folder import ReaderImageFolder
+        from torchvision.datasets.folder import pil_loader
+    except ImportError:
+        return None  # a release before 0.8
+
+    is_known = _reads_as(dataset, TimmDataset) and type(dataset.reader) is ReaderImageFolder
+    is_plain = is_known and not dataset.load_bytes and dataset.input_img_mode == "RGB"
+    if not is_plain or getattr(dataset, "additional_features", None) is not None:
+        return None
+    return ListedFiles(dataset.reader.samples, pil_loader)
 
 
 class ListedImages(FileImages):
@@ -37,10 +159,17 @@ class ListedImages(FileImages):
     raises its own errors.
     """
 
-    def __init__(self, load: Callable[[str], PIL.Image.Image], *files: Any) -> None:
+    def __init__(
+        self,
+        load: Load,
+        path: Callable[[int], str],
+        read: Callable[[int], bytes],
+        positions: list[int],
+        headers: Headers,
+    ) -> None:
         self._load = load
         self._infos: dict[int, dict[object, object]] = {}
-        super().__init__(*files)
+        super().__init__(path, read, positions, headers)
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         index = self._positions[position]
@@ -86,7 +215,7 @@ class ListedImages(FileImages):
 class ListedFiles(FilesDataset):
     """Image files, listed as (path, target); `load` is the loader of the dataset that lists them."""
 
-    def __init__(self, listed: Sequence[tuple[str, object]], load: Callable[[str], PIL.Image.Image]) -> None:
+    def __init__(self, listed: Sequence[tuple[str, object]], load: Load) -> None:
         self.listed = listed
         self._count = len(listed)  # the user may extend the list
         self._load = load

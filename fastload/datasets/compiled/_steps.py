@@ -11,7 +11,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import PIL.Image
 import torch
@@ -41,6 +41,18 @@ from fastload.transforms.transform import Transform
 StepKind = Literal["region", "pixels", "conversion", "rescale", "erase", "unknown"]
 
 
+class Untyped(Protocol):
+    """An object of a library that has no types."""
+
+    def __getattr__(self, name: str, /) -> Any: ...
+
+
+class Foreign(Untyped, Protocol):
+    """A transform of such a library."""
+
+    def __call__(self, *inputs: object, **options: object) -> Any: ...
+
+
 ImageStep = Callable[[PIL.Image.Image], PIL.Image.Image]
 
 
@@ -53,40 +65,28 @@ class CompiledStep(NamedTuple):
         kind: The way in which it is carried out.
         call: Applies it to a LazyImage; for `unknown`, to the result of the previous step.
         rescaling: For `rescale`, fastload's equivalent transform.
+        closeness: The greatest difference from the original's pixels.
     """
 
-    theirs: Any
+    theirs: Foreign
     name: str
     kind: StepKind
     call: Callable[[Any], Any]
     rescaling: Rescaling | None = None
+    closeness: str = "equal"
 
 
-_KINDS: dict[str, StepKind] = {
-    **dict.fromkeys(("CenterCrop", "Identity", "RandomCrop", "RandomResizedCrop"), "region"),
-    **dict.fromkeys(("RandomHorizontalFlip", "RandomVerticalFlip"), "region"),
-    **dict.fromkeys(("RandomResize", "RandomShortestSize", "Resize", "ScaleJitter"), "region"),
-    **dict.fromkeys(("PILToTensor", "ToImage", "ToPureTensor"), "conversion"),
-}
-_TIMM_REGIONS = (
-    *("CenterCropOrPad", "RandomCropOrPad", "RandomResizedCropAndInterpolation", "ResizeKeepRatio"),
-    "TrimBorder",
-)
-_TIMM_CONVERSIONS = {"MaybePILToTensor": "PILToTensor", "MaybeToTensor": "ToTensor"}
-_CONTAINERS = {"RandomApply", "RandomChoice", "RandomOrder"}
-
-
-def steps_of(transform: Any) -> list[CompiledStep]:
+def steps_of(transform: Foreign | None) -> list[CompiledStep]:
     """Return the steps of a transform; a Compose or Sequential is replaced by its own steps."""
     return [_step_of(each) for each in _flattened(transform)]
 
 
-def _flattened(transform: Any) -> Iterator[object]:
-    name = _torchvision_name(transform)
+def _flattened(transform: Foreign | None) -> Iterator[Foreign]:
     if transform is None:
         return
+    name = _name_of(transform)
     if name == "Compose" or type(transform) is torch.nn.Sequential:
-        for each in transform.transforms if name == "Compose" else transform:
+        for each in transform.transforms if name == "Compose" else vars(transform)["_modules"].values():
             yield from _flattened(each)
     elif name == "ImageClassification":
         yield from _preset_steps(transform)
@@ -96,20 +96,23 @@ def _flattened(transform: Any) -> Iterator[object]:
         yield transform
 
 
-def _delegate_of(transform: object) -> object:
+def _delegate_of(transform: Foreign) -> Foreign | None:
     """Return the callable to which `transform` passes its argument; None if it does anything else.
 
     The class of such a callable has a one-line `__call__`, `return self.transforms(image)`, with any names; a
     Module has such a `forward`, and no hooks.
     """
-    kind: Any = type(transform)
-    call = kind.__call__
-    inner: Mapping[str, object] = {}
+    kind = type(transform)
+    call: object = kind.__call__
+    inner: Mapping[str, Foreign] = {}
     if isinstance(transform, torch.nn.Module) and call is torch.nn.Module.__call__:
         if any(hooks for name, hooks in vars(transform).items() if name.endswith("_hooks")):
             return None
-        call, inner = kind.forward, vars(transform)["_modules"]
-    if not isinstance(call, types.FunctionType) or not _is_delegating(call.__code__):
+        call, inner = type(transform).forward, vars(transform)["_modules"]
+    ours = _delegating.__code__
+    if not isinstance(call, types.FunctionType) or call.__code__.co_code != ours.co_code:
+        return None
+    if call.__code__.co_argcount != ours.co_argcount:
         return None
     [name] = call.__code__.co_names
     # Only an attribute of the instance itself counts, and only if that line would find the same one.
@@ -118,29 +121,16 @@ def _delegate_of(transform: object) -> object:
     return None if inspect.isdatadescriptor(getattr(kind, name, None)) else found
 
 
-def _delegating(self: Any, image: object) -> object:
+def _delegating(self: Foreign, image: object) -> object:
     return self.transforms(image)
 
 
-def _is_delegating(code: types.CodeType) -> bool:
-    """Return True for code that differs from the function above only in names."""
-    ours = _delegating.__code__
-    takes_more = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-    return (
-        code.co_code == ours.co_code
-        and (code.co_argcount, code.co_kwonlyargcount) == (ours.co_argcount, ours.co_kwonlyargcount)
-        and not code.co_flags & takes_more
-        and len(code.co_names) == 1
-    )
-
-
-def _preset_steps(preset: Any) -> list[object]:
+def _preset_steps(preset: Foreign) -> list[Foreign]:
     """Return the transforms equivalent to torchvision's preset for a model, which calls functions instead."""
     from torchvision import transforms
 
-    resize = transforms.Resize(preset.resize_size, preset.interpolation, antialias=preset.antialias)
     return [
-        resize,
+        transforms.Resize(preset.resize_size, preset.interpolation, antialias=preset.antialias),
         transforms.CenterCrop(preset.crop_size),
         transforms.PILToTensor(),
         transforms.ConvertImageDtype(torch.float),
@@ -148,30 +138,30 @@ def _preset_steps(preset: Any) -> list[object]:
     ]
 
 
-def _step_of(theirs: Any) -> CompiledStep:
-    name = type(theirs).__name__
-    if is_timms(theirs) and name in _TIMM_REGIONS:
-        return CompiledStep(theirs, name, "region", theirs)
-    name = _TIMM_CONVERSIONS.get(name, "") if is_timms(theirs) else _torchvision_name(theirs)
-    if name in _KINDS:
-        return CompiledStep(theirs, name, _KINDS[name], theirs)
+def _step_of(theirs: Foreign) -> CompiledStep:
+    name = _name_of(theirs)
     if name in _CONTAINERS:
         return _container(theirs, name)
-    if name == "RandomErasing":
-        return CompiledStep(theirs, name, "erase", _erasing(theirs))
+    known = _KNOWN.get(name, _UNKNOWN)
     try:
-        if name in _RESCALINGS and (rescaling := _RESCALINGS[name](theirs)) is not None:
-            return CompiledStep(theirs, name, "rescale", theirs, rescaling)
-        if name in _ADJUSTMENTS:
-            return CompiledStep(theirs, name, "pixels", _ADJUSTMENTS[name](theirs))
+        made = known.make(theirs)
     except OptionError:
-        pass  # fastload's transform does not support these parameters
-    return CompiledStep(theirs, name, "unknown", theirs)
+        made = None  # fastload's transform does not support these parameters
+    if made is None:
+        return CompiledStep(theirs, name, "unknown", theirs)
+    if isinstance(made, Rescaling):
+        return CompiledStep(theirs, name, known.kind, theirs, made, known.closeness)
+    return CompiledStep(theirs, name, known.kind, made, None, known.closeness)
 
 
-def _torchvision_name(step: object) -> str:
-    """Return the name of one of torchvision's own transforms; "" for others and for subclasses."""
+def _name_of(step: object) -> str:
+    """Return the name of a transform of torchvision, or of an equivalent one of timm; "" for all others.
+
+    Subclasses are others.
+    """
     kind = type(step)
+    if is_timms(step):
+        return _TIMM_NAMES.get(kind.__name__, "")
     if kind.__module__.partition(".")[0] != "torchvision":
         return ""
     from torchvision import transforms
@@ -191,7 +181,7 @@ def is_timms(step: object) -> bool:
     return type(step).__module__ == "timm.data.transforms"
 
 
-def _container(theirs: Any, name: str) -> CompiledStep:
+def _container(theirs: Foreign, name: str) -> CompiledStep:
     """Return the step of a RandomApply, RandomChoice or RandomOrder, with its transforms compiled."""
     inner = [steps_of(each) for each in theirs.transforms]
     kinds = {step.kind for steps in inner for step in steps}
@@ -207,7 +197,7 @@ def _in_order(steps: Sequence[CompiledStep]) -> ImageStep:
     return lambda image: functools.reduce(lambda result, step: step.call(result), steps, image)
 
 
-def _erasing(theirs: Any) -> Callable[[LazyImage], LazyImage]:
+def _erasing(theirs: Foreign) -> Callable[[LazyImage], LazyImage]:
     """Return a RandomErasing that records the box that it draws instead of filling it."""
     name = "make_params" if is_v2(theirs) else "get_params"
     drawn: list[Any] = []
@@ -254,12 +244,16 @@ def _adjusting(
     return adjust
 
 
-def _by_chance(theirs: Any, ours: Transform, keeps_info: bool = True) -> ImageStep:
+def _by_chance(theirs: Foreign, ours: Transform, keeps_info: bool = True) -> ImageStep:
     """Return a function that adjusts an image with probability `p`, drawn as by torchvision."""
     return _adjusting(ours, lambda: None if torch.rand(1) >= theirs.p else (1.0,), keeps_info)
 
 
-def _color_jitter(theirs: Any) -> ImageStep:
+def _sharpness(theirs: Foreign) -> ImageStep:
+    return _by_chance(theirs, RandomAdjustSharpness(theirs.sharpness_factor))
+
+
+def _color_jitter(theirs: Foreign) -> ImageStep:
     ranges = theirs.brightness, theirs.contrast, theirs.saturation, theirs.hue
 
     def draw() -> Sequence[float]:
@@ -273,7 +267,7 @@ def _color_jitter(theirs: Any) -> ImageStep:
     return _adjusting(ColorJitter(*ranges), draw, keeps_info=only_saturates)
 
 
-def _gaussian_blur(theirs: Any) -> ImageStep:
+def _gaussian_blur(theirs: Foreign) -> ImageStep:
     low, high = theirs.sigma
 
     def draw() -> Sequence[float]:
@@ -289,32 +283,62 @@ def _gaussian_blur(theirs: Any) -> ImageStep:
     return blur
 
 
-_ADJUSTMENTS: dict[str, Callable[[Any], ImageStep]] = {
-    "ColorJitter": _color_jitter,
-    "GaussianBlur": _gaussian_blur,
-    "Grayscale": lambda theirs: _adjusting(
-        Grayscale(theirs.num_output_channels), list, keeps_info=theirs.num_output_channels == 1
-    ),
-    "RandomGrayscale": lambda theirs: _by_chance(theirs, Grayscale(3), keeps_info=False),
-    "RandomAdjustSharpness": lambda theirs: _by_chance(
-        theirs, RandomAdjustSharpness(theirs.sharpness_factor)
-    ),
-    "RandomAutocontrast": lambda theirs: _by_chance(theirs, RandomAutocontrast()),
-    "RandomEqualize": lambda theirs: _by_chance(theirs, RandomEqualize()),
-    "RandomInvert": lambda theirs: _by_chance(theirs, RandomInvert()),
-    "RandomPosterize": lambda theirs: _by_chance(theirs, RandomPosterize(theirs.bits)),
-    "RandomSolarize": lambda theirs: _by_chance(theirs, RandomSolarize(theirs.threshold)),
-}
+def _grayscale(theirs: Foreign) -> ImageStep:
+    channels = theirs.num_output_channels
+    return _adjusting(Grayscale(channels), list, keeps_info=channels == 1)
 
 
-def _to_dtype(theirs: Any) -> Rescaling | None:
+def _to_dtype(theirs: Foreign) -> Rescaling | None:
     scale = getattr(theirs, "scale", True)
     return ToDtype(theirs.dtype, scale) if isinstance(theirs.dtype, torch.dtype) else None
 
 
-_RESCALINGS: dict[str, Callable[[Any], Rescaling | None]] = {
-    "ConvertImageDtype": _to_dtype,
-    "Normalize": lambda theirs: Normalize(theirs.mean, theirs.std),
-    "ToDtype": _to_dtype,
-    "ToTensor": lambda theirs: ToTensor(),
+class _Known(NamedTuple):
+    """Treatment of a known transform.
+
+    `make` returns the function that is called, or the equivalent Rescaling; None if there is none. The
+    closeness is the bound that tests/datasets/compiled/pipelines.py asserts for noise; photos are closer.
+    """
+
+    kind: StepKind
+    make: Callable[[Foreign], Callable[[Any], Any] | Rescaling | None] = lambda theirs: theirs
+    closeness: str = "equal"
+
+
+_UNKNOWN = _Known("unknown")
+_REGION, _CONVERSION = _Known("region"), _Known("conversion")
+_RESIZE = _REGION._replace(closeness="within two levels if bilinear")
+_LEVEL, _ROUNDING = "within a level", "within rounding"
+_JITTER = f"{_LEVEL} for each kind of change; hue of PIL images by more"
+_KNOWN = {
+    **dict.fromkeys(("CenterCrop", "Identity", "RandomCrop"), _REGION),
+    **dict.fromkeys(("RandomHorizontalFlip", "RandomVerticalFlip"), _REGION),
+    **dict.fromkeys(("CenterCropOrPad", "RandomCropOrPad", "TrimBorder"), _REGION),
+    **dict.fromkeys(("RandomResize", "RandomResizedCrop", "RandomShortestSize", "Resize"), _RESIZE),
+    **dict.fromkeys(("RandomResizedCropAndInterpolation", "ResizeKeepRatio", "ScaleJitter"), _RESIZE),
+    **dict.fromkeys(("PILToTensor", "ToImage", "ToPureTensor"), _CONVERSION),
+    "ConvertImageDtype": _Known("rescale", _to_dtype, _ROUNDING),
+    "Normalize": _Known("rescale", lambda theirs: Normalize(theirs.mean, theirs.std), _ROUNDING),
+    "ToDtype": _Known("rescale", _to_dtype, _ROUNDING),
+    "ToTensor": _Known("rescale", lambda theirs: ToTensor(), _ROUNDING),
+    "ToPILImage": _Known("conversion", lambda theirs: theirs if theirs.mode is None else None),
+    "RandomErasing": _Known("erase", _erasing),
+    "ColorJitter": _Known("pixels", _color_jitter, _JITTER),
+    "GaussianBlur": _Known("pixels", _gaussian_blur, _LEVEL),
+    "Grayscale": _Known("pixels", _grayscale, _LEVEL),
+    "RandomGrayscale": _Known("pixels", lambda theirs: _by_chance(theirs, Grayscale(3), False), _LEVEL),
+    "RandomAdjustSharpness": _Known("pixels", _sharpness, _LEVEL),
+    "RandomAutocontrast": _Known("pixels", lambda theirs: _by_chance(theirs, RandomAutocontrast()), _LEVEL),
+    "RandomEqualize": _Known("pixels", lambda theirs: _by_chance(theirs, RandomEqualize())),
+    "RandomInvert": _Known("pixels", lambda theirs: _by_chance(theirs, RandomInvert())),
+    "RandomPosterize": _Known("pixels", lambda theirs: _by_chance(theirs, RandomPosterize(theirs.bits))),
+    "RandomSolarize": _Known("pixels", lambda theirs: _by_chance(theirs, RandomSolarize(theirs.threshold))),
 }
+# The name of a transform of timm, and that of its equal.
+_TIMM_NAMES = {
+    **{name: name for name in ("CenterCropOrPad", "RandomCropOrPad", "TrimBorder")},
+    **{name: name for name in ("RandomResizedCropAndInterpolation", "ResizeKeepRatio")},
+    "MaybePILToTensor": "PILToTensor",
+    "MaybeToTensor": "ToTensor",
+}
+_CONTAINERS = {"RandomApply", "RandomChoice", "RandomOrder"}

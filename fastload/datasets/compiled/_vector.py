@@ -9,16 +9,17 @@ generator's sequence, and drawing a thousand words in one call takes as long.
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets.compiled._steps import CompiledStep, is_v2
+from fastload.datasets.compiled._steps import CompiledStep, Foreign, is_v2
 from fastload.errors import OptionError
+from fastload.images.arrays import Size
 from fastload.transforms import (
     CenterCrop,
     Compose,
@@ -40,144 +41,161 @@ _NONE: Parameters = np.empty((0, 0))
 _FRACTION = np.uint32((1 << 24) - 1)
 _UNIT = np.float32(1 / (1 << 24))
 
+_ATTEMPTS = 10  # of torchvision's RandomResizedCrop
 
-class _Numbers(Protocol):
-    """Random numbers of the next image; or of all images, as arrays."""
+# Words drawn ahead. Most images need two for the area and shape of a crop, two for its place, one to flip.
+_WORDS_AN_IMAGE = 6
 
-    def below(self, end: int) -> Any:
-        """Return the result of `torch.randint(0, end, (1,))`."""
-
-    def unit(self) -> Any:
-        """Return the result of `torch.rand(1)`."""
-
-
-class _OneByOne:
-    """Random numbers from torch's generator."""
-
-    def below(self, end: int) -> int:
-        return int(torch.randint(0, end, (1,)))
-
-    def unit(self) -> float:
-        return torch.rand(1, dtype=torch.float32).item()
+Number: TypeAlias = "float | np.generic | NDArray[np.generic]"
+Ahead: TypeAlias = "Callable[[int], Sequence[float]]"
+"""Makes the next numbers of one kind from as many words of torch's generator."""
 
 
 class _AtOnce:
-    """The same random numbers for each image, from the words of all images, (images, words)."""
+    """Random numbers of all images, as arrays, from their words, (images, words)."""
 
     def __init__(self, words: NDArray[np.uint32]) -> None:
         self._columns = iter(words.T)
 
     def below(self, end: int) -> NDArray[np.int64]:
+        """Return the results of `torch.randint(0, end, (1,))`."""
         return np.asarray(next(self._columns) % np.uint32(end), np.int64)
 
     def unit(self) -> NDArray[np.float32]:
+        """Return the results of `torch.rand(1)`."""
         return np.asarray((next(self._columns) & _FRACTION) * _UNIT)
 
 
-DrawnRow = Sequence[float | NDArray[np.generic]]
+class _InTurn:
+    """Random numbers of one image after the other; `close` advances torch's generator by what was read.
+
+    Every kind of number is made ahead from all words; of each word, the kind that is needed is read.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._state = torch.get_rng_state()
+        self._count = count
+        self._read = 0
+        self._ahead: dict[Ahead, Sequence[float]] = {}
+
+    def below(self, end: int) -> int:
+        return int(self.next(_words)) % end
+
+    def unit(self) -> float:
+        return self.next(_units)
+
+    def next(self, make: Ahead) -> float:
+        """Return the next number of a kind."""
+        ahead = self._ahead.get(make, ())
+        if self._read >= len(ahead):
+            self._count = max(self._count, 2 * self._read)
+            torch.set_rng_state(self._state)
+            ahead = self._ahead[make] = make(self._count)
+        self._read += 1
+        return ahead[self._read - 1]
+
+    def close(self) -> None:
+        torch.set_rng_state(self._state)
+        _units(self._read)
 
 
-class _Drawer(ABC):
-    """Drawer of the parameters of a torchvision transform; `ours` is fastload's equivalent transform."""
+_Numbers = _AtOnce | _InTurn
+
+
+class _Region(NamedTuple):
+    """A crop, resize or flip.
+
+    Attributes:
+        ours: fastload's equivalent transform.
+        row: Draws the parameters of the next image of a size, or of all images if each needs as many
+            words; None if the transform is not random.
+        words: Returns how many words each image needs, of a size that is None unless all have the same; None
+            if these numbers differ.
+    """
 
     ours: Transform
-
-    def count(self, size: tuple[int, int]) -> int | None:
-        """Return how many words an image of this size needs; None if that depends on the words."""
-        return None
-
-    @abstractmethod
-    def row(self, numbers: _Numbers, size: tuple[int, int]) -> DrawnRow:
-        """Return the parameters of the next image, or of all images as arrays if there is a count."""
+    row: Callable[[_Numbers, Size], Sequence[Number]] | None = None
+    words: Callable[[Size | None], int | None] = lambda size: None
 
 
-class _Flip(_Drawer):
-    def __init__(self, theirs: Any) -> None:
-        self._theirs = theirs
-        kind = RandomHorizontalFlip if type(theirs).__name__ == "RandomHorizontalFlip" else RandomVerticalFlip
-        self.ours = kind(theirs.p)
-
-    def count(self, size: tuple[int, int]) -> int:
-        return 1
-
-    def row(self, numbers: _Numbers, size: tuple[int, int]) -> DrawnRow:
-        # torch compares in single precision.
-        return (numbers.unit() < np.float32(self._theirs.p),)
+def _flip(kind: type[RandomHorizontalFlip | RandomVerticalFlip], theirs: Foreign) -> _Region:
+    # torch compares in single precision.
+    p = np.float32(theirs.p)
+    return _Region(kind(theirs.p), lambda numbers, size: (numbers.unit() < p,), lambda size: 1)
 
 
-class _Crop(_Drawer):
-    def __init__(self, theirs: Any) -> None:
-        padding = theirs.padding
-        if padding is not None and is_v2(theirs):
-            left, right, top, bottom = padding
-            padding = left, top, right, bottom
-        fill = 0 if theirs.fill is None else theirs.fill
-        require(not theirs.pad_if_needed, "pad_if_needed must be False", theirs.pad_if_needed)
-        ours = RandomCrop(theirs.size, padding, False, fill, theirs.padding_mode)
-        self.ours, self._size = ours, ours.size
-        self._sides = Pad(padding or 0).sides
-        self._skips_each_side = is_v2(theirs)
+def _crop(theirs: Foreign) -> _Region:
+    padding = theirs.padding
+    if padding is not None and is_v2(theirs):
+        left, right, top, bottom = padding
+        padding = left, top, right, bottom
+    require(not theirs.pad_if_needed, "pad_if_needed must be False", theirs.pad_if_needed)
+    fill = 0 if theirs.fill is None else theirs.fill
+    ours = RandomCrop(theirs.size, padding, False, fill, theirs.padding_mode)
+    left, top, right, bottom = Pad(padding or 0).sides
 
-    def count(self, size: tuple[int, int]) -> int:
-        return sum(self._is_drawn(self._ranges(size)))
-
-    def row(self, numbers: _Numbers, size: tuple[int, int]) -> DrawnRow:
-        left, top, _, _ = self._sides
-        ranges = self._ranges(size)
-        is_drawn = self._is_drawn(ranges)
-        row, column = (numbers.below(ranges[side]) if is_drawn[side] else 0 for side in (0, 1))
-        return row - top, column - left, *self._size
-
-    def _is_drawn(self, ranges: tuple[int, int]) -> tuple[bool, bool]:
-        rows, columns = ranges
-        if self._skips_each_side:
-            return rows > 1, columns > 1
-        return (rows > 1 or columns > 1,) * 2
-
-    def _ranges(self, size: tuple[int, int]) -> tuple[int, int]:
-        left, top, right, bottom = self._sides
+    def ends(size: Size) -> tuple[int | None, int | None]:
+        """Return the numbers of rows and of columns at which a crop may begin; None for one not drawn."""
         padded = size[0] + top + bottom, size[1] + left + right
-        rows, columns = (side - wanted + 1 for side, wanted in zip(padded, self._size, strict=True))
+        rows, columns = (side - wanted + 1 for side, wanted in zip(padded, ours.size, strict=True))
         if min(rows, columns) < 1:
             raise OptionError(
-                f"RandomCrop of {self._size} must fit into the padded image, got one of {padded}: "
+                f"RandomCrop of {ours.size} must fit into the padded image, got one of {padded}: "
                 "choose a smaller size or more padding"
             )
-        return rows, columns
-
-
-class _ResizedCrop(_Drawer):
-    def __init__(self, theirs: Any) -> None:
-        self._theirs = theirs
-        self.ours = RandomResizedCrop(theirs.size, theirs.scale, theirs.ratio, theirs.interpolation)
-
-    def row(self, numbers: _Numbers, size: tuple[int, int]) -> Sequence[int]:
-        theirs = self._theirs
-        image = torch.empty((1, *size), device="meta")  # it only tells its size
         if is_v2(theirs):
-            return tuple(theirs.make_params([image]).values())
-        return theirs.get_params(image, theirs.scale, theirs.ratio)  # type: ignore[no-any-return]
+            return rows if rows > 1 else None, columns if columns > 1 else None
+        return (rows, columns) if rows > 1 or columns > 1 else (None, None)
+
+    def row(numbers: _Numbers, size: Size) -> Sequence[Number]:
+        first, second = (0 if end is None else numbers.below(end) for end in ends(size))
+        return first - top, second - left, *ours.size
+
+    def count(size: Size | None) -> int | None:
+        return None if size is None else sum(end is not None for end in ends(size))
+
+    return _Region(ours, row, count)
 
 
-_DRAWERS: dict[str, Callable[[Any], _Drawer]] = {
-    "RandomCrop": _Crop,
-    "RandomHorizontalFlip": _Flip,
-    "RandomResizedCrop": _ResizedCrop,
-    "RandomVerticalFlip": _Flip,
+def _resized_crop(theirs: Foreign) -> _Region:
+    ours = RandomResizedCrop(theirs.size, theirs.scale, theirs.ratio, theirs.interpolation)
+    low, high = torch.log(torch.tensor(theirs.ratio)).tolist()
+
+    def shares(count: int) -> Sequence[float]:
+        return torch.empty(count).uniform_(*theirs.scale).tolist()
+
+    def ratios(count: int) -> Sequence[float]:
+        return torch.empty(count).uniform_(low, high).exp_().tolist()
+
+    def row(numbers: _Numbers, size: Size) -> Sequence[int]:
+        assert isinstance(numbers, _InTurn)
+        height, width = size
+        for _ in range(_ATTEMPTS):
+            area, ratio = height * width * numbers.next(shares), numbers.next(ratios)
+            crop_width, crop_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+            if 0 < crop_width <= width and 0 < crop_height <= height:
+                top = numbers.below(height - crop_height + 1)
+                return top, numbers.below(width - crop_width + 1), crop_height, crop_width
+        return ours.middle(height, width)
+
+    return _Region(ours, row)
+
+
+_REGIONS: dict[str, Callable[[Foreign], _Region]] = {
+    "CenterCrop": lambda theirs: _Region(CenterCrop(theirs.size)),
+    "RandomCrop": _crop,
+    "RandomHorizontalFlip": functools.partial(_flip, RandomHorizontalFlip),
+    "RandomResizedCrop": _resized_crop,
+    "RandomVerticalFlip": functools.partial(_flip, RandomVerticalFlip),
+    "Resize": lambda theirs: _Region(Resize(theirs.size, theirs.interpolation, theirs.max_size)),
 }
-_UNDRAWN: dict[str, Callable[[Any], Transform]] = {
-    "CenterCrop": lambda theirs: CenterCrop(theirs.size),
-    "Resize": lambda theirs: Resize(theirs.size, theirs.interpolation, theirs.max_size),
-}
-
-_Region: TypeAlias = tuple[Transform, _Drawer | None]
 
 
 class VectorPipeline(Pipeline):
     """A pipeline of fastload's transforms whose parameters are those that torchvision would draw."""
 
     def __init__(self, regions: Sequence[_Region], rest: Sequence[Transform]) -> None:
-        super().__init__(Compose([*(ours for ours, _ in regions), *rest]))
+        super().__init__(Compose([*(region.ours for region in regions), *rest]))
         self._regions = regions
 
     def makes_one_size(self, sizes: Sizes) -> bool:
@@ -186,33 +204,44 @@ class VectorPipeline(Pipeline):
 
     def _drawn_at_once(self, sizes: Sizes) -> Mapping[int, Parameters]:
         """Return parameters from torch's generator, as torchvision would draw them."""
-        drawers = {place: drawer for place, (_, drawer) in enumerate(self._regions) if drawer is not None}
-        before = self._sizes_before(sizes)
-        drawn = {place: np.empty((len(sizes), drawer.ours.width)) for place, drawer in drawers.items()}
-        common = {place: common_size(before[place]) for place in drawers}
-        known = {place: size for place, size in common.items() if size is not None}
-        counts = [drawers[place].count(size) for place, size in known.items()]
-        if len(known) == len(drawers) and None not in counts:
-            numbers = _AtOnce(next_words((len(sizes), sum(filter(None, counts)))))
-            for place, size in known.items():
-                for column, values in enumerate(drawers[place].row(numbers, size)):
-                    drawn[place][:, column] = values
-            return drawn
-        for image in range(len(sizes)):
-            for place, drawer in drawers.items():
-                height, width = before[place][image].tolist()
-                drawn[place][image] = drawer.row(_OneByOne(), (height, width))
-        return drawn
+        steps = [
+            (place, region.row, region.words(common_size(before)), before)
+            for place, (region, before) in enumerate(
+                zip(self._regions, self._sizes_before(sizes)[:-1], strict=True)
+            )
+            if region.row is not None
+        ]
+        counts = [count for _, _, count, _ in steps if count is not None]
+        if len(counts) == len(steps):
+            words = _AtOnce(next_words((len(sizes), sum(counts))))
+            return {
+                place: _columns(row(words, before[0].tolist()), len(sizes)) for place, row, _, before in steps
+            }
+        numbers = _InTurn(_WORDS_AN_IMAGE * len(sizes))
+        drawers = [(row, before.tolist()) for _, row, _, before in steps]
+        rows = [[row(numbers, before[image]) for row, before in drawers] for image in range(len(sizes))]
+        numbers.close()
+        return {
+            place: np.array(drawn, np.float64)
+            for (place, *_), drawn in zip(steps, zip(*rows, strict=True), strict=True)
+        }
 
     def _sizes_before(self, sizes: Sizes) -> list[Sizes]:
         """Return the sizes of all images before each step, and after the last."""
         found = [sizes]
-        for ours, drawer in self._regions:
-            before = found[-1]
+        for region in self._regions:
             # Sizes do not depend on random parameters.
-            parameters = _NONE if drawer else ours.draw(fresh_draws(len(before)), before)
-            found.append(ours.sizes_after(before, parameters))
+            parameters = _NONE if region.row else region.ours.draw(fresh_draws(len(sizes)), found[-1])
+            found.append(region.ours.sizes_after(found[-1], parameters))
         return found
+
+
+def _columns(values: Sequence[Number], count: int) -> Parameters:
+    """Return values, some of which are the same for all images, as the parameters of each."""
+    columns = np.empty((count, len(values)))
+    for column, each in enumerate(values):
+        columns[:, column] = each
+    return columns
 
 
 def vectorized(steps: Sequence[CompiledStep]) -> VectorPipeline | None:
@@ -229,14 +258,13 @@ def vectorized(steps: Sequence[CompiledStep]) -> VectorPipeline | None:
 
 
 def _region_of(step: CompiledStep) -> _Region:
-    """Return fastload's equivalent of a step, and its drawer; raise KeyError if there is none."""
+    """Return fastload's equivalent of a step; raise KeyError or OptionError if there is none."""
+    draws = getattr(step.theirs, "make_params" if is_v2(step.theirs) else "get_params", None)
+    require(draws is None or draws.__module__.startswith("torchvision."), "they were replaced", draws)
     interpolation = getattr(step.theirs, "interpolation", None)
     kernel = getattr(interpolation, "value", interpolation)
     require(kernel in (None, "bilinear", "bicubic"), "only PIL has the other filters", kernel)
-    if step.name in _DRAWERS:
-        drawer = _DRAWERS[step.name](step.theirs)
-        return drawer.ours, drawer
-    return _UNDRAWN[step.name](step.theirs), None
+    return _REGIONS[step.name](step.theirs)
 
 
 def next_words(shape: tuple[int, int]) -> NDArray[np.uint32]:
@@ -253,15 +281,20 @@ def next_words(shape: tuple[int, int]) -> NDArray[np.uint32]:
     return words.reshape(-1)[:count].reshape(shape)
 
 
+def _words(count: int) -> Sequence[float]:
+    words: list[int] = next_words((count, 1))[:, 0].tolist()
+    return words
+
+
+def _units(count: int) -> Sequence[float]:
+    return torch.rand(count, dtype=torch.float32).tolist()
+
+
 @functools.cache
 def _are_words_as_expected() -> bool:
     """Return True if this torch turns its generator's words into numbers as described above."""
     with torch.random.fork_rng(devices=()):
-        at_once = _tried(_AtOnce(next_words((1, 9))))
+        numbers = _AtOnce(next_words((1, 9)))
+        ours = [*(numbers.unit().item() for _ in range(8)), numbers.below(1000).item()]
     with torch.random.fork_rng(devices=()):
-        return at_once == _tried(_OneByOne())
-
-
-def _tried(numbers: _Numbers) -> list[float]:
-    drawn = [numbers.unit() for _ in range(8)] + [numbers.below(1000)]
-    return [np.asarray(number).item() for number in drawn]
+        return ours == [*(_units(1)[0] for _ in range(8)), torch.randint(0, 1000, (1,)).item()]

@@ -9,12 +9,17 @@ from typing import Any
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.compiled._dataset import CompiledDataset, SkippingDataset
+from fastload.datasets.compiled._dataset import (
+    CompiledConcat,
+    CompiledDataset,
+    CompiledSubset,
+    SkippingDataset,
+    leaves,
+)
 from fastload.datasets.compiled._explain import Explained, described, described_attributes
 from fastload.datasets.compiled._lazy import late_loader
-from fastload.datasets.compiled._parts import CompiledConcat, CompiledSubset, leaves
 from fastload.datasets.compiled._pipeline import CompiledTransform
-from fastload.datasets.compiled._recognized import (
+from fastload.datasets.compiled._sources import (
     compiled_function,
     images_of,
     is_huggingface,
@@ -51,7 +56,7 @@ def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named 
 
 def _compiled(dataset: Any, outer: tuple[object, ...]) -> Any:
     """Compile a dataset, unless it is one of the `outer` datasets that contain it: there may be a cycle."""
-    if isinstance(dataset, Explained) or any(dataset is each for each in outer):
+    if _is_compiled(dataset) or any(dataset is each for each in outer):
         return dataset
     outer = (*outer, dataset)
     if type(dataset) is Subset:
@@ -63,22 +68,19 @@ def _compiled(dataset: Any, outer: tuple[object, ...]) -> Any:
     if is_huggingface(dataset):
         from fastload.datasets.compiled._huggingface import with_lazy_images  # it needs the package
 
-        return dataset if _is_compiled(dataset) else with_lazy_images(dataset)
+        return with_lazy_images(dataset)
     images = images_of(dataset)
     if images is not None:
         is_timms = type(dataset).__module__.startswith("timm.")
         return (SkippingDataset if is_timms else CompiledDataset)(dataset, images)
-    if isinstance(dataset, ImageDataset):
-        return dataset
-    return _with_compiled_attributes(dataset, outer)
+    return dataset if isinstance(dataset, ImageDataset) else _with_compiled_attributes(dataset, outer)
 
 
 def _is_compiled(dataset: object) -> bool:
-    has_function = is_huggingface(dataset) and compiled_function(dataset) is not None
-    return has_function or isinstance(dataset, Explained)
+    return isinstance(dataset, Explained) or compiled_function(dataset) is not None
 
 
-def _compiled_inner(dataset: Any, may_decode_late: bool, outer: tuple[object, ...]) -> Any:
+def _compiled_inner(dataset: object, may_decode_late: bool, outer: tuple[object, ...]) -> object:
     """Compile a dataset that an outer dataset reads, if that makes the outer one faster."""
     result = _compiled(dataset, outer)
     given = list(leaves(dataset))
@@ -97,7 +99,7 @@ def _with_compiled_attributes(dataset: Any, outer: tuple[object, ...]) -> Any:
     attributes are shared: setting one in either dataset sets it in both. Samples are still made by the
     dataset's own `__getitem__`.
     """
-    attributes = dict(getattr(dataset, "__dict__", {}))
+    attributes: dict[str, Any] = dict(getattr(dataset, "__dict__", {}))
     compiled: dict[str, object] = {}
     for name, value in attributes.items():
         if callable(value) and not isinstance(value, (CompiledTransform, Dataset)):
@@ -114,8 +116,12 @@ def _with_compiled_attributes(dataset: Any, outer: tuple[object, ...]) -> Any:
             compiled[name] = functools.partial(late_loader, value)
     if not compiled:
         return dataset
-    both: Any = attributes.get("transforms")
-    if type(both).__name__ == "StandardTransform" and both.transform is attributes.get("transform"):
+    both = attributes.get("transforms")
+    if (
+        both is not None
+        and type(both).__name__ == "StandardTransform"
+        and both.transform is attributes.get("transform")
+    ):
         # The pair of transform and target_transform of VisionDataset, which some of its subclasses call.
         both = copy.copy(both)
         both.transform = compiled.get("transform", both.transform)
@@ -131,9 +137,9 @@ def _with_compiled_attributes(dataset: Any, outer: tuple[object, ...]) -> Any:
         return dataset  # its class cannot have such a subclass, or forbids it
 
 
-def _sharing(kind: type, dataset: object) -> Any:
+def _sharing(kind: type, dataset: object) -> object:
     """Return an instance of a class that shares the `__dict__` of a dataset."""
-    result: Any = object.__new__(kind)
+    result: object = object.__new__(kind)
     result.__dict__ = dataset.__dict__
     return result
 
@@ -141,11 +147,12 @@ def _sharing(kind: type, dataset: object) -> Any:
 class _SharingDataset(Explained):
     """A dataset that shares its attributes with the original one."""
 
-    def explained_parts(self, outer: tuple[object, ...]) -> list[str]:
-        members = {name: each for name, each in vars(type(self)).items() if isinstance(each, _Compiled)}
+    def explained_parts(self) -> list[str]:
+        members = {
+            name: each.compiled for name, each in vars(type(self)).items() if isinstance(each, _Compiled)
+        }
         kinds = CompiledTransform, Dataset
-        found = {name: each.compiled for name, each in members.items() if isinstance(each.compiled, kinds)}
-        return described_attributes(found, (*outer, self))
+        return described_attributes({name: each for name, each in members.items() if isinstance(each, kinds)})
 
     def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
         # The same attributes are found again after a copy or a pickle.

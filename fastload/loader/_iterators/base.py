@@ -5,39 +5,51 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import BatchSampler, IterDataPipe, TensorDataset, default_collate, default_convert
+from torch.utils.data import (
+    BatchSampler,
+    IterDataPipe,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+    default_convert,
+)
 
-from fastload.contracts import DrawsFromEpochSeed, FinishesBatches, Prefetches, ReadsAhead
+from fastload.contracts import AnnouncesBatches, DrawsFromEpochSeed, FinishesBatches, Prefetches, ReadsAhead
 from fastload.loader._arguments import LoaderView, WorkerOptions
 from fastload.loader._device import moved_to
-from fastload.loader._iterators.looking_ahead import looking_ahead, reads_ahead
 from fastload.loader._resume.dataset_states import StatefulIterable, WorkerCopy, is_stateful
 from fastload.loader._resume.drawing import (
     TRANSFORMS,
     WORKERS,
-    DrawsAhead,
     are_equal,
     derived_seed,
     generators_of,
     start_state,
 )
-from fastload.loader._resume.progress import Progress
-from fastload.loader._transport.filling import (
+from fastload.loader._resume.progress import DrawsAhead, Progress
+from fastload.loader._transport.making import (
     BatchMaker,
+    BatchTask,
     SampleSource,
+    batch_seed,
     can_fill_batches,
     innermost,
     makes_batches,
 )
-from fastload.loader._transport.seeding import BatchTask, batch_seed
 from fastload.loader.clock import StepClock
+from fastload.loader.sharded_sampler import ShardedSampler
 
 _NO_WORKERS = WorkerOptions()
+
+# Batches announced to a dataset that reads ahead: their indices take about 10 MB.
+_MOST_BATCHES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +71,7 @@ class EpochStart:
     worker_seeds: torch.Generator | None
     draws_first: bool = False
     options: WorkerOptions = _NO_WORKERS
-    order: Iterator[Any] | None = None
+    order: Iterator[object] | None = None
     seeds_batches: bool = False
     choose_prefetch: Callable[[StepClock], int] | None = None
 
@@ -71,7 +83,7 @@ class EpochIterator:
     _base_seed: Any
     _drawn_seed: int
     _device: torch.device | None
-    _finish: Callable[[Any], Any] | None
+    _finish: Callable[[Any], object] | None
     _num_yielded: int
     progress: Progress
 
@@ -104,20 +116,20 @@ class EpochIterator:
             progress.epoch_seed = derived_seed(self.base_seed(), progress.epoch, TRANSFORMS)
         return progress.epoch_seed
 
-    def _finished(self, batch: object) -> Any:
+    def _finished(self, batch: object) -> object:
         """Return a batch after the dataset's last step, which is made on the batch's device."""
         if self._finish is not None and type(batch) is list and len(batch) == 2:
             batch[0] = self._finish(batch[0])
         return batch
 
-    def _moved_to(self, device: torch.device, batch: object) -> Any:
+    def _moved_to(self, device: torch.device, batch: object) -> object:
         """Return a batch moved to a device, after the dataset's last step there."""
         begun = time.perf_counter()
         batch = moved_to(batch, device)
         self.clock.copying_s += time.perf_counter() - begun
         return self._finished(batch)
 
-    def _replay(self, is_iterable: bool, next_data: Callable[[], Any]) -> None:
+    def _replay(self, is_iterable: bool, next_data: Callable[[], object]) -> None:
         """Continue at the position where the epoch was left, if the sampler has not done so."""
         progress = self.progress
         self._num_yielded = progress.first
@@ -150,9 +162,9 @@ class BatchOrder:
         # The latest epoch's, held until the next epoch begins or this iterator is dropped.
         self._ahead: ReadsAhead | None = None
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[BatchTask]:
         # Called here, not with the first batch, because a sampler may make its draws in `__iter__`.
-        batches: Iterator[Any] = iter(self._view.index_sampler)
+        batches: Iterator[object] = iter(self._view.index_sampler)
         progress = self._iterator.progress
         if type(self._view.index_sampler) is not BatchSampler:
             self.draws_at_once = not are_equal(start_state(self._view), progress.start)
@@ -183,6 +195,39 @@ class BatchOrder:
             yield BatchTask(indices, seed, batch_seed(seed, number, stream) if self._seeds_batches else None)
 
 
+def reads_ahead(view: LoaderView, position: Callable[[], int], in_flight: int) -> ReadsAhead | None:
+    """Return the result of the dataset's `read_ahead`; None if it has none, or the order is not fixed."""
+    dataset, _ = innermost(view.dataset)
+    sampler = view.sample_sampler
+    is_fixed = type(sampler) in (SequentialSampler, ShardedSampler)
+    if type(sampler) is RandomSampler:
+        is_fixed = not sampler.replacement and sampler.num_samples == len(sampler.data_source)
+    if not (is_fixed and makes_batches(dataset) and isinstance(dataset, AnnouncesBatches)):
+        return None
+    return dataset.read_ahead(position, in_flight)
+
+
+def looking_ahead(
+    view: LoaderView, batches: Iterator[Any], first: int, ahead: ReadsAhead
+) -> Iterator[object]:
+    """Yield the batches of an epoch, of which those from `first` on are announced to `ahead`."""
+    sampler: Sized = view.index_sampler
+    drawn: deque[object] = deque()
+    # RandomSampler draws random numbers after its last batch, so that one is drawn only when it is due.
+    count = len(sampler) - isinstance(view.sample_sampler, RandomSampler)
+    numbered = zip(range(count), batches, strict=False)
+    while True:
+        while len(drawn) < _MOST_BATCHES and not (drawn and ahead.is_full) and (pair := next(numbered, None)):
+            number, indices = pair
+            drawn.append(indices)
+            if number >= first:
+                ahead.want(number, innermost(view.dataset, indices if view.is_batched else [indices])[1])
+        if not drawn:
+            break
+        yield drawn.popleft()
+    yield from batches
+
+
 class TorchView:
     """The loader that torch's iterators read: a view with some settings replaced, under torch's names.
 
@@ -195,7 +240,7 @@ class TorchView:
     """
 
     def __init__(self, view: LoaderView, start: EpochStart, iterator: EpochIterator) -> None:
-        self._view = view
+        vars(self).update(view.attributes)
         options, dataset = start.options, view.dataset
         inner, _ = innermost(dataset)
         has_own_collate = view.is_batched and view.collate_fn is not default_collate
@@ -210,7 +255,10 @@ class TorchView:
                 dataset, start.progress.dataset.workers, start.progress.dataset.is_restored
             )
         calls_no_code = view.collate_fn in (default_collate, default_convert)
-        is_stored = calls_no_code and _returns_stored_tensors(inner)
+        returns_stored = type(inner) is TensorDataset and all(
+            type(each) is torch.Tensor for each in inner.tensors
+        )
+        is_stored = calls_no_code and returns_stored
         if not (view.is_iterable or is_stored):
             if options.num_workers and not start.seeds_batches and is_stateful(dataset):
                 self.stateful = WorkerCopy(dataset, start.progress.dataset.workers)
@@ -233,13 +281,3 @@ class TorchView:
         self._auto_collation = view.is_batched
         self.order = BatchOrder(view, start, weakref.proxy(iterator))
         self._index_sampler: Any = self.order if start.order is None else start.order
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self._view.attributes[name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-
-def _returns_stored_tensors(dataset: object) -> bool:
-    return type(dataset) is TensorDataset and all(type(part) is torch.Tensor for part in dataset.tensors)

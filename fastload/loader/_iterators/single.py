@@ -13,18 +13,18 @@ from fastload.loader import _torch
 from fastload.loader._arguments import LoaderView
 from fastload.loader._iterators.base import EpochIterator, EpochStart, TorchView
 from fastload.loader._resume.drawing import start_state
-from fastload.loader._transport.filling import BatchMaker
-from fastload.loader._transport.seeding import SeedingFetcher
-from fastload.loader._transport.worker_stats import STAT_COUNT, StatsRecorder, count_samples, load_times
+from fastload.loader._transport.making import BatchMaker, SeedingFetcher
+from fastload.loader.clock import STAT_COUNT, StatsRecorder, count_samples, load_times
 
 
 class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
     """Loads batches in the training process."""
 
     _dataset_fetcher: Any
-    _sampler_iter: Iterator[Any]
+    _sampler_iter: Iterator[object]
 
     def __init__(self, view: LoaderView, start: EpochStart) -> None:
+        self._view = view
         self.progress = start.progress
         self._device = view.device
         torch_view = TorchView(view, start, self)
@@ -41,10 +41,8 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
         fetcher = SeedingFetcher(self._dataset_fetcher, view.thread, torch_view.draws_nothing)
         self._dataset_fetcher = fetcher
         self._dataset = view.dataset
-        # None once the order has been drawn.
-        self._undrawn: LoaderView | None = None if torch_view.order.draws_at_once else view
-        start.progress.is_drawn = self._undrawn is None
-        self._profile_name = _torch.profile_name(_torch.SingleProcessBase)
+        start.progress.is_drawn = torch_view.order.draws_at_once
+        self._profile_name = f"enumerate(DataLoader)#{_torch.SingleProcessBase.__name__}.__next__"
         self._replay(view.is_iterable, super()._next_data)
         start.progress.done = 0
 
@@ -54,7 +52,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
         self.clock.begin(0, None, lambda: load_times(np.subtract([sums], before)))
 
     def draw_first(self) -> None:
-        self._undrawn = None
+        self.progress.is_drawn = True
         first = list(itertools.islice(self._sampler_iter, 1))
         self._sampler_iter = itertools.chain(first, self._sampler_iter)
 
@@ -64,7 +62,7 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
         self.clock.hand(batch)
         return batch
 
-    def _next_batch(self) -> Any:
+    def _next_batch(self) -> object:
         self._recorder.begin()
         self._note_draw()
         try:
@@ -82,16 +80,15 @@ class SingleProcessIterator(EpochIterator, _torch.SingleProcessBase):
 
     def _note_draw(self) -> None:
         """Record the random states of the order: no earlier, because other code may have drawn numbers."""
-        if self._undrawn is not None:
-            self.progress.note_draw(start_state(self._undrawn))
-            self._undrawn = None
+        if not self.progress.is_drawn:
+            self.progress.note_draw(start_state(self._view))
 
 
-def _timed(make: BatchMaker, recorder: StatsRecorder) -> Callable[[Any], Any]:
+def _timed(make: BatchMaker, recorder: StatsRecorder) -> Callable[[object], object]:
     """Return the training process's `collate_fn`, which records when it is called."""
     memory = HostMemory(make.finishes_on_device)
 
-    def collate(fetched: object) -> Any:
+    def collate(fetched: object) -> object:
         recorder.fetched(count_samples(fetched, make.is_batched))
         return make(fetched, memory)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import itertools
 import os
 import sys
@@ -23,10 +22,9 @@ from fastload.loader._iterators.base import EpochIterator, EpochStart, TorchView
 from fastload.loader._resume.dataset_states import BatchWithState, EndWithState
 from fastload.loader._resume.drawing import start_state
 from fastload.loader._resume.progress import Position, Progress
-from fastload.loader._transport.collate import WorkerCollate, initialise_worker, naming_unpicklable_parts
+from fastload.loader._transport.collate import WorkerCollate, naming_unpicklable_parts
 from fastload.loader._transport.memory import Arena
-from fastload.loader._transport.worker_stats import load_times
-from fastload.loader.clock import LoadTimes, StepClock
+from fastload.loader.clock import LoadTimes, StepClock, load_times
 
 # Interval at which dead workers are looked for while a batch is awaited; torch does so every 5 s.
 _CHECK_S = 1.0
@@ -37,36 +35,30 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
 
     Attributes:
         draws_each_epoch: True if the order of each epoch is drawn with its first batch.
-        patience_s: Seconds without a batch after which workers are considered stuck; None: never.
     """
 
-    patience_s: float | None
-    _sampler_iter: Iterator[Any]
+    _sampler_iter: Iterator[object]
     _worker_pids_set: bool
 
     def __init__(self, view: LoaderView, start: EpochStart) -> None:
         self._process = os.getpid()
         self._is_iterable = view.is_iterable
-        self.patience_s = None
+        self._patience_s: float | None = None
         # The number of tasks to keep outstanding; None: as in torch. With another iterator's order, workers
         # get tasks only after `use_workers`.
         self._target: int | None = None if start.order is None else 0
         self._choose_prefetch = start.choose_prefetch
         # As without workers, the order of a tuned loader is drawn with the first batch.
         self.draws_each_epoch = start.seeds_batches and start.order is None
-        self._undrawn: LoaderView | None = view if self.draws_each_epoch else None
-        start.progress.is_drawn = not self.draws_each_epoch
-        self._begin(start.progress)
+        self._begin(view, start.progress)
         options, self._device = start.options, view.device
         copies_ahead = self._device is not None and self._device.type == "cuda"
         # Batches find this memory by its token as long as this iterator exists.
         self._arena = arena = Arena.create(options.num_workers, keeps_pages=copies_ahead)
         torch_view = TorchView(view, start, self)
         self._finish = torch_view.finish
-        torch_view.collate_fn = WorkerCollate(torch_view.make, arena, torch_view.stateful)
-        torch_view.worker_init_fn = functools.partial(
-            initialise_worker, view.worker_init_fn, arena, torch_view.stateful
-        )
+        collate = WorkerCollate(torch_view.make, arena, torch_view.stateful, view.worker_init_fn)
+        torch_view.collate_fn, torch_view.worker_init_fn = collate, collate.begin_worker
         self._prefetch_factor = options.prefetch_factor
         self.begin_clock(start.clock, options.num_workers)
         try:
@@ -86,7 +78,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         self._dataset = view.dataset
         # For later epochs, if this iterator is persistent: none of their batches has been handed out.
         self._index_sampler = torch_view.order
-        self._profile_name = _torch.profile_name(_torch.MultiProcessBase)
+        self._profile_name = f"enumerate(DataLoader)#{_torch.MultiProcessBase.__name__}.__next__"
         self._replay(view.is_iterable, super()._next_data)
         self._is_stateful = torch_view.stateful is not None
         self._is_ordered = self._in_order and not (view.is_iterable or self._is_stateful)
@@ -119,18 +111,10 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
             self._copies.restart()
         self.clock.settle()
         self.begin_clock(start.clock, self._num_workers)
-        if self.draws_each_epoch:
-            self._undrawn = view
-            start.progress.is_drawn = False
         if start.progress.base_seed is None:
             seeds = view.generator if start.worker_seeds is None else start.worker_seeds
             start.progress.base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=seeds))
-        self._begin(start.progress)
-
-    @property
-    def kept_seed(self) -> int | None:
-        """The base seed, if persistent workers keep it for later epochs; else None."""
-        return None if self.draws_each_epoch else self.base_seed()
+        self._begin(view, start.progress)
 
     @property
     def received(self) -> int:
@@ -139,8 +123,8 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
 
     def draw_first(self) -> None:
         """Let the sampler draw its random numbers now, unless prefetching has done so."""
-        if self._undrawn is not None:
-            self._undrawn = None
+        if not self.progress.is_drawn:
+            self.progress.is_drawn = True
             for _ in range(self._prefetch_factor * self._num_workers):
                 self._try_put_index()
 
@@ -156,20 +140,21 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         self._target = self.clock.num_workers * prefetch_factor
         self._try_put_index()
 
-    def notice_deaths_while_waiting(self) -> None:
-        """Raise an error for a dead worker only while waiting for a batch, once a second.
+    def notice_failures_while_waiting(self, patience_s: float) -> None:
+        """Raise an error for dead workers, or stuck ones, only while waiting for a batch.
 
         torch's SIGCHLD handler would raise it anywhere in the training, a surprise for users who asked for no
-        workers.
+        workers. Without a batch for `patience_s` seconds, they are stuck.
         """
+        self._patience_s = patience_s
         if self._worker_pids_set:
             _torch.remove_worker_pids(id(self))
             self._worker_pids_set = False
 
-    def _begin(self, progress: Progress) -> None:
-        self.progress = progress
-        # The states at the end of an iterable dataset, by worker.
-        self._ends: dict[int, Any] = {}
+    def _begin(self, view: LoaderView, progress: Progress) -> None:
+        self._view, self.progress = view, progress
+        if self.draws_each_epoch:
+            progress.is_drawn = False
         self._batches = 0
         self._turns_to_skip = progress.dataset.next_worker
 
@@ -191,12 +176,12 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
 
     def _shutdown_workers(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         # While Python shuts down, nothing reads the clock, and modules may be gone.
-        if not is_finalizing() and not _torch.is_python_exiting():
+        if not is_finalizing():
             self.clock.settle()
         super()._shutdown_workers()
 
     def _try_put_index(self) -> None:
-        if self._undrawn is not None:
+        if not self.progress.is_drawn:
             return
         # After a resume, the worker whose batch would have been next has the first turn.
         while self._turns_to_skip:
@@ -212,12 +197,12 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
                 return
 
     def _get_data(self) -> Any:
-        if self.patience_s is None:
+        if self._patience_s is None:
             task, data = super()._get_data()
-            if isinstance(data, EndWithState):
-                self._ends[data.worker_id] = data.state
+            if isinstance(data, EndWithState) and self._persistent_workers:
+                self.progress.dataset.ends[data.worker_id] = data.state
             return task, data
-        end_s = time.perf_counter() + self.patience_s
+        end_s = time.perf_counter() + self._patience_s
         while time.perf_counter() < end_s:
             # Raises if a worker has died.
             is_here, data = self._try_get_data(_CHECK_S)
@@ -226,13 +211,14 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         for process in self._workers:
             # When it ends the workers, torch would wait for each of them until a timeout.
             process.kill()
-        raise RuntimeError(f"no worker has sent a batch for {self.patience_s:.0f} s")
+        raise RuntimeError(f"no worker has sent a batch for {self._patience_s:.0f} s")
 
     def _next_data(self) -> Any:
         self.clock.ask()
-        if self._undrawn is not None:
-            self.progress.note_draw(start_state(self._undrawn))
+        if not self.progress.is_drawn:
+            before = start_state(self._view)
             self.draw_first()
+            self.progress.note_draw(before)
         if self._choose_prefetch is not None and self.clock.batches:
             self.set_prefetch_factor(self._choose_prefetch(self.clock))
             self._choose_prefetch = None
@@ -240,7 +226,7 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
         self.clock.hand(batch)
         return batch
 
-    def _next_batch(self) -> Any:
+    def _next_batch(self) -> object:
         arrival = self._arrival() if self._copies is None else self._copies.next()
         self.progress.note(arrival.position)
         if arrival.error is None:
@@ -248,10 +234,8 @@ class WorkersIterator(EpochIterator, _torch.MultiProcessBase):
                 return self._finished(arrival.batch)
             return arrival.batch if self._device is None else self._moved_to(self._device, arrival.batch)
         self.progress.is_finished = isinstance(arrival.error, StopIteration)
-        if self._persistent_workers:
-            self.progress.dataset.ends = (
-                self._ends if self._is_iterable else dict(self.progress.dataset.workers)
-            )
+        if self._persistent_workers and not self._is_iterable:
+            self.progress.dataset.ends = dict(self.progress.dataset.workers)
         try:
             raise arrival.error
         finally:
@@ -307,5 +291,5 @@ def _break_cycle(error: Exception) -> None:
     iterator, and with it its workers, would wait for the garbage collector.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if frames and _torch.is_reraising(frames[-1].f_code):
+    if frames and frames[-1].f_code is _torch.reraise.__code__:
         frames[-1].clear()

@@ -24,12 +24,12 @@ def is_stateful(part: object) -> bool:
     return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
 
 
-def state_of(part: Any) -> Any:
+def state_of(part: Any) -> object:
     """Return a copy of a state, because some datasets return a dict that they keep modifying."""
     return copy.deepcopy(part.state_dict())
 
 
-def own_state(dataset: object) -> Any:
+def own_state(dataset: object) -> object:
     """Return the state of the training process's dataset; None if it has none between epochs.
 
     That of Hugging Face's iterable datasets is the position of an epoch, at its end too.
@@ -58,7 +58,7 @@ def load_own_state(dataset: object, state: object) -> None:
     load(dataset, state["dataset"])
 
 
-def load(part: Any, state: Any) -> None:
+def load(part: Any, state: object) -> None:
     """Load a state that may be loaded again."""
     # A copy, because the part may modify it.
     part.load_state_dict(copy.deepcopy(state))
@@ -67,9 +67,9 @@ def load(part: Any, state: Any) -> None:
 class BatchWithState(NamedTuple):
     """A batch, the number of its worker, and the state of the worker's dataset after it."""
 
-    batch: Any
+    batch: object
     worker: int
-    state: Any
+    state: object
 
     def pin_memory(self, device: str | None = None) -> BatchWithState:
         """Return it with the batch in pinned memory."""
@@ -79,7 +79,7 @@ class BatchWithState(NamedTuple):
 class EndWithState(EndOfWorker):  # type: ignore[misc]
     """The end of a worker's iterable dataset, and the state of the dataset then."""
 
-    state: Any = None
+    state: object = None
 
     @classmethod
     def of(cls, worker: int, state: object) -> EndWithState:
@@ -88,7 +88,7 @@ class EndWithState(EndOfWorker):  # type: ignore[misc]
         return end
 
 
-class StatefulIterable(IterableDataset[Any]):
+class StatefulIterable(IterableDataset[object]):
     """Wrapper of an iterable dataset that starts from a state and returns its current state.
 
     `states` are the states to start from, by worker number; other workers start from the beginning. If
@@ -101,7 +101,7 @@ class StatefulIterable(IterableDataset[Any]):
         self._is_restored = is_restored
         self._iterator: _TrackedIterator | None = None
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         worker = get_worker_info()
         state = self._states.pop(0 if worker is None else worker.id, {})
         if "dataset" in state:
@@ -132,7 +132,7 @@ class StatefulIterable(IterableDataset[Any]):
 
         ForkingPickler.register(EndOfWorker, reduced)
 
-    def state(self) -> dict[str, Any] | None:
+    def state(self) -> dict[str, object] | None:
         """Return the states of the dataset and of its iterator; None if neither has any."""
         tracked = self._iterator
         if tracked is None:
@@ -143,7 +143,9 @@ class StatefulIterable(IterableDataset[Any]):
             else {"dataset": self.dataset, "iterator": tracked.iterator}
         )
         # Both if the dataset is its own iterator, because its `__iter__` may begin anew.
-        states: dict[str, Any] = {name: state_of(part) for name, part in parts.items() if is_stateful(part)}
+        states: dict[str, object] = {
+            name: state_of(part) for name, part in parts.items() if is_stateful(part)
+        }
         return {**states, "has_ended": True} if tracked.has_ended else states
 
 
@@ -154,15 +156,15 @@ class _TrackedIterator:
     begins: then the one after that is the next epoch, of `restored`.
     """
 
-    def __init__(self, iterator: Iterator[Any], restored: Any) -> None:
+    def __init__(self, iterator: Iterator[object], restored: Any) -> None:
         self.iterator = iterator
         self._restored = restored
         self.has_ended = False
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         restored, self._restored = self._restored, None
         try:
             return next(self.iterator)
@@ -183,7 +185,7 @@ class WorkerCopy:
     def __init__(self, dataset: object, states: Mapping[int, Any]) -> None:
         self._dataset = dataset
         self._states = dict(states)
-        self._initial: Any = None
+        self._initial: object = None
 
     def begin_worker(self, worker: int) -> None:
         """Load the worker's state."""
@@ -191,7 +193,7 @@ class WorkerCopy:
         if (state := self._states.get(worker)) is not None:
             load(self._dataset, state["dataset"])
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> dict[str, object]:
         """Return the dataset's state if it differs from the training process's; else an empty dict."""
         state = state_of(self._dataset)
         return {} if are_equal(state, self._initial) else {"dataset": state}

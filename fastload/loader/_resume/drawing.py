@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 import random
 import zlib
-from collections import deque
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
 from fastload.loader._arguments import LoaderView
-from fastload.loader._sharding.ranks import torch_ranks
+from fastload.loader._sharding import torch_ranks
 from fastload.loader.sharded_sampler import ShardedSampler
 
 State = dict[str, Any]
@@ -117,74 +115,6 @@ def generators_of(view: LoaderView) -> list[torch.Generator]:
     """Return the generators that a loader and its samplers were given, each once."""
     generators = [getattr(owner, "generator", None) for owner in _owners(view).values()]
     return list({id(each): each for each in generators if isinstance(each, torch.Generator)}.values())
-
-
-class HasPosition(Protocol):
-    """Progress of an epoch: `position` is the number of its first batch that has not been handed out."""
-
-    @property
-    def position(self) -> int: ...
-
-
-class DrawsAhead:
-    """Draws an epoch's order, and can take back draws for batches that have not been handed out.
-
-    Workers receive indices ahead of time, and how far ahead depends on measured times. If an epoch is left
-    early, the order of the next one must not depend on that. Recording the states takes 7 µs per batch.
-    """
-
-    def __init__(self, generators: list[torch.Generator], progress: HasPosition) -> None:
-        self._generators = generators
-        self._progress = progress
-        # The numbers of batches whose draw changed the generators, and the states before that.
-        self._draws: deque[tuple[int, list[torch.Tensor]]] = deque()
-        # The states after the latest draw that has not been taken back.
-        self._latest: list[torch.Tensor] = []
-        self.is_taken_back = False
-
-    def drawn(self, order: Iterator[Any]) -> Iterator[Any]:
-        """Yield the batches of an epoch's order, drawn one by one."""
-        for number in itertools.count():
-            before = self._states()
-            try:
-                batch = next(order)
-            except StopIteration:
-                return
-            finally:
-                self._note(number, before)
-            yield batch
-
-    def _note(self, number: int, before: list[torch.Tensor]) -> None:
-        after = self._states()
-        if _are_all_equal(before, after):
-            return
-        if not _are_all_equal(self._latest, before):
-            self._draws.clear()  # others have drawn in between: earlier draws cannot be taken back
-        while self._draws and self._draws[0][0] < self._progress.position:
-            self._draws.popleft()
-        self._draws.append((number, before))
-        self._latest = after
-
-    def take_back(self) -> None:
-        """Put the generators back to before the draws ahead, unless others have drawn since."""
-        position = self._progress.position
-        ahead = [before for number, before in self._draws if number >= position]
-        self._draws.clear()
-        if ahead and self.is_latest():
-            self._latest, self.is_taken_back = ahead[0], True
-            for generator, state in zip(self._generators, ahead[0], strict=True):
-                generator.set_state(state)
-
-    def is_latest(self) -> bool:
-        """Return whether the generators are as the latest draw left them."""
-        return _are_all_equal(self._latest, self._states())
-
-    def _states(self) -> list[torch.Tensor]:
-        return [generator.get_state() for generator in self._generators]
-
-
-def _are_all_equal(states: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
-    return all(map(torch.equal, states, others))
 
 
 def _set_global_state(state: State) -> None:

@@ -29,7 +29,7 @@ from fastload.loader._resume.drawing import (
     start_state,
 )
 from fastload.loader._resume.progress import ANOTHER_STATE, Progress
-from fastload.loader._sharding.ranks import checked_index
+from fastload.loader._sharding import checked_index
 from fastload.loader.sharded_sampler import ShardedSampler
 
 
@@ -62,11 +62,11 @@ class Epochs:
         return self._loaded is not None
 
     @contextlib.contextmanager
-    def beginning(self, view: LoaderView, kept_seed: int | None) -> Iterator[tuple[Progress, bool]]:
+    def beginning(self, view: LoaderView, keeps_seed: bool) -> Iterator[tuple[Progress, bool]]:
         """Begin an epoch, whose iterator is made in the block; yield its progress.
 
         Also yield True if the order must be drawn in the block, where the global random states are those of
-        the epoch, not the user's. `kept_seed` is the base seed that persistent workers keep.
+        the epoch, not the user's. `keeps_seed` is True if persistent workers keep their base seed.
         """
         before = self._progress
         if before is not None and before.ahead is not None and not before.is_finished:
@@ -85,11 +85,13 @@ class Epochs:
         became: State = {}
         try:
             with contextlib.nullcontext() if source is None else drawn_from(source, became):
-                self._progress = progress = begun or self._new_progress(view, kept_seed, resumed)
+                self._progress = progress = begun or self._new_progress(view, keeps_seed, resumed)
                 progress.stream = progress.rank ^ rank_of(view)
-                self._seed_epoch(progress)
+                self._count = progress.epoch + 1
+                if self.generator is not None and self._seed is not None:
+                    self.generator.manual_seed(derived_seed(self._seed, progress.epoch, ORDER))
+                    progress.epoch_seed = derived_seed(self._seed, progress.epoch, TRANSFORMS)
                 yield progress, source is not None
-                progress.is_drawn = progress.is_drawn or source is not None
         except BaseException:
             self._loaded = resumed
             raise
@@ -97,11 +99,11 @@ class Epochs:
         if self._later is not None:
             self._later = became
 
-    def state_dict(self, view: LoaderView, num_workers: int, kept_seed: int | None) -> State:
+    def state_dict(self, view: LoaderView, num_workers: int, keeps_seed: bool) -> State:
         """Return the loader's state: see `DataLoader.state_dict`."""
         progress = self._resumed(view) or self._progress
         if progress is None or progress.is_finished:
-            progress = self._new_progress(view, kept_seed)
+            progress = self._new_progress(view, keeps_seed)
             progress.is_begun = False
             if self._later is not None:
                 progress.start["global"] = self._later
@@ -157,9 +159,7 @@ class Epochs:
         self._count = loaded.epoch + 1
         return None
 
-    def _new_progress(
-        self, view: LoaderView, kept_seed: int | None, resumed: Progress | None = None
-    ) -> Progress:
+    def _new_progress(self, view: LoaderView, keeps_seed: bool, resumed: Progress | None = None) -> Progress:
         progress = Progress(self._count, start_state(view))
         earlier = resumed or self._progress
         if self._seed is None:
@@ -168,7 +168,7 @@ class Epochs:
         # An iterator draws the workers' seeds when it is created; a persistent one is created once.
         if view.is_iterable:
             progress.dataset.own = own_state(view.dataset)
-        keeps_seed = kept_seed is not None if self._keeps_seed is None else self._keeps_seed
+        keeps_seed = keeps_seed if self._keeps_seed is None else self._keeps_seed
         if resumed is not None:
             progress.draws_seeds, progress.base_seed = resumed.draws_seeds, resumed.base_seed
             progress.dataset.workers, progress.dataset.is_restored = dict(resumed.dataset.workers), True
@@ -178,12 +178,6 @@ class Epochs:
             if keeps_seed:
                 progress.draws_seeds, progress.base_seed = False, earlier.base_seed
         return progress
-
-    def _seed_epoch(self, progress: Progress) -> None:
-        self._count = progress.epoch + 1
-        if self.generator is not None and self._seed is not None:
-            self.generator.manual_seed(derived_seed(self._seed, progress.epoch, ORDER))
-            progress.epoch_seed = derived_seed(self._seed, progress.epoch, TRANSFORMS)
 
     def _settings(self, view: LoaderView, num_workers: int) -> State:
         """Return the settings that a loader must share to resume from this one's state."""

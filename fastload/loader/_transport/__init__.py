@@ -4,9 +4,7 @@
     slots          a worker's section of it, divided into slots of the sizes that its batches need
     serialization  a batch as a pickle without its pixels, which stay in slots
     collate        the worker's collate_fn, which stacks samples directly into slots
-    filling        datasets that fill a batch themselves
-    seeding        tasks: indices of a batch, and random numbers that do not depend on the process
-    worker_stats   time spent on making batches, per process
+    making         tasks, random numbers that do not depend on the process, and datasets that fill a batch
 
 A slot holds one tensor or array of a batch. The worker takes the slot; the training process frees it when
 the last view of that tensor is gone. So a batch that is held never changes, and holding its labels does not

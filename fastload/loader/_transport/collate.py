@@ -26,10 +26,10 @@ from fastload.errors import UnpicklableError
 from fastload.loader._arguments import LoaderView
 from fastload.loader._resume.dataset_states import BatchWithState, StatefulIterable, WorkerCopy
 from fastload.loader._torch import collate_tensor_fn, default_collate_fn_map
-from fastload.loader._transport.filling import BatchMaker, SampleSource
+from fastload.loader._transport.making import BatchMaker, SampleSource
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.serialization import BatchSerializer, is_plain
-from fastload.loader._transport.worker_stats import (
+from fastload.loader.clock import (
     StatsRecorder,
     count_samples,
     process_recorder,
@@ -39,25 +39,50 @@ from fastload.system.memory import keep_freed_memory
 
 
 class WorkerCollate:
-    """A worker's `collate_fn`.
+    """A worker's `collate_fn`; its `begin_worker` is the `worker_init_fn`.
 
     Tensors that `default_collate` stacks are stacked in their slot, even if a custom collate_fn calls it;
     everything else is copied there afterwards. Without an arena, batches are sent in torch's own way.
     """
 
     def __init__(
-        self, make: BatchMaker, arena: Arena | None, stateful: StatefulIterable | WorkerCopy | None = None
+        self,
+        make: BatchMaker,
+        arena: Arena | None,
+        stateful: StatefulIterable | WorkerCopy | None,
+        init_fn: Callable[[int], None] | None,
     ) -> None:
         self._make = make
         self._arena = arena
         self._stateful = stateful
+        self._init_fn = init_fn
         self._serializer: BatchSerializer | None = None
 
-    def __call__(self, fetched: object) -> Any:
-        """Return the object to put into the queue for the fetched samples."""
+    def begin_worker(self, worker_id: int) -> None:
+        """Apply fastload's own settings to a worker, and call the user's `worker_init_fn`."""
+        _limit_opencv_to_one_thread()
+        keep_freed_memory()  # a spawned worker inherits no setting
+        worker = get_worker_info()
+        # get_worker_info() must show the user's dataset, not a wrapper; its class forbids plain assignment.
+        if worker is not None and isinstance(worker.dataset, SampleSource | StatefulIterable):
+            object.__setattr__(worker, "dataset", worker.dataset.dataset)
+        if self._init_fn is not None:
+            self._init_fn(worker_id)
+        if self._stateful is not None:
+            self._stateful.begin_worker(worker_id)
         if self._arena is None:
+            return
+        use_recorder(StatsRecorder(memoryview(self._arena.worker_stats[worker_id])))
+        self._serializer = BatchSerializer(self._arena, worker_id, self._make.finishes_on_device)
+        # torch documents this table as the way to change default_collate; a custom function in it stays.
+        if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:
+            default_collate_fn_map[torch.Tensor] = functools.partial(_stack_in_slot, self._serializer)
+
+    def __call__(self, fetched: object) -> object:
+        """Return the object to put into the queue for the fetched samples."""
+        serializer = self._serializer
+        if serializer is None:
             return self._batch(fetched, HostMemory(self._make.finishes_on_device))
-        serializer = self._serializer or self._make_serializer(self._arena)
         recorder = process_recorder()
         recorder.fetched(count_samples(fetched, self._make.is_batched))
         serializer.begin()
@@ -68,47 +93,16 @@ class WorkerCollate:
         recorder.end()
         return sent
 
-    def _batch(self, fetched: object, memory: BatchMemory) -> Any:
+    def _batch(self, fetched: object, memory: BatchMemory) -> object:
         batch = self._make(fetched, memory)
         worker = get_worker_info()
         if self._stateful is None or worker is None or (state := self._stateful.state()) is None:
             return batch
         return BatchWithState(batch, worker.id, state)
 
-    def _make_serializer(self, arena: Arena) -> BatchSerializer:
-        worker = get_worker_info()
-        assert worker is not None
-        self._serializer = serializer = BatchSerializer(arena, worker.id, self._make.finishes_on_device)
-        # torch documents this table as the way to change default_collate; a custom function in it stays.
-        if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:
-            default_collate_fn_map[torch.Tensor] = functools.partial(_stack_in_slot, serializer)
-        return serializer
-
-
-def initialise_worker(
-    init_fn: Callable[[int], None] | None,
-    arena: Arena | None,
-    stateful: StatefulIterable | WorkerCopy | None,
-    worker_id: int,
-) -> None:
-    """Apply fastload's own settings to a worker, then call the user's `worker_init_fn`."""
-    _limit_opencv_to_one_thread()
-    keep_freed_memory()  # a spawned worker inherits no setting
-    worker = get_worker_info()
-    assert worker is not None
-    if arena is not None:
-        use_recorder(StatsRecorder(memoryview(arena.worker_stats[worker.id])))
-    # get_worker_info() must show the user's dataset, not a wrapper; its class forbids plain assignment.
-    if isinstance(worker.dataset, SampleSource | StatefulIterable):
-        object.__setattr__(worker, "dataset", worker.dataset.dataset)
-    if init_fn is not None:
-        init_fn(worker_id)
-    if stateful is not None:
-        stateful.begin_worker(worker_id)
-
 
 def _stack_in_slot(
-    serializer: BatchSerializer, samples: Sequence[torch.Tensor], *, collate_fn_map: Any = None
+    serializer: BatchSerializer, samples: Sequence[torch.Tensor], *, collate_fn_map: object = None
 ) -> torch.Tensor:
     """Replacement for torch's `collate_tensor_fn` that stacks into a slot."""
     first = samples[0]

@@ -29,7 +29,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from fastload.loader._transport.worker_stats import STAT_COUNT
+from fastload.loader.clock import STAT_COUNT
 
 # Address space for each worker. 64 GiB allow 2,000 workers in x86-64's 128 TiB, and hold 400 float32 batches
 # of 256 images of 224x224; under a limit on address space (ulimit -v), less is used.
@@ -46,14 +46,8 @@ _tokens = itertools.count()
 _arenas: weakref.WeakValueDictionary[int, Arena] = weakref.WeakValueDictionary()
 
 
-class _Forking(threading.local):
-    """A fork in progress; several threads may fork at the same time."""
-
-    is_watched = False
-    pipe: tuple[Connection, Connection] | None = None
-
-
-_forking = _Forking()
+# The fork in progress: several threads may fork at the same time.
+_forking = threading.local()
 
 # The writing ends that this process has inherited: they stay open to show its parents that it is alive.
 _inherited: list[Connection] = []
@@ -95,7 +89,9 @@ class Arena:
         self._returned: deque[Loan] = deque()
         self._descriptor = descriptor
         try:
-            self.memory = _mapped(descriptor, sections * section_bytes + _stats_bytes(sections))
+            stats_bytes = sections * STAT_COUNT * np.dtype(np.float64).itemsize
+            pages = -(-stats_bytes // mmap.PAGESIZE)
+            self.memory = _mapped(descriptor, sections * section_bytes + pages * mmap.PAGESIZE)
         except (OSError, ValueError):
             os.close(descriptor)
             raise
@@ -156,11 +152,6 @@ class Arena:
         """Return the loans of the slots that are held."""
         return [loan for loan in list(self._held.values()) if loan() is not None]
 
-    def forget_loans(self) -> None:
-        """Free no slot that is held now: in a forked child, the slots belong to its parent."""
-        self._held.clear()
-        self._returned.clear()
-
     def _free_returned(self) -> None:
         """Free slots that are no longer held, unless forked processes may still see them."""
         for _ in range(len(self._returned)):
@@ -214,7 +205,9 @@ def _after_fork_in_child() -> None:
         reading.close()
         _inherited.append(writing)
     for arena in list(_arenas.values()):
-        arena.forget_loans()
+        # It frees no slot that is held now: they belong to its parent.
+        arena._held.clear()
+        arena._returned.clear()
 
 
 def _address_space_left() -> float:
@@ -224,11 +217,6 @@ def _address_space_left() -> float:
     if limit == resource.RLIM_INFINITY:
         return math.inf
     return float(limit - psutil.Process().memory_info().vms)
-
-
-def _stats_bytes(sections: int) -> int:
-    needed = sections * STAT_COUNT * np.dtype(np.float64).itemsize
-    return -(-needed // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def _mapped(descriptor: int, size: int) -> mmap.mmap:

@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.loader import _torch
 from fastload.loader._transport.memory import Arena
 from fastload.loader._transport.slots import Slot, Slots
 
@@ -130,7 +129,8 @@ class BatchSerializer:
         else:
             steps = zip(tensor.shape, tensor.stride(), strict=True)
             high = low + (1 + sum((length - 1) * step for length, step in steps)) * item
-        number = self._numbers.setdefault(_torch.identity_of(storage), len(self._spans))
+        # Not its address: two storages may begin at the same one, and differ in size.
+        number = self._numbers.setdefault(storage._cdata, len(self._spans))
         if number == len(self._spans):
             self._spans.append(_Storage(storage, low, high))
         else:

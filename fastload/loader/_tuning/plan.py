@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from fastload.loader._measurements import DEFAULT_PREFETCH, Candidate, PlannedValue, TuningMeasurements
-from fastload.loader._tuning.decide import (
-    Decision,
-    batch_s,
-    most_workers,
-    single_process_s,
-    why_single_process,
-)
-from fastload.loader._tuning.limits import NO_LIMITS_YET
+from fastload.loader._measurements import DEFAULT_PREFETCH, Decision, PlannedValue
+from fastload.loader._tuning.tuning import Tuning
 from fastload.system.units import aligned, format_duration, format_ratio
 
 _CHOICES = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "cache")
@@ -43,7 +34,7 @@ class Plan:
     pin_memory: PlannedValue
     persistent_workers: PlannedValue
     cache: PlannedValue
-    measured: TuningMeasurements
+    measured: Tuning
     is_settled: bool
     origin: str
 
@@ -53,75 +44,65 @@ class Plan:
         lines = [self.origin, "", *aligned([("choice", "value", "why"), *rows])]
         if trials := self._trial_rows():
             lines += ["", *aligned([_TRIAL_COLUMNS, *trials])]
-            start = format_duration(self.measured.limits.start_s)
+            start = format_duration(self.measured.start_s)
             lines += ["", f"Starting a worker takes {start} in each epoch, which is taken into account."]
         return "\n".join(lines)
 
     def _trial_rows(self) -> list[tuple[str, ...]]:
         rows: list[tuple[str, ...]] = []
-        for candidate in sorted({trial.candidate for trial in self.measured.trials}):
-            trials = self.measured.trials_of(candidate)
+        for workers in sorted({trial.num_workers for trial in self.measured.trials}):
+            trials = self.measured.trials_of(workers)
             rate = _rate(self.measured, statistics.median(trial.batch_s for trial in trials))
             waiting = statistics.median(trial.waiting_share for trial in trials)
             batches = sum(trial.batches for trial in trials)
-            workers, prefetch = candidate
-            rows.append((str(workers), str(prefetch or "-"), rate, f"{waiting:.0%}", str(batches)))
+            prefetch = str(self.measured.prefetch_of(workers)) if workers else "-"
+            rows.append((str(workers), prefetch, rate, f"{waiting:.0%}", str(batches)))
         return rows
 
 
-def explicit_plan(
-    explicit: Mapping[str, Any], why_no_workers: str = "", prefetch_factor: int = DEFAULT_PREFETCH
-) -> Plan:
-    """Return the plan of a loader that measures no speeds."""
-    measured = TuningMeasurements(dict(explicit), NO_LIMITS_YET, why_no_workers=why_no_workers)
-    best = Candidate(explicit.get("num_workers", 0), prefetch_factor)
-    return make_plan(measured, Decision(best, None), is_settled=True)
-
-
-def make_plan(
-    measured: TuningMeasurements, decision: Decision, is_settled: bool, origin: str = "measured in this run"
-) -> Plan:
+def make_plan(measured: Tuning, decision: Decision) -> Plan:
     """Return the plan that follows from measurements and a decision."""
+    is_unfinished = measured.single_process is not None and not measured.is_settled
     explicit = {name: PlannedValue(value, _SET) for name, value in measured.explicit.items()}
     num_workers = explicit.get("num_workers") or _num_workers(measured, decision)
     has_workers = num_workers.value > 0
     return Plan(
         num_workers=num_workers,
-        prefetch_factor=explicit.get("prefetch_factor") or _prefetch_factor(decision, has_workers),
+        prefetch_factor=explicit.get("prefetch_factor") or _prefetch_factor(measured, num_workers.value),
         pin_memory=explicit.get("pin_memory") or _pin_memory(measured),
         persistent_workers=explicit.get("persistent_workers") or _persistent_workers(has_workers),
         cache=PlannedValue(None, "not requested"),
         measured=measured,
-        is_settled=is_settled,
-        origin=origin if is_settled or measured.single_process is None else f"{origin}; tuning continues",
+        is_settled=measured.is_settled,
+        origin=f"{measured.origin}; tuning continues" if is_unfinished else measured.origin,
     )
 
 
-def _num_workers(measured: TuningMeasurements, decision: Decision) -> PlannedValue:
+def _num_workers(measured: Tuning, decision: Decision) -> PlannedValue:
     if measured.why_no_workers:
         return PlannedValue(0, measured.why_no_workers)
     if measured.single_process is None:
         return PlannedValue(0, "nothing has been measured yet: iterate the loader")
-    workers = decision.best.num_workers
-    seconds = batch_s(measured, decision.best)
+    workers = decision.best
+    seconds = measured.batch_s(workers)
     rate = f"{_rate(measured, seconds)} samples/s"
-    others = [batch_s(measured, trial.candidate) for trial in measured.trials if trial.num_workers]
+    others = [measured.batch_s(trial.num_workers) for trial in measured.trials if trial.num_workers]
     if workers:
-        gain = format_ratio(single_process_s(measured) / max(seconds, 1e-9))
+        gain = format_ratio(measured.single_process_s / max(seconds, 1e-9))
         reason = f"{rate}, {gain} the rate without workers"
-        is_most = workers == most_workers(measured)
+        is_most = workers == measured.most_workers
         return PlannedValue(workers, f"{reason}; {measured.limits.reason}" if is_most else reason)
     if others:
         return PlannedValue(0, f"{rate}; with workers at most {_rate(measured, min(others))}")
     if decision.is_deferred:
         return PlannedValue(0, f"{rate}; workers will be tried when starting them is worth it")
-    return PlannedValue(0, why_single_process(measured) or f"{rate}; workers will be tried next")
+    return PlannedValue(0, measured.why_single_process or f"{rate}; workers will be tried next")
 
 
-def _prefetch_factor(decision: Decision, has_workers: bool) -> PlannedValue:
-    workers, prefetch = decision.best
-    if not has_workers:
+def _prefetch_factor(measured: Tuning, workers: int) -> PlannedValue:
+    if not workers:
         return PlannedValue(None, "there are no workers")
+    prefetch = measured.prefetch_of(workers)
     if prefetch == DEFAULT_PREFETCH:
         return PlannedValue(DEFAULT_PREFETCH, "torch's default")
     return PlannedValue(
@@ -129,7 +110,7 @@ def _prefetch_factor(decision: Decision, has_workers: bool) -> PlannedValue:
     )
 
 
-def _pin_memory(measured: TuningMeasurements) -> PlannedValue:
+def _pin_memory(measured: Tuning) -> PlannedValue:
     if measured.explicit.get("device") is not None:
         return PlannedValue(
             False, "batches go to the device from the workers' memory, which is page-locked once"
@@ -147,7 +128,7 @@ def _persistent_workers(has_workers: bool) -> PlannedValue:
     )
 
 
-def _rate(measured: TuningMeasurements, seconds: float) -> str:
+def _rate(measured: Tuning, seconds: float) -> str:
     size = 0 if measured.single_process is None else measured.single_process.batch_size
     return f"{size / seconds:,.0f}" if seconds else "-"
 

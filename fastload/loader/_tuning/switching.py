@@ -12,7 +12,6 @@ import warnings
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -20,15 +19,8 @@ from fastload.loader._arguments import LoaderView
 from fastload.loader._iterators.base import EpochStart
 from fastload.loader._iterators.single import SingleProcessIterator
 from fastload.loader._iterators.workers import WorkersIterator
-from fastload.loader._resume.drawing import (
-    WORKERS,
-    DrawsAhead,
-    derived_seed,
-    drawn_from,
-    set_sampler_states,
-    start_state,
-)
-from fastload.loader._tuning.tuner import Tuner
+from fastload.loader._resume.drawing import WORKERS, derived_seed
+from fastload.loader._tuning.tuning import Tuner
 
 
 class SwitchingIterator(SingleProcessIterator):
@@ -36,13 +28,12 @@ class SwitchingIterator(SingleProcessIterator):
 
     def __init__(self, view: LoaderView, start: EpochStart, tuner: Tuner) -> None:
         self._tuner = tuner
-        self._view = view
         self._start = start
         # Workers that load or are idle. They are replaced by others, or none, once they have no outstanding
         # batches.
         self._workers: WorkersIterator | None = None
         self._started = 0
-        self._replacement: tuple[int, int] | None = None
+        self._replacement: int | None = None
         # When the latest workers began to start; None once one of them has sent a batch.
         self._starting_since: float | None = None
         self._has_ended = False
@@ -54,27 +45,25 @@ class SwitchingIterator(SingleProcessIterator):
         raise NotImplementedError
 
     def draw_first(self) -> None:
-        """Let the sampler draw its random numbers now, at the beginning of the epoch."""
-        if self._undrawn is not None:
-            self._undrawn = None
-            self._order.draw_first()
+        self.progress.is_drawn = True
+        self._order.draw_first()
 
-    def _next_index(self) -> Any:
+    def _next_index(self) -> object:
         return next(self._order.rest)
 
-    def _next_batch(self) -> Any:
+    def _next_batch(self) -> object:
         if self._has_ended:
             raise StopIteration
         if self._replacement is not None and not self._order.sent:
-            workers, prefetch = self._replacement
+            workers = self._replacement
             self._end_workers()
             if workers:
-                self._start_workers(workers, prefetch)
+                self._start_workers(workers)
         if self._workers is not None and self._order.sent:
             return self._next_from_workers(self._workers)
         return self._next_single()
 
-    def _next_single(self) -> Any:
+    def _next_single(self) -> object:
         """Return the next batch, made by the training process."""
         if self._order.is_drawn:
             # Workers made the last batch, and the clock still shows them.
@@ -90,7 +79,7 @@ class SwitchingIterator(SingleProcessIterator):
             self._end()
             raise
 
-    def _next_from_workers(self, workers: WorkersIterator) -> Any:
+    def _next_from_workers(self, workers: WorkersIterator) -> object:
         """Return the workers' next batch or, if they cannot make it, that of the training process."""
         position = self.progress.position
         failure = None
@@ -106,11 +95,12 @@ class SwitchingIterator(SingleProcessIterator):
                 del failure
         self._order.sent.popleft()
         if self._starting_since is not None:
-            self._tuner.note_start(time.perf_counter() - self._starting_since, self._started)
+            seconds = time.perf_counter() - self._starting_since
+            self._tuner.state = self._tuner.state.after_start(seconds, self._started)
             self._starting_since = None
         return batch
 
-    def _load_failed_batch(self, workers: WorkersIterator, error: Exception, position: int) -> Any:
+    def _load_failed_batch(self, workers: WorkersIterator, error: Exception, position: int) -> object:
         """Return the batch that workers failed to make; if the training process can make it, they end."""
         is_workers_failure = self.progress.position == position
         self._order.take_back_first()
@@ -133,36 +123,9 @@ class SwitchingIterator(SingleProcessIterator):
         self._order.take_back()
         self._workers_failed(f"workers failed where the training process does not: {last_line(error)}")
 
-    def _draw_when_due(self) -> None:
-        """Load the rest of the epoch in the training process, which draws each batch when it is due."""
-        self._end_workers()
-        self.progress.rebase(self.progress.position, 0)
-        self._order.take_back()
-        if self.progress.ahead is not None:
-            self.progress.ahead.take_back()
-            if self.progress.ahead.is_taken_back:
-                self._draw_again(self.progress.ahead)
-
-    def _draw_again(self, ahead: DrawsAhead) -> None:
-        """Replace indices whose draws were taken back; keep them if other code drew during the epoch."""
-        progress, position, now = self.progress, self.progress.position, start_state(self._view)
-        set_sampler_states(self._view, progress.start)
-        progress.first = 0
-        try:
-            with drawn_from(progress.start["global"], {}):
-                rest = iter(self._index_sampler)
-                deque(itertools.islice(rest, position), maxlen=0)
-            if ahead.is_latest():
-                self._order = SharedOrder(rest)
-            else:
-                progress.ahead = ahead
-        finally:
-            progress.first = position
-            set_sampler_states(self._view, now)
-
-    def _change_to(self, workers: int, prefetch: int) -> None:
-        """Load the next batches in this many workers, each with this many prefetched batches."""
-        self._replacement = (workers, prefetch) if workers > self._started else None
+    def _change_to(self, workers: int) -> None:
+        """Load the next batches in this many workers."""
+        self._replacement = workers if workers > self._started else None
         if self._workers is None:
             return
         if self._replacement is not None or not workers:
@@ -171,16 +134,17 @@ class SwitchingIterator(SingleProcessIterator):
         if not self._order.sent:
             self._workers.begin_clock(self.clock, workers)
             self.progress.rebase(self.progress.position, self._workers.received)
-        self._workers.use_workers(workers, prefetch)
+        self._workers.use_workers(workers, self._tuner.state.prefetch_of(workers))
 
     def _dismiss_workers(self) -> None:
         """End the workers once their outstanding batches have been handed out."""
         if self._workers is not None:
             self._workers.use_workers(self._started, 0)
-            self._replacement = 0, 0
+            self._replacement = 0
 
-    def _start_workers(self, workers: int, prefetch: int) -> None:
+    def _start_workers(self, workers: int) -> None:
         self._starting_since = time.perf_counter()
+        prefetch = self._tuner.state.prefetch_of(workers)
         options = replace(
             self._start.options, num_workers=workers, prefetch_factor=prefetch, persistent_workers=False
         )
@@ -198,8 +162,7 @@ class SwitchingIterator(SingleProcessIterator):
             self._starting_since = None
             self._workers_failed(f"workers cannot be started: {last_line(error)}")
             return
-        iterator.patience_s = self._tuner.stuck_s()
-        iterator.notice_deaths_while_waiting()
+        iterator.notice_failures_while_waiting(self._tuner.state.stuck_s)
         self.progress.rebase(self.progress.position, 0)
         self._workers, self._started = iterator, workers
         iterator.use_workers(workers, prefetch)
@@ -218,16 +181,16 @@ class SwitchingIterator(SingleProcessIterator):
 class SharedOrder:
     """Rest of an epoch's order; when workers iterate it, `sent` keeps the indices of outstanding batches."""
 
-    def __init__(self, rest: Iterator[Any]) -> None:
+    def __init__(self, rest: Iterator[object]) -> None:
         self.rest = rest
-        self.sent: deque[Any] = deque()
+        self.sent: deque[object] = deque()
         #: True once workers have drawn all of the order.
         self.is_drawn = False
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         try:
             index = next(self.rest)
         except StopIteration:

@@ -59,7 +59,7 @@ class ShardDraft:
     def __init__(self, shard: ShardRange, recipe: Recipe, folder: Path) -> None:
         self._shard = shard
         self._recipe = recipe
-        self._writer = writer_for(recipe.format)
+        self._writer = writer_for(recipe.options.format)
         self.path = folder / f"shard-{shard.number:05d}{self._writer.suffix}"
         self._payload = self.path.with_suffix(".payload")
         with self._payload.open("xb") as file:

@@ -25,8 +25,8 @@ from fastload.images.encodings import Encoding, StoredImage, encoding_named
 from fastload.images.header import read_header
 from fastload.images.masks import resize_mask
 from fastload.images.region import swaps_sides, upright
-from fastload.images.resize import Resampling, SizeLimit, resize
-from fastload.packing.options import OnError
+from fastload.images.resize import Resampling, resize
+from fastload.packing.options import PackOptions
 from fastload.shards.checksum import StoredRow, record_crc32c
 from fastload.shards.manifest import Skipped
 from fastload.shards.record import stored_rows
@@ -45,7 +45,6 @@ _SMALL_BYTES = 16 << 10
 _SHAPE = struct.Struct("<3I")
 _GRID = struct.Struct("<4I")
 _CRC = struct.Struct("<I")
-_WITHOUT_ORIENTATION = ("raw", "yuv420")
 
 # Shape, grid and tiles of a file that is kept although it is not a readable image.
 _UNREADABLE = ((0, 0, 0), (0, 0, 0, 0), np.empty(0, np.uint16))
@@ -91,9 +90,7 @@ class Recipe:
     source: Source
     fields: tuple[Field, ...]
     encoding: Encoding | None
-    limit: SizeLimit | None
-    on_error: OnError
-    format: str = "hdf5"
+    options: PackOptions
     split: str = ""
 
 
@@ -144,41 +141,37 @@ class ChunkEncoder:
 
     def _encode_record(self, chunk: Chunk) -> list[StoredRow]:
         """Return the stored rows of a chunk's next record, and add its bytes and notes to the chunk."""
-        record = self._recipe.source.read(chunk.stop)
-        key, image, encoding = os.fsencode(record.key), record.image, self._recipe.encoding
+        recipe = self._recipe
+        record = recipe.source.read(chunk.stop)
+        key, image, encoding = os.fsencode(record.key), record.image, recipe.encoding
         if encoding is None:
             rows = [key, *self._value_rows(record.values)]
             chunk.read_bytes += sum(map(len, rows))
         else:
             assert image is not None
             chunk.read_bytes += image.nbytes if isinstance(image, np.ndarray) else len(image)
-            stored, unreadable = self._encode_image(record.key, image, encoding)
+            # Some encodings drop the orientation, which the coordinates assume.
+            is_turned = recipe.source.is_upright and not encoding.holds_files
+            if is_turned and isinstance(image, bytes) and (turn := read_header(image).orientation) != 1:
+                image = upright(decode(image), turn)
+            unreadable: list[Skipped] = []
+            try:
+                stored = encoding.encode(image, recipe.options.limit, self._temporary)
+            except DecodeError as error:
+                if recipe.options.on_error != "keep" or isinstance(image, np.ndarray):
+                    raise
+                stored = StoredImage(image, *_UNREADABLE)
+                unreadable = [Skipped(record.key, str(error))]
             values = self._scaled(record.values, image, stored)
             rows = [key, *_image_rows(stored), *self._value_rows(values)]
             chunk.kept += unreadable
         chunk.notes += record.notes
         return rows
 
-    def _encode_image(
-        self, key: str, image: bytes | NDArray[np.uint8], encoding: Encoding
-    ) -> tuple[StoredImage, list[Skipped]]:
-        """Return the stored image, and the reason if it is kept although it is unreadable."""
-        recipe = self._recipe
-        # Some encodings drop the orientation, which the coordinates assume.
-        is_turned = recipe.source.is_upright and encoding.name in _WITHOUT_ORIENTATION
-        if is_turned and isinstance(image, bytes) and (orientation := read_header(image).orientation) != 1:
-            image = upright(decode(image), orientation)
-        try:
-            return encoding.encode(image, recipe.limit, self._temporary), []
-        except DecodeError as error:
-            if recipe.on_error != "keep" or isinstance(image, np.ndarray):
-                raise
-            return StoredImage(image, *_UNREADABLE), [Skipped(key, str(error))]
-
     def _skip(self, index: int, error: Exception) -> Skipped:
         """Return the entry of a skipped record; raise SourceError if no record may be skipped."""
         key = self._recipe.source.key(index)
-        if self._recipe.on_error == "fail":
+        if self._recipe.options.on_error == "fail":
             step = f", {IF_NO_IMAGE}" if self._recipe.source.kind == "dataset" else ""
             raise SourceError(
                 f"record {index} ({key!r}) cannot be packed: {error}; repair or remove it, or pack with "
@@ -189,13 +182,22 @@ class ChunkEncoder:
     def _scaled(
         self, values: dict[str, object], image: bytes | NDArray[np.uint8], stored: StoredImage
     ) -> dict[str, object]:
-        """Return the values of a record whose image may have been resized."""
-        fields = self._value_fields
-        if self._recipe.limit is not None and any(each.is_of_objects or each.format for each in fields):
-            before, after = self._sizes(image, stored)
-            if before != after and stored.shape[0]:
-                return {each.name: _scaled(each, values[each.name], before, after) for each in fields}
-        return values
+        """Return the values of a record whose image may have been resized, in pixels of the stored one."""
+        fields, after = self._value_fields, stored.shape[:2]
+        if self._recipe.options.limit is None or not after[0]:
+            return values
+        if not any(each.is_of_objects or each.format for each in fields):
+            return values
+        if isinstance(image, np.ndarray):
+            before = image.shape[0], image.shape[1]
+        else:
+            header = read_header(image)
+            before = header.height, header.width
+            if self._recipe.source.is_upright and swaps_sides(header.orientation):
+                before, after = before[::-1], after[::-1]
+        if before == after:
+            return values
+        return {each.name: _scaled(each, values[each.name], before, after) for each in fields}
 
     def _value_rows(self, values: dict[str, object]) -> list[StoredRow]:
         """Return the stored bytes of every column of the values, in the columns' order."""
@@ -210,18 +212,6 @@ class ChunkEncoder:
             else:
                 rows.extend(stored_rows(each, value))
         return rows
-
-    def _sizes(self, image: bytes | NDArray[np.uint8], stored: StoredImage) -> tuple[Size, Size]:
-        """Return the sizes of an image and of its stored form, both in the coordinates' orientation."""
-        after = stored.shape[:2]
-        if isinstance(image, np.ndarray):
-            return (image.shape[0], image.shape[1]), after
-        header = read_header(image)
-        if not self._recipe.source.is_upright or not swaps_sides(header.orientation):
-            return (header.height, header.width), after
-        encoding = self._recipe.encoding
-        is_turned = encoding is not None and encoding.name in _WITHOUT_ORIENTATION
-        return (header.width, header.height), after if is_turned else (after[1], after[0])
 
 
 def _image_rows(stored: StoredImage) -> tuple[StoredRow, bytes, bytes, bytes]:

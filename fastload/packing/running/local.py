@@ -37,7 +37,7 @@ def cut(workers: int, recipe: Recipe, shard_bytes: int, journal: Journal) -> lis
     count = min(SAMPLE_RECORDS, max(_LEAST_SAMPLED, int(_SAMPLED_SHARE * len(source))))
     runs = [(index, index + 1) for index in evenly_spaced(len(source), count)]
     # Packing raises the errors instead, so that they name the first record that cannot be packed.
-    tolerant = replace(recipe, on_error="skip")
+    tolerant = replace(recipe, options=replace(recipe.options, on_error="skip"))
 
     def place(chunk: Chunk) -> list[WriteTask]:
         measured.update(chunk.stored_bytes())

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from fastload.errors import DestinationError, RemoteMissingError
 from fastload.shards.checksum import file_crc32c
@@ -153,7 +153,7 @@ def split_folders(dataset: RemoteFolder) -> list[RemoteFolder]:
     return [RemoteFolder(dataset / name, dataset.storage_options, dataset.timeout_s) for name in names]
 
 
-def check_apart(source: Any, dest: str | os.PathLike[str]) -> None:
+def check_apart(source: object, dest: str | os.PathLike[str]) -> None:
     """Raise DestinationError if the source or the destination contains the other.
 
     Packing would read its own output, or replace the source.

@@ -9,35 +9,49 @@ that can be packed, and what comes of it: `_leads_to` reads it as packing would.
 
 from __future__ import annotations
 
-import bisect
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import starmap
 
-from fastload.sources.classes.annotations import unread_annotations, unread_folders
-from fastload.sources.classes.part_names import (
+from fastload.sources.classes.source import split_folders
+from fastload.sources.classes.top import (
+    MOST_FOLDERS,
+    SAMPLED,
+    TABLE_STEP,
+    Doubt,
+    Top,
+    unread_annotations,
+    unread_folders,
+)
+from fastload.sources.left_out import clutter_reason
+from fastload.sources.listing import Folder, Listing, stem_of
+from fastload.sources.malformed import in_quotes, pack_command
+from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, paired
+from fastload.sources.protocol import Claim, evenly_spaced
+from fastload.sources.splits import SPLIT_WORD, SPLITS
+from fastload.sources.table.recognise import labels_not_read, tables_beside
+from fastload.sources.words import (
+    MASK_WORDS,
+    are_sequences,
     are_views,
+    begun_with,
+    has_stem,
     is_image_part,
     is_part,
     is_result,
     is_split_alone,
     named_parts,
     named_splits,
+    shared_ends,
+    told_apart,
+    versions_of,
+    words_of,
 )
-from fastload.sources.classes.source import split_folders
-from fastload.sources.classes.top import MOST_FOLDERS, SAMPLED, TABLE_STEP, Doubt, Top
-from fastload.sources.left_out import clutter_reason
-from fastload.sources.listing import Listing, stem_of
-from fastload.sources.malformed import in_quotes, pack_command
-from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, paired
-from fastload.sources.protocol import Claim, evenly_spaced
-from fastload.sources.splits import SPLITS
-from fastload.sources.table.recognise import labels_not_read, tables_beside
-from fastload.sources.versions import common_ending, common_start, has_stem, versions_of
-from fastload.sources.words import MASK_WORDS, words_of
 
 _MOST_ROWS = 50
+_MOST_VIEWS = 64
 _LEAST_SHARED = 3
 _DEEPER = "folders of them"
 _LABEL_STEP = "write a table (.csv) with the columns path and label"
@@ -45,11 +59,7 @@ _LABEL_STEP = "write a table (.csv) with the columns path and label"
 Claims = Callable[[Listing], Iterable[Claim]]
 
 
-def _no_claims(listing: Listing) -> Iterable[Claim]:
-    return ()
-
-
-def doubts(listing: Listing, claims: Claims = _no_claims) -> Iterator[Doubt]:
+def doubts(listing: Listing, claims: Claims = lambda _: ()) -> Iterator[Doubt]:
     """Yield the readings of a folder other than class folders; `claims` are those of the layouts."""
     splits = [listing[name] for name in split_folders(listing.name, listing.top.visible).values()]
     root = Top.of(listing, listing.top)
@@ -65,8 +75,12 @@ def doubts(listing: Listing, claims: Claims = _no_claims) -> Iterator[Doubt]:
         yield from _parts_of_a_dataset(top, claims)
         yield from _nested(top, claims)
         yield from _same_stems(top)
+        yield from _splits_in_lists(top)
     if named := [name for name in root.folder.visible if splits and is_part(name)]:
         yield Doubt(f"annotations of the splits in {in_quotes(named)}", TABLE_STEP)
+    for top in tops:
+        if are_sequences([top.bearing[at] for at in evenly_spaced(len(top.bearing), SAMPLED)]):
+            yield Doubt(f"frames of videos or scenes, by the names {in_quotes(top.bearing)}", _LABEL_STEP)
     are_flat = all(top.folder.images and not top.bearing for top in tops)
     if are_flat or all(top.has_one_folder() for top in tops):
         yield from starmap(Doubt, labels_not_read(listing, [listing.top, *splits], are_flat=are_flat))
@@ -112,16 +126,33 @@ def _versions(top: Top) -> Iterator[Doubt]:
     for folder in folders:
         if has_masks_beside(folder):
             place = top.listing.shown(folder.path)
-            step = f"{pack_command(place)} keeps those of one folder; to keep them all, {TABLE_STEP}"
+            step = TABLE_STEP
+            if all(paired(top.listing, PairedFolders(folder.path, folder.path)).mask_of.values()):
+                step = f"{pack_command(place)} keeps those of one folder; to keep them all, {TABLE_STEP}"
             yield Doubt(f"images with masks beside them in {place}", step)
     for folder in folders or [top.folder]:
         words = versions_of(folder.images)
         # Other words may stand for classes at the start of a name, and in class folders for anything.
-        is_ending = any(word and not word[0].isalnum() for word in words)
-        if any(map(is_result, words)) or (is_ending and len(top.bearing) < 2):
+        are_parts = any(word and not word[0].isalnum() for word in words) or are_views(words)
+        if any(map(is_result, words)) or (are_parts and len(top.bearing) < 2):
             place = top.listing.shown(folder.path)
             reading = f"several images of each thing in {place}, whose names differ in {in_quotes(words)}"
             yield Doubt(reading, TABLE_STEP)
+    if names := _names_of_each(folders):
+        yield Doubt(f"scenes, each with {in_quotes(names)} in a folder", TABLE_STEP)
+
+
+def _names_of_each(folders: Sequence[Folder]) -> list[str]:
+    """Return the names that most folders have in common, if they are no numbers alone: they tell views."""
+    some = [folder for folder in folders if 2 <= len(folder.images) <= _MOST_VIEWS]
+    named = ((*folder.images, *filter(is_result, folder.others)) for folder in some)
+    counts = Counter(frozenset(told_apart(map(stem_of, names))) for names in named)
+    shared, n = max(counts.items(), key=lambda item: item[1], default=(frozenset(), 0))
+    forms = {re.sub("[0-9]+", "0", name) for name in shared}
+    results = sum(map(is_result, forms))
+    are_told = 0 < results < len(forms) or (len(forms) > 1 and are_views([*forms]))
+    are_odd = n > 2 and len(shared) > 2 and not _are_counted(shared)
+    return sorted(shared) if n > 1 and 2 * n >= len(folders) and (are_told or are_odd) else []
 
 
 def _parts_of_a_dataset(top: Top, claims: Claims) -> Iterator[Doubt]:
@@ -142,6 +173,32 @@ def _parts_of_a_dataset(top: Top, claims: Claims) -> Iterator[Doubt]:
     elif len(bearing) == 1 and top.inner(bearing[0]).images and is_split_alone(bearing[0]):
         step = f"{top.command(bearing[0])} packs them without classes"
         yield Doubt(f"the images of one split, by the name {bearing[0]!r}", step)
+
+
+def _splits_in_lists(top: Top) -> Iterator[Doubt]:
+    """Yield a doubt for lists of images that are named after splits."""
+    lists = [
+        folder.join(name)
+        for folder in (top.folder, *(below[0] for _, below in top.beside()))
+        for name in folder.others_with(".txt", ".lst", ".json")
+        if SPLIT_WORD.search(name.lower())
+    ]
+    if named := [path for path in lists[:MOST_FOLDERS] if _lists_images(top, path)]:
+        step = f"{_LABEL_STEP} for each of them"
+        yield Doubt(f"splits, by the lists {in_quotes(named)} of images", step)
+
+
+def _lists_images(top: Top, path: str) -> bool:
+    """Return True if most of the first lines or texts of a file are images, with or without their suffix."""
+    head = top.listing.head(path).decode("utf-8", "replace")
+    texts = re.findall(r'"([^"\\]+/[^"\\]+)"', head) if path.endswith(".json") else head.split("\n")
+    some = [text for text in map(str.strip, texts) if text and not text.isdigit()][:SAMPLED]
+    places = [os.path.split(top.folder.join(text)) for text in some]
+    found = [
+        top.listing.has_file(f"{folder}/{name}") or has_stem(top.listing[folder].images, name)
+        for folder, name in places
+    ]
+    return 2 * sum(found) > len(some)
 
 
 def _without(top: Top, *packed: str) -> str:
@@ -200,12 +257,16 @@ def _same_stems(top: Top) -> Iterator[Doubt]:
         few, many = sorted((top.inner(first).images, top.inner(other).images), key=len)
         stems, others_stems = _some_stems(few), _some_stems(many)
         # Only between views, the first word is no part of what is compared: cat-1 and dog-1 are no pair.
-        start, other_start = (common_start(stems), common_start(others_stems)) if are_named else ("", "")
-        ending, other_ending = common_ending(stems), common_ending(others_stems)
+        (start, ending), (other_start, other_ending) = shared_ends(stems), shared_ends(others_stems)
+        if not are_named:
+            start = other_start = ""
         of_other = {stem: other_start + stem.removeprefix(start).removesuffix(ending) for stem in stems}
         shared = [stem for stem in stems if has_stem(many, of_other[stem] + other_ending)]
         if are_named:
-            begun = [stem for stem in stems if _begins_one(many, of_other[stem])]
+            # One clear image may have many hazy ones, with further words: 1.png and 1_0.8.png.
+            begun = [
+                stem for stem in stems if any(begun_with(many, of_other[stem] + mark) for mark in "_ .-")
+            ]
             shared = max(shared, begun, key=len)
         are_shared = len(shared) >= 2 and 2 * len(shared) >= len(stems)
         are_distinct = len(shared) >= _LEAST_SHARED and not _are_counted(shared)
@@ -217,12 +278,6 @@ def _same_stems(top: Top) -> Iterator[Doubt]:
 
 def _some_stems(names: Sequence[str]) -> list[str]:
     return [stem_of(names[at]) for at in evenly_spaced(len(names), _MOST_ROWS)]
-
-
-def _begins_one(names: Sequence[str], stem: str) -> bool:
-    """Return True if one of some sorted names is a stem and further words, as `1_0.8.png` is of `1`."""
-    at = bisect.bisect_left(names, stem)
-    return at < len(names) and re.match(re.escape(stem) + "[_ .-]", names[at]) is not None
 
 
 def _are_counted(stems: Iterable[str]) -> bool:

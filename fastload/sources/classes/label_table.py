@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -18,9 +17,13 @@ class LabelTable:
     """Writer of a table with a row for each record."""
 
     def __init__(
-        self, writer: Any, reader: RecordReader, fields: Sequence[Field], images: Sequence[Field]
+        self,
+        write_row: Callable[[Iterable[object]], object],
+        reader: RecordReader,
+        fields: Sequence[Field],
+        images: Sequence[Field],
     ) -> None:
-        self._writer = writer
+        self._write_row = write_row
         self._fields = fields
         self._classes = reader.manifest.classes
         has_label = any(field.name == "label" for field in fields)
@@ -30,7 +33,7 @@ class LabelTable:
         extra = ["class"] if self._has_names and not self._names_are_labels else []
         names = [field.name for field in images]
         paths = ["path"] if reader.manifest.image is not None else []
-        writer.writerow([*paths, *(field.name for field in fields), *extra, *names])
+        write_row([*paths, *(field.name for field in fields), *extra, *names])
 
     def add(self, paths: Sequence[str], record: Record) -> None:
         """Write the row of a record whose images, if it has any, are at `paths`."""
@@ -39,7 +42,7 @@ class LabelTable:
             label = row["label"]
             name = self._classes[label] if 0 <= label < len(self._classes) else ""
             row["label" if self._names_are_labels else "class"] = name
-        self._writer.writerow([*paths[:1], *row.values(), *paths[1:]])
+        self._write_row([*paths[:1], *row.values(), *paths[1:]])
 
 
 def _names_give_labels(reader: RecordReader) -> bool:

@@ -20,15 +20,17 @@ from fastload.shards.schema import Field
 from fastload.sources.account import balanced
 from fastload.sources.file_source import FileSource
 from fastload.sources.files import NO_LABEL, OUT_OF_DESCRIPTORS, FileList
-from fastload.sources.left_out import HIDDEN, NO_IMAGE, LeftOutFiles, clutter_reason
-from fastload.sources.listing import IMAGE_SUFFIXES, Folder, Listing, head_of, unlistable
+from fastload.sources.left_out import HIDDEN, NO_IMAGE, LeftOutFiles, clutter_reason, explain_no_images
+from fastload.sources.listing import IMAGE_SUFFIXES, Folder, Listing, head_of, stem_of, unlistable
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.names import NameTable
+from fastload.sources.sniffing import ANNOTATION_SUFFIXES
 from fastload.sources.splits import SPLITS, by_split, split_names
-from fastload.sources.unsupported import explain_no_images
+from fastload.sources.words import has_stem
 
 BESIDE_CLASSES = "an image beside the class folders"
 BESIDE_SPLITS = "an image beside the splits"
+TEXT_OF_IMAGE = "a text named as the image beside it, which a table with a column for each would keep"
 
 
 class Selection:
@@ -63,6 +65,8 @@ class Selection:
         reason = HIDDEN if is_hidden else self._reason_to_leave_out(key)
         if reason is None:
             return True
+        if reason is NO_IMAGE and name.lower().endswith(ANNOTATION_SUFFIXES):
+            reason = TEXT_OF_IMAGE if has_stem(folder.images, stem_of(name)) else NO_IMAGE
         clutter = HIDDEN if reason is HIDDEN else clutter_reason(name) if reason is NO_IMAGE else None
         self.left_out.add(key, clutter or reason, is_clutter=clutter is not None)
         return False
@@ -122,25 +126,19 @@ def split_folders(where: str, folders: Sequence[str]) -> dict[str, str]:
 def _list_splits(selection: Selection, splits: Mapping[str, str]) -> dict[str, FileSource]:
     listing = selection.listing
     sources = {split: _list_one(selection, listing[folder]) for split, folder in splits.items()}
-    _leave_out_beside_splits(selection, {*splits.values()})
+    beside = [listing.top]
+    for name in listing.top.folders:
+        beside += listing.below(name) if name not in splits.values() else []
+    for folder in beside:
+        is_hidden = folder.path.startswith(".")
+        reason = HIDDEN if is_hidden else BESIDE_SPLITS
+        selection.leave_out(map(folder.join, selection.images(folder)), reason, is_clutter=is_hidden)
     full = {split: source for split, source in sources.items() if len(source)}
     warnings = []
     if len(full) < len(sources):
         names = in_quotes([splits[split] for split in sources if split not in full])
         warnings.append(f"{listing.name} has splits without images, which are left out: {names}")
     return _with_one_class_list(full, warnings) if full else {}
-
-
-def _leave_out_beside_splits(selection: Selection, splits: set[str]) -> None:
-    """Leave out the images beside the splits."""
-    listing = selection.listing
-    beside = [listing.top]
-    for name in listing.top.folders:
-        beside += listing.below(name) if name not in splits else []
-    for folder in beside:
-        is_hidden = folder.path.startswith(".")
-        reason = HIDDEN if is_hidden else BESIDE_SPLITS
-        selection.leave_out(map(folder.join, selection.images(folder)), reason, is_clutter=is_hidden)
 
 
 def _with_one_class_list(sources: Mapping[str, FileSource], warnings: Sequence[str]) -> dict[str, FileSource]:

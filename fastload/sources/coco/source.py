@@ -18,7 +18,7 @@ from fastload.sources.coco.content import CocoContent, Entry, is_coco, read_cont
 from fastload.sources.coco.places import ImagePlace, place_in, place_near, split_of
 from fastload.sources.coco.rows import CocoReader
 from fastload.sources.files import list_files
-from fastload.sources.listing import Listing, list_folder
+from fastload.sources.listing import Listing
 from fastload.sources.malformed import malformed
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import LeftOutReason, Reading, evenly_spaced
@@ -56,7 +56,7 @@ def read_one(path: str) -> Reading:
     place = place_near(content.path, _sampled(content))
     folder = os.path.dirname(content.path)
     listing = Listing.covering(os.path.commonpath([folder, place.folder]), [place.folder], [content.path])
-    beside = (os.path.join(folder, name) for name in list_folder(folder).others_with(".json"))
+    beside = (os.path.join(folder, name) for name in Listing.of(folder, [""])[""].others_with(".json"))
     others = [each for each in beside if each != content.path and is_coco(each)]
     reasons = dict.fromkeys(others, _OTHER_JSON)
     return _reading(path, listing, {"": content}, {"": place}, [], reasons, is_whole=not others)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from fastload.errors import SourceError
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.schema import Field
 from fastload.sources.boxes import to_xywh
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 # Values beside boxes and labels in torchvision's detection references. Without any of them, boxes may be in
 # another format, such as relative to the image.
@@ -31,7 +34,7 @@ def is_instance(value: object, module: str, name: str) -> bool:
     return kind is not None and isinstance(value, kind)
 
 
-def is_pil(value: object) -> bool:
+def is_pil(value: object) -> TypeGuard[Image]:
     """Return True for an image of PIL."""
     return is_instance(value, "PIL.Image", "Image")
 
@@ -45,7 +48,7 @@ def described(value: object) -> str:
     """Return the type of a value with what distinguishes it, for messages."""
     kind = type(value).__name__
     if is_pil(value):
-        return f"a PIL image of mode {value.mode!r}"  # type: ignore[attr-defined]
+        return f"a PIL image of mode {value.mode!r}"
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"{kind} of {value.dtype} and shape {tuple(value.shape)}"
     if isinstance(value, (bool, int, float)):
@@ -57,7 +60,7 @@ def described(value: object) -> str:
     return kind
 
 
-def flatten(values: Mapping[Any, object], prefix: str = "") -> dict[str, object]:
+def flatten(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Return the values of nested dicts, named `OUTER_INNER`; a list of dicts becomes a list for each key.
 
     >>> flatten({"id": 1, "meta": {"author": "me"}, "boxes": [{"x": 1, "y": 2}, {"x": 3, "y": 4}]})
@@ -256,7 +259,7 @@ def kept_as_arrays(sample: object) -> tuple[str, ...]:
     )
 
 
-def _image_key(sample: Mapping[Any, object]) -> str | None:
+def _image_key(sample: Mapping[str, object]) -> str | None:
     named = [name for name in ("image", "img") if name in sample]
     images = [name for name, value in sample.items() if is_pil(value)]
     return next(iter(named or (images if len(images) == 1 else [])), None)
@@ -277,7 +280,7 @@ def _split_without_image(sample: object, target_name: str | None) -> dict[str, o
     return flatten({name: first, **named})
 
 
-def _named_targets(targets: Sequence[object], target_name: str | None) -> Mapping[Any, object]:
+def _named_targets(targets: Sequence[object], target_name: str | None) -> Mapping[str, object]:
     """Return the elements after the first of a sample by name."""
     if len(targets) > 1:
         return {f"target{number}": target for number, target in enumerate(targets, 1)}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,10 +52,9 @@ def to_image(image: object) -> bytes | npt.NDArray[np.uint8]:
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
     if is_pil(image):
-        picture: Any = image
-        if picture.mode.startswith(("I", "F")):
+        if image.mode.startswith(("I", "F")):
             raise _unfit("an image", "have 8 bits a channel", image, "convert it to L or RGB")
-        return np.array(picture.convert("L" if picture.mode in ("1", "L", "LA", "La") else "RGB"))
+        return np.array(image.convert("L" if image.mode in ("1", "L", "LA", "La") else "RGB"))
     is_tensor = is_instance(image, "torch", "Tensor")
     if not is_tensor and not isinstance(image, np.ndarray):
         raise _unfit("an image", "be a PIL image, a uint8 array or tensor, or a file's bytes", image)
@@ -156,11 +154,10 @@ def _to_value(field: Field, value: object, is_inferred: bool) -> object:
     raise _unfit(field.name, f"be {wanted}", value, "make all samples alike, or describe them with fields=")
 
 
-def _to_further_image(value: object) -> bytes | npt.NDArray[np.uint8]:
+def _to_further_image(image: object) -> bytes | npt.NDArray[np.uint8]:
     """Convert a further image without loss; a palette image, such as a mask, becomes its indices."""
-    if not is_pil(value):
-        return to_image(value)
-    image: Any = value
+    if not is_pil(image):
+        return to_image(image)
     if image.mode == "P":
         return np.array(image)
     if image.mode in ("LA", "RGBA"):

@@ -55,8 +55,8 @@ class DatasetSource(Source):
             sample = self._first_sample(is_required=fields is None)
             has_images = sample is None or has_image(sample)
             found = self._inferred(sample, has_images) if fields is None else tuple(fields)
-        is_pair = isinstance(sample, (tuple, list)) and len(sample) > 1
-        named = isinstance(sample[1] if is_pair else sample, Mapping)  # the sample names its values itself
+        target = sample[1] if isinstance(sample, (tuple, list)) and len(sample) > 1 else sample
+        named = isinstance(target, Mapping)  # the sample names its values itself
         self._target_name = found[0].name if len(found) == 1 and not (fields is None and named) else None
         warnings, details = unmoved(found) if self._are_inferred else (), {}
         if not has_images:
@@ -91,7 +91,7 @@ class DatasetSource(Source):
         """Return None, because changes of a dataset's samples cannot be detected."""
         return None
 
-    def _first_sample(self, *, is_required: bool) -> Any:
+    def _first_sample(self, *, is_required: bool) -> object:
         """Return the first sample that can be read; raise SourceError if it must be that at index 0."""
         for index in (0, *evenly_spaced(self._length, _SAMPLED)) if self._length else ():
             ignoring = contextlib.nullcontext() if is_required else contextlib.suppress(SourceError)
@@ -99,7 +99,7 @@ class DatasetSource(Source):
                 return self._dataset[index]
         return None
 
-    def _inferred(self, sample: Any, has_images: bool) -> tuple[Field, ...]:
+    def _inferred(self, sample: object, has_images: bool) -> tuple[Field, ...]:
         """Return the fields of the first sample, with lists whose length varies among a few others."""
         if not self._length:
             return (Field.label(),)

@@ -152,10 +152,6 @@ class ArrowFiles:
         return explaining(errors, where, "be complete Arrow or Parquet data", "download or write it again")
 
 
-if TYPE_CHECKING:
-    import pyarrow
-
-
 class _Leaf(NamedTuple):
     """A column, or a part of a struct, with the length of each level of lists and the type of their elements.
 
@@ -211,11 +207,12 @@ class ArrowColumns:
         category = self._category_of_objects(leaves)
         for leaf in leaves:
             part, names = leaf.path[-1], _class_names(self._features, leaf.path)
+            is_integer = not leaf.lengths and leaf.base.startswith("int")
             if category and part == "bbox":
                 described = Field.boxes("xywh")
             elif category and part == category:
                 described = Field.labels()
-            elif self._is_label(leaf, names):
+            elif is_integer and "label" not in self._taken and (names or leaf.path == ("label",)):
                 described = Field.label()
             else:
                 name = free_field_name(part if category else "_".join(leaf.path), self._taken)
@@ -226,10 +223,6 @@ class ArrowColumns:
             # Class names of objects take precedence over those of images, because `labels` refer to them.
             if described == Field.labels() or (described == Field.label() and not self.classes):
                 self.classes = tuple(names) or self.classes
-
-    def _is_label(self, leaf: _Leaf, names: Sequence[str]) -> bool:
-        is_integer = not leaf.lengths and leaf.base.startswith("int")
-        return is_integer and "label" not in self._taken and (bool(names) or leaf.path == ("label",))
 
     def _category_of_objects(self, leaves: Sequence[_Leaf]) -> str:
         """Return the part with the classes of objects that also have a part `bbox`; "" if there is none."""
@@ -295,7 +288,7 @@ def _leaves(path: Path, lengths: tuple[int | None, ...], kind: pyarrow.DataType)
         yield _Leaf(path, lengths, _BASES.get(name.removeprefix("large_"), name))
 
 
-def _features(schema: pyarrow.Schema, where: str) -> dict[str, Any]:
+def _features(schema: pyarrow.Schema, where: str) -> dict[str, object]:
     """Return the features that `datasets` stored in a schema; none if another program wrote it."""
     stored = (schema.metadata or {}).get(b"huggingface")
     errors = (ValueError, TypeError, KeyError, RecursionError)
@@ -303,9 +296,9 @@ def _features(schema: pyarrow.Schema, where: str) -> dict[str, Any]:
         return dict(json.loads(stored)["info"]["features"] if stored else {})
 
 
-def _class_names(features: Mapping[str, Any], path: Path) -> list[str]:
+def _class_names(features: Mapping[str, object], path: Path) -> list[str]:
     """Return the names of the ClassLabel at a path, inside lists too; an empty list if there is none."""
-    node: Any = features
+    node: object = features
     for part in (*path, None):
         while isinstance(node, list) or (isinstance(node, dict) and {"feature", "_type"} <= {*node}):
             # Older releases of `datasets` write a list feature as a list.

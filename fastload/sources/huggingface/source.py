@@ -211,7 +211,7 @@ class ArrowSource(ContainerSource):
         return SourceRecord(self.key(index), image, values)
 
 
-def _has_null(value: Any) -> bool:
+def _has_null(value: object) -> bool:
     return value is None or (isinstance(value, list) and any(map(_has_null, value)))
 
 
@@ -226,7 +226,7 @@ def _image_of(value: Any, folder: str) -> tuple[bytes, str]:
     return data, path or ""
 
 
-def _fitted(described: Field, value: Any) -> object:
+def _fitted(described: Field, value: object) -> object:
     """Return a value in the type of its field; raise an error if a part is missing or does not fit."""
     if _has_null(value):
         raise TypeError("a missing value")

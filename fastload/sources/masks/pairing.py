@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import random
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fastload.sources.listing import Folder, Listing, stem_of
-from fastload.sources.pairing import FilesByStem, by_stem
 from fastload.sources.splits import SPLITS
-from fastload.sources.versions import common_ending
-from fastload.sources.words import MASK_ENDING
+from fastload.sources.words import MASK_ENDING, FilesByStem, begun_with, by_stem, shared_ends
 
 _FURTHER_SUFFIXES = (".gif",)  # of masks, besides those of images
 _PHOTO_SUFFIXES = (".jpg", ".jpeg")
@@ -69,7 +66,13 @@ def has_masks_beside(folder: Folder) -> bool:
 
     Without masks in a sample of the names, the others are not looked at.
     """
-    if not _sample_has_masks(folder):
+    drawn = random.Random(0)  # an even step could miss each second file
+    names = (
+        some[at]
+        for some in (folder.images, folder.others)
+        for at in drawn.sample(range(len(some)), min(len(some), _SAMPLED))
+    )
+    if not any(_may_be_mask(name, folder.images) for name in names):
         return False
     found = _paired_beside(by_stem([*folder.images, *_further(folder)])).mask_of
     return 0 < len(found) <= 2 * sum(map(bool, found.values()))
@@ -81,7 +84,7 @@ def _further(folder: Folder) -> list[str]:
 
 def _paired_beside(files: FilesByStem) -> Pairs:
     bases = {stem: match[1] for stem in files if (match := MASK_ENDING.fullmatch(stem))}
-    ending = common_ending([stem for stem in files if stem not in bases])
+    _, ending = shared_ends([stem for stem in files if stem not in bases])
     images: FilesByStem = {}
     masks: FilesByStem = {}
     for stem, paths in files.items():
@@ -96,7 +99,7 @@ def _paired_beside(files: FilesByStem) -> Pairs:
 
 
 def _united(images: FilesByStem, masks: FilesByStem, *, is_beside: bool) -> Pairs:
-    ending = common_ending(images)
+    _, ending = shared_ends(images)
     of_image: dict[str, list[str]] = {}
     unpaired: list[str] = []
     for stem, paths in masks.items():
@@ -133,21 +136,10 @@ def _by_split(paths: Iterable[str], place: str) -> FilesByStem:
     return found
 
 
-def _sample_has_masks(folder: Folder) -> bool:
-    drawn = random.Random(0)  # an even step could miss each second file
-    names = [
-        some[at]
-        for some in (folder.images, folder.others)
-        for at in drawn.sample(range(len(some)), min(len(some), _SAMPLED))
-    ]
-    return any(_may_be_mask(name, folder.images) for name in names)
-
-
 def _may_be_mask(name: str, images: Sequence[str]) -> bool:
     """Return True if one of some sorted images begins with the name of which this one could be the mask."""
     ending = MASK_ENDING.fullmatch(stem_of(name))
     if ending is None and not name.lower().endswith(".png"):
         return False
     sought = ending[1] if ending else f"{stem_of(name)}."
-    first = bisect_left(images, sought)
-    return any(image.startswith(sought) and image != name for image in images[first : first + 3])
+    return any(image != name for image in begun_with(images, sought))

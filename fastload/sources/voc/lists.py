@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from fastload.sources.files import read_text
 from fastload.sources.listing import Listing, stem_of
 from fastload.sources.malformed import in_quotes, malformed
-from fastload.sources.pairing import FilesByStem
 from fastload.sources.protocol import LeftOutReason
 from fastload.sources.splits import SPLITS, by_split
 from fastload.sources.voc.places import IMAGES, SETS
+from fastload.sources.words import FilesByStem
 
 _BOTH = ("trainval", "train_val")
 _OF_CLASS = re.compile(r".+_(train|val|trainval|test)", re.IGNORECASE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fastload.sources.listing import Listing
-from fastload.sources.pairing import FilesByStem, by_stem, one_of_each
+from fastload.sources.words import FilesByStem, by_stem, one_of_each
 
 IMAGES, BOXES, SETS = "JPEGImages", "Annotations", "ImageSets"
 MASKS, OBJECT_MASKS = "SegmentationClass", "SegmentationObject"

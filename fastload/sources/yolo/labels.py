@@ -15,8 +15,8 @@ from collections.abc import Collection, Sequence
 from fastload.sources.files import read_text
 from fastload.sources.listing import Listing, stem_of
 from fastload.sources.malformed import malformed
-from fastload.sources.pairing import by_stem, one_of_each
 from fastload.sources.sniffing import holds_boxes
+from fastload.sources.words import by_stem, one_of_each
 
 
 def find_labels(listing: Listing, images: Sequence[str]) -> tuple[list[str], list[str]]:

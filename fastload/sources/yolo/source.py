@@ -141,7 +141,8 @@ def _read_splits(
     for folder in listing.folders.values():
         reasons |= dict.fromkeys(map(folder.join, folder.others_with(".cache")), _CACHE)
     doubts = tuple(_doubt(name, split, texts[split]) for split in doubtful if split != "test")
-    return Reading(sources, [*read], reasons, [*warnings, *told], doubts=doubts)
+    next(iter(sources.values())).doubts = doubts
+    return Reading(sources, [*read], reasons, [*warnings, *told])
 
 
 def _doubt(name: str, split: str, labels: FileList) -> str:

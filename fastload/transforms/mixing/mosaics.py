@@ -16,7 +16,8 @@ import numpy as np
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
 from fastload.images.canvas import GREY, UNLABELLED, Canvas, Matrix, Placement
-from fastload.images.deferred import DeferredImage, HsvChange
+from fastload.images.deferred import DeferredImage
+from fastload.images.hsv import HsvChange
 from fastload.images.opencv import cv2
 from fastload.transforms import options
 from fastload.transforms.draws import Draws, integers

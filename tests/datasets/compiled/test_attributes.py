@@ -94,6 +94,14 @@ def test_arrays_are_transformed_as_by_torchvision(name, read):
     _same(theirs, ours, most=2.1 / 255 / 0.25)
 
 
+def test_arrays_for_which_a_mode_is_chosen_are_given_to_the_transform_itself():
+    from torchvision import transforms
+
+    steps = transforms.ToPILImage("RGB"), transforms.RandomResizedCrop(30), transforms.ToTensor()
+    theirs = Plain("transform", transforms.Compose(steps), lambda index: np.ascontiguousarray(_opencv(index)))
+    _same(theirs, fastload.compile(theirs))
+
+
 def test_what_is_no_image_is_given_to_the_transform_itself():
     seen = []
 

@@ -218,14 +218,16 @@ def test_subclasses_that_read_differently_are_read_by_their_own_code(photos):
     assert fastload.compile(Marked(str(photos), _to_tensor(20))).__getitems__([1])[0][1] == -1
 
 
-def test_draws_that_somebody_replaced_are_used(folder, monkeypatch):
+@pytest.mark.parametrize("name", ["RandomResizedCrop", "RandomCrop"])
+@pytest.mark.parametrize("indices", [[2], [2, 3]])
+def test_draws_that_somebody_replaced_are_used(folder, monkeypatch, name, indices):
     from torchvision import transforms
 
-    monkeypatch.setattr(
-        transforms.RandomResizedCrop, "get_params", staticmethod(lambda image, scale, ratio: (1, 2, 20, 20))
-    )
-    theirs = folder(transforms.Compose([transforms.RandomResizedCrop(20), transforms.ToTensor()]))
-    assert torch.allclose(fastload.compile(theirs).__getitems__([2])[0][0], theirs[2][0])
+    kind = getattr(transforms, name)
+    monkeypatch.setattr(kind, "get_params", staticmethod(lambda *options: (1, 2, 20, 20)))
+    theirs = folder(transforms.Compose([kind(20), transforms.ToTensor()]))
+    for (image, _), index in zip(fastload.compile(theirs).__getitems__(indices), indices, strict=True):
+        assert torch.allclose(image, theirs[index][0])
 
 
 def test_another_default_dtype_gives_the_same_draws(folder):

@@ -1,18 +1,16 @@
-"""Tuners that decide what a test wants instead of what is measured."""
+"""Tunings that decide what a test wants instead of what is measured."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import fastload
-from fastload.loader._arguments import LoaderView
-from fastload.loader._measurements import Candidate, Trial, TuningSettings
+from fastload.loader._measurements import Decision, Trial, TuningSettings
 from fastload.loader._strategies import TunedStrategy
-from fastload.loader._tuning.decide import Decision
-from fastload.loader._tuning.tuner import Tuner
+from fastload.loader._tuning.tuning import Tuning
 from tests.loader.tuning.simulation import limits, single_process_cost
 
 
@@ -28,23 +26,38 @@ class SteadyLoader(fastload.DataLoader[Any]):
     _tuning_settings = TuningSettings(window_s=1e-9, least_windows=-math.inf, changed=math.inf)
 
 
-class Deciding(Tuner):
-    """Tries one candidate after the other, however fast they are, and keeps the last."""
+@dataclass(frozen=True)
+class Given(Tuning):
+    """Prefetches as many batches as a test wants, however fast it loads."""
 
-    def __init__(self, view: LoaderView, candidates: Sequence[Candidate], settings: TuningSettings) -> None:
-        super().__init__(view, settings)
-        self._candidates = candidates
-        self.is_dataset_checked = True
+    prefetch: tuple[int, ...] = ()
+    wanted: tuple[int, ...] = ()
 
-    def decide(self) -> Decision:
-        if not self.is_baseline_known:
-            return Decision(Candidate(0, 0), None)
-        # The first trial is without workers, whose cost is measured first.
-        tried = len(self.measured.trials) - 1
-        return Decision(self._candidates[-1], (*self._candidates, None)[min(tried, len(self._candidates))])
+    def prefetch_of(self, workers: int) -> int:
+        return dict(zip(self.wanted, self.prefetch, strict=True)).get(workers, 0)
 
     def is_behind(self, workers: int) -> bool:
         return False
+
+
+@dataclass(frozen=True)
+class Deciding(Given):
+    """Tries one number of workers after the other, and keeps the last."""
+
+    def decide(self) -> Decision:
+        if self.single_process is None:
+            return Decision(0, None)
+        # The first trial is without workers, whose cost is measured first.
+        tried = len(self.trials) - 1
+        return Decision(self.wanted[-1], (*self.wanted, None)[min(tried, len(self.wanted))])
+
+
+@dataclass(frozen=True)
+class Planned(Given):
+    """A settled plan."""
+
+    def decide(self) -> Decision:
+        return Decision(0 if self.why_no_workers else self.wanted[0], None)
 
 
 def strategy_of(loader: Any) -> TunedStrategy:
@@ -54,29 +67,36 @@ def strategy_of(loader: Any) -> TunedStrategy:
     return strategy
 
 
-def trying(loader: fastload.DataLoader, *candidates: tuple[int, int]) -> fastload.DataLoader:
-    """Make a loader load some batches in the training process, then some with each candidate."""
-    wanted = [Candidate(*each) for each in candidates]
-    strategy_of(loader).tuner = Deciding(loader._view(), wanted, loader._tuning_settings)
+def changed(tuning: Tuning, kind: type[Tuning], **values: Any) -> Tuning:
+    """Return a tuning that decides as another kind does."""
+    known = {field.name: getattr(tuning, field.name) for field in dataclasses.fields(tuning)}
+    return kind(**{**known, **values})
+
+
+def trying(loader: fastload.DataLoader, *wanted: tuple[int, int]) -> fastload.DataLoader:
+    """Make a loader load some batches in the training process, then some with each number of workers.
+
+    Each is given with its prefetch factor.
+    """
+    tuner = strategy_of(loader).tuner
+    workers, prefetch = zip(*wanted, strict=True)
+    tuner.state = changed(tuner.state, Deciding, wanted=workers, prefetch=prefetch, is_dataset_checked=True)
     return loader
 
 
 def planned(loader: fastload.DataLoader, workers: int, prefetch: int = 2) -> fastload.DataLoader:
     """Make a loader begin with a settled plan."""
     tuner = strategy_of(loader).tuner
-    prefetch = prefetch if workers else 0
-
-    def decide() -> Decision:
-        forbidden = bool(tuner.measured.why_no_workers)
-        return Decision(Candidate(0, 0) if forbidden else Candidate(workers, prefetch), None)
-
-    tuner.decide = decide  # type: ignore[method-assign]
-    tuner.is_behind = lambda workers: False  # type: ignore[method-assign]
-    trial = Trial(workers, prefetch, 10, 0.01, 0.0)
-    # No time is less than half of this.
-    cost = single_process_cost(-1.0)
-    tuner.measured = dataclasses.replace(
-        tuner.measured, limits=limits(), single_process=cost, trials=(trial,)
+    tuner.state = changed(
+        tuner.state,
+        Planned,
+        wanted=(workers,),
+        prefetch=(prefetch,),
+        limits=limits(),
+        # No time is less than half of this.
+        single_process=single_process_cost(-1.0),
+        trials=(Trial(workers, 10, 0.01, 0.0),),
+        is_settled=True,
+        is_dataset_checked=True,
     )
-    tuner.is_settled = tuner.is_dataset_checked = True
     return loader

@@ -10,15 +10,13 @@ from typing import Any
 
 from fastload.loader._measurements import (
     DEFAULT_SETTINGS,
-    Candidate,
     SingleProcessCost,
     Trial,
-    TuningMeasurements,
     WorkerLimits,
 )
-from fastload.loader._tuning.decide import affordable_workers, decide
+from fastload.loader._tuning.tuning import Tuning
 
-GRID = [Candidate(0, 0), *(Candidate(w, p) for w in range(1, 7) for p in (1, 2, 4, 8))]
+GRID = [(0, 0), *((w, p) for w in range(1, 7) for p in (1, 2, 4, 8))]
 
 
 def limits(
@@ -58,17 +56,21 @@ class Machine:
     blocked: float = 0.0
     explicit: dict[str, Any] = field(default_factory=dict)
 
-    def regret(self, chosen: Candidate, grid: list[Candidate]) -> float:
-        """Return the throughput of a candidate as a share of the best of a grid."""
-        return min(self.batch_s(*each) for each in grid) / self.batch_s(*chosen)
+    def regret(self, chosen: int, grid: list[tuple[int, int]]) -> float:
+        """Return the throughput of a number of workers as a share of the best of a grid."""
+        return min(self.batch_s(*each) for each in grid) / self.batch_s(chosen, self.prefetch_of(chosen))
+
+    def prefetch_of(self, workers: int) -> int:
+        """Return the prefetch factor that is decided for workers."""
+        return Tuning(self.explicit, self.limits).prefetch_of(workers)
 
 
 @dataclass
 class Searched:
-    """The outcome of a search: the best candidate, the measurements, and how many seconds it took."""
+    """The outcome of a search: the best number of workers, the measurements, and how many seconds it took."""
 
-    best: Candidate
-    measured: TuningMeasurements
+    best: int
+    measured: Tuning
     lost_s: float
 
 
@@ -76,25 +78,21 @@ def searched(machine: Machine, seed: int = 0, batches: int | None = 10_000) -> S
     """Run the search until nothing is left to try."""
     noise = random.Random(seed)
     known = dataclasses.replace(machine.limits)
-    measured = TuningMeasurements(machine.explicit, known, machine.cost, batches)
-    measured = dataclasses.replace(measured, trials=(_trial(machine, Candidate(0, 0), noise),))
+    measured = Tuning(machine.explicit, known, machine.cost, batches)
+    measured = dataclasses.replace(measured, trials=(_trial(machine, 0, noise),))
     lost_s = 0.0
     for _ in range(60):
-        decision = decide(measured)
+        decision = measured.decide()
         if decision.next is None:
             return Searched(decision.best, measured, lost_s)
-        candidate = decision.next
-        assert candidate.num_workers <= machine.limits.most_workers
-        assert (
-            not candidate.num_workers
-            or measured.trials_of(candidate)
-            or affordable_workers(measured, candidate.num_workers)
-        )
-        trial = _trial(machine, candidate, noise)
+        workers = decision.next
+        assert workers <= machine.limits.most_workers
+        assert not workers or measured.trials_of(workers) or measured.affordable_workers(workers)
+        trial = _trial(machine, workers, noise)
         start_s = machine.limits.start_s if machine.start_s is None else machine.start_s
-        loss_s = candidate.num_workers * start_s + trial.seconds - trial.batches * machine.batch_s(0, 0)
+        loss_s = workers * start_s + trial.seconds - trial.batches * machine.batch_s(0, 0)
         lost_s += max(0.0, loss_s)
-        known = dataclasses.replace(known, start_s=start_s if candidate.num_workers else known.start_s)
+        known = dataclasses.replace(known, start_s=start_s if workers else known.start_s)
         measured = dataclasses.replace(
             measured,
             limits=known,
@@ -105,10 +103,10 @@ def searched(machine: Machine, seed: int = 0, batches: int | None = 10_000) -> S
     raise AssertionError("the search does not end")
 
 
-def _trial(machine: Machine, candidate: Candidate, noise: random.Random) -> Trial:
-    seconds = machine.batch_s(*candidate) * max(0.5, 1 + noise.gauss(0, machine.noise))
-    count = max(4, 3 * candidate.num_workers, int(DEFAULT_SETTINGS.window_s / seconds))
-    waiting = max(0.0, seconds - machine.cost.step_s)
-    return Trial(
-        *candidate, count, count * seconds, count * waiting, machine.blocked if candidate.num_workers else 0.0
+def _trial(machine: Machine, workers: int, noise: random.Random) -> Trial:
+    seconds = machine.batch_s(workers, machine.prefetch_of(workers)) * max(
+        0.5, 1 + noise.gauss(0, machine.noise)
     )
+    count = max(4, 3 * workers, int(DEFAULT_SETTINGS.window_s / seconds))
+    waiting = max(0.0, seconds - machine.cost.step_s)
+    return Trial(workers, count, count * seconds, count * waiting, machine.blocked if workers else 0.0)

@@ -39,8 +39,7 @@ def test_unknown_value_of_the_variable_is_refused(monkeypatch):
 def test_plan_prints_as_a_table():
     loader = fastload.DataLoader(Slow(900), batch_size=8)
     assert "nothing has been measured yet" in str(loader.plan)
-    list(loader)
-    text = str(loader.plan)
+    text = str(planned(loader, 2).plan)
     for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "cache", "samples/s"):
         assert name in text
 
@@ -54,19 +53,6 @@ def test_search_ends_even_if_every_epoch_is_left_early():
                 break
     assert loader.plan.is_settled
     assert loader.plan.num_workers.value > 0
-
-
-def test_plan_made_while_a_cache_filled_is_discarded():
-    loader = fastload.DataLoader(Slow(300), batch_size=8)
-    list(loader)
-    tuner = loader._strategy.tuner
-    assert tuner.is_baseline_known
-    tuner.prepare(loader._view(), is_filling=True)
-    assert tuner.is_baseline_known
-    tuner.prepare(loader._view(), is_filling=False)
-    assert not tuner.is_baseline_known
-    assert not tuner.is_settled
-    assert numbers(loader) == list(range(300))
 
 
 class Lighter(Slow):

@@ -280,24 +280,6 @@ def test_epoch_left_early_leaves_a_generator_as_without_workers(options, stop, l
     assert orders(planned(loader, 1, 30)) == expected
 
 
-@pytest.mark.parametrize("taken", [0, 12])
-@pytest.mark.parametrize("options", GENERATORS)
-def test_two_epochs_at_once_draw_from_one_generator_as_without_workers(options, taken):
-    runs = []
-    for workers in (0, 1):
-        seed_all()
-        generator = torch.Generator().manual_seed(2)
-        loader = planned(make(**GENERATORS[options](generator)), workers, 30)
-        first = iter(loader)
-        batches = list(itertools.islice(first, taken))
-        second = iter(loader)
-        batches += itertools.islice(second, taken)
-        batches += itertools.chain.from_iterable(zip(first, second, strict=False))
-        batches += [*first, *second, *loader]
-        runs.append([batches, generator.get_state()])
-    assert_same(*runs)
-
-
 def test_numbers_that_other_code_drew_from_the_generator_stay_drawn():
     generator = torch.Generator().manual_seed(2)
     loader = planned(make(generator=generator), 2, 30)

@@ -8,57 +8,53 @@ import pytest
 
 from fastload.loader._measurements import (
     DEFAULT_SETTINGS,
-    Candidate,
     Trial,
-    TuningMeasurements,
     TuningSettings,
 )
-from fastload.loader._tuning import decide as rules
+from fastload.loader._tuning.tuning import Tuning
 from tests.loader.tuning.simulation import limits, single_process_cost
 from tests.loader.tuning.test_decide import trial_of
 
-SINGLE = Candidate(0, 0)
+SINGLE = 0
 
 
 def compared(
     without_s: list[float], with_s: list[float], settings: TuningSettings = DEFAULT_SETTINGS
-) -> tuple[Candidate, Candidate | None]:
+) -> tuple[int, int | None]:
     """Return the decision between no workers and two, after windows of both."""
     trials = [trial_of(0, each, each) for each in without_s]
     trials += [trial_of(2, each, each) for each in with_s]
     cost = single_process_cost(0.01, step_s=0.0)
-    known = TuningMeasurements({}, limits(), cost, 10_000, tuple(trials), settings=settings)
-    return rules.decide(known)[:2]
+    known = Tuning({}, limits(), cost, 10_000, tuple(trials), settings=settings)
+    return known.decide()[:2]
 
 
 def tried_next(blocked: float, settings: TuningSettings = DEFAULT_SETTINGS) -> object:
     """Return what is tried after two workers have won."""
-    won = Trial(2, 4, 10, 0.4, 0.4, blocked)
+    won = Trial(2, 10, 0.4, 0.4, blocked)
     trials = (*[trial_of(0, 0.1)] * 3, *[won] * 3)
     cost = single_process_cost(0.1, step_s=0.0)
-    return rules.decide(TuningMeasurements({}, limits(), cost, 10_000, trials, settings=settings)).next
+    return Tuning({}, limits(), cost, 10_000, trials, settings=settings).decide().next
 
 
-def measured(**options) -> TuningMeasurements:
-    known = TuningMeasurements({}, limits(), single_process_cost(0.01), batches=100)
+def measured(**options) -> Tuning:
+    known = Tuning({}, limits(), single_process_cost(0.01), batches=100)
     return dataclasses.replace(known, **options)
 
 
 def affordable(batches: int, settings: TuningSettings = DEFAULT_SETTINGS) -> int:
     """Return how many of two workers may be tried in an epoch of this many batches."""
-    return rules.affordable_workers(
-        measured(trials=(trial_of(0, 0.01),), batches=batches, settings=settings), 2
-    )
+    return measured(trials=(trial_of(0, 0.01),), batches=batches, settings=settings).affordable_workers(2)
 
 
 def fits(batches_left: int, settings: TuningSettings) -> bool:
     known = measured(trials=(trial_of(0, 0.01),), settings=settings)
-    return rules.fits_into_epoch(known, 2, batches_left)
+    return known.fits_into_epoch(2, batches_left)
 
 
-def waiting_for_a_network(settings: TuningSettings, batches: int | None = None) -> TuningMeasurements:
+def waiting_for_a_network(settings: TuningSettings, batches: int | None = None) -> Tuning:
     cost = single_process_cost(0.1, cpu_s=0.001)
-    return TuningMeasurements({}, limits(most_workers=100), cost, batches, settings=settings)
+    return Tuning({}, limits(most_workers=100), cost, batches, settings=settings)
 
 
 # For each setting, the decisions on either side of its threshold.
@@ -77,17 +73,17 @@ SITUATIONS = {
     ],
     "budget_share": [lambda s: affordable(90, s), lambda s: affordable(60, s)],
     "epochs_ahead": [lambda s: affordable(90, s), lambda s: affordable(60, s)],
-    "start_margin": [lambda s: rules.first_workers(waiting_for_a_network(s, batches=80))],
-    "most_workers_per_cpu": [lambda s: rules.first_workers(waiting_for_a_network(s))],
+    "start_margin": [lambda s: waiting_for_a_network(s, batches=80).first_workers],
+    "most_workers_per_cpu": [lambda s: waiting_for_a_network(s).first_workers],
     "blocked": [lambda s: tried_next(0.55, s), lambda s: tried_next(0.45, s)],
-    "prefetched_batches": [lambda s: rules.prefetch_of(measured(settings=s), 1)],
+    "prefetched_batches": [lambda s: measured(settings=s).prefetch_of(1)],
     "window_s": [lambda s: fits(65, s), lambda s: fits(55, s)],
     "least_windows": [lambda s: fits(65, s), lambda s: fits(55, s)],
     "changed": [
-        lambda s: rules.has_changed(measured(settings=s), SINGLE, 0.021),
-        lambda s: rules.has_changed(measured(settings=s), SINGLE, 0.019),
-        lambda s: rules.has_changed(measured(settings=s), Candidate(2, 4), 0.0049),
-        lambda s: rules.has_changed(measured(settings=s), Candidate(2, 4), 0.0051),
+        lambda s: measured(settings=s).has_changed(SINGLE, 0.021),
+        lambda s: measured(settings=s).has_changed(SINGLE, 0.019),
+        lambda s: measured(settings=s).has_changed(2, 0.0049),
+        lambda s: measured(settings=s).has_changed(2, 0.0051),
     ],
 }
 
@@ -112,12 +108,12 @@ def test_every_threshold_has_a_situation():
 
 
 def test_decisions_on_either_side_of_the_thresholds():
-    assert compared([0.01] * 3, [0.0094] * 3)[0].num_workers == 2
+    assert compared([0.01] * 3, [0.0094] * 3)[0] == 2
     assert compared([0.01] * 3, [0.0096] * 3)[0] == SINGLE
-    assert compared([0.01] * 2, [0.0078])[0].num_workers == 2
-    assert compared([0.01] * 2, [0.0085]) == (SINGLE, Candidate(2, 4))
-    assert tried_next(blocked=0.55) == Candidate(4, 2)
+    assert compared([0.01] * 2, [0.0078])[0] == 2
+    assert compared([0.01] * 2, [0.0085]) == (SINGLE, 2)
+    assert tried_next(blocked=0.55) == 4
     assert tried_next(blocked=0.45) is None
     assert affordable(90)
     assert not affordable(60)
-    assert rules.prefetch_of(measured(), 100) == 2
+    assert measured().prefetch_of(100) == 2

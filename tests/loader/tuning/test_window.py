@@ -2,8 +2,7 @@
 
 import pytest
 
-from fastload.loader._measurements import Candidate
-from fastload.loader._tuning.window import Window
+from fastload.loader._tuning.epoch import Window
 from fastload.loader.clock import LoadTimes, StepClock
 
 
@@ -29,7 +28,7 @@ def hand(clock: StepClock, waits_s: list[float], step_s: float = 0.0) -> None:
 def test_batches_in_flight_when_the_candidate_changed_do_not_count():
     clock = started()
     hand(clock, [0.5] * 3)
-    window = Window(clock, Candidate(2, 2), 5)
+    window = Window(clock, 2, 5)
     hand(clock, [4.0, 4.0])
     assert not window.is_over()
     assert window.next_check() == 7  # a batch of each worker
@@ -41,7 +40,7 @@ def test_batches_in_flight_when_the_candidate_changed_do_not_count():
 
 def test_trial_since_the_epochs_first_batch_includes_the_start_of_workers():
     clock = started()
-    window = Window(clock, Candidate(2, 2), 2)
+    window = Window(clock, 2, 2)
     hand(clock, [3.0, 1.0, 1.0, 1.0])
     trial = window.trial(since=0)
     assert (trial.batches, trial.includes_start) == (4, True)
@@ -51,7 +50,7 @@ def test_trial_since_the_epochs_first_batch_includes_the_start_of_workers():
 def test_window_ends_after_a_quarter_of_a_second_and_three_batches_per_worker():
     clock = started()
     hand(clock, [0.0])
-    window = Window(clock, Candidate(2, 2), 1)
+    window = Window(clock, 2, 1)
     hand(clock, [0.2] * 5)
     assert not window.is_over()
     hand(clock, [0.2])
@@ -61,7 +60,7 @@ def test_window_ends_after_a_quarter_of_a_second_and_three_batches_per_worker():
 def test_window_of_short_batches_lasts_a_quarter_of_a_second():
     clock = started()
     hand(clock, [0.0])
-    window = Window(clock, Candidate(0, 0), 1)
+    window = Window(clock, 0, 1)
     hand(clock, [0.03] * 5)
     assert not window.is_over()
     assert window.next_check() == 7
@@ -71,7 +70,7 @@ def test_window_of_short_batches_lasts_a_quarter_of_a_second():
 
 def test_one_long_batch_without_workers_is_enough():
     clock = started()
-    window = Window(clock, Candidate(0, 0), 1)
+    window = Window(clock, 0, 1)
     hand(clock, [0.3])
     assert not window.is_over()
     assert window.next_check() == 2
@@ -82,7 +81,7 @@ def test_one_long_batch_without_workers_is_enough():
 def test_validation_between_two_batches_counts_as_five_steps():
     clock = started()
     hand(clock, [0.0])
-    window = Window(clock, Candidate(0, 0), 1)
+    window = Window(clock, 0, 1)
     hand(clock, [0.01] * 4, step_s=0.1)
     hand(clock, [0.01], step_s=60.0)
     assert window.trial().seconds == pytest.approx(0.05 + 0.4 + 0.5)
@@ -90,7 +89,7 @@ def test_validation_between_two_batches_counts_as_five_steps():
 
 def test_window_without_batches_shows_the_first_wait():
     clock = started()
-    window = Window(clock, Candidate(0, 0), 1)
+    window = Window(clock, 0, 1)
     hand(clock, [2.0])
     assert window.trial().seconds == pytest.approx(2.0)
 
@@ -98,4 +97,4 @@ def test_window_without_batches_shows_the_first_wait():
 def test_kernels_delays_that_began_before_a_batch_give_no_negative_time():
     clock = StepClock()
     clock.begin(0, None, lambda: (LoadTimes(1, 4, busy_s=0.01, cpu_s=0.001, delayed_s=0.03, collate_s=0.0),))
-    assert Window(clock, Candidate(0, 0), 1).load_s() == 0.0
+    assert Window(clock, 0, 1).load_s() == 0.0

@@ -44,12 +44,10 @@ def test_time_without_a_free_cpu_is_left_out_of_samples():
         return 0.9 * time.perf_counter()
 
     weights = []
-    sampler = Sampler(lambda stack, seconds: weights.append(seconds), starved)
     began = time.perf_counter()
-    sampler.start()
-    while len(weights) < 20:
-        sum(range(1000))
-    sampler.stop()
+    with Sampler(lambda stack, seconds: weights.append(seconds), starved):
+        while len(weights) < 20:
+            sum(range(1000))
     assert 0 < sum(weights) < 0.2 * (time.perf_counter() - began)
 
 

@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from fastload.bench import _operations as op
-from fastload.bench._peers import Peer, Picture, Steps, detection
-from fastload.bench._peers.required import decode_by_pil
+from fastload.bench._peers import Peer, Picture, Steps, decode_by_pil, detection
 
 
 def make() -> Peer:

@@ -1,24 +1,34 @@
-"""Tasks of a loader: a batch's indices, and the seeds of its random numbers.
+"""Making of a batch, in any process: its task, its random numbers, and datasets that fill it themselves.
 
 A loader may decide which process makes a batch, but that must not change the batch. So before each batch, the
 global generators of Python, NumPy and torch (CPU) are seeded from the epoch's seed and the batch's number. In
 the training process, the user's states are restored afterwards.
+
+A dataset may fill a batch itself, by `fetch_into(indices, out)`, instead of samples and collation. The method
+returns what `default_collate` would return for the samples at these indices, or NotImplemented if they must
+be fetched one by one. `out.empty` allocates tensors of the batch: in shared memory in a worker, in ordinary
+memory otherwise. The method is used only if the batch would be made by `default_collate` and no subclass
+overrides `__getitem__` or `__getitems__` below it. A collate function may have a method
+`collate_into(samples, out)`, which allocates tensors in the same way.
 """
 
 from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from threading import get_ident
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset
 
-from fastload.loader._transport.worker_stats import process_recorder
-from fastload.transforms.draws import EpochDraws, begin_epoch_seed
+from fastload.contracts import BatchMemory, CollatesInto
+from fastload.datasets.within import is_plain_subset
+from fastload.loader.clock import process_recorder
+from fastload.transforms.draws import EpochDraws, begin_epoch_seed, current_draws
 
 # SplitMix64, as in fastload.transforms.draws. For a single number, Python integers are faster (1 µs).
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -33,11 +43,11 @@ class BatchTask(NamedTuple):
     in the worker's recorder, sets the seeds, and returns the indices.
     """
 
-    indices: Any
+    indices: object
     epoch_seed: int
     seed: int | None = None
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return _receive, tuple(self)
 
 
@@ -57,7 +67,7 @@ class SeedingFetcher:
         self._bits: np.random.MT19937 | None = None
         self._draws: EpochDraws | None = None
 
-    def fetch(self, task: BatchTask) -> Any:
+    def fetch(self, task: BatchTask) -> object:
         if self._draws is None:
             self._draws = EpochDraws(task.epoch_seed)
         with self._draws:
@@ -89,7 +99,7 @@ def batch_seed(epoch_seed: int, number: int, stream: int = 0) -> int:
     return _mixed(seed ^ _mixed(stream)) if stream else seed
 
 
-def _receive(indices: object, epoch_seed: int, seed: int | None) -> Any:
+def _receive(indices: object, epoch_seed: int, seed: int | None) -> object:
     process_recorder().begin()
     begin_epoch_seed(epoch_seed)
     if seed is not None:
@@ -133,3 +143,93 @@ def _mixed(value: int) -> int:
     value = ((value ^ value >> 30) * _FACTORS[0]) & _MASK
     value = ((value ^ value >> 27) * _FACTORS[1]) & _MASK
     return value ^ value >> 31
+
+
+class SampleSource(Dataset[object]):
+    """Wrapper of a map-style dataset that tells transforms which sample is being made.
+
+    If `fills`, it returns the indices themselves, because a `BatchMaker` fills the batch later.
+    """
+
+    def __init__(self, dataset: Any, fills: bool) -> None:
+        self.dataset = dataset
+        self._fills = fills
+
+    def __getitem__(self, index: Any) -> object:
+        _draws().begin([index], True)
+        return self.dataset[index]
+
+    def __getitems__(self, indices: Any) -> object:
+        return indices if self._fills else _fetch_samples(self.dataset, indices)
+
+
+class BatchMaker:
+    """Makes a batch: collates fetched samples, or has `dataset` fill the batch at the fetched indices.
+
+    Unless `is_batched`, what is fetched is one sample.
+    """
+
+    def __init__(
+        self,
+        collate_fn: Callable[[Any], object],
+        is_batched: bool,
+        dataset: Any = None,
+        finishes_on_device: bool = False,
+    ) -> None:
+        self.is_batched = is_batched
+        self._collate_fn = collate_fn
+        self._dataset = dataset
+        self.finishes_on_device = finishes_on_device
+
+    def __call__(self, fetched: Any, memory: BatchMemory) -> object:
+        """Return the batch; tensors that the dataset fills are allocated from `memory`."""
+        if self._dataset is None:
+            if isinstance(self._collate_fn, CollatesInto):
+                return self._collate_fn.collate_into(fetched, memory)
+            return self._collate_fn(fetched)
+        dataset, indices = innermost(self._dataset, fetched)
+        _draws().begin(indices, False)
+        batch = dataset.fetch_into(indices, memory)
+        return self._collate_fn(_fetch_samples(dataset, indices)) if batch is NotImplemented else batch
+
+
+def innermost(dataset: Any, indices: Sequence[int] = ()) -> tuple[Any, Sequence[int]]:
+    """Return the dataset that a Subset, or a Subset of one, refers to, and the indices there."""
+    while is_plain_subset(dataset):
+        indices = [dataset.indices[index] for index in indices]
+        dataset = dataset.dataset
+    return dataset, indices
+
+
+def can_fill_batches(dataset: object) -> bool:
+    """Return whether a dataset, or the one that it is a Subset of, has a usable `fetch_into`."""
+    for base in type(innermost(dataset)[0]).__mro__:
+        if "fetch_into" in vars(base):
+            return True
+        if "__getitem__" in vars(base) or "__getitems__" in vars(base):
+            return False
+    return False
+
+
+def makes_batches(dataset: object) -> bool:
+    """Return whether a dataset is one of this library or compiled: the user's own may have equal names."""
+    return hasattr(type(dataset), "fetch_into")
+
+
+def _fetch_samples(dataset: Any, indices: Sequence[int]) -> object:
+    # The same as in torch's fetcher.
+    of_loader, draws = indices, _draws()
+    dataset, indices = innermost(dataset, indices)
+    if getattr(dataset, "__getitems__", None):
+        draws.begin(indices, not can_fill_batches(dataset))
+        samples = dataset.__getitems__(indices)
+    else:
+        samples = [dataset[index] for index in draws.each(indices)]
+    draws.begin_collating(of_loader)
+    return samples
+
+
+def _draws() -> EpochDraws:
+    draws = current_draws()
+    assert draws is not None
+    return draws

@@ -1,26 +1,115 @@
-"""Libraries that are always compared: Pillow, OpenCV and fastload."""
+"""Libraries that are compared; Pillow, OpenCV and fastload always are."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import PIL
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, features
 
 import fastload.transforms as T
 from fastload._version import __version__
 from fastload.bench import _operations as op
-from fastload.bench._peers import Peer, Picture, Run, Steps, crop_pixels, detection, normalised_tensor
 from fastload.images.decode import decode
 from fastload.images.opencv import cv2
 from fastload.images.resize import resize
 
+Picture: TypeAlias = Any
+"""A library's own kind of image."""
+
+Run: TypeAlias = "Callable[[Any], Picture]"
+
+_MEAN, _STD = torch.tensor(op.MEAN)[:, None, None], torch.tensor(op.STD)[:, None, None]
 _MEAN_LEVELS = tuple(255 * value for value in op.MEAN)
-_STD = torch.tensor(op.STD)[:, None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Functions of a library from which its pipelines are made; sizes and boxes are in pixels.
+
+    `crop(image, top, left, height, width)`; `resize(image, height, width)`; `size_of(image)` returns
+    (height, width).
+    """
+
+    decode: Callable[[bytes], Picture]
+    crop: Callable[[Picture, int, int, int, int], Picture]
+    resize: Callable[[Picture, int, int], Picture]
+    flip: Run
+    normalise: Run
+    size_of: Callable[[Picture], tuple[int, int]] = lambda pixels: pixels.shape[:2]
+
+    def resized(self, image: Picture) -> Picture:
+        """Resize an image to the side of a training image."""
+        return self.resize(image, op.IMAGE_SIDE, op.IMAGE_SIDE)
+
+    def resized_crop(self, image: Picture) -> Picture:
+        """Crop the middle half and resize it."""
+        return self.resized(self.crop(image, *op.middle_half(self.size_of(image))))
+
+    def augmented(self, image: Picture, box: op.DrawnCrop) -> Picture:
+        """Crop, resize and perhaps flip an image."""
+        image = self.resized(self.crop(image, *box[:4]))
+        return self.flip(image) if box.is_flipped else image
+
+    def training(self, sample: op.Sample) -> Picture:
+        """Return a training sample: decoded, cropped, resized, perhaps flipped, normalised."""
+        return self.normalise(self.augmented(self.decode(sample.data), sample.box))
+
+
+def crop_pixels(pixels: Picture, top: int, left: int, height: int, width: int) -> Picture:
+    """Return a view of a part of an array (height, width, channels)."""
+    return pixels[top : top + height, left : left + width]
+
+
+def normalised_tensor(pixels: NDArray[np.uint8]) -> torch.Tensor:
+    """Return torchvision's ToTensor and Normalize of pixels: float32, (3, height, width)."""
+    tensor = torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+    return tensor.to(torch.float32).div_(255).sub_(_MEAN).div_(_STD)
+
+
+def float_tensor(image: object) -> torch.Tensor:
+    """Return torchvision's ToTensor of a PIL image or an array: float32 of 0…1, (3, height, width)."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous().to(torch.float32).div_(255)
+
+
+def detection(steps: Steps, pad: Callable[[Picture, int, int], Picture], to_float: Run = float_tensor) -> Run:
+    """Return the pipeline of a detector: decode, op.letterbox, a float tensor of 0…1.
+
+    `pad(image, top, left)` places an image on a grey square.
+    """
+
+    def run(data: bytes) -> Picture:
+        image = steps.decode(data)
+        height, width, top, left = op.letterbox(steps.size_of(image))
+        return to_float(pad(steps.resize(image, height, width), top, left))
+
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A library and its calls: the key of an operation, the name in tables, and the function.
+
+    `from_pixels` converts uint8 RGB pixels (height, width, 3) into the library's own kind of image. `jpeg`
+    names its JPEG decoder.
+    """
+
+    library: str
+    version: str
+    calls: Sequence[tuple[str, str, Run]]
+    from_pixels: Run = np.ascontiguousarray
+    jpeg: str = ""
+
+    def calls_for(self, operation: str) -> list[tuple[str, Run]]:
+        """Return the names and functions of an operation's calls."""
+        return [(name, run) for key, name, run in self.calls if key == operation]
 
 
 def decode_by_pil(data: bytes) -> Image.Image:

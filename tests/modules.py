@@ -1,0 +1,104 @@
+"""The tests of a module, found from its name: `python -m tests.modules fastload/images/jpeg.py` lists them.
+
+The tests of `fastload/ROOM/…/NAME.py` are those below `tests/ROOM` whose names begin with `test_NAME` or
+`test_FOLDER_NAME`, without leading underscores; the folder is that of the module. The other modules have an
+entry in `ELSEWHERE`, or their folder has one. tests/test_modules.py keeps both true.
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+# Tests, as patterns, and the modules and folders of fastload/ that they are about.
+ELSEWHERE: dict[str, str] = {
+    "test_house.py": "_version",
+    "test_without_opencv.py": "images/opencv",
+    "bench/test_*.py": "bench cli/_bench",
+    "cli/test_cli.py": "cli __main__",
+    "cli/test_output.py": "cli",
+    "cli/test_form.py": "cli",
+    "cli/test_escaping.py": "errors",
+    "cli/test_preview.py": "datasets/preview",
+    "cli/test_run.py": "loader/replacing system/patching",
+    "datasets/test_*.py": "datasets",
+    "datasets/cache/test_*.py": "datasets/cache system/cache_folder system/own_files",
+    "datasets/compiled/test_*.py": "datasets/compiled",
+    "datasets/test_contracts.py": "contracts",
+    "doctor/test_fixes.py": "doctor/_evidence",
+    "doctor/test_gpu.py": "doctor/_machine",
+    "doctor/test_interrupted.py": "system/signals",
+    "doctor/test_script.py": "doctor cli/_doctor",
+    "doctor/test_situations.py": "doctor",
+    "doctor/test_thresholds.py": "doctor",
+    "doctor/test_watch.py": "doctor/_record",
+    "frameworks/test_huggingface.py": "datasets/compiled/_huggingface",
+    "frameworks/test_ray.py": "packing/running/ray",
+    "frameworks/test_ultralytics*.py": "ultralytics transforms/mixing/mosaics transforms/scenes",
+    "frameworks/test_yolov5*.py": "ultralytics",
+    "images/test_*.py": "images",
+    "layouts/test_*.py": "sources",
+    "layouts/test_class_folders.py": "sources/classes",
+    "layouts/test_coco*.py": "sources/coco",
+    "layouts/test_container_folders.py": "sources/containers",
+    "layouts/test_huggingface.py": "sources/huggingface",
+    "layouts/test_lmdb_layouts.py": "sources/databases",
+    "layouts/test_malformed*.py": "sources/malformed",
+    "layouts/test_masks.py": "sources/masks images/masks",
+    "layouts/test_object_table.py": "sources/table/objects",
+    "layouts/test_tar_names.py": "sources/webdataset",
+    "layouts/test_voc.py": "sources/voc",
+    "layouts/test_webdataset.py": "sources/webdataset",
+    "layouts/test_yolo*.py": "sources/yolo",
+    "layouts/test_descriptions.py": "sources/yolo",
+    "loader/test_*.py": "loader",
+    "loader/test_resume*.py": "loader/_resume",
+    "loader/test_same_as_torch.py": "loader/_iterators loader/dataloader",
+    "loader/sharding/test_*.py": "loader/_sharding loader/sharded_sampler",
+    "loader/transport/test_*.py": "loader/_transport",
+    "loader/test_held_batches.py": "loader/_transport",
+    "loader/test_unpicklable.py": "loader/_transport",
+    "loader/tuning/test_*.py": "loader/_tuning loader/_arguments loader/_measurements loader/_strategies",
+    "loader/tuning/test_global_generators.py": "system/random_states",
+    "packing/test_*.py": "packing",
+    "packing/test_schedule.py": "packing/running/local",
+    "packing/test_interrupted.py": "packing/staging system/signals",
+    "packing/test_destination.py": "packing/staging",
+    "packing/test_unpack_labels.py": "sources/classes/label_table",
+    "remote/test_*.py": (
+        "shards/remote shards/_copies shards/_ranged shards/_remote_errors shards/_remote_shards "
+        "shards/reading_ahead"
+    ),
+    "shards/test_*.py": "shards",
+    "sources/test_*.py": "sources",
+    "sources/test_dataset.py": "sources/dataset",
+    "sources/test_doubts.py": "sources/classes",
+    "sources/test_table*.py": "sources/table",
+    "system/test_*.py": "system",
+    "system/test_memory.py": "system/descriptors",
+    "system/test_read_speed.py": "system/page_cache",
+    "transforms/test_*.py": "transforms",
+    "ultralytics/test_*.py": "ultralytics",
+}
+
+
+def find_tests(module: Path) -> list[Path]:
+    """Return the tests of a module, given by its path below fastload/."""
+    name = module.stem.strip("_")
+    below = ROOT / "tests" / module.parts[0]
+    named = {
+        path
+        for start in (name, f"{module.parent.name.strip('_')}_{name}")
+        for path in below.rglob(f"test_{start}*.py")
+    }
+    for place in (module.with_suffix(""), *module.parents):
+        patterns = [pattern for pattern, places in ELSEWHERE.items() if place.as_posix() in places.split()]
+        if named or patterns:
+            return sorted(named.union(*((ROOT / "tests").glob(pattern) for pattern in patterns)))
+    return []
+
+
+if __name__ == "__main__":
+    for given in sys.argv[1:]:
+        tests = find_tests(Path(given).resolve().relative_to(ROOT / "fastload"))
+        print(*(path.relative_to(ROOT) for path in tests))
