@@ -22,15 +22,15 @@ from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Field
 from fastload.sources.classes.label_table import LabelTable
-from fastload.sources.coco.writer import CocoWriter
+from fastload.sources.coco.rows import CocoWriter
 from fastload.sources.databases.writer import write_databases
 from fastload.sources.huggingface.writer import write_arrow
 from fastload.sources.stored_records import StoredRecords, drafted, restorable, restore, safe_path
-from fastload.sources.table.writer import TableWriter
-from fastload.sources.voc.writer import VocWriter
+from fastload.sources.table.cells import TableWriter
+from fastload.sources.voc.rows import VocWriter
 from fastload.sources.webdataset.writer import write_tar
 from fastload.sources.writing import LayoutWriter
-from fastload.sources.yolo.writer import YoloWriter
+from fastload.sources.yolo.rows import YoloWriter
 
 WRITERS: dict[str, type[LayoutWriter]] = {
     "yolo": YoloWriter,

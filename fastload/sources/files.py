@@ -199,9 +199,9 @@ def safe_key(path: str) -> str:
 
 
 def value_at(column: Values, index: int) -> object:
-    """Return one record's value; for a file, its bytes."""
+    """Return one record's value; for a file, its bytes, b"" if it has no name."""
     if isinstance(column, FileList):
-        return column.read(index)
+        return column.read(index) if column.names[index] else b""
     return column[index] if isinstance(column, NameTable) else column.item(index)
 
 

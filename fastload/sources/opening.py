@@ -8,7 +8,7 @@ from fastload.errors import OptionError, SourceError
 from fastload.sources.account import settled
 from fastload.sources.classes.doubts import doubts
 from fastload.sources.classes.source import list_classes
-from fastload.sources.coco import recognise as coco
+from fastload.sources.coco import source as coco
 from fastload.sources.databases import source as databases
 from fastload.sources.file_source import FileSource
 from fastload.sources.huggingface import source as huggingface
@@ -21,9 +21,9 @@ from fastload.sources.splits import SPLITS
 from fastload.sources.table.cells import TABLE_SUFFIXES
 from fastload.sources.table.columns import ColumnKind
 from fastload.sources.table.source import list_table
-from fastload.sources.voc import recognise as voc
+from fastload.sources.voc import source as voc
 from fastload.sources.webdataset import source as webdataset
-from fastload.sources.yolo import recognise as yolo
+from fastload.sources.yolo import source as yolo
 
 CLASSES, TABLE = "classes", "table"
 """The layouts of class folders and of tables; the others are named in the tables below."""

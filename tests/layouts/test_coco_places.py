@@ -102,6 +102,24 @@ def test_images_are_found_by_their_names_or_two_places_are_refused(tmp_path, nam
         assert source.read(0).image == (photo(7) if place == "images/val" else photo(0))
 
 
+def listing_images(root, jsons, further=()):
+    """Write jsons that list images by the letters of their names, and `further` jsons without annotations."""
+    tree = {}
+    for path, letters in jsons.items():
+        tree |= {f"images/{letter}.jpg": photo(ord(letter)) for letter in letters}
+        content = {
+            "images": [{"id": ord(letter), "file_name": f"{letter}.jpg"} for letter in letters],
+            "categories": [{"id": 1, "name": "ship"}],
+        }
+        if path not in further:
+            content["annotations"] = [
+                {"id": ord(letter), "image_id": ord(letter), "category_id": 1, "bbox": [1, 2, 3, 4]}
+                for letter in letters
+            ]
+        tree[f"annotations/{path}.json"] = json.dumps(content)
+    return written(root, tree)
+
+
 SPLITS = {
     "minival beside val": {"val": "instances_val2014", "minival2014": "instances_minival2014"},
     "trainval beside test": {"test": "instances_test", "trainval": "instances_trainval"},
@@ -112,10 +130,64 @@ SPLITS = {
 @pytest.mark.parametrize("name", SPLITS)
 def test_jsons_are_splits_by_the_words_of_their_names(tmp_path, name):
     expected = {split: f"annotations/{each}.json" for split, each in SPLITS[name].items()}
-    jsons = dict.fromkeys(expected.values(), json.dumps(coco_content()))
-    root = written(tmp_path / "data", jsons | {f"images/{each}.jpg": photo(1) for each in "abc"})
+    root = listing_images(tmp_path / "data", dict(zip(SPLITS[name].values(), ("abc", "def"), strict=True)))
     sources = open_source(root)
     assert [(split, source.details["file"]) for split, source in sources.items()] == [*expected.items()]
+
+
+@pytest.mark.parametrize(
+    ("jsons", "repeated"),
+    [
+        ({"train2017": "abc", "test2017": "de", "train_test2017": "abcde"}, ["train_test2017"]),  # HRSID
+        ({"instances_train": "abc", "instances_val": "de", "instances_minival": "e"}, ["instances_minival"]),
+        ({"train": "abc", "valminusminival": "d", "minival": "e", "trainval35k": "abcd"}, ["trainval35k"]),
+        ({"train": "abc", "val": "de", "trainval": "abcde", "minival": "d"}, ["trainval", "minival"]),
+        ({"val": "abc", "test": "abc"}, []),
+    ],
+)
+def test_jsons_of_images_that_others_list_are_left_out(tmp_path, jsons, repeated):
+    root = listing_images(tmp_path / "data", jsons)
+    sources = open_source(root)
+    packed = {f"annotations/{name}.json" for name in jsons if name not in repeated}
+    assert {source.details["file"] for source in sources.values()} == packed
+    first, *_ = sources.values()
+    why = "a COCO json of images that other jsons list, which is packed if it is named"
+    assert {each.key: (each.reason, each.is_clutter) for each in first.left_out} == {
+        f"annotations/{name}.json": (why, False) for name in repeated
+    }
+    assert main(["pack", str(root), str(tmp_path / "x.fl"), "--quiet"]) == bool(repeated)
+
+
+def test_a_split_that_a_json_of_two_splits_repeats_is_refused(tmp_path):
+    root = listing_images(tmp_path / "data", {"trainval": "abcde", "val": "de"})
+    with pytest.raises(SourceError, match=r"val.json: must list images .* 'fastload pack .*/trainval.json D"):
+        open_source(root)
+
+
+def test_images_of_a_test_need_no_annotations(tmp_path):
+    jsons = {"train": "abc", "image_info_test": "de"}
+    root = listing_images(tmp_path / "data", jsons, further=["image_info_test"])
+    train, test = open_source(root).values()
+    assert [len(test.read(at).values["boxes"]) for at in (0, 1)] == [0, 0]
+    assert train.warnings[0].endswith("image_info_test.json: none of its images has an annotation")
+    for source in (root, root / "annotations/image_info_test.json"):
+        assert main(["pack", str(source), str(tmp_path / f"{source.stem}.fl"), "--quiet"]) == 0
+    root = listing_images(tmp_path / "more", {"train": "abc", "val": "de"}, further=["val"])
+    [doubt] = open_source(root)["train"].doubts
+    assert "add them; or if no image has objects, say --layout coco" in doubt
+    assert main(["pack", str(root), str(tmp_path / "m.fl"), "--quiet"]) == 1
+    assert main(["pack", str(root), str(tmp_path / "n.fl"), "--quiet", "--layout", "coco"]) == 0
+
+
+@pytest.mark.parametrize("folder", ["images", "images/default"])
+def test_exports_of_cvat_and_datumaro_are_read(tmp_path, folder):
+    root = listing_images(tmp_path / "data", {"instances_default": "abc"})
+    (root / "images").rename(tmp_path / "images")
+    (root / folder).parent.mkdir(exist_ok=True)
+    (tmp_path / "images").rename(root / folder)
+    [source] = open_source(root).values()
+    assert [source.key(at) for at in range(3)] == [f"{folder}/{name}.jpg" for name in "abc"]
+    assert source.account.left_out == 0
 
 
 @pytest.mark.parametrize(
@@ -125,9 +197,9 @@ def test_jsons_are_splits_by_the_words_of_their_names(tmp_path, name):
 def test_two_jsons_of_one_split_are_refused(tmp_path, names):
     jsons = {f"{each}.json": json.dumps(coco_content()) for each in names}
     root = written(tmp_path / "data", jsons | {f"images/{each}.jpg": photo(1) for each in "abc"})
-    with pytest.raises(
-        SourceError, match=rf"one json for each split, got .*{names[0]}.json and .*{names[1]}.json: name"
-    ):
+    step = rf"pack one of them: 'fastload pack .*{names[0]}.json DEST'"
+    found = rf"got .*{names[0]}.json and .*{names[1]}.json: {step}"
+    with pytest.raises(SourceError, match=f"one json for each split, {found}"):
         open_source(root)
 
 

@@ -108,6 +108,17 @@ def test_a_mask_is_stored_as_its_file_in_every_encoding(table, tmp_path, encode)
         dataset.close_cache()
 
 
+def test_a_row_without_a_mask_has_none(table, tmp_path):
+    write(table, ["path", "label", "mask"], [["1.png", "a", ""], ["2.png", "b", "m2.png"]])
+    pack(table, tmp_path / "x.fl", workers=1, encode="raw", size=16)
+    assert not verify(tmp_path / "x.fl", workers=1).damages
+    for cache in (None, "ram"):
+        dataset = PackedDataset(tmp_path / "x.fl", cache=cache)
+        assert dataset[0][1] == {"label": 0, "mask": b""}
+        assert dataset[1][1] == {"label": 1, "mask": (tmp_path / "m2.png").read_bytes()}
+        dataset.close_cache()
+
+
 def test_a_missing_mask_is_left_out_and_listed(table, tmp_path):
     write(table, ["path", "mask"], [["1.png", "m1.png"], ["2.png", "gone.png"], ["3.png", "t.csv"]])
     with pytest.raises(SourceError, match=r"t\.csv, row 2: .*gone\.png"):

@@ -37,11 +37,12 @@ def test_labels_of_a_table_are_written_to_a_table(tmp_path):
     "content",
     [
         "file,depth map,grade,mask\na.png,depth/a.png,007,masks/a.png\nb.png,depth/b.png,1,masks/a.png\n",
+        "image,label,mask\na.png,bad,masks/a.png\nb.png,good,\n",
         "label,image,x y\n3,a.png,0.5\n1,b.png,-2.0\n",
         "a.png,cat\nb.png,dog\n",
         "path\na.png\nb.png\n",
     ],
-    ids=["images", "numbers", "no header", "paths alone"],
+    ids=["images", "images of some rows", "numbers", "no header", "paths alone"],
 )
 @pytest.mark.parametrize("suffix", ["csv", "tsv"])
 def test_a_table_comes_back_as_it_was(tmp_path, content, suffix):

@@ -199,13 +199,12 @@ class TestKinds:
             ("float", ["1e999"], "row 1, x: must be a number"),
             ("float", ["1_0.5"], "row 1, x: must be a number"),
             ("float", ["9007199254740993"], "row 1, x: must be a number"),
-            ("path", ["m1.png", ""], "row 2, x: must name an image, got an empty cell"),
         ],
     )
     def test_a_value_that_does_not_fit_names_row_and_column(self, listed, kind, cells, message):
         with pytest.raises(SourceError, match=message) as caught:
             column(listed, *cells, kinds={"x": kind})
-        assert kind == "path" or "--column x=text" in str(caught.value)
+        assert "--column x=text" in str(caught.value)
 
     def test_given_kinds_take_values_however_they_are_written(self, listed):
         assert column(listed, "007", "+5", kinds={"x": "int"}).values["x"].tolist() == [7, 5]
@@ -242,7 +241,6 @@ class TestImages:
         "lines",
         [
             ["path,mask", "1.png,gone1.png", "2.png,gone2.png"],
-            ["path,label,mask", "1.png,a,", "2.png,b,./m2.png"],
             ["path,label,mask", "1.png,a,gone", "2.png,b,bare"],
             ["path,label,mask", "1.png,a,m1.npy", "2.png,b,m2.npy"],
             ["path,mask", "1.png,m1.npy", "2.png,m2.npy"],

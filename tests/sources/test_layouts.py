@@ -249,7 +249,7 @@ VAL_TWICE = {
 @pytest.mark.parametrize("name", VAL_TWICE)
 def test_two_names_for_one_split_are_refused(tmp_path, name):
     root = written(tmp_path / "data", VAL_TWICE[name])
-    with pytest.raises(SourceError, match=r"for each split, got .* and .*: (rename|name) "):
+    with pytest.raises(SourceError, match=r"for each split, got .* and .*: (rename|pack one of them:) "):
         open_source(root)
 
 

@@ -177,6 +177,17 @@ def test_numbers_without_a_header_may_be_boxes(table, rows):
     assert [each.kind for each in table("image,xmin,ymin,xmax,ymax,label\n" + rows).fields][:1] == ["boxes"]
 
 
+def test_numbers_without_a_header_are_packed_by_the_options_that_the_message_gives(table, tmp_path):
+    rows = "1.jpg\tn1\t0\t3\t44\t20\n2.jpg\tn2\t5\t3\t44\t\n"  # as of Tiny ImageNet's val_annotations.txt
+    with pytest.raises(SourceError, match=r"or numbers, pack with --column") as caught:
+        table(rows, "val_annotations.txt")
+    options = str(caught.value).split("pack with ")[1]
+    kinds = dict(option.split("=") for option in options.removeprefix("--column ").split(" --column "))
+    [source] = open_source(tmp_path / "val_annotations.txt", columns=kinds).values()
+    assert source.classes == ("n1", "n2")
+    assert [field.name for field in source.fields] == ["label", "col3", "col4", "col5", "col6"]
+
+
 def test_missing_file_is_an_error_of_its_row_when_it_is_read(table):
     source = table("path,label\n1.jpg,a\n\ngone.jpg,b\n3.jpg,a\n")
     assert source.read(2).image == b"3"

@@ -106,6 +106,36 @@ def test_images_and_masks_in_folders_of_their_own_are_both_found(tmp_path):
     assert source.left_out == ()
 
 
+class TestRowsWithoutAFurtherImage:
+    """As in VisA, where images without a defect have no mask."""
+
+    @pytest.mark.parametrize("columns", [{}, {"mask": "path"}])
+    @pytest.mark.parametrize("cells", [("", "./masks/m.png", ""), ("./masks/m.png", "", "")])
+    def test_empty_cells_are_no_image(self, tmp_path, cells, columns):
+        (tmp_path / "masks").mkdir()
+        (tmp_path / "masks/m.png").write_bytes(b"m")
+        text = "label,image,mask\n" + "".join(f"a,{name}.jpg,{cells[at]}\n" for at, name in enumerate("abc"))
+        source = listed(tmp_path, text, "a.jpg", "b.jpg", "c.jpg", "masks/m.png", **columns)
+        assert (list(source.values["mask"].names), keys(source)) == ([*cells], ["a.jpg", "b.jpg", "c.jpg"])
+        stored = [source.read(at).values["mask"] for at in range(3)]
+        assert stored == [b"m" if cell else b"" for cell in cells]
+        said = f"2 empty cells are no image (the first in row {cells.index('') + 1})"
+        assert source.columns["mask"] == f"images, stored as the files are, of the column 'mask', {said}"
+        assert source.left_out == ()
+
+    def test_names_in_a_folder_are_found_beside_empty_cells(self, tmp_path):
+        source = listed(tmp_path, "path,mask\na.jpg,\nb.jpg,m.png\n", "a.jpg", "b.jpg", "masks/m.png")
+        assert list(source.values["mask"].names) == ["", "masks/m.png"]
+
+    def test_a_column_with_empty_cells_does_not_name_the_records(self, tmp_path):
+        source = listed(tmp_path, "image_id,mask\na,\nb,m.png\n", "a.jpg", "b.jpg", "m.png")
+        assert keys(source) == ["a.jpg", "b.jpg"]
+
+    def test_an_empty_column_is_text(self, tmp_path):
+        source = listed(tmp_path, "path,label,mask\na.jpg,x,\n", "a.jpg")
+        assert [field.kind for field in source.fields] == ["scalar", "text"]
+
+
 def test_images_that_no_row_names_are_left_out_unless_another_table_names_them(tmp_path):
     images = [f"images/{name}.jpg" for name in "abcd"]
     (tmp_path / "test.csv").write_text("id\nc\n")

@@ -1,19 +1,24 @@
-"""The content of a COCO JSON file: images, annotations and categories, checked."""
+"""A COCO JSON file: its images, annotations and categories, its split, and the folder of its images."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastload.sources.boxes import Coordinates, Sides, require_pixels
-from fastload.sources.listing import read_part
+from fastload.sources.listing import Listing, read_part
 from fastload.sources.malformed import FROM_PYTHON, INT64, explaining, is_finite, is_text, malformed
+from fastload.sources.splits import SPLITS
 
+_WORD = re.compile(r"(?<![a-z])(train|val|test)(?:ing|id|idation)?(?![a-z])", re.IGNORECASE)
+_LIKE_A_SPLIT = re.compile(r"train|val|test", re.IGNORECASE)
+_LEVELS = 3  # folders from that of a JSON file upwards, in or below which its images are looked for
 _OF_OBJECTS = frozenset(("bbox", "segmentation", "keypoints", "area", "caption"))
 
 Entry = dict[str, Any]
@@ -47,11 +52,15 @@ def read_content(path: str) -> CocoContent:
         content = json.load(file, object_pairs_hook=_members)
     if not isinstance(content, dict):
         raise malformed(path, "hold images and annotations", type(content).__name__)
-    _require_objects(path, content.get("annotations"))
+    # Images of a test alone may have no annotations, as in COCO's image_info_test2017.json.
+    content = {"annotations": [], "categories": [], **content}
+    _require_objects(path, content["annotations"])
     images, annotations = (_entries(path, name, content.get(name)) for name in ("images", "annotations"))
-    categories = _entries(path, "categories", content.get("categories", []))
+    categories = _entries(path, "categories", content["categories"])
     for image in images:
-        name = image.get("file_name", _name_in_url(image.get("coco_url")))
+        name, url = image.get("file_name"), image.get("coco_url")
+        if "file_name" not in image and is_text(url):  # LVIS: the folder of COCO, and the file
+            name = "/".join(url.split("/")[-2:])
         parts = name.replace("\\", "/").split("/") if is_text(name) and "\0" not in name else [""]
         if not parts[-1] or ".." in parts or parts[0].endswith(":"):
             raise malformed(f"{path}, image {image['id']}", "have a relative file_name", repr(name))
@@ -68,16 +77,16 @@ def read_content(path: str) -> CocoContent:
         by_image[image_id].append(annotation)
     must, step = "have a bbox of x, y, width, height in pixels", "convert its boxes first"
     boxes = [_well_formed(by_image[image["id"]]) for image in images]
-    require_pixels(path, must, step, boxes, lambda index: _stated_sides(images[index]))
+
+    def stated_sides(index: int) -> Sides | None:
+        sides = images[index].get("width", 0), images[index].get("height", 0)
+        return sides if all(is_finite(side) and side > 0 for side in sides) else None
+
+    require_pixels(path, must, step, boxes, stated_sides)
     return CocoContent(path, images, by_image, categories)
 
 
-def _name_in_url(url: Any) -> Any:
-    """Return the name of an image of LVIS, which has only its URL: the folder of COCO, and the file."""
-    return "/".join(url.split("/")[-2:]) if is_text(url) else None
-
-
-def _require_objects(path: str, annotations: Any) -> None:
+def _require_objects(path: str, annotations: object) -> None:
     """Raise SourceError if annotations are panoptic segments, or nothing but labels of whole images."""
     some = [each for each in annotations if isinstance(each, dict)] if isinstance(annotations, list) else []
     must = "hold boxes or captions"
@@ -90,7 +99,7 @@ def _require_objects(path: str, annotations: Any) -> None:
         raise malformed(path, must, "labels of whole images", step)
 
 
-def _members(members: list[tuple[str, Any]]) -> Entry:
+def _members(members: list[tuple[str, object]]) -> Entry:
     """Return a JSON object as a dict; raise ValueError if it names a member twice."""
     found = dict(members)
     if len(found) < len(members):
@@ -99,7 +108,7 @@ def _members(members: list[tuple[str, Any]]) -> Entry:
     return found
 
 
-def _entries(path: str, name: str, entries: Any) -> list[Entry]:
+def _entries(path: str, name: str, entries: object) -> list[Entry]:
     """Return a list of objects with distinct ids, sorted by id except for annotations."""
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         got, step = type(entries).__name__, "correct it first"
@@ -120,7 +129,90 @@ def _well_formed(annotations: Sequence[Entry]) -> Coordinates:
     return np.array(right, np.float64).reshape(-1, 4)
 
 
-def _stated_sides(image: Entry) -> Sides | None:
-    sides: Any = image.get("width"), image.get("height")
-    are_known = all(is_finite(side) and side > 0 for side in sides)
-    return sides if are_known else None
+class ImagePlace(NamedTuple):
+    """The absolute path of a folder of images, and the number of first parts of their names not in it."""
+
+    folder: str
+    skipped: int
+
+    def name_of(self, name: str) -> str:
+        """Return a name of the JSON file as a path in the folder."""
+        return name.split("/", self.skipped)[-1]
+
+
+def split_of(path: str) -> str:
+    """Return the split that a file or folder, or else a folder above it, is named after; "" for none.
+
+    >>> [split_of(path) for path in ("annotations/instances_val2017.json", "valid/x.json", "minitrain.json")]
+    ['val', 'val', 'minitrain']
+    """
+    for name in reversed(path.split("/")):
+        stem = os.path.splitext(name)[0]
+        words = {SPLITS[word.lower()] for word in _WORD.findall(stem)}
+        if len(words) == 1:
+            return words.pop()
+        if _LIKE_A_SPLIT.search(stem):
+            return stem.removeprefix("instances_")
+    return ""
+
+
+def place_in(listing: Listing, file: str, names: Sequence[str]) -> ImagePlace | None:
+    """Return the place in a listing where a JSON file's images lie; None if it holds none of them.
+
+    `names` is a sample of the images' names in the JSON file.
+    """
+
+    def has_file(folder: str, name: str) -> bool:
+        path = f"{folder}/{name}" if folder else name
+        return os.path.dirname(path) in listing.folders and listing.has_file(path)
+
+    found = _place(listing.shown(file), file, sorted(listing.folders), names, has_file)
+    return found and found._replace(folder=listing.absolute(found.folder))
+
+
+def place_near(file: str, names: Sequence[str]) -> ImagePlace:
+    """Return the place near a JSON file; raise SourceError if there is none."""
+    bases = [os.path.dirname(file)]
+    while len(bases) < _LEVELS and os.path.dirname(bases[-1]) != bases[-1]:
+        bases.append(os.path.dirname(bases[-1]))
+    bases += [os.path.join(base, "images") for base in bases]
+    inner = (os.path.join(base, name) for base in bases for name in Listing.of(base, [""])[""].visible)
+    folders = dict.fromkeys([*bases, *inner])
+    found = _place(file, file, folders, names, lambda *parts: os.path.isfile(os.path.join(*parts)))
+    if found is None:
+        must = f"have its images, such as {names[0]!r}, in a folder near it"
+        raise malformed(file, must, f"none in {bases[0]}", "move it there")
+    return found
+
+
+def _place(
+    where: str, file: str, folders: Iterable[str], names: Sequence[str], has_file: Callable[[str, str], bool]
+) -> ImagePlace | None:
+    """Return the folder with the most images; names may begin with folders of another machine."""
+    if not names:
+        return ImagePlace(os.path.dirname(file), 0)
+    for skipped in range(max(name.count("/") for name in names) + 1):
+        own = [name.split("/", skipped)[-1] for name in names]
+        counts = {folder: sum(has_file(folder, name) for name in own) for folder in folders}
+        if most := max(counts.values()):
+            tied = [folder for folder, count in counts.items() if count == most]
+            return ImagePlace(_named_like(where, file, tied), skipped)
+    return None
+
+
+def _named_like(where: str, file: str, tied: Sequence[str]) -> str:
+    """Return the folder that a JSON file is named after; raise SourceError if there are several."""
+    stem = os.path.splitext(os.path.basename(file))[0]
+    lengths = {folder: len(name) for folder in tied if (name := os.path.basename(folder)) and name in stem}
+    named = [folder for folder, length in lengths.items() if length == max(lengths.values())]
+    split = split_of(_last_names(file))
+    named = named or [folder for folder in tied if split and split_of(_last_names(folder)) == split]
+    best, *others = named or tied
+    if others:
+        got = f"all in {best or '.'!r} and in {others[0] or '.'!r}"
+        raise malformed(where, "have its images in one folder", got, "move the other folder elsewhere")
+    return best
+
+
+def _last_names(path: str) -> str:
+    return "/".join(path.split("/")[-3:])

@@ -1,4 +1,4 @@
-"""Annotations of one COCO image: boxes, polygons or RLE, keypoints and captions, checked and converted.
+"""Annotations of COCO images: boxes, polygons or RLE, keypoints and captions, read and written.
 
 Run lengths become the outlines of their masks. Members that no field holds are in the attached file alone.
 
@@ -15,24 +15,26 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
-from typing import Any
+from pathlib import PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.images.arrays import Size
 from fastload.images.polygons import outlines
+from fastload.shards.manifest import Manifest
+from fastload.shards.record import Record
 from fastload.shards.schema import Field
 from fastload.sources.annotated import AnnotationReader, ImageValues, require_size
+from fastload.sources.coco.content import Entry
 from fastload.sources.malformed import explaining, finite_numbers, is_text, malformed, quoted
+from fastload.sources.writing import LayoutWriter, WrittenFiles
 
 _LEAST_POLYGON = 6
 
 _FIRST_CHARACTER = 48
 _MORE, _SIGN = 0x20, 0x10
 _MOST_BITS = 64  # more than any run has; reading a longer number takes quadratic time
-
-Annotation = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +83,13 @@ class CocoReader(AnnotationReader):
             values["keypoints"] = points.reshape(-1, self.points, 3)
         return values, ()
 
-    def _label(self, annotation: Annotation, where: str) -> int:
+    def _label(self, annotation: Entry, where: str) -> int:
         category = annotation.get("category_id")
         if type(category) is not int or category not in self.labels:
             raise malformed(where, "have the category_id of a category", quoted(category))
         return self.labels[category]
 
-    def _keypoints(self, annotation: Annotation, where: str) -> list[float]:
+    def _keypoints(self, annotation: Entry, where: str) -> list[float]:
         found = [] if annotation.get("keypoints") is None else annotation["keypoints"]
         numbers = finite_numbers(found, where, "keypoints")
         count = self.names.get(annotation["category_id"], len(numbers) // 3)
@@ -99,7 +101,7 @@ class CocoReader(AnnotationReader):
         return numbers + [0.0] * (3 * self.points - len(numbers))
 
 
-def _box(annotation: Annotation, where: str, size: Size) -> list[float]:
+def _box(annotation: Entry, where: str, size: Size) -> list[float]:
     box = finite_numbers(annotation.get("bbox"), where, "bbox")
     if len(box) != 4 or min(box[2:]) < 0:
         raise malformed(
@@ -111,7 +113,7 @@ def _box(annotation: Annotation, where: str, size: Size) -> list[float]:
     return box
 
 
-def _area(annotation: Annotation, where: str) -> float:
+def _area(annotation: Entry, where: str) -> float:
     if annotation.get("area") is None:
         return float(math.prod(annotation["bbox"][2:]))
     [area] = finite_numbers([annotation["area"]], where, "area")
@@ -120,26 +122,29 @@ def _area(annotation: Annotation, where: str) -> float:
     return area
 
 
-def _crowd(annotation: Annotation, where: str) -> int:
+def _crowd(annotation: Entry, where: str) -> int:
     crowd = annotation.get("iscrowd")
     if crowd not in (None, 0, 1):
         raise malformed(where, "have an iscrowd of 0 or 1", quoted(crowd))
     return int(crowd or 0)
 
 
-def _caption(annotation: Annotation, where: str) -> str:
+def _caption(annotation: Entry, where: str) -> str:
     caption = annotation.get("caption")
     if not is_text(caption):
         raise malformed(where, "have a caption, as others have", repr(caption))
     return caption
 
 
-def _polygons(annotation: Annotation, where: str, size: Size) -> list[NDArray[np.float64]]:
+def _polygons(annotation: Entry, where: str, size: Size) -> list[NDArray[np.float64]]:
     """Return the polygons of a segmentation, or the outlines of its RLE."""
     segmentation = annotation.get("segmentation")
     if isinstance(segmentation, dict):
         with explaining((TypeError, ValueError), where, "have valid RLE"):
-            mask = mask_of_counts(_counts(segmentation), *_size(segmentation, size))
+            if segmentation.get("size") != list(size):
+                got = segmentation.get("size")
+                raise ValueError(f"size must be that of the image, {list(size)}, got {got}")
+            mask = mask_of_counts(_counts(segmentation), *size)
         return outlines(mask)
     if segmentation is None:
         return []
@@ -157,19 +162,13 @@ def _polygons(annotation: Annotation, where: str, size: Size) -> list[NDArray[np
     return polygons
 
 
-def _counts(segmentation: Mapping[str, Any]) -> list[int]:
+def _counts(segmentation: Entry) -> list[int]:
     counts = segmentation.get("counts")
     if isinstance(counts, str):
         return decode_counts(counts)
     if not isinstance(counts, list) or not all(type(count) is int for count in counts):
         raise ValueError("counts must be a text or a list of whole numbers")
     return counts
-
-
-def _size(segmentation: Mapping[str, Any], size: Size) -> Size:
-    if segmentation.get("size") != list(size):
-        raise ValueError(f"size must be that of the image, {list(size)}, got {segmentation.get('size')}")
-    return size
 
 
 def decode_counts(text: str) -> list[int]:
@@ -199,3 +198,52 @@ def mask_of_counts(counts: Sequence[int], height: int, width: int) -> NDArray[np
         raise ValueError(f"the runs must fill {height}x{width} pixels, got {sum(counts)}")
     values = np.arange(len(counts), dtype=np.uint8) & 1
     return np.ascontiguousarray(np.repeat(values, counts).reshape(width, height).T)
+
+
+# Fields of objects that are members of annotations under the same names.
+_MEMBERS = ("area", "iscrowd")
+
+
+class CocoWriter(LayoutWriter):
+    """Writer of a split's JSON file where the attached one does not fit, with what the fields hold."""
+
+    def __init__(self, manifest: Manifest, split: str) -> None:
+        super().__init__(manifest, split)
+        self._entries: list[Entry] = []
+        self._annotations: list[Entry] = []
+
+    def annotations(self, record: Record, image: PurePosixPath) -> WrittenFiles:
+        height, width, _ = record.image_shape()
+        folder = PurePosixPath(self.details["images"])
+        name = image.relative_to(folder) if image.is_relative_to(folder) else image
+        number = record["image_id"]
+        self._entries.append({"id": number, "file_name": name.as_posix(), "height": height, "width": width})
+        is_text = "captions" in self.names
+        objects = [{"caption": each} for each in record["captions"]] if is_text else self._objects(record)
+        for each in objects:
+            self._annotations.append({"id": len(self._annotations) + 1, "image_id": number, **each})
+        yield from ()
+
+    def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
+        content = {
+            "images": self._entries,
+            "annotations": self._annotations,
+            "categories": self.details["categories"],
+        }
+        yield self.details["file"], json.dumps(content).encode()
+
+    def _objects(self, record: Record) -> list[Entry]:
+        columns = {name: record[name].tolist() for name in _MEMBERS}
+        columns["bbox"] = record["boxes"].tolist()
+        columns["category_id"] = [self.details["categories"][label]["id"] for label in record["labels"]]
+        if "polygons" in self.names:
+            columns["segmentation"] = [
+                [polygon.reshape(-1).tolist() for polygon in polygons] for polygons in record["polygons"]
+            ]
+        if "keypoints" in self.names:
+            # Without the zeros that fill them up to those of other categories.
+            names = [category.get("keypoints") for category in self.details["categories"]]
+            counts = [3 * len(names[label]) if names[label] else None for label in record["labels"]]
+            points = (each.reshape(-1).tolist() for each in record["keypoints"])
+            columns["keypoints"] = [each[:count] for each, count in zip(points, counts, strict=True)]
+        return [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)]

@@ -1,4 +1,4 @@
-"""Reading of a table: its delimiter, its header and its cells, column by column.
+"""Reading and writing of a table: its delimiter, its header and its cells, column by column.
 
 The cells of a text are delimited as in a .csv file or, without such delimiters, by spaces. As in CelebA's
 files, its first line may be the number of rows, and its header may lack a name for the first column. In JSON,
@@ -8,18 +8,25 @@ a table is a list of objects, an object that gives each image's value, or StyleG
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Literal, TextIO, get_args
 
 from fastload.errors import OptionError
+from fastload.shards.manifest import Manifest
+from fastload.shards.record import Record
 from fastload.sources.files import read_text, unreadable
 from fastload.sources.malformed import explaining, is_finite, malformed, quoted
+from fastload.sources.stored_records import safe_path
 from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn
 from fastload.sources.table.images import PATH_HEADERS, ImageSearch
+from fastload.sources.writing import LayoutWriter, WrittenFiles, number_text
 
 TEXT_SUFFIXES = (".txt", ".lst")
 """The suffixes of texts that may be tables of images."""
@@ -41,27 +48,41 @@ _EXCEL_DELIMITER = re.compile(r'"?sep=(.)"?\s*')  # the first line of some of Ex
 _PORTION = 4096
 
 
-def read_table(search: ImageSearch, given: Mapping[str, ColumnKind]) -> tuple[list[str], list[TableColumn]]:
-    """Return the header of a table, empty strings if it has none, and its columns, of the given kinds.
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The columns of a table, its header, empty strings if it has none, and the kinds that the user gave."""
+
+    path: str
+    header: list[str]
+    columns: list[TableColumn]
+    given: Mapping[str, ColumnKind]
+
+    @property
+    def has_header(self) -> bool:
+        """True if the first row holds names of columns."""
+        return any(self.header)
+
+
+def read_table(path: str, search: ImageSearch, given: Mapping[str, ColumnKind]) -> Table:
+    """Read a table.
 
     SourceError is raised for a malformed table, and OptionError for kinds that do not fit its columns.
     """
-    path = search.table
     rows = _rows_of_json(path) if path.lower().endswith(JSON_SUFFIXES) else _rows_of_text(path)
     first = next(rows, [])
     portion = list(itertools.islice(rows, _PORTION))
     header = first
-    if first and not _is_header(search, first, portion):
+    if first and not _is_header(path, search, first, portion):
         portion, header = [first, *portion], [""] * len(first)
-    table = _columns(path, header, given)
+    columns = _columns(path, header, given)
     while portion:
-        for column, cells in zip(table, zip(*portion, strict=True), strict=True):
+        for column, cells in zip(columns, zip(*portion, strict=True), strict=True):
             column.cells.extend(cells)
         portion = list(itertools.islice(rows, _PORTION))
-    if not table or not table[0].cells:
+    if not columns or not columns[0].cells:
         raise malformed(path, "have a row for each image", "none", "check the file")
-    _check_kinds(path, [column.name for column in table], given)
-    return header, table
+    _check_kinds(path, [column.name for column in columns], given)
+    return Table(path, header, columns, given)
 
 
 def _columns(path: str, header: Sequence[str], given: Mapping[str, ColumnKind]) -> list[TableColumn]:
@@ -84,10 +105,10 @@ def _check_kinds(path: str, names: Sequence[str], given: Mapping[str, ColumnKind
         raise OptionError(f"{path}: must have one column of labels, got {got}: leave one out")
 
 
-def _is_header(search: ImageSearch, first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+def _is_header(path: str, search: ImageSearch, first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Return True if a table's first row is not one more row, by the images that the next rows name."""
     # A single row, which may be all that there is, is compared with itself.
-    table = _columns(search.table, first if rows else [""] * len(first), {})
+    table = _columns(path, first if rows else [""] * len(first), {})
     for column, cells in zip(table, zip(*(rows or [first]), strict=True), strict=True):
         column.cells.extend(cells)
     is_row = search.is_row(first, table)
@@ -183,3 +204,59 @@ def _open(path: str) -> TextIO:
         return open(path, newline="", encoding="utf-8-sig", errors="surrogateescape")
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+class TableWriter(LayoutWriter):
+    """Writer of a table, and of the image files that its further columns name.
+
+    Rows of objects stay as they were, except for the path of a changed file and the boxes of a resized image.
+    """
+
+    def __init__(self, manifest: Manifest, split: str) -> None:
+        super().__init__(manifest, split)
+        self._rows: list[tuple[int, list[str]]] = []
+
+    def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
+        if "objects" in self.details:
+            self._add_objects(record, image)
+            return
+        cells = {"image": image.as_posix()}
+        for name, path in self.details["paths"].items():
+            cells[name] = safe_path(Path(), record[path]).as_posix() if record[path] else ""
+            if cells[name]:
+                yield cells[name], bytes(record.stored(name))
+        for name in self.details["columns"]:
+            if name not in cells:
+                value, classes = record[name], self.manifest.classes
+                is_class = name == "label" and 0 <= value < len(classes)
+                cells[name] = classes[value] if is_class else str(value)
+        self._rows.append((len(self._rows), [cells[name] for name in self.details["columns"]]))
+
+    def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
+        name, header = self.details["table"], self.details["header"]
+        name = f"{name}.csv" if name.lower().endswith(JSON_SUFFIXES) else name
+        rows = [*([header] if any(header) else []), *(cells for _, cells in sorted(self._rows))]
+        # Readers may drop the leading spaces of unquoted cells.
+        has_spaces = any(cell.startswith(" ") for row in rows for cell in row)
+        text = io.StringIO(newline="")
+        csv.writer(
+            text,
+            delimiter="," if name.lower().endswith(".csv") else "\t",
+            lineterminator="\n",
+            quoting=csv.QUOTE_ALL if has_spaces else csv.QUOTE_MINIMAL,
+        ).writerows(rows)
+        yield name, text.getvalue().encode("utf-8", "surrogateescape")
+
+    def _add_objects(self, record: Record, image: PurePosixPath) -> None:
+        places, boxes = self.details["objects"], iter(record["boxes"].tolist())
+        size = record.image_shape()[:2]
+        for number, *cells in map(json.loads, record["rows"]):
+            cells[places["image"]] = image.as_posix()
+            if self.manifest.made.get("limit") and any(cells[at].strip() for at in places["box"]):
+                changed = [number_text(value) for value in next(boxes)]
+                changed = changed if len(places["box"]) > 1 else [f"[{', '.join(changed)}]"]
+                for at, text in zip(places["box"], changed, strict=True):
+                    cells[at] = text
+                for at, side in zip(places["size"], size, strict=False):
+                    cells[at] = str(side)
+            self._rows.append((number, cells))

@@ -69,12 +69,19 @@ _NUMBER_OPTIONS = {"float": "empty is NaN", "text": "as it is"}
 
 @dataclass(frozen=True, slots=True)
 class TableField:
-    """A field made from a column: its values, the decision about the column, and the classes of a label."""
+    """A field made from a column: its values, and the decision about the column."""
 
     field: Field
     values: Values
     meaning: str
-    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LabelField(TableField):
+    """The field of the labels, with their classes."""
+
+    values: npt.NDArray[np.int64]
+    classes: tuple[str, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -113,9 +120,14 @@ class TableColumn:
         return os.path.dirname(os.path.abspath(self.table))
 
     @property
+    def filled(self) -> npt.NDArray[np.int64]:
+        """The indices of the cells that are not empty."""
+        return np.flatnonzero(np.diff(self.cells.offsets))
+
+    @property
     def has_empty(self) -> bool:
         """True if a cell is empty."""
-        return not np.diff(self.cells.offsets).all()
+        return len(self.filled) < len(self.cells)
 
     def names_file(self, cell: str) -> bool:
         """Return True if a cell is the path of an existing file."""
@@ -125,12 +137,18 @@ class TableColumn:
         """Return an error about a row; rows are counted from 1."""
         return malformed(f"{self.table}, row {row}, {self.name}", must, got, next_step)
 
+    def error_of(self, cell: str, must: str, next_step: str) -> SourceError:
+        """Return the error about the first row with this cell."""
+        return self.error(
+            self.cells.index(cell) + 1, must, repr(cell) if cell else "an empty cell", next_step
+        )
+
     def options(self, **effects: str) -> str:
         """Return the options that give the column a kind, with the effect of each."""
         shown = [f"--column {shlex.quote(f'{self.name}={kind}')} ({text})" for kind, text in effects.items()]
         return f"{' or '.join(shown)}; from Python columns={{{self.name!r}: {next(iter(effects))!r}}}"
 
-    def to_labels(self) -> TableField | None:
+    def to_labels(self) -> LabelField | None:
         """Return the label of each row and the classes; None if the column holds floats."""
         if self.kind == "float":
             return None
@@ -138,18 +156,18 @@ class TableColumn:
         is_float = numbers is not None and numbers.dtype != np.int64
         if is_float and self.kind == LABEL:
             step = f"pack with {self.options(float='a field of numbers', text='a field of texts')}"
-            must, got = "be an integer or a name, as the column holds labels", repr(self.cells[0])
-            raise self.error(1, must, got, step)
+            must = "be an integer or a name, as the column holds labels"
+            raise self.error_of(self.cells[0], must, step)
         if self.has_empty:
             effects = {"float": "empty is NaN"} if is_float else {"text": "as it is"}
             has_choice = is_float or (self.kind is None and self.plain_name != LABEL)
             step = f", or pack with {self.options(**effects)}" if has_choice else ""
-            row = self.cells.index("") + 1
-            raise self.error(row, "have a value", "an empty cell", f"fill it in{step}")
+            raise self.error_of("", "have a value", f"fill it in{step}")
         if is_float:
             return None
         if numbers is not None:
-            return TableField(Field.label(), numbers, f"integers, {self.origin}", classes_of(numbers))
+            labels, classes = numbers.astype(np.int64), classes_of(numbers)
+            return LabelField(Field.label(), labels, f"integers, {self.origin}", classes)
         if self.kind is None:
             _refuse_images(self)
         counts = Counter(self.cells)
@@ -158,50 +176,50 @@ class TableColumn:
             named = replace(self, name=LABEL)
             options = named.options(float="numbers", text="names of classes")
             must = "hold numbers that can be written back unchanged, or names of classes"
-            raise named.error(self.cells.index(cell) + 1, must, repr(cell), f"pack with {options}")
+            raise named.error_of(cell, must, f"pack with {options}")
         labels, classes = _named(self.cells)
         if self.kind is None and len(classes) > max(_MOST_UNSAID_CLASSES, len(labels) // 2):
             options = self.options(label="they are the classes", text="they are texts")
             must, got = "hold names of classes", f"{len(classes):,} different texts in {len(labels):,} rows"
             raise malformed(f"{self.table}, {self.name}", must, got, f"pack with {options}")
         meaning = f"names of {format_count(len(classes), 'class', 'classes')}, {self.origin}"
-        return TableField(Field.label(), labels, meaning, classes)
+        return LabelField(Field.label(), labels, meaning, classes)
 
     def file_names(self) -> NameTable:
-        """Return the names of the files that the cells name; raise SourceError for an empty cell."""
-        if self.has_empty:
-            step = "fill it in, or leave the row out"
-            raise self.error(self.cells.index("") + 1, "name an image", "an empty cell", step)
+        """Return the names of the files that the cells name, "" for an empty cell."""
         return self.cells if self.files is None else self.files
 
     def to_files(self) -> FileList:
-        """Return the files that the cells name; raise SourceError for an empty cell."""
+        """Return the files that the cells name."""
         return list_files(self.folder, self.file_names())
 
     def to_field(self, name: str) -> TableField:
         """Return the column as a field of this name."""
         if self.kind == "path":
             naming = f", {self.naming}" if self.naming else ""
-            meaning = f"images, stored as the files are{naming}, {self.origin}"
+            meaning = f"images, stored as the files are{naming}, {self.origin}{self._empty('no image')}"
             return TableField(Field(name, "image", encoding="keep"), self.to_files(), meaning)
         numbers = self._to_numbers()
         if numbers is not None:
-            empty = [row for row, cell in enumerate(self.cells, 1) if not cell]
-            are = format_count(len(empty), "empty cell is", "empty cells are")
-            note = f", {are} NaN (the first in row {empty[0]})" if empty else ""
-            meaning = f"{numbers.dtype.name}, {self.origin}{note}"
+            meaning = f"{numbers.dtype.name}, {self.origin}{self._empty('NaN')}"
             return TableField(Field(name, "scalar", numbers.dtype.name), numbers, meaning)
         if self.kind is None:
             if self.has_empty and any(self.cells) and integers_in([*filter(None, self.cells)]) is not None:
                 step = f"fill it in, or pack with {self.options(**_NUMBER_OPTIONS)}"
-                row = self.cells.index("") + 1
-                raise self.error(row, "be an integer, as in other rows", "an empty cell", step)
+                raise self.error_of("", "be an integer, as in other rows", step)
             _refuse_images(self)
         cells = () if self.cells.data.isascii() else self.cells
         if row := next((row for row, cell in enumerate(cells, 1) if not is_text(cell)), 0):
             cell = os.fsencode(self.cells[row - 1])
             raise self.error(row, "be UTF-8", repr(cell), "save the table as UTF-8")
         return TableField(Field(name, "text"), self.cells, f"text, {self.origin}")
+
+    def _empty(self, meaning: str) -> str:
+        """Return the words on the empty cells; "" without any."""
+        if not self.has_empty:
+            return ""
+        are = format_count(len(self.cells) - len(self.filled), "empty cell is", "empty cells are")
+        return f", {are} {meaning} (the first in row {self.cells.index('') + 1})"
 
     def _to_numbers(self) -> Numbers | None:
         """Return the numbers of a column, None for text; raise SourceError for a cell of another kind."""

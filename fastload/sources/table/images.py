@@ -13,7 +13,6 @@ decides, the table is refused.
 
 from __future__ import annotations
 
-import copy
 import os
 import posixpath
 import re
@@ -56,7 +55,7 @@ class Naming(NamedTuple):
     @property
     def rank(self) -> int:
         """The order of preference among ways that name as many files."""
-        elsewhere = 0 if self.place == "" else 2 if self.place is None else 1
+        elsewhere = {"": 0, None: 2}.get(self.place, 1)
         return 0 if self.is_path else 1 + elsewhere + 3 * self.is_id
 
 
@@ -69,6 +68,7 @@ class Fit(NamedTuple):
     `is_known` says that the column can only name images, even if most of them are missing.
     """
 
+    column: TableColumn
     hits: int
     cells: Sequence[str]
     namings: tuple[Naming, ...]
@@ -77,63 +77,52 @@ class Fit(NamedTuple):
     @property
     def is_whole(self) -> bool:
         """True if every sampled cell names a file."""
-        return self.hits == len(self.cells)
+        return 0 < self.hits == len(self.cells)
 
     @property
-    def are_images(self) -> bool:
-        """True if every sampled cell is the whole name of an image."""
-        return self.is_whole and all(map(is_image, self.cells))
+    def has_unsaid_ids(self) -> bool:
+        """True if cells lack suffixes, and the user has not said that they name images."""
+        return self.namings[0].is_id and self.column.kind is None
 
+    @property
+    def names_most(self) -> bool:
+        """True if the column names files in most of its cells; if it can only name images, in one."""
+        if not self.hits or (self.has_unsaid_ids and self.column.plain_name in (LABEL, *LABEL_HEADERS)):
+            return False
+        return self.is_known or 2 * self.hits > len(self.cells)
 
-def best_columns(fits: Mapping[TableColumn, Fit]) -> list[TableColumn]:
-    """Return the column of the records' images; several if nothing decides between them."""
-
-    def rank(column: TableColumn) -> tuple[bool, bool, int]:
-        header = column.plain_name
+    @property
+    def rank(self) -> tuple[bool, bool, bool, int]:
+        """The order of preference among columns that name images."""
+        header = self.column.plain_name
         at = IMAGE_HEADERS.index(header) if header in IMAGE_HEADERS else len(IMAGE_HEADERS)
-        return column.name.lower() not in PATH_HEADERS, _has_unsaid_ids(column, fits[column]), at
+        has_path = self.column.name.lower() in PATH_HEADERS
+        return not has_path, self.column.has_empty, self.has_unsaid_ids, at
 
-    fitting = [column for column, fit in fits.items() if _names_most(column, fit)]
+
+def best_fits(fits: Sequence[Fit]) -> list[Fit]:
+    """Return the column of the records' images; several if nothing decides between them."""
+    fitting = [fit for fit in fits if fit.names_most]
     if not fitting:
         return []
-    least = min(map(rank, fitting))
-    first, *others = [column for column in fitting if rank(column) == least]
-    if not _has_unsaid_ids(first, fits[first]):
+    least = min(fit.rank for fit in fitting)
+    first, *others = [fit for fit in fitting if fit.rank == least]
+    if not first.has_unsaid_ids:
         return [first]
     # Numbers below a header that says nothing of images count something, unless they are the first column.
-    are_counts = least[::2] == (True, len(IMAGE_HEADERS)) and all(map(str.isdigit, fits[first].cells))
-    return [] if are_counts and first is not next(iter(fits)) else [first, *others]
-
-
-def _has_unsaid_ids(column: TableColumn, fit: Fit) -> bool:
-    """Return True if cells lack suffixes, and the user has not said that they name images."""
-    return fit.namings[0].is_id and column.kind is None
-
-
-def _names_most(column: TableColumn, fit: Fit) -> bool:
-    """Return True if a column names files in most of its cells; if it can only name images, in one."""
-    is_label = column.plain_name in (LABEL, *LABEL_HEADERS) and column.kind is None
-    if not fit.hits or (is_label and fit.namings[0].is_id):
-        return False
-    return fit.is_known or 2 * fit.hits > len(fit.cells)
+    are_counts = least[0] and least[-1] == len(IMAGE_HEADERS) and all(map(str.isdigit, first.cells))
+    return [] if are_counts and first is not fits[0] else [first, *others]
 
 
 class ImageSearch:
-    """The images below a table's folder, listed when they are first needed."""
+    """The images below the folder of tables, listed when they are first needed."""
 
     def __init__(self, table: str) -> None:
-        self.table = table
         self.folder = os.path.dirname(os.path.abspath(table))
 
     def may_name_images(self, column: TableColumn) -> bool:
         """Return True for a column with a header of images beside which some lie that it does not name."""
         return column.kind is None and column.plain_name in IMAGE_HEADERS and bool(self._by_stem)
-
-    def of_table(self, table: str) -> ImageSearch:
-        """Return the search for another table in the same folder."""
-        search = copy.copy(self)  # with what was listed
-        search.table = table
-        return search
 
     @cached_property
     def listing(self) -> Listing:
@@ -153,7 +142,7 @@ class ImageSearch:
 
     def has_stem(self, cell: str) -> bool:
         """Return True if a cell names an image below the table's folder, without its suffix."""
-        return any(True for _ in self._files_of(cell, is_id=True))
+        return any(self._files_of(cell, is_id=True))
 
     def find(self, columns: Sequence[TableColumn]) -> TableColumn | None:
         """Return the column of the records' images, and set the files of all columns of images.
@@ -162,63 +151,66 @@ class ImageSearch:
         or if the column or the folder of its files may be another one.
         """
         fits = self._fits(columns)
-        known = [column for column, fit in fits.items() if fit.is_known]
-        images = best_columns(fits)
-        if not images:
-            if known:
-                raise self._none_found(known[0])
+        best = best_fits(fits)
+        if not best:
+            for column in (fit.column for fit in fits if fit.is_known):
+                raise self._none_found(column)
             return None
-        image, *others = images
+        image, *others = (fit.column for fit in best)
         if others:
             got = f"two, {image.name!r} and {others[0].name!r}"
             step = f"pack with {image.options(path='it names them')} or {others[0].options(path='it does')}"
-            raise malformed(self.table, "have one column of the images' names without suffixes", got, step)
-        for column, fit in fits.items():
-            first = column.cells[0]
-            if column.kind is None and (fit.are_images or (is_image(first) and column.names_file(first))):
+            raise malformed(image.table, "have one column of the images' names without suffixes", got, step)
+        for fit in fits:
+            column, first = fit.column, fit.column.cells[0]
+            are_images = fit.is_whole and all(map(is_image, fit.cells))
+            if column.kind is None and (are_images or (is_image(first) and column.names_file(first))):
                 column.kind = "path"
             if column is image or (column.kind == "path" and fit.namings):
-                self._settle(column, fit)
+                self._settle(fit)
         image.kind = "path"
+        if image.has_empty:
+            raise image.error_of("", "name an image", "fill it in, or leave the row out")
         return image
 
     def is_row(self, cells: Sequence[str], columns: Sequence[TableColumn]) -> bool | None:
         """Return True if cells before some columns name an image as they do; None if no column names any."""
-        fits = self._fits(columns)
-        images = best_columns(fits)
-        if not images:
+        best = best_fits(self._fits(columns))
+        if not best:
             return None
-        found = ((cells[columns.index(image)], fits[image]) for image in images)
-        return any(
-            is_image(cell) or any(self.names(each, cell) for each in fit.namings) for cell, fit in found
-        )
+        for fit in best:
+            cell = cells[columns.index(fit.column)]
+            if is_image(cell) or any(self._names(fit.column, naming, cell) for naming in fit.namings):
+                return True
+        return False
 
-    def _fits(self, columns: Sequence[TableColumn]) -> dict[TableColumn, Fit]:
+    def _fits(self, columns: Sequence[TableColumn]) -> list[Fit]:
         """Return, for each column that may be of images, the ways in which its cells name some."""
-        fits: dict[TableColumn, Fit] = {}
+        fits: list[Fit] = []
         for column in (each for each in columns if each.kind in (None, "path")):
-            cells = [column.cells[at] for at in evenly_spaced(len(column.cells), _SAMPLED)]
+            filled = column.filled
+            cells = [column.cells[filled[at]] for at in evenly_spaced(len(filled), _SAMPLED)]
             # A column can only name images by its header, its kind, or as a first column.
             is_known = column.kind == "path" or column.name.lower() in PATH_HEADERS
             if column is columns[0] and not is_known:
-                is_known = all(map(is_image, cells)) or self.names(AS_PATH, column.cells[0])
-            hits = sum((is_known or is_image(cell)) and self.names(AS_PATH, cell) for cell in cells)
-            fits[column] = Fit(hits, cells, (AS_PATH,) if hits else (), is_known)
+                is_known = (bool(cells) and all(map(is_image, cells))) or column.names_file(column.cells[0])
+            hits = sum((is_known or is_image(cell)) and column.names_file(cell) for cell in cells)
+            fits.append(Fit(column, hits, cells, (AS_PATH,) if hits else (), is_known))
         # The folders are listed only for names that are no paths.
-        has_paths = any(fit.is_whole for fit in fits.values())
-        for column, fit in fits.items():
-            if not fit.is_whole and (not has_paths or fit.is_known or all(map(is_image, fit.cells))):
-                fits[column] = self._fit(fit)
-        return fits
+        has_paths = any(fit.is_whole and not fit.column.has_empty for fit in fits)
+        return [self._fit(fit, has_paths=has_paths) for fit in fits]
 
-    def names(self, naming: Naming, cell: str) -> bool:
+    def _names(self, column: TableColumn, naming: Naming, cell: str) -> bool:
         """Return True if a cell names an existing file in this way."""
         if naming.is_path:
-            return bool(cell) and os.path.isfile(os.path.join(self.folder, cell))
+            return column.names_file(cell)
         return any(naming.place in (None, place) for place, _ in self._files_of(cell, is_id=naming.is_id))
 
-    def _fit(self, fit: Fit) -> Fit:
+    def _fit(self, fit: Fit, *, has_paths: bool) -> Fit:
         """Return the best ways in which a column's cells name images, given the paths among them."""
+        may_be_names = not has_paths or fit.is_known or all(map(is_image, fit.cells))
+        if not fit.cells or fit.is_whole or not may_be_names:
+            return fit
         hits = Counter(dict.fromkeys(fit.namings, fit.hits))
         for cell in fit.cells:
             for is_id in (False, True):
@@ -242,15 +234,16 @@ class ImageSearch:
             if end.endswith(name) and (not place or place.endswith("/")):
                 yield place, path
 
-    def _settle(self, column: TableColumn, fit: Fit) -> None:
+    def _settle(self, fit: Fit) -> None:
         """Choose the way in which a column names its files, and set the column's files."""
+        column = fit.column
         if fit.namings == (AS_PATH,):
             return
         found = {naming: self._resolve(column, naming) for naming in fit.namings[:_MOST_PLACES]}
         least = min(missing for _, _, missing in found.values())
         best = [naming for naming, (_, _, missing) in found.items() if missing == least]
         # A folder may be named after the table: train/ or train_images/ after train.csv.
-        pattern = re.compile(rf"{re.escape(stem_of(self.table))}([_ -].*)?", re.IGNORECASE)
+        pattern = re.compile(rf"{re.escape(stem_of(column.table))}([_ -].*)?", re.IGNORECASE)
         own = [naming for naming in best if any(map(pattern.fullmatch, (naming.place or "").split("/")))]
         best = own if len(own) == 1 else best
         if len(best) > 1:
@@ -260,7 +253,7 @@ class ImageSearch:
                 "image of a record, such as image and mask, keeps those of all folders"
             )
             must, got = "name images of one folder", f"names that are in {places}"
-            raise malformed(f"{self.table}, {column.name}", must, got, step)
+            raise malformed(f"{column.table}, {column.name}", must, got, step)
         column.files, column.naming, _ = found[best[0]]
 
     def _resolve(self, column: TableColumn, naming: Naming) -> tuple[NameTable, str, int]:
@@ -286,7 +279,7 @@ class ImageSearch:
         added = [suffix for suffix, _ in suffixes.most_common()] if naming.is_id else []
         end = added[0] if added else ""
         names = (
-            paths[0] if paths else f"{naming.place or ''}{plain_path(cell)}{end}"
+            paths[0] if paths else cell and f"{naming.place or ''}{plain_path(cell)}{end}"
             for paths, cell in zip(found, column.cells, strict=True)
         )
         if naming.place == "" and not added:
@@ -302,7 +295,7 @@ class ImageSearch:
         """Return the error about a column that should name images, none of which exists."""
         cell = next(filter(None, column.cells), "")
         if not cell:
-            return column.error(1, "name an image", "an empty cell", "fill it in, or leave the row out")
+            return column.error_of("", "name an image", "fill it in, or leave the row out")
         images = [path for paths in self._by_stem.values() for path in paths][:2]
         there = f"there are {in_quotes(images)}" if images else "there are no images"
         got = f"{cell!r}, which is no file in {self.folder} or below, with or without a suffix ({there})"

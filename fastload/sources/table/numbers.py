@@ -1,14 +1,6 @@
-"""Numbers in the cells of a column.
+"""Numbers in the cells of a column, which holds numbers only if every cell can be written back unchanged.
 
-A column holds numbers only if every cell can be written back unchanged:
-
-    integers    every cell is an int64 as Python writes it: 7 or -1, never 007, +7 or 7.0
-    floats      every cell is a float64 as Python writes it (0.5, 3.0, 1e-05, nan), or every cell omits a
-                final ".0" (0.5, 3), as R, JavaScript and spreadsheets do; empty cells are NaN
-    text        everything else
-
-Nothing is lost: identifiers keep their leading zeros, and `1e5` and `100000` stay two names, as do `1` and
-`1.0`.
+So identifiers keep their leading zeros, and `1e5` and `100000` stay two names, as do `1` and `1.0`.
 """
 
 from __future__ import annotations
@@ -18,7 +10,6 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,21 +20,17 @@ Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?\s*")
-_INT64_CHARACTERS = 20
 
 
 def numbers_in(cells: Sequence[str]) -> Numbers | None:
-    """Return the cells as int64 or float64 by the module's rules; None for text.
-
-    Empty cells are NaN among floats; integers with empty cells are text.
-    """
+    """Return the cells as int64 or float64; None for text, as are integers with empty cells."""
     texts = [*cells]
     integers = integers_in(texts)
     return floats_in(texts) if integers is None else integers
 
 
 def integers_in(cells: Sequence[str]) -> npt.NDArray[np.int64] | None:
-    """Return the cells as int64; None unless all are such integers as Python writes them."""
+    """Return the cells as int64; None unless all are as Python writes them: 7 or -1, never 007, +7 or 7.0."""
     try:
         numbers = np.fromiter(map(int, cells), np.int64, len(cells))
     except (ValueError, OverflowError):
@@ -52,7 +39,10 @@ def integers_in(cells: Sequence[str]) -> npt.NDArray[np.int64] | None:
 
 
 def floats_in(cells: Sequence[str]) -> npt.NDArray[np.float64] | None:
-    """Return the cells as float64, empty ones as NaN; None unless all can be written back unchanged."""
+    """Return the cells as float64, empty ones as NaN; None unless all are as Python writes them.
+
+    All may lack a final ".0" (0.5, 3), as R, JavaScript and spreadsheets write numbers.
+    """
     try:
         numbers = [float(cell) if cell else math.nan for cell in cells]
     except ValueError:
@@ -88,7 +78,7 @@ def look_like_decimals(counts: Mapping[str, int]) -> bool:
 
 def _as_integer(cell: str) -> int:
     """Return the integer in a cell, however it is written; raise ValueError if int64 cannot hold it."""
-    if _INTEGER.fullmatch(cell) and len(cell) <= _INT64_CHARACTERS and int(cell) in INT64:
+    if _INTEGER.fullmatch(cell) and int(cell) in INT64:
         return int(cell)
     raise ValueError(cell)
 
@@ -105,7 +95,7 @@ def _as_float(cell: str) -> float:
 
 
 # Conversions to the numeric kinds: the dtype, the function and the requirement.
-CONVERSIONS: dict[str, tuple[type, Callable[[str], Any], str]] = {
+CONVERSIONS: dict[str, tuple[type, Callable[[str], float], str]] = {
     "int": (np.int64, _as_integer, "be an integer that int64 holds"),
     "float": (np.float64, _as_float, "be a number that float64 holds, or empty for NaN"),
 }

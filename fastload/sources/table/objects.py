@@ -1,20 +1,10 @@
-"""Tables with one row per object, listed as images with boxes.
+"""Tables with one row per object, listed as images with boxes; docs/packing.md has the rules.
 
-The headers determine the format of the boxes; case, underscores and the prefix `bbox` are ignored:
-
-    xmin,ymin,xmax,ymax    corners, as in TensorFlow and Roboflow; also x1,y1,x2,y2, x0,y0,x1,y1 and
-                           left,top,right,bottom
-    x,y,w,h                the upper left corner and the sides, also headed width,height, and x1,y1, xmin,ymin
-                           or left,top (CelebA)
-    cx,cy,w,h              the center and the sides; xcenter,ycenter,width,height
-    bbox                   one cell `[x, y, width, height]`, as in Kaggle's tables
-
-Coordinates are pixels or, if none is larger than 1, fractions of the image. The class is in the column of the
-kind `label`, else in the one headed `label`, `class`, `category`, `name` or similar; without one, all objects
-have the class "object", but a column of texts, which may be the classes, needs a kind. `width` and `height`
-that are not part of the box are the size of the image. Every other column becomes a field: of the image if
-the rows of each image agree, else of its objects. A row with empty cells for the box is an image without
-objects. Rows may come in any order.
+The headers determine the format of the boxes. Coordinates are pixels or, if none is larger than 1, fractions
+of the image. Without a column for the classes, all objects have the class "object", but a column of texts,
+which may be the classes, needs a kind. `width` and `height` that are not part of the box are the size of the
+image. Every other column becomes a field: of the image if the rows of each image agree, else of its objects.
+A row with empty cells for the box is an image without objects. Rows may come in any order.
 """
 
 from __future__ import annotations
@@ -26,7 +16,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,9 +28,11 @@ from fastload.sources.files import Values, digest_of, list_files, value_at
 from fastload.sources.malformed import malformed, numbers_of
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import SourceRecord
-from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn, TableField, free_field_name
+from fastload.sources.table.cells import Table
+from fastload.sources.table.columns import LABEL, LabelField, TableColumn, TableField, free_field_name
 from fastload.sources.table.numbers import floats_of, numbers_in
 
+# By headers without case, underscores and the prefix `bbox`: as in TensorFlow and Roboflow, CelebA, Kaggle.
 _BOXES: Mapping[tuple[str, ...], BoxFormat] = {
     ("xmin", "ymin", "xmax", "ymax"): "xyxy",
     ("x1", "y1", "x2", "y2"): "xyxy",
@@ -75,21 +66,21 @@ class BoxColumns:
     size: tuple[int, ...]
 
 
-def find_boxes(table: Sequence[TableColumn], given: Mapping[str, ColumnKind]) -> BoxColumns | None:
+def find_boxes(table: Table) -> BoxColumns | None:
     """Return the box columns that a table's headers name; None if its rows are images, not objects.
 
     Columns to which the user gives a kind are not taken for boxes.
     """
-    names = [column.name for column in table]
-    plain = [column.plain_name.removeprefix("bbox") or column.plain_name for column in table]
+    names = [column.name for column in table.columns]
+    plain = [column.plain_name.removeprefix("bbox") or column.plain_name for column in table.columns]
     for box, box_format in _BOXES.items():
         if {*box} <= {*plain}:
             at = tuple(plain.index(name) for name in box)
-            labels = [place for place, name in enumerate(names) if given.get(name) == LABEL]
+            labels = [place for place, name in enumerate(names) if table.given.get(name) == LABEL]
             labels += [plain.index(name) for name in _CLASSES if name in plain]
             has_size = {*_SIZE} <= {*plain} - {*box}
             size = tuple(plain.index(name) for name in _SIZE) if has_size else ()
-            is_given = any(names[place] in given for place in at)
+            is_given = any(names[place] in table.given for place in at)
             return None if is_given else BoxColumns(box_format, at, next(iter(labels), -1), size)
     return None
 
@@ -99,7 +90,7 @@ class ObjectSource(AnnotatedFiles):
     """A `Source` of the images of a table whose rows are objects.
 
     `order` holds the rows by image, those of image i from `starts[i]` to `starts[i + 1]`. Rows without a box
-    are no objects; malformed boxes are NaN. `others` holds the values of further columns.
+    are no objects; malformed boxes are NaN. `others` holds the labels, and the values of further columns.
     """
 
     found: BoxColumns
@@ -108,7 +99,6 @@ class ObjectSource(AnnotatedFiles):
     starts: npt.NDArray[np.int64]
     has_box: npt.NDArray[np.bool_]
     boxes: npt.NDArray[np.float64]
-    labels: npt.NDArray[np.int64]
     others: Mapping[str, Values]
 
     def read(self, index: int) -> SourceRecord:
@@ -129,7 +119,7 @@ class ObjectSource(AnnotatedFiles):
             if not np.isfinite(box).all():
                 raise malformed(place, f"have {_MEANINGS[self.found.format]}, finite numbers", got)
             require_inside(to_xywh(box, self.found.format), sides, place, f"have a box {units}", [got])
-        values: ImageValues = {"boxes": self.boxes[objects], "labels": self.labels[objects]}
+        values: ImageValues = {"boxes": self.boxes[objects]}
         for name, column in self.others.items():
             if not described[name].per_object:
                 values[name] = value_at(column, first)
@@ -144,18 +134,17 @@ class ObjectSource(AnnotatedFiles):
         return digest_of(super().fingerprint(), self.cells)
 
 
-def list_objects(
-    path: str, header: Sequence[str], table: Sequence[TableColumn], image: TableColumn, found: BoxColumns
-) -> ObjectSource:
+def list_objects(table: Table, image: TableColumn, found: BoxColumns) -> ObjectSource:
     """List the images of a table whose rows are objects, in order of first appearance."""
+    path, columns = table.path, table.columns
     images, image_of = _numbered(image.file_names())
     order = np.argsort(image_of, kind="stable")
     starts = np.searchsorted(image_of[order], np.arange(len(images) + 1))
-    boxes, has_box = _boxes_of([table[at].cells for at in found.box])
+    boxes, has_box = _boxes_of([columns[at].cells for at in found.box])
     if not has_box.any():
         raise malformed(path, "have a box in one row or more", "none", "check its columns")
     files = list_files(image.folder, images)
-    names = ", ".join(repr(table[at].name) for at in found.box)
+    names = ", ".join(repr(columns[at].name) for at in found.box)
     is_right = has_box & np.isfinite(boxes).all(axis=1)
     field = Field.boxes(found.format, relative=0 < boxes[is_right].max(initial=0.0) <= 1)
 
@@ -169,47 +158,38 @@ def list_objects(
         grouped = (order[begin:end] for begin, end in itertools.pairwise(starts.tolist()))
         every = [boxes[own[is_right[own]]] for own in grouped]
         require_pixels(path, f"have x, y, width, height in pixels in {names}", step, every, sides_of)
-    labels = np.zeros(len(order), np.int64)
-    classes: tuple[str, ...] = ("object",)
-    meaning = "0 for all: no column has a name for classes"
-    if found.label < 0:
-        for column in (each for at, each in enumerate(table) if at not in found.box and each is not image):
-            if column.kind is None and numbers_in(column.cells) is None:
-                options = column.options(label="they are the classes", text="all objects are of one class")
-                must = f"have a column headed {', '.join(_CLASSES[:4])} or similar for the classes"
-                raise malformed(path, must, f"the texts of {column.name!r}", f"pack with {options}")
-    else:
-        labels, classes, meaning = _labels(path, table[found.label], has_box)
+    used = {columns.index(image), *found.box, found.label}
+    further = [column for at, column in enumerate(columns) if at not in used]
+    has_label = found.label >= 0
+    labels = _labels(table, columns[found.label], has_box) if has_label else _unlabelled(table, further)
     taken = {"image", "boxes", "labels", "rows"}
-    used = {table.index(image), *found.box, found.label}
-    others = [_other(path, column, order, starts, taken) for at, column in enumerate(table) if at not in used]
+    others = [_other(column, order, starts, taken) for column in further]
     units = "as fractions of the image" if field.relative else "in pixels"
     rows = Field("rows", "texts", internal=True)  # as they are, for `unpack`
     return ObjectSource(
         kind="table",
         name=path,
-        classes=classes,
+        classes=labels.classes,
         fields=(field, Field.labels(), *(each.field for each in others), rows),
         columns={
             "image": f"{image.naming or 'paths of the images'}, {image.origin}, with a row for each object",
             "boxes": f"{_MEANINGS[found.format]} {units}, of the columns {names}",
-            "labels": meaning,
+            "labels": labels.meaning,
             **{each.field.name: each.meaning for each in others},
         },
         details={
             "table": os.path.basename(path),
-            "header": header,
-            "objects": {"image": table.index(image), "box": found.box, "size": found.size},
+            "header": table.header,
+            "objects": {"image": columns.index(image), "box": found.box, "size": found.size},
         },
         files=files,
         found=found,
-        cells=[column.cells for column in table],
+        cells=[column.cells for column in columns],
         order=order,
         starts=starts,
         has_box=has_box,
         boxes=boxes,
-        labels=labels,
-        others={each.field.name: each.values for each in others},
+        others={"labels": labels.values} | {each.field.name: each.values for each in others},
     )
 
 
@@ -231,35 +211,40 @@ def _boxes_of(columns: Sequence[NameTable]) -> tuple[npt.NDArray[np.float64], np
     return np.array(whole, np.float64).reshape(-1, 4), np.array([*map(bool, texts)])
 
 
-def _labels(
-    path: str, column: TableColumn, has_box: npt.NDArray[np.bool_]
-) -> tuple[npt.NDArray[np.int64], tuple[str, ...], str]:
-    """Return the label of each row, the classes, and a description of their origin."""
+def _labels(table: Table, column: TableColumn, has_box: npt.NDArray[np.bool_]) -> LabelField:
+    """Return the label of each row."""
+    column.kind = table.given.get(LABEL, column.kind)
     if column.has_empty:  # a row without a box needs no class
         some_class = column.cells[int(np.argmax(has_box))]
         pairs = zip(column.cells, has_box.tolist(), strict=True)
         cells = NameTable(cell if cell or has else some_class for cell, has in pairs)
         column = replace(column, cells=cells)
     found = column.to_labels()
-    labels: Any = [] if found is None else found.values
-    if found is None or min(labels) < 0:
-        step = "name the classes, or number them from 0"
-        raise malformed(path, f"have classes in the column {column.name!r}", "other numbers", step)
-    return labels, found.classes, found.meaning
+    if found is None or found.values.min() < 0:
+        must, step = f"have classes in the column {column.name!r}", "name the classes, or number them from 0"
+        raise malformed(table.path, must, "other numbers", step)
+    return found
+
+
+def _unlabelled(table: Table, further: Iterable[TableColumn]) -> LabelField:
+    """Return labels of 0; raise SourceError if a column may hold the classes."""
+    for column in further:
+        if column.kind is None and numbers_in(column.cells) is None:
+            options = column.options(label="they are the classes", text="all objects are of one class")
+            must = f"have a column headed {', '.join(_CLASSES[:4])} or similar for the classes"
+            raise malformed(table.path, must, f"the texts of {column.name!r}", f"pack with {options}")
+    labels = np.zeros(len(table.columns[0].cells), np.int64)
+    return LabelField(Field.labels(), labels, "0 for all: no column has a name for classes", ("object",))
 
 
 def _other(
-    path: str,
-    column: TableColumn,
-    order: npt.NDArray[np.int64],
-    starts: npt.NDArray[np.int64],
-    taken: set[str],
+    column: TableColumn, order: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], taken: set[str]
 ) -> TableField:
     """Return a further column as a field, of the image if the rows of each agree, else of its objects."""
     found = column.to_field(free_field_name(column.name, taken))
     if found.field.kind == "image":
         got = f"the column {column.name!r}"
-        raise malformed(path, "hold no further images beside boxes", got, "leave it out")
+        raise malformed(column.table, "hold no further images beside boxes", got, "leave it out")
     field = found.field
     cells = _numbered(column.cells)[1][order]
     if not np.array_equal(cells, np.repeat(cells[starts[:-1]], np.diff(starts))):

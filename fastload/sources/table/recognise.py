@@ -36,13 +36,10 @@ _OF_TESTS = re.compile(r"(?<![a-z])(test|valid?|validation|eval)(?![a-z])", re.I
 
 def tables_beside(listing: Listing, folders: Sequence[Folder]) -> Iterator[tuple[str, str]]:
     """Yield the readings of tables that name images in or below some folders, and the steps to them."""
-    beside = _beside(listing)
-    found = [
-        each for folder in (*folders, *beside) for each in _tables(listing, folder, folder not in beside)
-    ]
+    found = [each for folder in folders for each in _tables(listing, folder, folder.path)]
+    found += [each for folder in _beside(listing) for each in _tables(listing, folder, "")]
     if found:
-        found.sort()
-        yield _reading_of(listing, [path for *_, path in found])
+        yield _reading_of(listing, [path for *_, path in sorted(found)])
     for folder in folders:
         for name in folder.others_with(".parquet"):
             path = folder.join(name)
@@ -107,22 +104,20 @@ def _is_table(path: str, is_beside: bool) -> bool:
         return True
     with contextlib.suppress(FastloadError):
         search = ImageSearch(path)
-        _, table = read_table(search, {})
-        return is_beside or search.find(table) is not None
+        columns = read_table(path, search, {}).columns
+        return is_beside or search.find(columns) is not None
     return False
 
 
-def _tables(
-    listing: Listing, folder: Folder, is_above: bool
-) -> Iterator[tuple[bool, bool, bool, bool, float, str]]:
-    """Yield the tables in a folder that name images: those below it, or anywhere in the listing.
+def _tables(listing: Listing, folder: Folder, path: str) -> Iterator[tuple[int, bool, bool, float, str]]:
+    """Yield the tables in a folder that name images below a path.
 
     Each is its path, after its order: that of the labels of the most images is first.
     """
     names = folder.others_with(*TABLE_SUFFIXES)
     if not names:
         return
-    images = [name for each in listing.below(folder.path if is_above else "") for name in each.images]
+    images = [name for each in listing.below(path) for name in each.images]
     stems = {*map(stem_of, images)}
     own = {*map(stem_of, folder.images)}
     for name in [name for name in names if stem_of(name) not in own][:_MOST_FILES]:
@@ -131,9 +126,8 @@ def _tables(
             size = os.path.getsize(listing.absolute(folder.join(name)))
             rows = size * (head.count("\n") + 1) / max(1, len(head))
             has_labels = _OF_LABELS.search(name) or _HEADERS_OF_LABELS.search(head.partition("\n")[0])
-            is_test, is_train = bool(_OF_TESTS.search(name)), "train" in name.lower()
-            is_form = "submission" in name.lower()
-            yield is_form, is_test, not has_labels, not is_train, -rows, folder.join(name)
+            use = 2 if "submission" in name.lower() else int(bool(_OF_TESTS.search(name)))
+            yield use, not has_labels, "train" not in name.lower(), -rows, folder.join(name)
 
 
 def _names_images(name: str, head: str, stems: set[str], images: int) -> bool:

@@ -1,4 +1,4 @@
-"""Pascal VOC's ImageSets: lists of the images of each split.
+"""Pascal VOC's folders, and the lists of the images of each split in ImageSets.
 
 The lists of boxes are in ImageSets/Main, those of masks in ImageSets/Segmentation; some datasets have them
 directly in ImageSets. A line is the name of an image, which may contain spaces, with or without its suffix.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fastload.sources.files import read_text
@@ -17,8 +17,10 @@ from fastload.sources.listing import Listing, stem_of
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import LeftOutReason
 from fastload.sources.splits import SPLITS, by_split
-from fastload.sources.voc.places import IMAGES, SETS
 from fastload.sources.words import FilesByStem
+
+IMAGES, BOXES, SETS = "JPEGImages", "Annotations", "ImageSets"
+MASKS, OBJECT_MASKS = "SegmentationClass", "SegmentationObject"
 
 _BOTH = ("trainval", "train_val")
 _OF_CLASS = re.compile(r".+_(train|val|trainval|test)", re.IGNORECASE)
@@ -81,12 +83,14 @@ def _decided(
         splits = {"": deciding[0]}
     else:
         splits = _by_split(listing.shown(chosen or ""), found)
+    elsewhere = (line for path, own in lines.items() if os.path.dirname(path) != chosen for line in own)
     return Lists(
         chosen or "",
         {split: found[path] for split, path in splits.items()},
         deciding,
         _reasons(lines, chosen),
-        frozenset(_names_elsewhere(lines, chosen)),
+        # The names of images in the lists of other tasks, where numbers may follow them.
+        frozenset(name for line in elsewhere for name in (line, _NUMBERS.sub("", line))),
         note,
     )
 
@@ -182,11 +186,3 @@ def _reasons(lines: _Lines, chosen: str | None) -> dict[str, LeftOutReason]:
         else:
             reasons[path] = "a list of a task that does not decide the splits", has_splits
     return reasons
-
-
-def _names_elsewhere(lines: _Lines, chosen: str | None) -> Iterator[str]:
-    """Yield the names of images in the lists of other tasks, where numbers may follow them."""
-    for path, own in lines.items():
-        if os.path.dirname(path) != chosen:
-            yield from own
-            yield from (_NUMBERS.sub("", line) for line in own)

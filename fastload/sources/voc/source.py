@@ -6,21 +6,39 @@ Without lists, all images are packed. The classes are numbered in the order of t
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
 from fastload.sources.annotated import AnnotatedFiles
 from fastload.sources.files import FileList, list_files
-from fastload.sources.listing import Listing
-from fastload.sources.protocol import LeftOutReason, Reading
-from fastload.sources.splits import by_split, require_plain_splits, split_names
-from fastload.sources.voc.lists import Lists, read_lists, read_lists_beside
-from fastload.sources.voc.places import BOXES, IMAGES, MASKS, OBJECT_MASKS, SETS, XmlFolders, masks_in
+from fastload.sources.listing import Folder, Listing
+from fastload.sources.malformed import in_quotes, malformed, pack_command
+from fastload.sources.protocol import Claim, LeftOutReason, Reading
+from fastload.sources.sniffing import holds_boxes
+from fastload.sources.splits import SPLITS, by_split, require_plain_splits, split_names
+from fastload.sources.voc.lists import (
+    BOXES,
+    IMAGES,
+    MASKS,
+    OBJECT_MASKS,
+    SETS,
+    Lists,
+    read_lists,
+    read_lists_beside,
+)
 from fastload.sources.voc.rows import VocReader, class_names
+from fastload.sources.words import FilesByStem, by_stem, one_of_each
+
+_TITLE = "a Pascal VOC dataset"
+_KIT_NAME = "VOC"  # of VOCdevkit, VOC2012, VOCtrainval_11-May-2012
+_IMAGE_FOLDER = re.compile(r"(jpeg)?images?|imgs?|photos|pictures", re.IGNORECASE)
+_SAMPLED = 32
+_MOST_FOLDERS = 64  # of classes, for example, each of which would be compared with each other one
 
 _IN_NO_SPLIT: LeftOutReason = ("of an image in no split", True)
 _ABOUT_VOC: LeftOutReason = ("part of VOC's development kit", True)
@@ -29,38 +47,138 @@ _OF_VOC = re.compile(r"20\d\d_\d{6}")  # VOC 2012 has images of each task, and n
 _DEVKIT = re.compile(r"(.*/)?(VOCcode/.+|[^/]+\.m|devkit_doc\.\w+)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Split:
-    """The files of a split: each image, its annotation, and its mask, "" for none."""
+class XmlFolders(NamedTuple):
+    """The folder of images and the folder of their XML files; the same if they lie beside each other."""
+
+    images: str
+    boxes: str
+
+    def images_in(self, listing: Listing) -> FilesByStem:
+        """Return the images by stem."""
+        # Images directly in a folder lie beside the XML files in it, or in a folder inside.
+        is_inside = f"{self.boxes}/".startswith(listing[self.images].join(""))
+        is_direct = is_inside and (self.images != self.boxes or self._is_of_files(listing))
+        folders = [listing[self.images]] if is_direct else listing.below(self.images)
+        return by_stem((folder.join(name) for folder in folders for name in folder.images), self.images)
+
+    def xml_in(self, listing: Listing) -> FilesByStem:
+        """Return the XML files by stem."""
+        is_direct = self.images == self.boxes and self._is_of_files(listing)
+        folders = [listing[self.boxes]] if is_direct else listing.below(self.boxes)
+        return by_stem((each.join(name) for each in folders for name in each.others_with(".xml")), self.boxes)
+
+    def images_of(self, listing: Listing) -> dict[str, str]:
+        """Return the image of each stem; raise SourceError if a stem has two."""
+        return one_of_each(self.images_in(listing), "image of its name", listing.shown)
+
+    def xml_of(self, listing: Listing) -> dict[str, str]:
+        """Return the XML file of each stem; raise SourceError if a stem has two."""
+        return one_of_each(self.xml_in(listing), "annotation of its image", listing.shown)
+
+    def _is_of_files(self, listing: Listing) -> bool:
+        return bool(listing[self.images].images)
+
+
+class _Split(NamedTuple):
+    """The images of a split, and the XML files and masks that images may have; each by stem."""
 
     place: XmlFolders
-    images: Sequence[str]
-    xml: Sequence[str]  # empty without annotations of boxes
-    masks: Sequence[str]  # empty without masks
-
-    @classmethod
-    def of(
-        cls, place: XmlFolders, images: Mapping[str, str], xml: Mapping[str, str], masks: Mapping[str, str]
-    ) -> _Split:
-        """Return the split of some images; files of each kind are given by stem."""
-        expected = os.path.join(place.boxes, "{}.xml").format
-        boxes = [xml.get(stem, expected(stem)) for stem in images] if xml else []
-        return cls(
-            place, [*images.values()], boxes, [masks.get(stem, "") for stem in images] if masks else []
-        )
+    images: Mapping[str, str]
+    xml: Mapping[str, str]
+    masks: Mapping[str, str]
 
 
-def read_kit(listing: Listing, root: str) -> Reading:
-    """List the splits of a folder with JPEGImages, by its lists."""
+def recognise(listing: Listing) -> Claim | None:
+    """Claim a folder of VOC's own form, or images and their XML files, also by split."""
+    if kits := _kits(listing):
+        evidence = f"{listing[kits[0]].join(IMAGES)} and its annotations"
+        return Claim("voc", _TITLE, evidence, lambda: _read_kit(listing, kits))
+    if not any(map(_has_xml, listing.folders.values())):
+        return None
+    names = split_names(listing.top.visible)
+    found = {"": [*_folders_in(listing, "")]}
+    if not found[""]:
+        found = {name: places for name in names if (places := [*_folders_in(listing, name)])}
+    if not found:
+        return None
+    first = next(iter(found.values()))[0]
+    evidence = f"XML files of VOC in {listing.shown(first.boxes)}"
+    return Claim("voc", _TITLE, evidence, lambda: _read_folders(listing, names, found))
+
+
+def _kits(listing: Listing) -> list[str]:
+    """Return the folders with JPEGImages and annotations: those named VOC…, or that with most images."""
+    found = []
+    for path in listing.folders:
+        kit, _, name = path.rpartition("/")
+        if name == IMAGES and kit.rpartition("/")[2].lower() not in SPLITS and "/." not in f"/{path}":
+            boxes, masks = (f"{kit}/{each}".lstrip("/") for each in (BOXES, MASKS))
+            if XmlFolders("", boxes).xml_in(listing) or _masks_in(listing, masks):
+                found.append(kit)
+    named = [kit for kit in found if all(part.startswith(_KIT_NAME) for part in kit.split("/") if part)]
+    every = sum(len(each.images) for each in listing.folders.values() if "/." not in f"/{each.path}")
+    return sorted(named or [kit for kit in found if 2 * len(listing.images_below(kit)) > every])
+
+
+def _folders_in(listing: Listing, path: str) -> Iterator[XmlFolders]:
+    """Yield the folders in which images and XML files of VOC form pairs: here, or in folders here."""
+    here = listing[path]
+    inner = [here.join(name) for name in here.visible if name.lower() not in SPLITS][:_MOST_FOLDERS]
+    images = {each: found for each in inner if (found := _bearing(listing, each, lambda at: bool(at.images)))}
+    named = [found for each, found in images.items() if _IMAGE_FOLDER.fullmatch(each.rpartition("/")[2])]
+    chosen = named or [*images.values()]
+    of_xml = filter(None, (_bearing(listing, each, _has_xml) for each in inner))
+    # XML files beside images are theirs alone.
+    boxes = [each for each in of_xml if not any(_has_xml(at) and at.images for at in listing.below(each))]
+    beside = chosen[0] if len(chosen) == 1 and not here.images else path
+    places = [XmlFolders(path, each) for each in boxes]
+    if here.images or not split_names(here.visible):
+        places.append(XmlFolders(beside, beside))
+    places += itertools.starmap(XmlFolders, itertools.product(chosen, boxes))
+    yield from (each for each in places if _are_pairs(listing, each))
+
+
+def _has_xml(folder: Folder) -> bool:
+    return bool(folder.others and folder.others_with(".xml"))
+
+
+def _bearing(listing: Listing, path: str, bears: Callable[[Folder], bool]) -> str | None:
+    """Return the folder at or below a path that bears all of its files of a kind, at least by splits."""
+    folder = listing[path]
+    while not bears(folder):
+        bearing = [each for each in folder.visible if any(map(bears, listing.below(folder.join(each))))]
+        if len(bearing) != 1 or split_names(bearing):
+            return folder.path if bearing else None
+        folder = listing[folder.join(bearing[0])]
+    return folder.path
+
+
+def _are_pairs(listing: Listing, place: XmlFolders) -> bool:
+    """Return True if half of the XML files, or of the images that they lie beside, form pairs."""
+    xml = place.xml_in(listing)
+    images = place.images_in(listing) if xml else {}
+    paired = [path for stem, paths in xml.items() if stem in images for path in paths]
+    least = len(images) if place.images == place.boxes else len(xml)
+    heads = ((path, listing.head(path)) for path in paired[:_SAMPLED])
+    return 2 * len(paired) >= least and any(holds_boxes(*each) for each in heads)
+
+
+def _read_kit(listing: Listing, kits: list[str]) -> Reading:
+    """List the splits of the only folder with JPEGImages, by its lists."""
+    if len(kits) > 1:
+        shown = [*map(listing.shown, kits)]
+        step = "pack each of them: " + ", ".join(map(pack_command, shown[:2]))
+        raise malformed(listing.name, "hold one VOC dataset", " and ".join(shown), step)
+    [root] = kits
     kit = listing.view(root)
     place = XmlFolders(IMAGES, BOXES)
     images = place.images_in(kit)
     stems = {path: stem for stem, paths in images.items() for path in paths}
-    xml, masks, object_masks = place.xml_of(kit), masks_in(kit, MASKS), masks_in(kit, OBJECT_MASKS)
+    xml, masks, object_masks = place.xml_of(kit), _masks_in(kit, MASKS), _masks_in(kit, OBJECT_MASKS)
     lists = read_lists(kit, images, has_boxes=bool(xml))
     splits = lists.splits or {"": [*place.images_of(kit).values()]}
     by_stem = {split: {stems[path]: path for path in listed} for split, listed in splits.items()}
-    found = {split: _Split.of(place, own, xml, masks) for split, own in by_stem.items()}
+    found = {split: _Split(place, own, xml, masks) for split, own in by_stem.items()}
     # Masks of objects are no field of records: they are kept with the annotation files.
     kept = [object_masks[stem] for own in by_stem.values() for stem in own if stem in object_masks]
     clutter = {stem for stem in images if stem in lists.elsewhere or _OF_VOC.fullmatch(stem)}
@@ -73,8 +191,16 @@ def read_kit(listing: Listing, root: str) -> Reading:
     return Reading(_sources(listing.name, kit, found), [*read], every, [*_warnings(kit, lists)])
 
 
-def read_folders(listing: Listing, names: Sequence[str], found: Mapping[str, XmlFolders]) -> Reading:
-    """List the images in the folders of each split, "" without splits, of which `names` are all."""
+def _read_folders(
+    listing: Listing, names: Sequence[str], claimed: Mapping[str, Sequence[XmlFolders]]
+) -> Reading:
+    """List the images in the only folders of each split, "" without splits, of which `names` are all."""
+    for each in claimed.values():
+        if len(each) > 1:
+            got = in_quotes([listing.shown(place.boxes) for place in each])
+            must = "have the XML files of its images in one folder"
+            raise malformed(listing.name, must, got, "move the wrong ones elsewhere")
+    found = {name: each[0] for name, each in claimed.items()}
     places = _inner_splits(listing, found[""]) if "" in found else dict(found)
     images = {name: each.images_of(listing) for name, each in places.items()}
     lists = read_lists_beside(listing, found[""].images_in(listing)) if [*places] == [""] else Lists()
@@ -83,7 +209,7 @@ def read_folders(listing: Listing, names: Sequence[str], found: Mapping[str, Xml
         images = {split: {stems[path]: path for path in own} for split, own in lists.splits.items()}
         places = dict.fromkeys(images, places[""])
     splits = {
-        name: _Split.of(places[name], own, places[name].xml_of(listing), {}) for name, own in images.items()
+        name: _Split(places[name], own, places[name].xml_of(listing), {}) for name, own in images.items()
     }
     warnings = [
         f"{listing.name}: {name!r} has no annotations, and is left out"
@@ -105,7 +231,13 @@ def _inner_splits(listing: Listing, place: XmlFolders) -> dict[str, XmlFolders]:
 
 def _sources(name: str, listing: Listing, splits: Mapping[str, _Split]) -> dict[str, AnnotatedFiles]:
     root = listing.root
-    texts = {split: list_files(root, found.xml) for split, found in splits.items()}
+    texts, masks = {}, {}
+    for split, found in splits.items():
+        expected = os.path.join(found.place.boxes, "{}.xml").format
+        stems = found.images if found.xml else ()
+        texts[split] = list_files(root, (found.xml.get(stem, expected(stem)) for stem in stems))
+        if found.masks:
+            masks[split] = list_files(root, (found.masks.get(stem, "") for stem in found.images))
     classes = sorted({each for files in texts.values() for each in _class_names(files)})
     reader = VocReader({each: label for label, each in enumerate(classes)})
     return {
@@ -115,8 +247,8 @@ def _sources(name: str, listing: Listing, splits: Mapping[str, _Split]) -> dict[
             classes=tuple(classes),
             fields=(*(reader.fields() if found.xml else ()), *[Field.mask()] * bool(found.masks)),
             details=found.place._asdict(),
-            files=list_files(root, found.images),
-            values={"mask": list_files(root, found.masks)} if found.masks else {},
+            files=list_files(root, found.images.values()),
+            values={"mask": masks[split]} if split in masks else {},
             texts=texts[split],
             reader=reader if found.xml else None,
             needs_masks=not found.xml,
@@ -136,15 +268,19 @@ def _class_names(files: FileList) -> set[str]:
 
 def _warnings(kit: Listing, lists: Lists) -> Iterator[str]:
     """Yield which lists decide, if there are lists of several tasks."""
-    others = [
-        folder.path
-        for folder in kit.below(SETS)
-        if folder.path != lists.folder and folder.others_with(".txt")
-    ]
     if lists.note:
         yield f"{kit.name}: {lists.note}"
+    with_lists = (folder.path for folder in kit.below(SETS) if folder.others_with(".txt"))
+    others = ", ".join(os.path.basename(path) for path in with_lists if path != lists.folder)
     if lists.folder and others:
-        yield (
-            f"{kit.name}: the lists in {lists.folder} decide the splits; "
-            f"those in {', '.join(map(os.path.basename, others))} are left out"
-        )
+        yield f"{kit.name}: the lists in {lists.folder} decide the splits; those in {others} are left out"
+
+
+def _masks_in(listing: Listing, path: str) -> dict[str, str]:
+    """Return the masks below a folder by stem: images, GIF among them."""
+    files = (
+        folder.join(name)
+        for folder in listing.below(path)
+        for name in (*folder.images, *folder.others_with(".gif"))
+    )
+    return one_of_each(by_stem(files, path), "mask of its image", listing.shown)

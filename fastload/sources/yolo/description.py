@@ -1,21 +1,22 @@
-"""Descriptions of YOLO datasets: data.yaml by the rules of Ultralytics 8.4, Darknet's, and class names."""
+"""Descriptions of YOLO datasets, data.yaml by the rules of Ultralytics 8.4 or Darknet's, and their images."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import yaml
 
 from fastload.sources.files import read_text
-from fastload.sources.listing import Listing, read_part
+from fastload.sources.listing import Listing, is_image, read_part
 from fastload.sources.malformed import explaining, in_quotes, is_text, malformed
 from fastload.sources.splits import SPLITS, by_split, split_names
+from fastload.sources.yolo.labels import parallel_to
 
 _MOST_POINTS = 10_000
+_MOST_ABOVE = 3  # folders above a list, to which its lines may be relative
 MOST_CLASSES = 100_000  # larger numbers are not classes: a name would be made for each
 # labelImg's and Label Studio's, Darknet's and CVAT's, Roboflow's
 _CLASSES_FILES = ("classes.txt", "obj.names", "_darknet.labels")
@@ -43,16 +44,26 @@ class YoloDescription:
     keypoints: tuple[int, int] | None = None
     further: str = ""
 
+    @property
+    def entries(self) -> list[str]:
+        """The folders and lists of all splits."""
+        return [entry for entries in self.splits.values() for entry in entries]
+
+    @property
+    def lists(self) -> list[str]:
+        """The .txt files that list the images of splits."""
+        return [path for path in self.entries if not os.path.isdir(path)]
+
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
     """Loader of plain values that refuses duplicate keys."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         names = [key.value for key, _ in node.value if isinstance(key.value, str)]
         if len({*names}) < len(names):
             name = next(each for each in names if names.count(each) > 1)
             raise yaml.constructor.ConstructorError(None, None, f"a second {name!r}", node.start_mark)
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        found: dict[object, object] = super().construct_mapping(node, deep)
         return found
 
 
@@ -67,8 +78,12 @@ def describes_splits(path: str) -> bool:
 
 def read_description(path: str) -> YoloDescription:
     """Read a description; raise SourceError, naming the entry, if it is malformed."""
+    folder = os.path.dirname(os.path.abspath(path))
     if path.lower().endswith(DARKNET_SUFFIX):
-        return _read_darknet(path)
+        entries = _darknet_entries(path)
+        names_file = entries.pop("names", "")
+        lists = {SPLITS[name]: [entry] for name, entry in entries.items()}
+        return YoloDescription(path, folder, lists, _lines(names_file) if names_file else (), names_file)
     errors = (OSError, ValueError, RecursionError, yaml.YAMLError)
     with explaining(errors, path, "be a yaml file", "correct it"), open(path, encoding="utf-8-sig") as file:
         content = yaml.load(file, _Loader)
@@ -94,14 +109,6 @@ def read_description(path: str) -> YoloDescription:
     names_file = _resolved(root, names) if is_text(names) else ""
     classes = _classes(path, content, names_file)
     return YoloDescription(path, root, splits, classes, names_file, keypoints, further)
-
-
-def _read_darknet(path: str) -> YoloDescription:
-    entries = _darknet_entries(path)
-    names = entries.pop("names", "")
-    splits = {SPLITS[name]: [entry] for name, entry in entries.items()}
-    classes = _lines(names) if names else ()
-    return YoloDescription(path, os.path.dirname(os.path.abspath(path)), splits, classes, names)
 
 
 def _darknet_entries(path: str) -> dict[str, str]:
@@ -140,18 +147,19 @@ def _lines(path: str) -> tuple[str, ...]:
     return tuple(map(str.strip, read_text(path).rstrip().splitlines()))
 
 
-def _split_names(content: Mapping[Any, Any]) -> list[str]:
+def _split_names(content: Mapping[object, object]) -> list[str]:
     return split_names(name for name in content if isinstance(name, str))
 
 
-def _entries(path: str, split: str, value: Any) -> list[str]:
-    entries = value if isinstance(value, list) else [value]
-    if not entries or not all(is_text(entry) and "\0" not in entry for entry in entries):
+def _entries(path: str, split: str, value: object) -> list[str]:
+    entries: list[object] = value if isinstance(value, list) else [value]
+    texts = [entry for entry in entries if is_text(entry) and "\0" not in entry]
+    if not texts or len(texts) < len(entries):
         raise malformed(f"{path}, {split}", "be a path or a list of paths", [value])
-    return entries
+    return texts
 
 
-def _root(path: str, given: Any, entries: Sequence[str]) -> str:
+def _root(path: str, given: object, entries: Sequence[str]) -> str:
     """Return the folder that paths are relative to: the first candidate that holds one of them.
 
     The candidates are `path` relative to the file's folder, `path` as given, and the file's folder.
@@ -181,7 +189,7 @@ def _resolved(root: str, entry: str) -> str:
     return resolved
 
 
-def _classes(path: str, content: Mapping[str, Any], names_file: str) -> tuple[str, ...]:
+def _classes(path: str, content: Mapping[object, object], names_file: str) -> tuple[str, ...]:
     names, count = content.get("names"), content.get("nc")
     if names_file:
         if not os.path.isfile(names_file):
@@ -207,14 +215,91 @@ def _classes(path: str, content: Mapping[str, Any], names_file: str) -> tuple[st
     return tuple(map(str, names))
 
 
-def _is_name(name: Any) -> bool:
+def _is_name(name: object) -> bool:
     return is_text(name) or not isinstance(name, Collection)
 
 
-def _keypoints(path: str, shape: Any) -> tuple[int, int] | None:
+def _keypoints(path: str, shape: object) -> tuple[int, int] | None:
     if shape is None:
         return None
-    is_shape = isinstance(shape, list) and len(shape) == 2 and all(type(side) is int for side in shape)
-    if not is_shape or not 1 <= shape[0] <= _MOST_POINTS or shape[1] not in (2, 3):
-        raise malformed(f"{path}, kpt_shape", "be [points, 2] or [points, 3]", [shape])
-    return shape[0], shape[1]
+    if isinstance(shape, list) and [*map(type, shape)] == [int, int]:
+        points, numbers = shape
+        if 1 <= points <= _MOST_POINTS and numbers in (2, 3):
+            return points, numbers
+    raise malformed(f"{path}, kpt_shape", "be [points, 2] or [points, 3]", [shape])
+
+
+def find_named(description: YoloDescription, inner: Listing | None) -> tuple[Listing, dict[str, list[str]]]:
+    """Return a listing of the folders that a description names, and the images of each split in it.
+
+    The listing is `inner` if all of them lie in it. SourceError is raised for a split that does not exist.
+    """
+    for path in description.entries:
+        if not (os.path.isdir(path) or (path.lower().endswith(".txt") and os.path.isfile(path))):
+            must = "have splits that are folders of images, or .txt files that list them"
+            raise malformed(description.file, must, path, "correct `path` or the split")
+    listed = {path: _images_in(path) for path in description.lists}
+    folders = {os.path.dirname(image) for images in listed.values() for image in images}
+    folders |= {*description.entries} - {*listed}
+    if inner is None or any(inner.place_of(folder) is None for folder in folders):
+        datasets = {each for folder in folders for each in _dataset_of(folder, description.root)}
+        is_root = all(f"{each}/".startswith(os.path.join(description.root, "")) for each in datasets)
+        root = description.root if is_root else os.path.commonpath(datasets)
+        files = (os.path.abspath(path) for path in (description.file, description.names_file) if path)
+        inner = Listing.covering(root, datasets, [*files, *listed])
+    places = {folder: inner.place_of(folder) or "" for folder in folders}
+
+    def images_of(entry: str) -> Iterator[str]:
+        if entry in places:
+            yield from inner.images_below(places[entry])
+        for folder, base in map(os.path.split, listed.get(entry, ())):
+            yield inner[places[folder]].join(base)
+
+    return inner, {
+        split: sorted({image for entry in entries for image in images_of(entry)})
+        for split, entries in description.splits.items()
+    }
+
+
+def _images_in(entry: str) -> list[str]:
+    """Return the absolute paths of the images that a .txt file lists."""
+    lines = [*map(str.strip, read_text(entry).split("\n"))]
+    for number, line in enumerate(lines, 1):
+        if line and not is_image(line):
+            must = "be the path of an image, such as images/a.jpg"
+            raise malformed(f"{entry}, line {number}", must, repr(line))
+    lines = [os.path.normpath(line.replace("\\", "/")) for line in lines if line]
+    folder, skipped = _base_of(os.path.dirname(entry), lines[0]) if lines else ("", 0)
+    if skipped:
+        lines = ["/".join(line.split("/")[skipped:]) for line in lines]
+    return [os.path.normpath(os.path.join(folder, line)) for line in lines]
+
+
+def _base_of(folder: str, line: str) -> tuple[str, int]:
+    """Return the folder to which the lines of a list are relative, and their parts that are not there.
+
+    Darknet is run in a folder above that of the list, and lists may come from another machine. The last
+    folder of a line is there, because images of two splits may have one name.
+    """
+    above = [folder]
+    while len(above) <= _MOST_ABOVE and os.path.dirname(above[-1]) != above[-1]:
+        above.append(os.path.dirname(above[-1]))
+    parts = line.split("/")
+    for skipped in range(max(1, len(parts) - 1)):
+        for base in above:
+            if os.path.isfile(os.path.join(base, *parts[skipped:]) if skipped else os.path.join(base, line)):
+                return base, skipped
+    return folder, 0
+
+
+def _dataset_of(folder: str, root: str) -> list[str]:
+    """Return the folder above `images`, or above a split of the described folder; or those of the files."""
+    before, images, _ = f"{folder}/".rpartition("/images/")
+    dataset = before if images else folder
+    is_split = os.path.basename(dataset).lower() in SPLITS
+    if is_split and f"{os.path.dirname(dataset)}/".startswith(os.path.join(root, "")):
+        dataset = os.path.dirname(dataset)
+    if dataset.strip("/"):
+        return [dataset]
+    beside = [f"/{parallel_to(folder, name)}" for name in ("labels", "masks") if images]
+    return [folder, *filter(os.path.isdir, beside)]

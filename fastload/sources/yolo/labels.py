@@ -8,7 +8,6 @@ an image, nothing says which are right.
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Collection, Sequence
 
@@ -59,15 +58,12 @@ def likely_labels(listing: Listing, images: Sequence[str]) -> list[str]:
 
 def find_masks(listing: Listing, images: Sequence[str]) -> list[str]:
     """Return each image's mask in a folder `masks` that is parallel to `images`, or "" without one."""
-
-    @functools.cache
-    def masks_beside(folder: str) -> dict[str, str]:
+    found: dict[str, dict[str, str]] = {}
+    for folder in {*map(os.path.dirname, images)}:
         masks = listing[parallel_to(folder, "masks") or "\0"]
-        return one_of_each(
-            by_stem(map(masks.join, masks.images), masks.path), "mask of its image", listing.shown
-        )
-
-    return [masks_beside(os.path.dirname(image)).get(stem_of(image), "") for image in images]
+        by_name = by_stem(map(masks.join, masks.images), masks.path)
+        found[folder] = one_of_each(by_name, "mask of its image", listing.shown)
+    return [found[os.path.dirname(image)].get(stem_of(image), "") for image in images]
 
 
 def label_folders(folder: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Rows of YOLO's label files: a class, then a box, a polygon, the corners of an oriented box, or keypoints.
+"""Rows of YOLO's label files, read and written: a class, then a box, a polygon, corners or keypoints.
 
     boxes      class cx cy w h
     polygons   class x1 y1 x2 y2 x3 y3 …
@@ -11,16 +11,20 @@ training: the number of columns, the class, and coordinates at most 1 % outside 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+import yaml
 
 from fastload.images.arrays import Size
+from fastload.shards.record import Record
 from fastload.shards.schema import Field
 from fastload.sources.annotated import AnnotationReader, ImageValues
 from fastload.sources.malformed import malformed, numbers_of
+from fastload.sources.writing import LayoutWriter, WrittenFiles, number_text, parallel
 from fastload.sources.yolo.description import MOST_CLASSES
 
 Task = Literal["boxes", "polygons", "corners", "keypoints"]
@@ -52,7 +56,15 @@ class YoloReader(AnnotationReader):
         rows: dict[bytes, list[float]] = {}
         first: dict[bool, int] = {}
         repeated: list[int] = []
-        for number, cells in _numbered_rows(text, where):
+        try:
+            lines = text.decode("utf-8-sig").splitlines()
+        except UnicodeDecodeError as error:
+            line = text.count(b"\n", 0, error.start) + 1
+            byte = f"the byte {text[error.start]:#04x}"
+            raise malformed(f"{where}, line {line}", "be UTF-8", byte) from error
+        for number, cells in enumerate(map(str.split, lines), 1):
+            if not cells:
+                continue
             row = self._checked(cells, f"{where}, line {number}")
             identity = np.array(row, np.float32).tobytes()  # the precision of Ultralytics
             if identity in rows:
@@ -64,8 +76,8 @@ class YoloReader(AnnotationReader):
                 step = "make boxes polygons of four points"
                 raise malformed(f"{where}, line {number}", wanted, "the other", step)
         unique = list(rows.values())
-        lines = ", ".join(map(str, repeated[:5])) + (", …" if len(repeated) > 5 else "")
-        notes = (f"{where}: repeated rows are left out, as by Ultralytics: line {lines}",) if repeated else ()
+        shown = ", ".join(map(str, repeated[:5])) + (", …" if len(repeated) > 5 else "")
+        notes = (f"{where}: repeated rows are left out, as by Ultralytics: line {shown}",) if repeated else ()
         return self._values(unique), notes
 
     def _values(self, rows: list[list[float]]) -> ImageValues:
@@ -74,7 +86,10 @@ class YoloReader(AnnotationReader):
             "labels": np.array([row[0] for row in rows], np.int64),
         }
         if self.task == "polygons":
-            values["polygons"] = [[_points(row)] if len(row) != _BOX_COLUMNS else [] for row in rows]
+            values["polygons"] = [
+                [np.array(row[1:], np.float64).reshape(-1, 2)] if len(row) != _BOX_COLUMNS else []
+                for row in rows
+            ]
         elif self.task != "boxes":
             shape = (4, 2) if self.task == "corners" else self.shape
             begin = 1 if self.task == "corners" else _BOX_COLUMNS
@@ -82,8 +97,12 @@ class YoloReader(AnnotationReader):
         return values
 
     def _box(self, row: list[float]) -> list[float]:
-        is_outline = self.task in ("polygons", "corners") and len(row) != _BOX_COLUMNS
-        return _enclosing(row[1::2], row[2::2]) if is_outline else row[1:5]
+        """Return the box of a row, or the one around its points: center x, center y, width, height."""
+        if self.task in ("boxes", "keypoints") or len(row) == _BOX_COLUMNS:
+            return row[1:5]
+        xs, ys = row[1::2], row[2::2]
+        left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
+        return [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
 
     def _checked(self, cells: list[str], where: str) -> list[float]:
         self._require_columns(len(cells), where)
@@ -109,22 +128,17 @@ class YoloReader(AnnotationReader):
         return [*points[:, :2].ravel().tolist(), *np.minimum(points[:, 2:], 1).ravel().tolist()]
 
     def _require_columns(self, columns: int, where: str) -> None:
-        points, numbers = self.shape
-        at_keypoints = _BOX_COLUMNS + points * numbers
-        fits, must = {
-            "boxes": (columns == _BOX_COLUMNS, "5 columns, a class and a box"),
-            "corners": (columns == _CORNER_COLUMNS, "9 columns, a class and four corners, as others have"),
-            "polygons": (
-                columns == _BOX_COLUMNS or (columns >= _LEAST_POLYGON_COLUMNS and columns % 2 == 1),
-                "5 columns, a class and a box, or an odd number from 7, a class and a polygon",
-            ),
-            "keypoints": (
-                columns == at_keypoints,
-                f"{at_keypoints} columns, a class, a box and {points} keypoints of {numbers} numbers",
-            ),
-        }[self.task]
-        if not fits:
-            raise malformed(where, f"have {must}", f"{columns} columns")
+        points, numbers = self.shape  # zeros, except for keypoints
+        count = _CORNER_COLUMNS if self.task == "corners" else _BOX_COLUMNS + points * numbers
+        is_polygon = columns >= _LEAST_POLYGON_COLUMNS and columns % 2 == 1
+        if columns != count and not (self.task == "polygons" and is_polygon):
+            held = {
+                "boxes": "a class and a box",
+                "corners": "a class and four corners, as others have",
+                "polygons": "a class and a box, or an odd number from 7, a class and a polygon",
+                "keypoints": f"a class, a box and {points} keypoints of {numbers} numbers",
+            }
+            raise malformed(where, f"have {count} columns, {held[self.task]}", f"{columns} columns")
 
 
 def guess_task(counts: set[int]) -> Task:
@@ -144,35 +158,52 @@ def scan_rows(text: bytes) -> tuple[set[int], int]:
     for line in text.decode("utf-8-sig", "replace").splitlines():
         if cells := line.split():
             counts.add(len(cells))
-            largest = max(largest, _class_of(cells[0]))
+            try:
+                number = float(cells[0])  # which may be written as 7.0
+            except ValueError:
+                continue
+            if number.is_integer() and number < MOST_CLASSES:
+                largest = max(largest, int(number))
     return counts, largest
 
 
-def _class_of(cell: str) -> int:
-    """Return the class in a cell, which may be written as 7.0; -1 if there is none."""
-    try:
-        number = float(cell)
-    except ValueError:
-        return -1
-    return int(number) if number.is_integer() and number < MOST_CLASSES else -1
+class YoloWriter(LayoutWriter):
+    """Writer of masks; of label files and a data.yaml where the attached ones do not fit.
 
+    They are parallel to `images`, or else beside the images.
+    """
 
-def _numbered_rows(text: bytes, where: str) -> list[tuple[int, list[str]]]:
-    try:
-        lines = text.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        line = text.count(b"\n", 0, error.start) + 1
-        byte = f"the byte {text[error.start]:#04x}"
-        raise malformed(f"{where}, line {line}", "be UTF-8", byte) from error
-    rows = ((number, line.split()) for number, line in enumerate(lines, 1))
-    return [(number, cells) for number, cells in rows if cells]
+    def annotations(self, record: Record, image: PurePosixPath) -> WrittenFiles:
+        rows = "".join(f"{row}\n" for row in self._rows(record))
+        yield parallel(image, "labels", ".txt").as_posix(), rows.encode()
 
+    def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:
+        if "mask" in self.names and len(mask := record.stored("mask")):
+            yield parallel(image, "masks", ".png").as_posix(), bytes(mask)
 
-def _enclosing(xs: list[float], ys: list[float]) -> list[float]:
-    """Return the box around points: center x, center y, width, height."""
-    left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
-    return [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
+    def last_files(self, writers: Sequence[LayoutWriter]) -> WrittenFiles:
+        if self is not writers[0]:
+            return
+        entries = {writer.split or "train": f"{writer.split or 'train'}.txt" for writer in writers}
+        for writer, entry in zip(writers, entries.values(), strict=True):
+            yield entry, "".join(f"./{path}\n" for path in writer.images).encode()
+        content = {**entries, "names": dict(enumerate(self.manifest.classes))}
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        yield "data.yaml", (text + self.details.get("yaml", "")).encode()
 
-
-def _points(row: list[float]) -> NDArray[np.float64]:
-    return np.array(row[1:], np.float64).reshape(-1, 2)
+    def _rows(self, record: Record) -> list[str]:
+        boxes, labels = record["boxes"], record["labels"].tolist()
+        numbers: list[list[float]] = boxes.tolist()
+        if "polygons" in self.names:
+            for place, polygons in enumerate(record["polygons"]):
+                if polygons:
+                    numbers[place] = np.concatenate(polygons).reshape(-1).tolist()
+        elif "corners" in self.names:
+            numbers = record["corners"].reshape(-1, 8).tolist()
+        elif "keypoints" in self.names:
+            points = record["keypoints"]
+            columns = points.shape[1] * points.shape[2]
+            numbers = np.hstack([boxes, points.reshape(len(points), columns)]).tolist()
+        return [
+            " ".join([str(label), *map(number_text, row)]) for label, row in zip(labels, numbers, strict=True)
+        ]
