@@ -42,9 +42,8 @@ from _harness import (
 from _photos import make_jpeg
 
 from fastload import Cache, FolderDataset
-from fastload.datasets.cache._choose import no_cache
-from fastload.datasets.cache.attaching import open_cache
-from fastload.datasets.cache.originals import FileOriginals
+from fastload.datasets.cache.choosing import open_cache
+from fastload.datasets.cache.options import no_cache
 from fastload.datasets.cache.stored import StoreCache
 from fastload.sources.files import FileList
 
@@ -101,7 +100,7 @@ def measure(options: argparse.Namespace, folder: Path) -> Report:
 
 def _filled(dataset: FolderDataset, kind: str) -> StoreCache:
     """Return a cache that holds all files, each checked."""
-    originals = FileOriginals(dataset._cacheable_files())
+    originals = dataset._originals()
     cache = open_cache(Cache(kind), originals, lambda: no_cache("measured"))
     assert isinstance(cache, StoreCache), cache.report()
     everything = np.arange(len(dataset))

@@ -7,10 +7,14 @@ import os
 import pkgutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from fastload.cli._output import note
 from fastload.cli._parser import whole_number
 from fastload.errors import OptionError
+
+if TYPE_CHECKING:
+    from fastload.datasets.preview import MapStyle
 
 HELP = "draw samples of a dataset, after its transform, into a PNG"
 
@@ -54,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _dataset(name: str) -> object:
+def _dataset(name: str) -> MapStyle:
     from fastload.datasets.folder import FolderDataset
     from fastload.datasets.packed import PackedDataset
     from fastload.shards.manifest import looks_packed, packed_splits
@@ -68,7 +72,7 @@ def _dataset(name: str) -> object:
         return PackedDataset(packed[0]) if packed else FolderDataset(path)
     if ":" not in name:
         raise OptionError(f"{name}: must be a packed dataset, a folder, or MODULE:NAME of a dataset")
-    return _load_object(name, "dataset")
+    return cast("MapStyle", _load_object(name, "dataset"))
 
 
 def _load_object(name: str, kind: str) -> object:

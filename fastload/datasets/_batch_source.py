@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -10,9 +11,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.batch import BatchSource
 from fastload.errors import DecodeError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import Pixels, Size
 from fastload.images.decode import decode, is_reducible
 from fastload.images.encodings import Encoding, Raw, Yuv420
 from fastload.images.header import ImageHeader, orientation_of, parsed_header
@@ -20,15 +20,43 @@ from fastload.images.jpeg import TileIndex
 from fastload.images.region import Box, crop, decode_region, reduction_for, stored_box, swaps_sides, upright
 from fastload.shards.record import Record
 from fastload.shards.remote import RemoteFolder
+from fastload.transforms.transform import Sizes
 from fastload.transforms.windows import Gathered
 
 Headers = NDArray[np.uint32]
+
+Positions = NDArray[np.int64]
+"""Samples by their positions in the dataset, counted from the first one."""
 
 # Bytes of files that a batch may hold in memory at once; files beyond that are read a second time.
 _MOST_BUFFERED_BYTES = 64 << 20
 
 
-ImagesAt = Callable[[NDArray[np.int64]], BatchSource]
+class BatchSource(ABC):
+    """The stored images of a batch; see `Regions`."""
+
+    sizes: Sizes  # heights and widths, in pixels: (images, 2)
+    channels = 3  # of every image: 3, or 1
+    gives_own_regions = False  # True if each region is in memory that nobody else uses
+
+    @abstractmethod
+    def region(self, position: int, box: Box, size: Size) -> Pixels:
+        """Return a region of one image; see `Regions`."""
+
+    def info(self, position: int) -> dict[object, object]:
+        """Return PIL's `info` of one image."""
+        return {}
+
+    def orientations(self) -> list[int]:
+        """Return the EXIF orientation with which each image is stored, 1 if it has none."""
+        return [1] * len(self.sizes)
+
+    def gathered(self) -> Gathered | None:
+        """Return all images if that needs no decoding and they have one size."""
+        return None
+
+
+ImagesAt = Callable[[Positions], BatchSource]
 """Returns the images at some positions, as they are stored: before their orientation is applied."""
 
 
@@ -42,10 +70,10 @@ class Records(Protocol):
     def read_verified(self, index: int) -> Record:
         """Return a verified record; its bytes are read-only."""
 
-    def take(self, name: str, indices: NDArray[np.int64]) -> NDArray[np.generic]:
+    def take(self, name: str, indices: Positions) -> NDArray[np.generic]:
         """Return a copy of verified records' rows of a fixed column, (indices, *row shape)."""
 
-    def stack(self, name: str, indices: NDArray[np.int64]) -> tuple[Pixels, NDArray[np.int64]] | None:
+    def stack(self, name: str, indices: Positions) -> tuple[Pixels, Positions] | None:
         """Return the images as rows of an array (any number, size), read-only, and the row of each record.
 
         None unless all have one size.
@@ -64,7 +92,7 @@ class RecordImages(BatchSource):
         self,
         records: Records,
         encoding: Encoding,
-        positions: NDArray[np.int64],
+        positions: Positions,
         reducing_gap: float | None = None,
         orientation: str = "",
     ) -> None:
@@ -74,7 +102,7 @@ class RecordImages(BatchSource):
         self._reducing_gap = reducing_gap
         self._orientation = orientation
         self._shapes = records.take("image/shape", positions)
-        self.sizes: NDArray[np.int64] = self._shapes[:, :2].astype(np.int64)
+        self.sizes: Sizes = self._shapes[:, :2].astype(np.int64)
         # Read for the batch at once, because record by record takes ten times as long.
         has_tiles = encoding.name in ("tiled", "jpeg")
         grids = records.take("image/grid", positions).tolist() if has_tiles else []
@@ -151,9 +179,7 @@ class FileImages(BatchSource):
         self._files: dict[int, bytes] = {}
         self._decoded: dict[int, Pixels] = {}
         self._free_bytes = _MOST_BUFFERED_BYTES
-        self.sizes: NDArray[np.int64] = np.array(
-            [self._size(position) for position in range(len(positions))], np.int64
-        )
+        self.sizes: Sizes = np.array([self._size(position) for position in range(len(positions))], np.int64)
 
     def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
         height, width = self.sizes[position].tolist()
@@ -178,16 +204,19 @@ class FileImages(BatchSource):
         height, width, orientation = self._headers[index].tolist()
         if orientation:
             return height, width
-        data, header = self._opened(position)
-        if header is not None:
-            height, width, orientation = header.height, header.width, header.orientation
-            if self._may_buffer(len(data)):
-                self._files[position] = data
-        else:
-            pixels, orientation = self._whole(position, data)
-            height, width = pixels.shape[:2]
-            if self._may_buffer(pixels.nbytes):
-                self._decoded[position] = pixels
+        try:
+            data, header = self._opened(position)
+            if header is not None:
+                height, width, orientation = header.height, header.width, header.orientation
+                if self._may_buffer(len(data)):
+                    self._files[position] = data
+            else:
+                pixels, orientation = self._whole(position, data)
+                height, width = pixels.shape[:2]
+                if self._may_buffer(pixels.nbytes):
+                    self._decoded[position] = pixels
+        except DecodeError as error:
+            raise self._with_path(position, error) from error
         self._headers[index, :2] = height, width
         self._headers[index, 2] = orientation  # last, because it marks the others as known
         return height, width
@@ -195,17 +224,11 @@ class FileImages(BatchSource):
     def _opened(self, position: int) -> tuple[bytes, ImageHeader | None]:
         """Return a file's content, and its header; None if only decoding shows the size."""
         data = self._read(position)
-        try:
-            return data, parsed_header(data)
-        except DecodeError as error:
-            raise self._with_path(position, error) from error
+        return data, parsed_header(data)
 
     def _whole(self, position: int, data: bytes) -> tuple[Pixels, int]:
         """Return all pixels of a file without a header, and its orientation."""
-        try:
-            return decode(data), orientation_of(data)
-        except DecodeError as error:
-            raise self._with_path(position, error) from error
+        return decode(data), orientation_of(data)
 
     def _may_buffer(self, size_bytes: int) -> bool:
         """Return True, and count the bytes, if so many more may be held in memory."""

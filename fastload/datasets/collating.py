@@ -61,10 +61,12 @@ def collate_ultralytics(samples: Sequence[tuple[torch.Tensor, dict[str, Any]]]) 
     height, width = images[0].shape[-2:]
     sides = torch.tensor((width, height), dtype=torch.float32)
     counts = [len(target["boxes"]) for target in targets]
+    boxes = torch.cat([target["boxes"] for target in targets])
+    firsts, lasts = boxes[:, :2], boxes[:, 2:]
     batch = {
         "img": _stacked(images),
         "cls": torch.cat([target["labels"] for target in targets]).float()[:, None],
-        "bboxes": _centred(torch.cat([target["boxes"] for target in targets]), sides),
+        "bboxes": torch.cat(((firsts + lasts) / (2 * sides), (lasts - firsts) / sides), dim=1),
         "batch_idx": torch.repeat_interleave(torch.arange(len(targets)), torch.tensor(counts)).float(),
     }
     if "corners" in targets[0]:
@@ -77,8 +79,8 @@ def collate_ultralytics(samples: Sequence[tuple[torch.Tensor, dict[str, Any]]]) 
         dtype = np.dtype(np.uint8 if max(counts) <= _MOST_IN_A_BYTE else np.int32)
         numbered = [_numbered(target, height, width, dtype) for target in targets]
         batch["masks"] = default_collate([torch.from_numpy(mask) for mask, _ in numbered])
-        firsts = np.cumsum([0, *counts[:-1]])
-        orders = [first + order for first, (_, order) in zip(firsts, numbered, strict=True)]
+        begins = np.cumsum([0, *counts[:-1]])
+        orders = [begin + order for begin, (_, order) in zip(begins, numbered, strict=True)]
         order = torch.from_numpy(np.concatenate(orders))
         batch |= {name: batch[name][order] for name in ("cls", "bboxes", "keypoints") if name in batch}
     return batch
@@ -144,12 +146,6 @@ def _filled(rings: Sequence[Ring], top: int, left: int, height: int, width: int)
                 pixels, [ring.astype(np.float32).astype(np.int32) - np.array((left, top), np.int32)], 1
             )
     return pixels
-
-
-def _centred(boxes: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:
-    """Return boxes x1 y1 x2 y2 as centre, width and height relative to the image."""
-    first, last = boxes[:, :2], boxes[:, 2:]
-    return torch.cat(((first + last) / (2 * sides), (last - first) / sides), dim=1)
 
 
 def _rotated(corners: torch.Tensor, sides: torch.Tensor) -> torch.Tensor:

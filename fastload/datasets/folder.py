@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-from abc import abstractmethod
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import FileImages, unread_headers
+from fastload.datasets._batch_source import FileImages, Positions, unread_headers
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.originals import FileOriginals
 from fastload.datasets.images import ImageDataset
@@ -34,13 +33,6 @@ class FilesDataset(ImageDataset):
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._headers = unread_headers(len(self))
-
-    @abstractmethod
-    def _cacheable_files(self) -> CacheableFiles:
-        """Return the files for a cache."""
-
-    def _originals(self) -> FileOriginals:
-        return FileOriginals(self._cacheable_files())
 
 
 class FolderDataset(FilesDataset):
@@ -113,23 +105,19 @@ class FolderDataset(FilesDataset):
         """The labels of all files."""
         return np.asarray(self.source.values["label"]).tolist()  # type: ignore[no-any-return]
 
-    def _stored_images(self, positions: NDArray[np.int64]) -> FileImages:
-        read, indices = self.source.files.read, positions.tolist()
-        return FileImages(self._path, read, indices, self._headers, self.reducing_gap)
+    def _stored_images(self, positions: Positions) -> FileImages:
+        files = self.source.files
+        return FileImages(files.path, files.read, positions.tolist(), self._headers, self.reducing_gap)
 
-    def _prefetch(self, positions: NDArray[np.int64]) -> None:
+    def _prefetch(self, positions: Positions) -> None:
         self.source.files.prefetch(positions.tolist())
 
-    def _path(self, index: int) -> str:
-        return os.path.join(self.root, self.source.key(index))
+    def _originals(self) -> FileOriginals:
+        files = self.source.files
+        return FileOriginals(CacheableFiles(files, files.folder, alike_only=False))
 
-    def _cacheable_files(self) -> CacheableFiles:
-        return CacheableFiles(self.source.files, self.source.files.folder, alike_only=False)
-
-    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
-        """See `ImageDataset`."""
+    def targets_of(self, positions: Positions, annotations: object = None) -> list[object]:
         return self._labels(positions).tolist()  # type: ignore[no-any-return]
 
-    def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        labels: NDArray[np.int64] = np.asarray(self.source.values["label"], np.int64)[positions]
-        return labels
+    def _labels(self, positions: Positions) -> NDArray[np.int64]:
+        return np.asarray(self.source.values["label"], np.int64)[positions]

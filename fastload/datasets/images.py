@@ -19,19 +19,15 @@ import torch.utils.data
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from fastload.datasets._batch_source import UprightImages
-from fastload.datasets._positions import positions_below
-from fastload.datasets._scenes import draw_batch
-from fastload.datasets.batch import BatchMemory, BatchSource, fill, render
-from fastload.datasets.cache._choose import CacheReport, choose_cache, no_cache
-from fastload.datasets.cache._limits import Room, memory_room
-from fastload.datasets.cache.attaching import open_cache
-from fastload.datasets.cache.options import Cache, cache_of
+from fastload.datasets._batch_source import BatchSource, Positions, UprightImages
+from fastload.datasets.batch import BatchMemory, draw_batch, fill, render
+from fastload.datasets.cache.choosing import Measured, choose_cache, gather, open_cache
+from fastload.datasets.cache.options import Cache, CacheReport, cache_of, no_cache
 from fastload.datasets.cache.originals import Originals
-from fastload.datasets.cache.readings import Measured, gather
 from fastload.datasets.cache.sample_cache import SampleCache
-from fastload.errors import DamageError, DecodeError, OptionError
+from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
 from fastload.images.region import Box
+from fastload.system.memory import Room, memory_room
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform, are_fastloads, flattened
 from fastload.transforms.draws import begin_sample, draws_for
@@ -117,21 +113,10 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         return self._samples(self.positions_of(indices))
 
     def fetch_into(self, indices: Sequence[SupportsIndex], out: BatchMemory) -> object:
-        """Make a batch of samples in its final memory; called by fastload's DataLoader.
+        """See `FillsBatches`; the result is [images, targets], images (batch, 3, height, width).
 
-        Args:
-            indices: As for `dataset[index]`.
-            out: The allocator of the tensors.
-
-        Returns:
-            The result of torch's `default_collate` for the samples: [images, targets], images (batch, 3,
-            height, width). NotImplemented if samples must be made one by one: their sizes differ, the
-            transform holds other libraries' callables, or `on_error` must replace a sample.
-
-        Raises:
-            RecordIndexError: There is no such sample.
-            DamageError: A record fails its checksum.
-            DecodeError: An image cannot be decoded.
+        Samples must be made one by one if their sizes differ, the transform holds other libraries' callables,
+        or `on_error` must replace a sample.
         """
         pipeline = self._pipeline()
         if pipeline.is_foreign or len(indices) == 0:
@@ -214,8 +199,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         self._cache = _NO_CACHE
 
     @abstractmethod
-    def __len__(self) -> int:
-        """Return the number of samples."""
+    def __len__(self) -> int: ...
 
     #: True if a sample that cannot be made is replaced by another.
     substitutes_samples = False
@@ -226,7 +210,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
     #: True if a cache would be a second copy in memory; otherwise, `_originals` is needed.
     lies_in_memory = False
 
-    def _prefetch(self, positions: NDArray[np.int64]) -> None:
+    def _prefetch(self, positions: Positions) -> None:
         """Start reading samples that are not cached from the disk, without waiting for them."""
 
     def _originals(self) -> Originals:
@@ -234,18 +218,23 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         raise NotImplementedError
 
     @abstractmethod
-    def _stored_images(self, positions: NDArray[np.int64]) -> BatchSource:
+    def _stored_images(self, positions: Positions) -> BatchSource:
         """Return the stored images of some samples."""
 
     @abstractmethod
-    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
-        """Return the targets of some samples, before `target_transform`."""
+    def targets_of(
+        self, positions: Positions, annotations: Sequence[Annotations] | None = None
+    ) -> list[object]:
+        """Return the targets of some samples, before `target_transform`.
 
-    def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.generic] | None:
+        If they have objects or a mask, `annotations` are those after the transform; None: before it.
+        """
+
+    def _labels(self, positions: Positions) -> NDArray[np.generic] | None:
         """Return the targets as one array if they are integers within the range of int64."""
         return None
 
-    def _samples(self, positions: NDArray[np.int64]) -> list[AnySample]:
+    def _samples(self, positions: Positions) -> list[AnySample]:
         """Return the samples at valid positions."""
         if not len(positions):
             return []
@@ -263,7 +252,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         # Each image is made before its target: the order in which the transforms of an ImageFolder draw.
         return list(zip(images, self._final_targets(positions, annotations), strict=True))
 
-    def _full_images(self, positions: NDArray[np.int64]) -> Iterator[NDArray[np.uint8]]:
+    def _full_images(self, positions: Positions) -> Iterator[NDArray[np.uint8]]:
         """Yield all pixels of the images at valid positions, writable, for transforms of the user's own."""
         for place, single in enumerate(positions[:, None]):
             begin_sample(place)
@@ -272,26 +261,22 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
             pixels = source.region(0, Box(0, 0, height, width), (height, width))
             yield pixels if pixels.flags.writeable and pixels.base is None else pixels.copy()
 
-    def _opened(self, positions: NDArray[np.int64]) -> tuple[BatchSource, list[Annotations] | None]:
+    def _opened(self, positions: Positions) -> tuple[BatchSource, list[Annotations] | None]:
         source = self.source_of(positions)
         return source, self.annotations_of(positions, source.sizes)
 
-    def source_of(self, positions: NDArray[np.int64]) -> BatchSource:
+    def source_of(self, positions: Positions) -> BatchSource:
         """Return the stored images at valid positions."""
         self.fill_cache()
         stored = self._cache.images(positions, self._stored_images, self.reducing_gap)
         return UprightImages(stored) if self.apply_orientation else stored
 
-    def annotations_of(self, positions: NDArray[np.int64], sizes: Sizes) -> list[Annotations] | None:
+    def annotations_of(self, positions: Positions, sizes: Sizes) -> list[Annotations] | None:
         """Return the annotations of some images of these sizes; None if they have no objects and no mask."""
         return None
 
-    def targets_with(self, positions: NDArray[np.int64], annotations: Sequence[Annotations]) -> list[object]:
-        """Return the targets of some samples, given the annotations of their images after the transform."""
-        return [objects.to_target() for objects in annotations]
-
     def batch_of_targets(
-        self, positions: NDArray[np.int64], out: BatchMemory, annotations: Sequence[Annotations] | None = None
+        self, positions: Positions, out: BatchMemory, annotations: Sequence[Annotations] | None = None
     ) -> object:
         """Return the targets of some samples, collated as by torch's `default_collate`."""
         labels = None if annotations is not None else self._labels(positions)
@@ -304,13 +289,10 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         return batch
 
     def _final_targets(
-        self, positions: NDArray[np.int64], annotations: Sequence[Annotations] | None
+        self, positions: Positions, annotations: Sequence[Annotations] | None
     ) -> Iterator[Any]:
         """Yield the targets of some samples, given their annotations after the transform."""
-        if annotations is None:
-            targets = self.targets_of(positions)
-        else:
-            targets = self.targets_with(positions, annotations)
+        targets = self.targets_of(positions, annotations)
         return iter(targets) if self.target_transform is None else map(self.target_transform, targets)
 
     def _pipeline(self) -> Pipeline:
@@ -319,9 +301,19 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
             self._compiled = steps, Pipeline(self.transform)
         return self._compiled[1]
 
-    def positions_of(self, indices: Sequence[SupportsIndex]) -> NDArray[np.int64]:
-        """Return indices as positions counted from the first sample."""
-        return positions_below(len(self), indices, self)
+    def positions_of(self, indices: Sequence[SupportsIndex]) -> Positions:
+        """Return indices as positions counted from the first sample; raise RecordIndexError for others."""
+        length, positions = len(self), np.asarray(indices)
+        # NumPy would accept floats and booleans as indices too.
+        if positions.dtype.kind not in "iu" or positions.ndim != 1:
+            positions = np.array([operator.index(index) for index in indices])
+        if positions.size and not (positions.min() >= 0 and positions.max() < length):
+            is_outside = (positions < -length) | (positions >= length)
+            if is_outside.any():
+                first = positions[is_outside][0]
+                raise RecordIndexError(f"{self}: index {first} is out of range for {length:,} samples")
+            positions = np.where(positions < 0, positions + length, positions)
+        return positions.astype(np.int64, copy=False)
 
     def __getstate__(self) -> dict[str, object]:
         state = {name: value for name, value in self.__dict__.items() if name not in ("targets", "samples")}

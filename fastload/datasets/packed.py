@@ -9,24 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import RecordImages, Records
-from fastload.datasets._objects import ObjectFields, is_upright
-from fastload.datasets._packed_records import open_records
-from fastload.datasets._values import RecordValues
+from fastload.datasets._batch_source import Positions, RecordImages, Records
+from fastload.datasets._values import ObjectFields, RecordValues, is_upright
 from fastload.datasets.batch import BatchMemory
-from fastload.datasets.cache.options import Cache
+from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.originals import RecordOriginals
 from fastload.datasets.images import AnySample, ImageDataset
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.shards.reading_ahead import ReadingAhead
 from fastload.shards.record import Record
-from fastload.shards.records import Verify
-from fastload.shards.remote import RemoteFolder
+from fastload.shards.records import RecordReader, Verify
+from fastload.shards.remote import RemoteFolder, is_url
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform
 from fastload.transforms.draws import current_draws
@@ -111,7 +107,16 @@ class PackedDataset(ImageDataset):
             raise OptionError("transforms must be given alone, without transform and target_transform")
         self.transforms = transforms
         self.tv_tensors = tv_tensors
-        self._records, cache = open_records(path, verify, storage_options, cache)
+        if is_url(path):
+            path = RemoteFolder(str(path), storage_options)
+        elif storage_options is not None:
+            raise OptionError(f"storage_options are for a URL, got them for {path!r}: leave them out")
+        copies = None if cache is None else cache_of(cache)
+        if isinstance(path, RemoteFolder) and copies is not None and copies.kind == "disk":
+            # It only sets the folder and the size limit of the copies of shards.
+            self._records, cache = RecordReader(path, verify, copies.folder, copies.most_bytes), None
+        else:
+            self._records = RecordReader(path, verify)
         self._on_error = on_error
         self.substitutes_samples = callable(on_error)
         manifest = self._records.manifest
@@ -124,7 +129,8 @@ class PackedDataset(ImageDataset):
             self.apply_orientation = self._required_orientation(apply_orientation)
         if transforms is not None or reducing_gap is not None or apply_orientation:
             self._require_images("transforms, reducing_gap and apply_orientation are")
-        self._require_images_for_transform()
+        if transform is not None:
+            self._require_images("transform is")
         self.use_cache(cache)
 
     @property
@@ -178,18 +184,10 @@ class PackedDataset(ImageDataset):
         return self._records.read(int(self.positions_of([operator.index(index)])[0]))
 
     def read_ahead(self, position: Callable[[], int], in_flight: int) -> ReadingAhead | None:
-        """Return the prefetcher of a remote dataset's shards in an epoch's order; for fastload's DataLoader.
-
-        Args:
-            position: Returns the number of batches that have been handed out.
-            in_flight: The number of batches that are loaded at once.
-
-        Returns:
-            None for a dataset on this machine.
-        """
+        """Return the prefetcher of remote shards, see `AnnouncesBatches`; None on this machine."""
         return None if self._records.remote is None else ReadingAhead(self._records, position, in_flight)
 
-    def _samples(self, positions: NDArray[np.int64]) -> list[AnySample]:
+    def _samples(self, positions: Positions) -> list[AnySample]:
         if not callable(self._on_error):
             return self._samples_or_raise(positions)
         samples = []
@@ -200,7 +198,7 @@ class PackedDataset(ImageDataset):
                 samples.append(self._on_error(int(position), error))
         return samples
 
-    def _samples_or_raise(self, positions: NDArray[np.int64]) -> list[AnySample]:
+    def _samples_or_raise(self, positions: Positions) -> list[AnySample]:
         """Return the samples at valid positions; raise the error of one that cannot be made."""
         if self._encoding is None:
             self._verify_values(positions)
@@ -230,15 +228,16 @@ class PackedDataset(ImageDataset):
             raise
         return self.batch_of_targets(positions, out)
 
-    def _stored_images(self, positions: NDArray[np.int64]) -> RecordImages:
+    def _stored_images(self, positions: Positions) -> RecordImages:
         self._begin_epoch()
         encoding = self._require_images("pixels are")
         self._records.verify_records(positions)
         return RecordImages(self._records, encoding, positions, self.reducing_gap)
 
-    def _verify_values(self, positions: NDArray[np.int64]) -> None:
+    def _verify_values(self, positions: Positions) -> None:
         """Verify records without images, according to `verify`."""
-        self._require_images_for_transform()
+        if self.transform is not None:
+            self._require_images("transform is")
         self._begin_epoch()
         self.fill_cache()
         self._cache.verify_records(self._records, positions)
@@ -246,10 +245,6 @@ class PackedDataset(ImageDataset):
     def _begin_epoch(self) -> None:
         if (draws := current_draws()) is not None:
             self._records.begin_epoch(draws.seed)
-
-    def _require_images_for_transform(self) -> None:
-        if self.transform is not None:
-            self._require_images("transform is")
 
     def _require_images(self, what: str) -> Encoding:
         """Return the encoding of the images; raise OptionError about `what` is for them if there are none."""
@@ -268,37 +263,31 @@ class PackedDataset(ImageDataset):
     def _originals(self) -> RecordOriginals:
         return RecordOriginals(self._records, self._encoding)
 
-    def _prefetch(self, positions: NDArray[np.int64]) -> None:
+    def _prefetch(self, positions: Positions) -> None:
         if self._encoding is not None:
             self._records.prefetch("image", positions)
 
-    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
-        """See `ImageDataset`."""
+    def targets_of(
+        self, positions: Positions, annotations: Sequence[Annotations] | None = None
+    ) -> list[object]:
         # The records were verified when the source of their images was made.
         records = map(self._stored.read_verified, positions.tolist())
-        if self._objects is not None:
-            annotations = self.annotations_of(positions, self.source_of(positions).sizes)
-            return self.targets_with(positions, annotations or ())
-        return list(map(self._values.of, records))
+        if self._objects is None:
+            return list(map(self._values.of, records))
+        if annotations is None:
+            annotations = self.annotations_of(positions, self.source_of(positions).sizes) or ()
+        pairs = zip(annotations, records, strict=True)
+        return [self._objects.target(*pair, self._values.value, self.tv_tensors) for pair in pairs]
 
-    def annotations_of(self, positions: NDArray[np.int64], sizes: Sizes) -> list[Annotations] | None:
-        """See `ImageDataset`."""
+    def annotations_of(self, positions: Positions, sizes: Sizes) -> list[Annotations] | None:
         if self._objects is None:
             return None
         records = map(self._stored.read_verified, positions.tolist())
         return list(map(self._objects.annotations, records, map(tuple, sizes.tolist())))
 
-    def targets_with(self, positions: NDArray[np.int64], annotations: Sequence[Annotations]) -> list[object]:
-        """See `ImageDataset`."""
-        assert self._objects is not None
-        records = map(self._stored.read_verified, positions.tolist())
-        pairs = zip(annotations, records, strict=True)
-        return [self._objects.target(*pair, self._values.value, self.tv_tensors) for pair in pairs]
-
     def batch_of_targets(
-        self, positions: NDArray[np.int64], out: BatchMemory, annotations: Sequence[Annotations] | None = None
+        self, positions: Positions, out: BatchMemory, annotations: Sequence[Annotations] | None = None
     ) -> object:
-        """See `ImageDataset`."""
         if annotations is None and self.target_transform is None:
             return self._values.batch(self._stored, positions, out)
         try:

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from fastload.datasets.batch import BatchMemory, HostMemory
-from fastload.datasets.cache._limits import margin_of, memory_room
 from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
+from fastload.system.memory import margin_of, memory_room
 from fastload.system.units import format_size
 from fastload.transforms.colour.degradation import RandomErasing
 from fastload.transforms.compose import AnyTransform, flattened
@@ -117,10 +116,16 @@ class Resident(Dataset[object]):
                     )
                 pixels = images.new_empty((len(dataset), *images.shape[1:]), device=device)
                 targets = labels.new_empty((len(dataset), *labels.shape[1:]), device=device)
-            _require_same("images of one size", images, pixels)
-            _require_same("labels of one dtype and shape", labels, targets)
-            pixels[done : done + len(images)] = images.to(device)
-            targets[done : done + len(images)] = labels.to(device)
+            for wanted, new, kept in (
+                ("images of one size", images, pixels),
+                ("labels of one dtype and shape", labels, targets),
+            ):
+                if (new.dtype, new.shape[1:]) != (kept.dtype, kept.shape[1:]):
+                    raise OptionError(
+                        f'cache="device" must have {wanted}, got {kept.dtype} and {new.dtype} of shapes '
+                        f'{tuple(kept.shape[1:])} and {tuple(new.shape[1:])}: use cache="ram"'
+                    )
+                kept[done : done + len(new)] = new.to(device)
             done += len(images)
         if not done:
             raise OptionError('cache="device" must have samples, got none: use cache=None')
@@ -158,14 +163,6 @@ class Resident(Dataset[object]):
         return [images.contiguous(memory_format=self._dataset.memory_format), self.targets[chosen]]
 
 
-def _require_same(wanted: str, new: torch.Tensor, first: torch.Tensor) -> None:
-    if (new.dtype, new.shape[1:]) != (first.dtype, first.shape[1:]):
-        raise OptionError(
-            f'cache="device" must have {wanted}, got {first.dtype} and {new.dtype} of shapes '
-            f'{tuple(first.shape[1:])} and {tuple(new.shape[1:])}: use cache="ram"'
-        )
-
-
 def _batches(dataset: ImageDataset) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield images (batch, height, width, 3) and labels of a dataset without its transform."""
     plain = copy.copy(dataset)
@@ -180,7 +177,7 @@ def _batches(dataset: ImageDataset) -> Iterator[tuple[torch.Tensor, torch.Tensor
         yield batch[0].permute(0, 2, 3, 1), batch[1]
 
 
-def _crop(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
+def _crop(images: torch.Tensor, step: RandomCrop | CenterCrop | Pad, parameters: Parameters) -> torch.Tensor:
     """Crop a window (top, left, height, width) of one size from each image, possibly beyond its edges."""
     boxes = parameters.astype(np.int64)
     fill, mode = getattr(step, "fill", 0), getattr(step, "padding_mode", "constant")
@@ -204,17 +201,19 @@ def _source_positions(wanted: Ints, side: int, mode: str) -> Ints:
     if mode == "constant":
         return np.where((wanted < 0) | (wanted >= side), -1, wanted)
     before, after = max(0, -int(wanted.min())), max(0, int(wanted.max()) - side + 1)
-    padding: Any = mode  # torchvision's names are NumPy's
-    return np.pad(np.arange(side), (before, after), padding)[wanted + before]
+    # torchvision's names are NumPy's.
+    return np.pad(np.arange(side), (before, after), mode)[wanted + before]  # type: ignore[call-overload, no-any-return]
 
 
-def _flip(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
+def _flip(
+    images: torch.Tensor, step: RandomHorizontalFlip | RandomVerticalFlip, parameters: Parameters
+) -> torch.Tensor:
     is_flipped = torch.from_numpy(parameters[:, 0] > 0).to(images.device)[:, None, None, None]
     axis = 1 if isinstance(step, RandomVerticalFlip) else 2
     return torch.where(is_flipped, images.flip(axis), images)
 
 
-def _erase(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
+def _erase(images: torch.Tensor, step: RandomErasing, parameters: Parameters) -> torch.Tensor:
     colour = torch.from_numpy(step.colour(images.shape[3])).to(images.device)
     colour = colour if images.dtype.is_floating_point else colour.to(torch.int64)
     top, left, height, width = (
@@ -228,11 +227,11 @@ def _erase(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Ten
     return torch.where(is_erased, colour.to(images.dtype), images)
 
 
-def _rescale(images: torch.Tensor, step: Any, parameters: Parameters) -> torch.Tensor:
+def _rescale(images: torch.Tensor, step: ToDtype | Normalize, parameters: Parameters) -> torch.Tensor:
     return Rescale.of([step], images.dtype).on(images.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
 
-_STEPS: dict[type, Callable[[torch.Tensor, Any, Parameters], torch.Tensor]] = {
+_STEPS: dict[type[Transform], Callable[..., torch.Tensor]] = {
     RandomCrop: _crop,
     CenterCrop: _crop,
     Pad: _crop,

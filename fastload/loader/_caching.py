@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch.utils.data import Subset, default_collate
 
-from fastload.datasets.cache._choose import CacheReport
-from fastload.datasets.cache.opening import can_cache
-from fastload.datasets.cache.options import Cache, cache_of
-from fastload.datasets.cache.readings import Measured
+from fastload.datasets.cache.choosing import Measured
+from fastload.datasets.cache.options import Cache, CacheReport, cache_of
+from fastload.datasets.cache.registry import can_cache
 from fastload.datasets.images import ImageDataset
 from fastload.datasets.resident import Resident, device_room
 from fastload.datasets.within import image_datasets_in, is_plain_subset

@@ -24,8 +24,7 @@ from fastload.errors import AccessError, OptionError, RemoteError
 from fastload.shards.files import ShardEntry
 from fastload.shards.remote import RemoteFolder, changed
 from fastload.system.cache_folder import CacheFolder
-from fastload.system.cache_lock import CacheLock
-from fastload.system.own_files import make_own, require_own
+from fastload.system.own_files import CacheLock, make_own, require_own
 
 # Increased when other copies can be read than before.
 _VERSION = 2

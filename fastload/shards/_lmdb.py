@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import shutil
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +26,6 @@ from fastload.errors import DamageError
 from fastload.shards.container import IDENTITY_NAME, ByteArray, ShardContent, ShardWriter
 from fastload.shards.files import ShardEntry, opening, require_identity
 from fastload.shards.schema import CRC32C, Column
-from fastload.system.folders import free_bytes
 
 _COUNT_KEY = b"records"
 _IDENTITY_KEY = IDENTITY_NAME.encode()
@@ -56,7 +56,7 @@ def write(path: Path, columns: Sequence[Column], content: ShardContent) -> None:
             _write_sorted(draft, _items(columns, content, payload), most)
         except lmdb.Error as error:
             # LMDB does not always report that the disk is full.
-            number = errno.ENOSPC if free_bytes(path.parent) < _FULL_BYTES else errno.EIO
+            number = errno.ENOSPC if shutil.disk_usage(path.parent).free < _FULL_BYTES else errno.EIO
             raise OSError(number, f"{os.strerror(number)}: {error}", str(draft)) from error
     os.replace(draft, path)
 

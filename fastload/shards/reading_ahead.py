@@ -20,7 +20,7 @@ from fastload.errors import FastloadError, RemoteError
 from fastload.shards._remote_shards import RemoteShards, is_worth_a_copy
 from fastload.shards.files import ShardEntry
 from fastload.shards.records import RecordReader
-from fastload.system.cache_lock import CacheLock
+from fastload.system.own_files import CacheLock
 
 # Short against the time in which a shard is read.
 _POLL_S = 0.02

@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Literal
 
 from fastload.errors import OptionError
-from fastload.system.cache_lock import CacheLock
-from fastload.system.own_files import make_own, read_own, require_own, require_own_tree
+from fastload.system.own_files import CacheLock, make_own, read_own, require_own, require_own_tree
 
 _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 
@@ -40,42 +39,25 @@ CacheState = Literal["complete", "filling", "unfinished", "damaged"]
 
 @dataclass(frozen=True, slots=True)
 class CacheDescription:
-    """The content of a cache's NAME.json; a part that is missing there has its default.
+    """The content of a cache's NAME.json; a part that is missing there has its default."""
 
-    Attributes:
-        dataset: The folder or URL of what it holds.
-        samples: The samples that it holds, or is to hold.
-        total: The samples of the dataset; more than `samples` if not all fit.
-        done: The samples stored so far.
-        bytes: The size that it will have.
-        encode: The encoding of its images.
-        stopped: Why its filling was given up, or why it is no longer used; "" if neither.
-    """
-
-    dataset: str = "?"
-    samples: int = 0
-    total: int = 0
-    done: int = 0
-    bytes: int = 0
-    encode: str = ""
-    stopped: str = ""
+    dataset: str = "?"  # the folder or URL of what it holds
+    samples: int = 0  # that it holds, or is to hold
+    total: int = 0  # samples of the dataset; more than `samples` if not all fit
+    done: int = 0  # samples stored so far
+    bytes: int = 0  # the size that it will have
+    encode: str = ""  # the encoding of its images
+    stopped: str = ""  # why its filling was given up, or why it is no longer used; "" if neither
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEntry(CacheDescription):
-    """One cache of a folder.
+    """One cache of a folder."""
 
-    Attributes:
-        name: Its name, which `remove` takes.
-        size_bytes: The size of its files.
-        used_s: The time of its last use, in seconds since the epoch.
-        state: `unfinished`: its filling was interrupted or given up; `damaged`: it cannot be locked.
-    """
-
-    name: str
-    size_bytes: int
-    used_s: float
-    state: CacheState
+    name: str  # which `remove` takes
+    size_bytes: int  # of its files
+    used_s: float  # the time of its last use, in seconds since the epoch
+    state: CacheState  # `unfinished`: filling was interrupted or given up; `damaged`: it cannot be locked
 
     @property
     def reserved_bytes(self) -> int:
@@ -144,16 +126,12 @@ class CacheFolder:
             os.utime(self.path / f"{name}.lock")
 
     def describe(self, name: str, **parts: str | int) -> None:
-        """Write a cache's description, in one step."""
+        """Change parts of a cache's description, in one step."""
         require_own(self.path, is_folder=True)
         draft = self.path / f"{name}.json.draft"
         with open(make_own(draft), "w", encoding="utf-8") as file:
-            json.dump(parts, file)
+            json.dump({**asdict(self.description(name)), **parts}, file)
         os.replace(draft, self.path / f"{name}.json")
-
-    def update(self, name: str, **parts: str | int) -> None:
-        """Change parts of a cache's description."""
-        self.describe(name, **{**asdict(self.description(name)), **parts})
 
     def description(self, name: str) -> CacheDescription:
         """Return a cache's description, as far as it is valid; the default one if that is not this user's."""
@@ -180,7 +158,12 @@ class CacheFolder:
         stopped = f"{name}.json is damaged: {command} removes the cache" if is_damaged else found.stopped
         try:
             require_own(lock)
-            state: CacheState = "complete" if self.dataset(name).is_dir() else self._state_of_partial(name)
+            state: CacheState = "complete"
+            if not self.dataset(name).is_dir():
+                partial = self.lock(name, is_new=False)
+                state = "filling" if partial is None else "unfinished"
+                if partial is not None:
+                    partial.release()
         except PermissionError as error:
             state, stopped = "damaged", f"remove {lock} yourself: {error.strerror}"
         return CacheEntry(
@@ -190,12 +173,6 @@ class CacheFolder:
             used_s=os.lstat(lock).st_mtime,
             state=state,
         )
-
-    def _state_of_partial(self, name: str) -> CacheState:
-        if (lock := self.lock(name, is_new=False)) is None:
-            return "filling"
-        lock.release()
-        return "unfinished"
 
     def size_bytes(self, name: str) -> int:
         """Return the size of a cache's files."""

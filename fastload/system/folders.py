@@ -1,4 +1,4 @@
-"""Free disk space, and changes to folders that survive a crash."""
+"""Changes to folders that survive a crash."""
 
 from __future__ import annotations
 
@@ -6,25 +6,12 @@ import errno
 import os
 import shutil
 import tempfile
-from pathlib import Path
 
 from fastload.errors import DestinationError
 
 # linux/fcntl.h and linux/fs.h.
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-
-# The errors of renameat2(2) where folders cannot be exchanged: by this filesystem (EINVAL, ENOTSUP), by
-# a kernel older than the call (ENOSYS), or because a sandbox filters it (EPERM).
-_CANNOT_EXCHANGE = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EPERM})
-
-
-def free_bytes(path: str | os.PathLike[str]) -> int:
-    """Return how many bytes can still be written at a path, which need not exist yet."""
-    place = Path(os.path.abspath(path))
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    return shutil.disk_usage(place).free
 
 
 def fsync_folder(path: str | os.PathLike[str]) -> None:
@@ -77,19 +64,14 @@ def replace_folder(new: str | os.PathLike[str], target: str | os.PathLike[str]) 
 
 
 def _exchange(source: str, destination: str) -> bool:
-    """Exchange two folders in one step; return False if this system cannot."""
+    """Exchange two folders in one step; return False if the kernel, the filesystem or a sandbox does not."""
     import ctypes  # importing it takes milliseconds
 
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
     if renameat2 is None:  # not Linux, or a C library older than glibc 2.28
         return False
     first, second = os.fsencode(source), os.fsencode(destination)
-    if renameat2(_AT_FDCWD, first, _AT_FDCWD, second, ctypes.c_uint(_RENAME_EXCHANGE)) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in _CANNOT_EXCHANGE:
-        return False
-    raise OSError(number, os.strerror(number), source, None, destination)
+    return not renameat2(_AT_FDCWD, first, _AT_FDCWD, second, ctypes.c_uint(_RENAME_EXCHANGE))
 
 
 def _rename_twice(source: str, destination: str) -> str:

@@ -1,4 +1,4 @@
-"""Available memory and its limit, reuse of freed memory, and named shared memory (/dev/shm)."""
+"""Available memory and its limit, what a cache may take of it, and reuse of freed memory."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import contextlib
 import functools
 import os
 import shutil
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import psutil
@@ -19,6 +20,22 @@ from fastload.system._proc import PROC_SELF, Cgroup, cgroups_of, read_text
 # (mallopt(3)).
 _LARGEST_KEPT_BYTES = (32 << 20) - (64 << 10)
 
+# The share of memory, or of a tmpfs, that caches leave free for others, and the least memory that they do:
+# training takes more after its first batches (several workers of about 150 MB each, batches in flight), and
+# the kernel stalls without free memory.
+_FREE_SHARE = 0.1
+_LEAST_MARGIN_BYTES = 1 << 30
+
+Room: TypeAlias = Callable[[], int]
+"""Returns the memory that a cache may take now, in bytes."""
+
+
+class SharedMemory(NamedTuple):
+    """Size and free space of the file system for named shared memory, which Docker limits to 64 MiB."""
+
+    total_bytes: int
+    free_bytes: int
+
 
 @functools.cache
 def keep_freed_memory() -> None:
@@ -29,14 +46,6 @@ def keep_freed_memory() -> None:
     """
     with contextlib.suppress(MemoryError):
         np.empty(_LARGEST_KEPT_BYTES, np.uint8)  # never touched, and freed at once
-
-
-@dataclass(frozen=True, slots=True)
-class SharedMemory:
-    """Size and free space of the file system for named shared memory, which Docker limits to 64 MiB."""
-
-    total_bytes: int
-    free_bytes: int
 
 
 def available_memory_bytes(proc_self: Path = PROC_SELF, machine_bytes: int | None = None) -> int:
@@ -64,6 +73,27 @@ def shared_memory(folder: str | os.PathLike[str] = "/dev/shm") -> SharedMemory |
     except OSError:
         return None
     return SharedMemory(usage.total, usage.free)
+
+
+def margin_of(total_bytes: int, least_bytes: int = _LEAST_MARGIN_BYTES) -> int:
+    """Return how many of the total bytes must stay free: a tenth, or `least_bytes` if that is more."""
+    return max(least_bytes, int(total_bytes * _FREE_SHARE))
+
+
+def memory_margin() -> int:
+    """Return how many bytes of this process's memory limit must stay free."""
+    return margin_of(memory_limit_bytes())
+
+
+def memory_room(available: Callable[[], int] = available_memory_bytes) -> int:
+    """Return the memory that a cache may take now, in bytes."""
+    return max(0, available() - memory_margin())
+
+
+def tmpfs_room(folder: str) -> int:
+    """Return how many bytes of a folder's file system a cache may take; 0 if there is no such folder."""
+    usage = shared_memory(folder)
+    return 0 if usage is None else max(0, usage.free_bytes - margin_of(usage.total_bytes, 0))
 
 
 def _limit_bytes(cgroup: Cgroup) -> int | None:

@@ -8,10 +8,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from types import FrameType
-from typing import Any
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _TERMINATING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -56,7 +55,7 @@ def unwinding() -> Iterator[None]:
 def deferred_signals() -> Iterator[None]:
     """Defer the signals that Python handles until the end of the block, which must be short."""
     caught: list[tuple[int, FrameType | None]] = []
-    handlers: dict[int, Any] = {}
+    handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
     for number in (signal.SIGINT, *_handled()):
         handler = signal.getsignal(number)
         if callable(handler) and threading.current_thread() is threading.main_thread():

@@ -44,16 +44,17 @@ class Geometry:
     """
 
     def __init__(self, sizes: Sizes) -> None:
-        self.boxes: Ints = _whole(sizes)  # regions of the sources: top, left, height, width
+        # Regions of the sources: top, left, height, width.
+        self.boxes: Ints = np.concatenate((np.zeros_like(sizes), sizes), axis=1)
         self.resampling: Resampling | None = None  # of regions; None if they are not resized
         self.flips: NDArray[np.bool_] = np.zeros((len(sizes), 2), bool)  # along rows and along columns
         self._region_sizes = sizes
-        self._windows = self.boxes
+        self._windows: Ints | None = None  # crops of the resized regions; None for all of each
 
     @property
     def sizes(self) -> Sizes:
         """Sizes of the results in pixels."""
-        return self._windows[:, 2:]
+        return self._region_sizes if self._windows is None else self._windows[:, 2:]
 
     def crop(self, boxes: Ints) -> bool:
         """Crop to boxes (images, 4); return False after a flip, or if a box extends beyond its image."""
@@ -63,9 +64,8 @@ class Geometry:
         if self.resampling is None:
             self.boxes = _box_in_box(self.boxes, boxes)
             self._region_sizes = boxes[:, 2:]
-            self._windows = _whole(self._region_sizes)
         else:
-            self._windows = _box_in_box(self._windows, boxes)
+            self._windows = boxes if self._windows is None else _box_in_box(self._windows, boxes)
         return True
 
     def resize(self, sizes: Sizes, resampling: Resampling) -> bool:
@@ -74,7 +74,6 @@ class Geometry:
             return False
         self.resampling = resampling
         self._region_sizes = sizes
-        self._windows = _whole(sizes)
         return True
 
     def flip(self, axis: int, which: NDArray[np.bool_]) -> bool:
@@ -84,8 +83,10 @@ class Geometry:
 
     def views(self) -> Iterator[View]:
         """Yield the geometry of each image."""
-        parts = self.boxes, self._region_sizes, self._windows, self.flips
-        for box, size, window, flips in zip(*(part.tolist() for part in parts), strict=True):
+        sizes = self._region_sizes.tolist()
+        windows = [(0, 0, *size) for size in sizes] if self._windows is None else self._windows.tolist()
+        parts = self.boxes.tolist(), sizes, windows, self.flips.tolist()
+        for box, size, window, flips in zip(*parts, strict=True):
             yield View(Box(*box), tuple(size), Box(*window), tuple(flips))
 
 
@@ -260,10 +261,6 @@ class BernoulliTransform(ColourTransform):
     def changed(self, image: Pixels) -> Pixels:
         """Return the changed image."""
         raise NotImplementedError
-
-
-def _whole(sizes: Sizes) -> Ints:
-    return np.concatenate((np.zeros_like(sizes), sizes), axis=1)
 
 
 def common_size(sizes: Sizes) -> tuple[int, int] | None:

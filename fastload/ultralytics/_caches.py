@@ -25,9 +25,9 @@ from ultralytics.data.base import BaseDataset
 from ultralytics.utils import LOCAL_RANK, LOGGER, NUM_THREADS, TQDM
 
 from fastload.datasets.cache.disk import DiskCache, open_disk_cache
-from fastload.datasets.cache.layout import Layout
-from fastload.datasets.cache.opening import Opening, can_cache, open_store, store_folder
 from fastload.datasets.cache.options import Cache
+from fastload.datasets.cache.registry import can_cache, open_store, store_folder
+from fastload.datasets.cache.store import Layout, Opening
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
 from fastload.images.deferred import DeferredImage, PixelSource
@@ -67,12 +67,8 @@ def cache_replacements() -> list[Replacement]:
 class ImagesInMemory:
     """Images in a shared store, in place of the list `ims` of a dataset, where None means "not in memory"."""
 
-    def __init__(self, opening: Opening, is_unpickled: bool = False) -> None:
-        self._opening = opening
-        self.store = open_store(opening, is_unpickled)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return ImagesInMemory, (self._opening, True)
+    def __init__(self, opening: Opening) -> None:
+        self.store = open_store(opening)
 
     def __getitem__(self, index: int) -> Pixels | None:
         found = self.image(index)
@@ -82,7 +78,7 @@ class ImagesInMemory:
         """Return an image, the height and width of its file, and its own; None if it is not stored."""
         if not self.store.has(index):
             return None
-        height, width, *own = _SIZES.unpack(self.store.fixed(index).tobytes())
+        height, width, *own = _SIZES.unpack(self.store.fixed[index].tobytes())
         size = own[0], own[1]
         source = PixelSource(_Planes(self.store.data(index), size), 0, size)
         return BgrImage(DeferredImage.of(source)), (height, width), size

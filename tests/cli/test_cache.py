@@ -8,8 +8,7 @@ import pytest
 
 from fastload.cli._cache import _ago
 from fastload.cli.main import main
-from fastload.datasets.cache.disk_filling import fill
-from fastload.datasets.cache.options import CopyPlace
+from fastload.datasets.cache.disk_filling import CopyPlace, fill
 from fastload.sources import open_source
 from fastload.sources.cacheable import CacheableFiles
 from fastload.system.cache_folder import CacheFolder

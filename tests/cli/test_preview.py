@@ -8,8 +8,7 @@ import torch
 import fastload
 import fastload.transforms as T
 from fastload.cli.main import main
-from fastload.datasets._drawing import colour_of, draw_objects
-from fastload.datasets.preview import write_sheet
+from fastload.datasets.preview import colour_of, draw_objects, write_sheet
 
 GREY = 90
 

@@ -138,26 +138,6 @@ class TestTwoRenames:
         assert os.listdir(tmp_path) == ["target"]
 
 
-class TestExchange:
-    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges folders")
-    def test_missing_folder_is_an_error_and_not_a_refusal(self, tmp_path):
-        one = make_folder(tmp_path / "one", "1")
-        with pytest.raises(FileNotFoundError):
-            folders._exchange(str(one), str(tmp_path / "missing"))
-
-
-class TestFreeBytes:
-    def test_is_the_free_space_of_the_filesystem(self, tmp_path):
-        status = os.statvfs(tmp_path)
-        free = status.f_bavail * status.f_frsize
-        # Other programs write meanwhile: within a GiB.
-        assert abs(folders.free_bytes(tmp_path) - free) < 2**30
-
-    def test_path_that_does_not_exist_yet_has_the_space_of_the_folder_above(self, tmp_path):
-        assert folders.free_bytes(tmp_path / "not" / "yet") > 0
-        assert folders.free_bytes("not-yet.fl") > 0
-
-
 class TestFsyncFolder:
     def test_folder_is_written(self, tmp_path):
         folders.fsync_folder(tmp_path)

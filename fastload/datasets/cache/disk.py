@@ -21,11 +21,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import ImagesAt, RecordImages
-from fastload.datasets.batch import BatchSource
-from fastload.datasets.cache._choose import CacheReport
-from fastload.datasets.cache.options import Cache, CopyPlace
-from fastload.datasets.cache.sample_cache import FilledCache, Positions
+from fastload.datasets._batch_source import BatchSource, ImagesAt, Positions, RecordImages
+from fastload.datasets.cache.disk_filling import CopyPlace, start_filling
+from fastload.datasets.cache.options import Cache, CacheReport
+from fastload.datasets.cache.sample_cache import FilledCache
 from fastload.errors import AccessError, DamageError, FormatError, OptionError
 from fastload.images.encodings import Encoding, Keep, encoding_named
 from fastload.images.opencv import cv2
@@ -126,7 +125,6 @@ class DiskCache(FilledCache):
         return positions[~is_stored]
 
     def report(self) -> CacheReport:
-        """See `SampleCache`."""
         self.refresh()
         described, total = self._folder.description(self._name), max(1, self._count)
         samples, form = described.samples or total, self._place.form
@@ -158,9 +156,9 @@ class DiskCache(FilledCache):
             self._fill(self._source)
 
     def hold(self, positions: Positions) -> NDArray[np.bool_]:
-        """See `FilledCache`."""
         is_held: NDArray[np.bool_] = self._is_stored[positions]
-        self._count_reads(is_held)
+        hits = int(np.count_nonzero(is_held))
+        self._count_reads(hits, len(positions) - hits)
         return is_held
 
     def _images(self, positions: Positions, reducing_gap: float | None) -> BatchSource:
@@ -185,7 +183,11 @@ class DiskCache(FilledCache):
             reader = RecordReader(self._place.dataset)
             if (image := reader.manifest.image) is None:
                 raise FormatError(f"{reader.folder}: a cache of images must have some, got none")
-            self._require_origin(reader)
+            details = reader.manifest.made.get("details")
+            origin = details.get("origin") if isinstance(details, dict) else None
+            if origin != self._origin:
+                must = f"must be made of the files with the digest {self._origin}"
+                raise FormatError(f"{reader.folder}: {must}, it names {origin}")
             encoding = encoding_named(image.encoding or "keep")
             is_stored = np.arange(self._count) < len(reader)
             is_stored[[int(each.key) for each in reader.manifest.kept]] = False
@@ -201,19 +203,8 @@ class DiskCache(FilledCache):
         self._folder.note_use(self._name)
         self._reader, self._encoding, self._is_stored = reader, encoding, is_stored
 
-    def _require_origin(self, reader: RecordReader) -> None:
-        details = reader.manifest.made.get("details")
-        found = details.get("origin") if isinstance(details, dict) else None
-        if found != self._origin:
-            raise FormatError(
-                f"{reader.folder}: must be made of the files with the digest {self._origin}, it names {found}"
-            )
-
     def _fill(self, source: CacheableFiles) -> None:
         """Start the process that makes the copy, unless another one does."""
-        # Imported here, because packing takes time to import, and a complete copy does not need it.
-        from fastload.datasets.cache.disk_filling import start_filling
-
         if self._process is not None:
             code = self._process.poll()
             if code is not None and not self._place.dataset.is_dir():
@@ -246,7 +237,7 @@ class DiskCache(FilledCache):
         self._stop_reading(str(error))
         if isinstance(error, (DamageError, ValueError)) and self._place.dataset.is_dir():
             with contextlib.suppress(OSError):
-                self._folder.update(self._name, stopped=self.failure)
+                self._folder.describe(self._name, stopped=self.failure)
         if not self._is_given_up[0]:
             self._is_given_up[0] = 1
             warnings.warn(

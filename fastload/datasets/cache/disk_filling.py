@@ -15,19 +15,18 @@ import sys
 import tempfile
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from fastload.datasets.cache._choose import Form
-from fastload.datasets.cache.options import CopyPlace
+from fastload.datasets.cache.options import Form
 from fastload.errors import FastloadError, PackError, printable
 from fastload.images.jpegtran import find_jpegtran
-from fastload.packing.job import pack
-from fastload.packing.options import DEFAULT_SHARD_BYTES, estimate_stats
-from fastload.packing.result import PackProgress
 from fastload.sources.cacheable import CacheableFiles
+from fastload.system.cache_folder import CacheFolder
 from fastload.system.memory import available_memory_bytes
 from fastload.system.signals import set_worker_signals
 from fastload.system.units import format_size
@@ -55,6 +54,24 @@ _MOST_SHARDS = 256
 # The share of the available memory that the page cache can be expected to hold of the copy, and the share of
 # the free room that pixels may take if the user gives no size.
 _MEMORY_SHARE = _ROOM_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlace:
+    """Place of a packed copy, its form, and its largest size.
+
+    None: the form that fits best, and the size that the disk has to spare.
+    """
+
+    folder: CacheFolder
+    name: str
+    form: Form | None = None
+    most_bytes: int | None = None
+
+    @property
+    def dataset(self) -> Path:
+        """The packed dataset, which exists once it is complete."""
+        return self.folder.dataset(self.name)
 
 
 def start_filling(
@@ -106,7 +123,7 @@ def run(parent: int, lock: int) -> None:
         place.folder.drop_unfinished(place.name)
         reason = str(error) or type(error).__name__
         with contextlib.suppress(OSError):
-            place.folder.update(place.name, done=0, stopped=reason)
+            place.folder.describe(place.name, done=0, stopped=reason)
         outcome = "is given up, and training goes on without it"
         sys.stderr.write(printable(f"fastload: the cache of {source.name} {outcome}: {reason}") + "\n")
         sys.exit(1)
@@ -126,11 +143,16 @@ def fill(source: CacheableFiles, place: CopyPlace, is_wanted: Callable[[], bool]
     Without a form, pixels are stored where they fit into memory. Raises PackError if there is no room, and
     SystemExit as soon as the cache is no longer wanted.
     """
+    # Imported here, because packing takes time to import, and a complete copy does not need it.
+    from fastload.packing.job import pack
+    from fastload.packing.options import DEFAULT_SHARD_BYTES, estimate_stats
+    from fastload.packing.result import PackProgress
+
     folder, name, most_bytes = place.folder, place.name, place.most_bytes
     if not len(source):
         raise PackError(f"{source.name}: there are no files to cache")
-    folder.update(name, dataset=source.name, total=len(source))
-    encode, sizes = _encoding_of(source, place)
+    folder.describe(name, dataset=source.name, total=len(source))
+    encode, sizes = _encoding_of(source, place, estimate_stats(source, None).mean_pixels)
     ends = sizes.cumsum() + _METADATA_BYTES
     can_fit = most_bytes is None or most_bytes >= ends[0]  # if not, removing other caches is of no use
     room = folder.make_room(name, int(ends[-1]), most_bytes) if can_fit else 0
@@ -138,13 +160,13 @@ def fill(source: CacheableFiles, place: CopyPlace, is_wanted: Callable[[], bool]
     advice = "allow a larger size, or name a folder on another disk"
     if not count:
         raise PackError(f"{folder.path}: it needs {format_size(ends[-1])}, and there is no room: {advice}")
-    total, size_bytes = len(source), int(ends[count - 1])
-    folder.describe(name, dataset=source.name, samples=count, total=total, encode=encode, bytes=size_bytes)
+    size_bytes = int(ends[count - 1])
+    folder.describe(name, samples=count, done=0, encode=encode, bytes=size_bytes, stopped="")
 
     def check(progress: PackProgress) -> None:
         if not is_wanted():
             raise SystemExit(0)
-        folder.update(name, done=progress.records)
+        folder.describe(name, done=progress.records)
         if folder.room_for(name, most_bytes) < folder.entry(name).size_bytes:
             raise PackError(f"{folder.path}: other files have taken the room that it needs: {advice}")
 
@@ -158,15 +180,16 @@ def fill(source: CacheableFiles, place: CopyPlace, is_wanted: Callable[[], bool]
         progress=check,
     )
     stored = count - sum(len(split.kept) for split in packed.splits)
-    folder.update(name, samples=stored, done=stored)
+    folder.describe(name, samples=stored, done=stored)
 
 
-def _encoding_of(source: CacheableFiles, place: CopyPlace) -> tuple[str, NDArray[np.float64]]:
+def _encoding_of(
+    source: CacheableFiles, place: CopyPlace, mean_pixels: float
+) -> tuple[str, NDArray[np.float64]]:
     """Return the lossless encoding of the images, and the bytes that each of them takes."""
     form, most_bytes = place.form, place.most_bytes
     described = place.folder.description(place.name)
     encode = described.encode
-    mean_pixels = estimate_stats(source, None).mean_pixels
     decoded = np.full(len(source), _DECODED_GROWTH * 3 * mean_pixels + _COLUMN_BYTES)
     # A cache whose filling was interrupted continues with its encoding.
     if encode not in ("keep", "tiled", "raw") or described.stopped:

@@ -1,16 +1,16 @@
-"""The `cache` argument of datasets and loaders."""
+"""The `cache` argument of datasets and loaders, and the report of the cache that is used."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
-from fastload.datasets.cache._choose import CacheKind, Form
 from fastload.errors import OptionError
-from fastload.system.cache_folder import CacheFolder
 from fastload.system.units import parse_size
+
+CacheKind = Literal["ram", "tmpfs", "disk", "device"]
+Form = Literal["encoded", "decoded"]
 
 _KINDS = ("auto", *get_args(CacheKind))
 
@@ -68,18 +68,41 @@ def cache_of(option: str | Cache) -> Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyPlace:
-    """Place of a packed copy, its form, and its largest size.
+class CacheReport:
+    """Choice of a dataset's cache, and its state.
 
-    None: the form that fits best, and the size that the disk has to spare.
+    Attributes:
+        kind: `ram`, `tmpfs`, `disk` or `device`; None: no cache.
+        form: `encoded` or `decoded`.
+        share: The share of the samples for which there is room: the hit ratio of later epochs.
+        reason: The reason for the choice.
+        predicted_gain: The predicted rate as a multiple of the rate without the cache; 1 if unknown.
+        ready: The share of the samples stored so far.
+        used_bytes: The memory, or the room on the disk, that these take.
+        stopped: The reason why no more samples are stored; "" while there is room.
+        hits: Samples that this process and the workers forked from it have read from the cache.
+        misses: Samples that they have read from the disk.
     """
 
-    folder: CacheFolder
-    name: str
-    form: Form | None = None
-    most_bytes: int | None = None
+    kind: CacheKind | None
+    form: Form | None
+    share: float
+    reason: str
+    predicted_gain: float = 1.0
+    ready: float = 0.0
+    used_bytes: int = 0
+    stopped: str = ""
+    hits: int = 0
+    misses: int = 0
 
     @property
-    def dataset(self) -> Path:
-        """The packed dataset, which exists once it is complete."""
-        return self.folder.dataset(self.name)
+    def state(self) -> str:
+        """`complete`, `filling, 42%`, or `stopped at 42%` and the reason."""
+        if self.stopped:
+            return f"stopped at {self.ready:.0%}: {self.stopped}"
+        return "complete" if self.ready >= self.share else f"filling, {self.ready:.0%}"
+
+
+def no_cache(reason: str) -> CacheReport:
+    """Return the report of no cache."""
+    return CacheReport(None, None, 0.0, f"no cache: {reason}")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fastload.datasets.cache._choose import Form
+from fastload.datasets.cache.options import Form
 from fastload.errors import OptionError
 from fastload.images.decode import decode
 from fastload.images.encodings import Encoding, Keep
@@ -36,23 +36,14 @@ _SHAPE = struct.Struct("<3I")
 
 
 class Originals(ABC):
-    """The samples of a dataset where they lie without a cache; picklable.
+    """The samples of a dataset where they lie without a cache; picklable."""
 
-    Attributes:
-        columns: The columns of a sample, among them `image` and `image/shape` if it has an image.
-        encoding: The encoding of the images; None without images.
-        records: The records of a packed dataset; None for files.
-        samples: The number of samples.
-        stored_bytes: The bytes of all images as stored.
-        other_bytes: The bytes of all other fields, exact or slightly overestimated.
-    """
-
-    columns: tuple[Column, ...]
-    encoding: Encoding | None
-    records: RecordReader | None = None
-    samples: int
-    stored_bytes: int
-    other_bytes: int = 0
+    columns: tuple[Column, ...]  # of a sample, among them `image` and `image/shape` if it has an image
+    encoding: Encoding | None  # of the images; None without images
+    records: RecordReader | None = None  # of a packed dataset; None for files
+    samples: int  # how many there are
+    stored_bytes: int  # of all images as stored
+    other_bytes: int = 0  # of all other fields, exact or slightly overestimated
 
     @abstractmethod
     def identity(self) -> str:
@@ -103,15 +94,12 @@ class FileOriginals(Originals):
         self.stored_bytes = int(source.files.sizes_bytes.clip(min=0).sum())
 
     def identity(self) -> str:
-        """See `Originals`."""
         return f"files {self._source.origin}"
 
     def paths(self) -> list[str]:
-        """See `Originals`."""
         return [*map(self._source.files.path, range(self.samples))]
 
     def columns_of(self, position: int) -> Mapping[str, bytes | ByteArray] | None:
-        """See `Originals`."""
         data = self._source.read(position).image
         if not isinstance(data, bytes) or not data:
             return None
@@ -120,7 +108,6 @@ class FileOriginals(Originals):
         return {"image": data, "image/shape": _SHAPE.pack(height, width, 3)}
 
     def files(self) -> CacheableFiles:
-        """See `Originals`."""
         return self._source
 
     def _pixels(self, positions: Sequence[int]) -> list[int]:
@@ -147,25 +134,21 @@ class RecordOriginals(Originals):
         self.other_bytes = self.samples * _KEY_BYTES if is_small else manifest.size_bytes
 
     def identity(self) -> str:
-        """See `Originals`."""
         folder, digest = self.records.folder, hashlib.sha256(self.records.manifest.to_bytes()).hexdigest()
         place = str(folder) if isinstance(folder, RemoteFolder) else os.path.realpath(folder)
         # A cache of unverified records is shared only with datasets that do not verify either.
         return f"packed {place} {digest} {self.records.verify == 'never'}"
 
     def paths(self) -> list[str]:
-        """See `Originals`."""
         folder = self.records.folder
         shards = () if isinstance(folder, RemoteFolder) else self.records.manifest.shards
         return [str(folder / shard.file) for shard in shards]
 
     def columns_of(self, position: int) -> Mapping[str, bytes | ByteArray]:
-        """See `Originals`."""
         record = self.records.read(position)
         return {column.name: record.stored(column.name) for column in self.columns}
 
     def files(self) -> CacheableFiles:
-        """See `Originals`."""
         raise OptionError(
             f'cache="disk" keeps a packed copy of files, and {self.records.folder} is packed already: leave '
             'it out, or copy the packed folder to a faster disk; cache="ram" keeps it in memory'

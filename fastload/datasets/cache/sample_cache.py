@@ -5,6 +5,9 @@ A dataset asks its cache for images and never knows which of the media it is:
     StoreCache    memory that all processes of a node share (ram, tmpfs), in stored.py
     DiskCache     a packed copy on a disk, in disk.py
 
+Who uses what is known by locks of flock(2) alike: shared by the users, exclusive for the one that makes or
+removes it, in registry.py for stores and in system/cache_folder.py for copies.
+
 A dataset without a cache has one that holds nothing. Whatever a cache does not hold is read from the
 dataset's own files or records, the *originals*. A device's memory is not among the media: see resident.py.
 """
@@ -19,16 +22,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import ImagesAt, JoinedImages, Records
-from fastload.datasets.batch import BatchSource
-from fastload.datasets.cache._choose import CacheReport
+from fastload.datasets._batch_source import BatchSource, ImagesAt, JoinedImages, Positions, Records
+from fastload.datasets.cache.options import CacheReport
 from fastload.errors import AccessError, DamageError, DecodeError
 from fastload.images.arrays import Pixels
 from fastload.images.region import Box
 from fastload.shards.records import RecordReader
 from fastload.transforms.windows import Gathered
-
-Positions = NDArray[np.int64]
 
 
 class SampleCache:
@@ -73,12 +73,12 @@ class FilledCache(SampleCache, ABC):
     def images(self, positions: Positions, originals: ImagesAt, reducing_gap: float | None) -> BatchSource:
         """See `SampleCache`; samples that the medium takes while they are read are stored first."""
         is_held = self.hold(positions)
-        held = np.flatnonzero(is_held)
-        if not len(held):
-            return originals(positions)
-        if len(held) == len(positions):
+        count = np.count_nonzero(is_held)
+        if count == len(positions):
             return _CachedImages(self._images(positions, reducing_gap), positions, originals)
-        joined, others = JoinedImages(len(positions)), np.flatnonzero(~is_held)
+        if not count:
+            return originals(positions)
+        joined, held, others = JoinedImages(len(positions)), np.flatnonzero(is_held), np.flatnonzero(~is_held)
         # Originals first, so that errors are raised in the same order as without a cache.
         joined.add(originals(positions[others]), others.tolist())
         cached = self._images(positions[held], reducing_gap)
@@ -93,12 +93,11 @@ class FilledCache(SampleCache, ABC):
     def _images(self, positions: Positions, reducing_gap: float | None) -> BatchSource:
         """Return images that the cache holds."""
 
-    def _count_reads(self, is_hit: NDArray[np.bool_]) -> None:
-        """Count samples that this process reads, given a mask of those in the cache."""
+    def _count_reads(self, hits: int, misses: int) -> None:
+        """Count samples that this process reads."""
         place = 2 * os.getpid() % len(self._counts)
-        hits = int(np.count_nonzero(is_hit))
         self._counts[place] += hits
-        self._counts[place + 1] += len(is_hit) - hits
+        self._counts[place + 1] += misses
 
     def _counted(self, report: CacheReport) -> CacheReport:
         """Return a report with the counts of this process and those forked from it."""

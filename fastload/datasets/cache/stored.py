@@ -8,31 +8,37 @@ from the disk: together, all processes read each sample once.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import RecordImages, Records
-from fastload.datasets.batch import BatchSource
-from fastload.datasets.cache._choose import CacheReport
-from fastload.datasets.cache._store import Bytes, Store
-from fastload.datasets.cache.opening import Opening, open_store
+from fastload.datasets._batch_source import BatchSource, Positions, RecordImages, Records
+from fastload.datasets.cache.options import Cache, CacheReport, Form, no_cache
 from fastload.datasets.cache.originals import Originals
-from fastload.datasets.cache.sample_cache import FilledCache, Positions
-from fastload.errors import DamageError, DecodeError, SourceError
+from fastload.datasets.cache.registry import can_cache, is_used, open_store, store_folder
+from fastload.datasets.cache.sample_cache import FilledCache, SampleCache
+from fastload.datasets.cache.store import Bytes, Layout, Opening, Store
+from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.images.encodings import Raw, Yuv420
 from fastload.images.header import orientation_of
+from fastload.images.opencv import cv2
 from fastload.shards.container import ShardReader
 from fastload.shards.record import Record, value_reader
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Column
+from fastload.system.memory import Room, memory_margin, tmpfs_room
+from fastload.system.units import format_size
+
+# The version of the store format: increased when the layout or the meaning of a key changes.
+_STORE_VERSION = 6
 
 # The column of an image's EXIF orientation, which pixels no longer hold.
 _ORIENTATION = "image/orientation"
@@ -40,12 +46,58 @@ _ORIENTATION = "image/orientation"
 # How pixels are stored.
 _PIXELS = Raw()
 
-_LENGTH = np.dtype("<u4")
+# The lengths of the variable columns; no column of a dataset has this name.
+_LENGTHS = "/lengths"
+
 _SHAPE = struct.Struct("<3I")
 
 
+def open_store_cache(cache: Cache, choice: CacheReport, originals: Originals, room: Room) -> SampleCache:
+    """Open the cache in memory that is asked for or chosen; one that holds nothing if there is no room."""
+    if not can_cache():
+        raise OptionError(f'cache="{cache.kind}" needs Linux (memfd, posix_fallocate, /proc): leave it out')
+    kind: Literal["ram", "tmpfs"] = "tmpfs" if choice.kind == "tmpfs" else "ram"
+    form: Form = (cache.form or choice.form or "encoded") if originals.can_be_decoded else "encoded"
+    folder = store_folder(cache.folder, holds_data=kind == "tmpfs")
+    parent = os.path.dirname(folder)
+    room_bytes, bound = room(), f"{format_size(memory_margin())} of the memory must stay free"
+    if kind == "tmpfs" and tmpfs_room(parent) < room_bytes:
+        room_bytes, bound = tmpfs_room(parent), f"a tenth of the file system of {parent} must stay free"
+    needed, fixed_bytes = originals.size_bytes(form), RecordLayout(originals).fixed.itemsize
+    capacity = min(needed, room_bytes - Layout(originals.samples, fixed_bytes, 0).size_bytes)
+    if capacity <= 0:
+        return SampleCache(no_cache(f"{bound}, which leaves no room"))
+    layout = Layout(originals.samples, fixed_bytes, capacity)
+    try:
+        store = open_store(Opening(kind, form, folder, _key(form, originals), layout, room))
+    except OSError as error:
+        return SampleCache(no_cache(f"it could not be opened ({error.strerror})"))
+    return StoreCache(originals, store, replace(choice, form=form), needed)
+
+
+def find_shared(cache: Cache, originals: Originals) -> CacheReport | None:
+    """Return the choice by which other processes of this user cache the dataset now; None if none does.
+
+    If each rank measured by itself, ranks could choose differently, and would measure a busy disk.
+    """
+    forms: tuple[Form, ...] = ("encoded", "decoded") if cache.form is None else (cache.form,)
+    folder = store_folder(cache.folder)
+    for form in forms if can_cache() else ():
+        if is_used(folder, _key(form, originals)):
+            reason = "another of your processes chose it for this dataset"
+            return CacheReport("ram" if cache.folder is None else "tmpfs", form, 1.0, reason)
+    return None
+
+
+def _key(form: Form, originals: Originals) -> str:
+    """Return 32 hexadecimal digits that distinguish a store from any other."""
+    decoder = cv2.__version__ if form == "decoded" else ""
+    parts = "\n".join((str(_STORE_VERSION), form, decoder, originals.identity()))
+    return hashlib.blake2b(parts.encode(errors="surrogateescape"), digest_size=16).hexdigest()
+
+
 class RecordLayout:
-    """Positions of a sample's columns in a store.
+    """Places of a sample's columns in a store.
 
     The fixed part holds the EXIF orientation of the image (a byte), the columns of fixed size, and the
     lengths of the other columns; the tail holds these columns, except the image.
@@ -54,19 +106,17 @@ class RecordLayout:
     def __init__(self, originals: Originals) -> None:
         columns = originals.columns
         fixed = [Column(_ORIENTATION, "uint8"), *(column for column in columns if not column.ragged)]
-        ends = list(accumulate((column.row_bytes for column in fixed), initial=0))
-        self.columns = {column.name: (column.numpy_dtype, column.shape) for column in fixed}
-        self.places = dict(zip(self.columns, map(slice, ends, ends[1:]), strict=True))
         image = None if originals.encoding is None else "image"
         self.ragged = [column.name for column in columns if column.ragged and column.name != image]
-        self.fixed_bytes = ends[-1] + _LENGTH.itemsize * len(self.ragged)
-        self.lengths = slice(ends[-1], self.fixed_bytes)
+        parts = [(column.name, column.numpy_dtype, column.shape) for column in fixed]
+        self.fixed = np.dtype([*parts, (_LENGTHS, "<u4", (len(self.ragged),))])
 
     def parts(self, columns: Mapping[str, bytes | Bytes]) -> tuple[bytes, bytes]:
         """Return the fixed part and the tail of a sample."""
-        fixed, tail = ([bytes(columns[name]) for name in part] for part in (self.columns, self.ragged))
-        lengths = np.array([len(part) for part in tail], _LENGTH).tobytes()
-        return b"".join([*fixed, lengths]), b"".join(tail)
+        tail = [bytes(columns[name]) for name in self.ragged]
+        lengths = np.array([len(part) for part in tail], "<u4").tobytes()
+        fixed = {**columns, _LENGTHS: lengths}
+        return b"".join(bytes(fixed[name]) for name in self.fixed.names or ()), b"".join(tail)
 
 
 class StoreCache(FilledCache):
@@ -75,39 +125,26 @@ class StoreCache(FilledCache):
     `needed` is the size in bytes of a store that holds all samples.
     """
 
-    def __init__(
-        self,
-        originals: Originals,
-        opening: Opening,
-        choice: CacheReport,
-        needed: int,
-        is_unpickled: bool = False,
-    ) -> None:
-        self.originals, self.opening, self._needed = originals, opening, needed
-        self.store = open_store(opening, is_unpickled)
-        share = min(1.0, self.store.layout.capacity_bytes / max(1, needed))
-        super().__init__(replace(choice, form=opening.form, share=share))
+    def __init__(self, originals: Originals, store: Store, choice: CacheReport, needed: int) -> None:
+        self.originals, self.store, self._needed = originals, store, needed
+        super().__init__(replace(choice, share=min(1.0, store.layout.capacity_bytes / max(1, needed))))
         self._layout = RecordLayout(originals)
-        parts = self.store, originals, self._layout
+        parts = store, originals, self._layout
         self._held, self._records = _HeldRecords(*parts), _StoredRecords(*parts)
 
     def __reduce__(self) -> tuple[type[StoreCache], tuple[object, ...]]:
-        return StoreCache, (self.originals, self.opening, self._choice, self._needed, True)
+        return StoreCache, (self.originals, self.store, self._choice, self._needed)
 
     def records(self, originals: RecordReader) -> Records:
-        """See `SampleCache`."""
         return self._records
 
     def verify_records(self, originals: RecordReader, positions: Positions) -> None:
-        """See `SampleCache`."""
         self.hold(positions)
 
     def missing(self, positions: Positions) -> Positions:
-        """See `SampleCache`."""
         return positions[~self.store.found(positions)]
 
     def report(self) -> CacheReport:
-        """See `SampleCache`."""
         store = self.store
         ready = store.ready / max(1, store.count)
         report = replace(self._choice, ready=ready, used_bytes=store.used_bytes, stopped=store.why_closed)
@@ -117,8 +154,9 @@ class StoreCache(FilledCache):
         """See `FilledCache`; missing samples are stored first."""
         records = self.originals.records
         is_held = self.store.found(positions, records is not None and records.verify == "always")
-        self._count_reads(is_held)
-        if np.count_nonzero(is_held) == len(is_held):
+        hits = int(np.count_nonzero(is_held))
+        self._count_reads(hits, len(positions) - hits)
+        if hits == len(positions):
             return is_held
         missing = positions[~is_held]
         if records is not None:
@@ -132,7 +170,7 @@ class StoreCache(FilledCache):
         return is_held
 
     def _images(self, positions: Positions, reducing_gap: float | None) -> BatchSource:
-        encoding = _PIXELS if self.opening.form == "decoded" else self.originals.encoding
+        encoding = _PIXELS if self.store.opening.form == "decoded" else self.originals.encoding
         assert encoding is not None
         return RecordImages(self._held, encoding, positions, reducing_gap, _ORIENTATION)
 
@@ -147,7 +185,7 @@ class StoreCache(FilledCache):
         if encoding is not None and len(image):
             if not isinstance(encoding, Raw | Yuv420):
                 orientation = orientation_of(bytes(image))
-            if self.opening.form == "decoded":
+            if self.store.opening.form == "decoded":
                 shape = _SHAPE.unpack(bytes(columns["image/shape"]))
                 pixels = encoding.decode(image, shape)
                 if pixels.shape[:2] != shape[:2]:
@@ -164,12 +202,16 @@ class _HeldRecords:
 
     def __init__(self, store: Store, originals: Originals, layout: RecordLayout) -> None:
         self._store, self._originals, self._layout = store, originals, layout
+        rows, names = store.fixed.view(layout.fixed)[:, 0], layout.fixed.names or ()
+        self._columns: dict[str, NDArray[np.generic]] = {name: rows[name] for name in names}
         fields = () if originals.records is None else originals.records.manifest.fields
         self._values = {field.name: value_reader(field) for field in fields}
 
     @property
     def _shards(self) -> RecordReader:
-        assert self._originals.records is not None, "files are never asked for as records"
+        if self._originals.records is None:
+            # Asked for by the message about a file that cannot be decoded: reading the file raises its own.
+            raise DamageError("a file in the cache cannot be decoded")
         return self._originals.records
 
     @property
@@ -183,18 +225,15 @@ class _HeldRecords:
     def row(self, column: str, index: int) -> Bytes:
         if column == "image" and self._originals.encoding is not None:
             return self._store.data(index)
-        fixed = self._store.fixed(index)
-        if column in self._layout.columns:
-            return fixed[self._layout.places[column]]
-        lengths = fixed[self._layout.lengths].view(_LENGTH).tolist()
+        if (rows := self._columns.get(column)) is not None:
+            return np.frombuffer(rows[index].tobytes(), np.uint8)
+        lengths = self._columns[_LENGTHS][index].tolist()
         place = self._layout.ragged.index(column)
         begin = sum(lengths[:place])
         return self._store.tail(index)[begin : begin + lengths[place]]
 
     def take(self, name: str, indices: Positions) -> NDArray[np.generic]:
-        dtype, shape = self._layout.columns[name]
-        rows = np.ascontiguousarray(self._store.fixed(indices)[:, self._layout.places[name]])
-        return rows.view(dtype).reshape(len(indices), *shape)
+        return self._columns[name][indices]
 
     def stack(self, name: str, indices: Positions) -> tuple[Bytes, Positions] | None:
         return self._store.stack(indices)

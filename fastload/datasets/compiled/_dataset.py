@@ -12,8 +12,8 @@ from typing import Any, SupportsIndex, cast
 import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate
 
-from fastload.datasets._batch_source import JoinedImages
-from fastload.datasets.batch import BatchMemory, BatchSource, HostMemory, fill
+from fastload.datasets._batch_source import BatchSource, JoinedImages
+from fastload.datasets.batch import BatchMemory, HostMemory, fill
 from fastload.datasets.compiled._explain import LATE, Explained, description_of
 from fastload.datasets.compiled._lazy import LazyImage
 from fastload.datasets.compiled._pipeline import CompiledTransform

@@ -13,8 +13,8 @@ import PIL.Image
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from fastload.datasets._batch_source import FileImages, Headers
-from fastload.datasets.batch import BatchSource
+from fastload.datasets._batch_source import BatchSource, FileImages, Headers
+from fastload.datasets.cache.originals import FileOriginals
 from fastload.datasets.compiled._functions import CompiledFunction
 from fastload.datasets.compiled._lazy import info_of
 from fastload.datasets.compiled._steps import Foreign, Untyped
@@ -235,13 +235,13 @@ class ListedFiles(FilesDataset):
         with open(self._path(index), "rb", buffering=0) as file:
             return file.read()
 
-    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
+    def targets_of(self, positions: NDArray[np.int64], annotations: object = None) -> list[object]:
         return [self.listed[position][1] for position in positions.tolist()]
 
-    def _cacheable_files(self) -> CacheableFiles:
+    def _originals(self) -> FileOriginals:
         files = self._files()
         paths = [files.names[0], files.names[-1]] if len(files) else ["/"]
-        return CacheableFiles(files, os.path.commonpath(paths), alike_only=True)
+        return FileOriginals(CacheableFiles(files, os.path.commonpath(paths), alike_only=True))
 
     def _files(self) -> FileList:
         return list_files("/", (os.path.abspath(path) for path, _ in self.listed))
@@ -264,7 +264,7 @@ class Arrays(ImageDataset):
     def _stored_images(self, positions: NDArray[np.int64]) -> ArrayImages:
         return ArrayImages(self.pixels, positions)
 
-    def targets_of(self, positions: NDArray[np.int64]) -> list[object]:
+    def targets_of(self, positions: NDArray[np.int64], annotations: object = None) -> list[object]:
         return self._targets_at(positions).tolist()  # type: ignore[no-any-return]
 
     def _labels(self, positions: NDArray[np.int64]) -> NDArray[np.generic] | None:

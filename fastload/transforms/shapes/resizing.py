@@ -134,7 +134,7 @@ class RandomResizedCrop(Resizing):
         return (height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
-        return np.broadcast_to(self.size, sizes.shape)
+        return np.full(sizes.shape, self.size)  # broadcast_to takes 4 µs, for single samples too
 
     def fold(self, geometry: Geometry, parameters: Parameters) -> bool:
         sizes = self.sizes_after(geometry.sizes, parameters)

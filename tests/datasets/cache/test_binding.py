@@ -7,8 +7,7 @@ import torch
 
 import fastload
 from fastload import Cache, PackedDataset
-from fastload.datasets.cache._store import Store
-from tests.datasets.cache.programs import plenty
+from fastload.datasets.cache.store import Store
 from tests.folders import encoded, pixels
 
 
@@ -32,11 +31,11 @@ def two(tmp_path):
 
 def test_store_of_another_dataset_is_not_opened(two, place):
     first, second = (PackedDataset(path, cache=Cache("tmpfs", place)) for path in two)
-    own, other = (dataset._cache.opening for dataset in (first, second))
+    own, other = (dataset._cache.store.opening for dataset in (first, second))
     assert own.layout == other.layout
     descriptor = os.dup(second._cache.store.descriptor)
     with pytest.raises(OSError, match="another dataset"):
-        Store(descriptor, None, plenty, bytes.fromhex(own.key))
+        Store(descriptor, own)
     os.close(descriptor)
     first.close_cache()
     second.close_cache()

@@ -11,8 +11,7 @@ import torch
 import fastload
 import fastload.transforms as T
 from fastload import Cache, DataLoader, FolderDataset
-from fastload.datasets.cache.disk_filling import fill, form_that_fits
-from fastload.datasets.cache.options import CopyPlace
+from fastload.datasets.cache.disk_filling import CopyPlace, fill, form_that_fits
 from fastload.sources.cacheable import CacheableFiles
 from fastload.system.cache_folder import CacheFolder
 from tests.commands import run_python, start_python

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fastload import FolderDataset, PackedDataset, pack
-from fastload.datasets.cache._limits import margin_of, memory_margin, memory_room, tmpfs_room
-from fastload.datasets.cache.layout import Layout
-from fastload.datasets.cache.opening import Opening, open_store
 from fastload.datasets.cache.options import Cache
+from fastload.datasets.cache.registry import open_store
+from fastload.datasets.cache.store import Layout, Opening
+from fastload.system.memory import margin_of, memory_margin, memory_room, tmpfs_room
 from fastload.system.units import format_size
 from tests.datasets.cache.programs import ROOT, plenty
 from tests.folders import class_folders
@@ -105,10 +105,10 @@ class TestRoom:
 
 _IN_A_SMALL_TMPFS = """
 import sys
-from fastload.datasets.cache.opening import Opening, open_store
-from fastload.datasets.cache.layout import Layout
+from fastload.datasets.cache.registry import open_store
+from fastload.datasets.cache.store import Layout, Opening
 from tests.datasets.cache.programs import plenty
-import fastload.datasets.cache._store as module
+import fastload.datasets.cache.store as module
 if sys.argv[2] == "unforeseen":
     module.tmpfs_room = lambda folder: 1 << 40  # another process is quicker
 opening = Opening("tmpfs", "encoded", sys.argv[1] + "/fastload", "a" * 32, Layout(1000, 0, 1 << 30), plenty)
@@ -136,9 +136,9 @@ def test_full_tmpfs_stops_the_cache_and_kills_no_process(tmp_path, unshare, how)
 
 _AUTO = """
 import sys, fastload
-from fastload.datasets.cache.attaching import open_cache
-from fastload.datasets.cache._choose import CacheReport
-from fastload.datasets.cache._limits import memory_room
+from fastload.datasets.cache.choosing import open_cache
+from fastload.datasets.cache.options import CacheReport
+from fastload.system.memory import memory_room
 dataset = fastload.FolderDataset(sys.argv[1], cache="auto")
 print(dataset.cached.reason)
 loader = fastload.DataLoader(dataset, 4, cache="auto", num_workers=0, collate_fn=list)
@@ -183,11 +183,14 @@ def test_auto_uses_no_cache_where_another_user_has_prepared_its_place(tmp_path, 
 
 def test_pipe_in_the_place_of_a_lock_does_not_hang(folder, place):
     own = place / f"fastload-{os.getuid()}"
+    dataset = FolderDataset(folder, cache=Cache("ram", place))
+    users = own / f"{dataset._cache.store.opening.key}.users"
+    dataset.close_cache()
     own.mkdir(mode=0o700)
-    os.mkfifo(own / "gate")
+    os.mkfifo(users)
     report = FolderDataset(folder, cache=Cache("ram", place)).cached
     assert report.reason == "no cache: it could not be opened (it is of another kind)"
-    (own / "gate").unlink()
+    users.unlink()
     own.rmdir()
 
 
@@ -221,6 +224,6 @@ class TestTampering:
         dataset = PackedDataset(tmp_path / "photos.fl", cache=Cache("ram", place))
         read_all(dataset)
         samples = dataset._cache
-        samples.store._writable_fixed[5, samples._layout.places["label"].start] ^= 1
+        samples.store._writable_fixed[5, samples._layout.fixed.fields["label"][1]] ^= 1
         samples.store._seen[:] = 0
         assert dataset[5][1] == PackedDataset(tmp_path / "photos.fl")[5][1]

@@ -13,9 +13,9 @@ from torchvision.datasets import ImageFolder
 
 import fastload
 from fastload import FolderDataset
-from fastload.datasets.cache.layout import Layout
-from fastload.datasets.cache.opening import Opening, _gate, open_store
-from fastload.system.cache_lock import CacheLock
+from fastload.datasets.cache.registry import open_store
+from fastload.datasets.cache.store import Layout, Opening
+from fastload.system.own_files import CacheLock
 from tests.datasets.cache.programs import running
 from tests.folders import class_folders
 
@@ -32,7 +32,7 @@ def folder(tmp_path):
 
 def stores_in(place):
     """Return the files of stores."""
-    return sorted(path.name for path in place.rglob("*") if path.is_file() and path.name != "gate")
+    return sorted(path.name for path in place.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -148,6 +148,20 @@ class TestFilling:
         assert dataset.cached.ready == (COUNT - 1) / COUNT
         assert dataset.cached.stopped == ""
 
+    @pytest.mark.parametrize("form", ["encoded", "decoded"])
+    def test_file_that_cannot_be_decoded_raises_the_same_error_from_a_cache(self, folder, cache, form):
+        photo = min(folder.rglob("*.jpg"))
+        data = bytearray(photo.read_bytes())
+        data[data.index(b"\xff\xc0") + 11] = 0x51  # a sampling that no decoder knows
+        photo.write_bytes(data)
+        dataset = FolderDataset(folder, cache=cache("ram", form))
+        with pytest.raises(fastload.DecodeError) as plain:
+            FolderDataset(folder)[0]
+        for _ in range(2):
+            with pytest.raises(fastload.DecodeError) as cached:
+                dataset[0]
+            assert str(cached.value) == str(plain.value)
+
     def test_unreadable_listed_file_does_not_prevent_a_cache_of_pixels(self, folder, cache):
         min(folder.rglob("*.jpg")).write_bytes(b"no image")
         dataset = fastload.compile(ImageFolder(folder), cache=cache("ram", "decoded"))
@@ -260,22 +274,39 @@ class TestFolder:
             FolderDataset(folder, cache=cache("tmpfs"))
         own.unlink()
 
-    def test_process_forked_while_the_folder_is_locked_does_not_hold_the_lock(self, place):
-        own = place / "fastload"
-        with _gate(str(own)):
-            (own / "notes").touch()  # so that the folder is not removed
-            began, beginning = os.pipe()
-            if not (child := os.fork()):
-                os.write(beginning, b"1")
-                signal.pause()
+    def test_process_forked_while_a_list_is_locked_does_not_hold_the_lock(self, tmp_path):
+        lock = CacheLock.on(tmp_path / "users")
+        began, beginning = os.pipe()
+        if not (child := os.fork()):
+            os.write(beginning, b"1")
+            signal.pause()
         assert os.read(began, 1)
         os.close(began), os.close(beginning)
-        gate = CacheLock.on(own / "gate")
-        is_free = gate is not None
-        if gate is not None:
-            gate.release()
+        lock.release()
+        again = CacheLock.on(tmp_path / "users")
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        (own / "notes").unlink()
-        with _gate(str(own)):
-            assert is_free
+        assert again is not None
+        again.release()
+
+    def test_processes_that_begin_at_once_share_one_store(self, place):
+        ready, go = os.pipe()
+        children = []
+        for _ in range(12):
+            result, end = os.pipe()
+            if not (child := os.fork()):
+                os.read(ready, 1)
+                store = _opened(place)
+                os.write(end, str(os.fstat(store.descriptor).st_ino).encode())
+                signal.pause()
+            os.close(end)
+            children.append((child, result))
+        os.write(go, b"x" * 12)
+        inodes = {os.read(result, 64) for _, result in children}
+        for child, result in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            os.close(result)
+        os.close(ready), os.close(go)
+        assert len(inodes) == 1
+        _opened(place, 9)  # removes what the killed ones left

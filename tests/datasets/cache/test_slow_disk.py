@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fastload import FolderDataset, PackedDataset, pack
+from fastload.datasets.cache.choosing import Measured
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.cache.readings import Measured
 from tests.datasets.cache.programs import plenty
 from tests.folders import class_folders
 from tests.slow_disk import slow_disk

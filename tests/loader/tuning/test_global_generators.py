@@ -19,7 +19,7 @@ CROP = T.RandomResizedCrop(8)
 
 
 class RandomLabels(fastload.FolderDataset):
-    def targets_of(self, positions: Any) -> list[Any]:
+    def targets_of(self, positions: Any, annotations: Any = None) -> list[Any]:
         return [random.random() for _ in positions]
 
 

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from fastload.datasets.cache import layout
+from fastload.datasets.cache.store import HEADER, Layout
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,8 @@ from fastload.datasets.cache import layout
 def test_store_with_a_damaged_header_is_not_used(damage, tmp_path):
     name, value = damage
     with open(tmp_path / "store", "w+b") as file:
-        layout.prepare(file.fileno(), layout.Layout(20, 8, 4096), bytes(16))
-        assert layout.layout_of(file.fileno()) == layout.Layout(20, 8, 4096)
-        os.pwrite(file.fileno(), struct.pack("<q", value), layout.HEADER.fields[name][1])
+        Layout(20, 8, 4096).write(file.fileno(), bytes(16))
+        assert Layout.read(file.fileno()) == Layout(20, 8, 4096)
+        os.pwrite(file.fileno(), struct.pack("<q", value), HEADER.fields[name][1])
         with pytest.raises(OSError, match="header is damaged"):
-            layout.layout_of(file.fileno())
+            Layout.read(file.fileno())

@@ -18,73 +18,159 @@ import errno
 import mmap
 import os
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from google_crc32c import extend
 from numpy.typing import NDArray
 
-from fastload.datasets.cache._limits import Room, tmpfs_room
-from fastload.datasets.cache.layout import (
-    ENTRY,
-    HEADER,
-    HEADER_BYTES,
-    REASONS,
-    Closed,
-    RecordState,
-    layout_of,
-)
+from fastload.datasets.cache.options import Form
 from fastload.shards.checksum import identity_crc, row_mask
+from fastload.system.memory import Room, memory_room, tmpfs_room
 
 if sys.platform != "win32":
     import fcntl
 
 Bytes = NDArray[np.uint8]
 
+_HEADER_BYTES = 4096
+
+# `front` and `back`: bytes taken from either end of the area; `granted`: bytes for which there was room when
+# free memory was last read.
+_NUMBERS = ("count", "fixed_bytes", "capacity_bytes", "front", "back", "granted", "closed")
+HEADER = np.dtype([*((name, "<i8") for name in _NUMBERS), ("key", "V16")])
+
+_PLACES = ("offset", "tail_offset", "size", "tail_size")
+_ENTRY = np.dtype([("state", "<u4"), ("crc", "<u4"), *((name, "<u8") for name in _PLACES)])
+
+# The states of a record.
+_EMPTY, _CLAIMED, _READY, _BAD = range(4)
+
+# Why a store takes no more records; the first is for one that does.
+_REASONS = (
+    "",
+    "the cache has reached its size limit",
+    "its file system has no more space",
+    "more would leave less memory free than the margin",
+)
+_OPEN, _FULL, _NO_SPACE, _NO_MEMORY = range(4)
+
 # The step after which free memory is read again, which takes 0.2 ms.
 _STEP_BYTES = 16 << 20
 
 
-class Store:
-    """A store, mapped by this process.
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The number of records, the bytes that each has in fixed columns, and the bytes of the area."""
 
-    `folder` is the folder in a tmpfs, None for `ram`; `key` is 16 bytes that identify the dataset. Raises
-    OSError if the header is damaged or of another dataset. The store closes the descriptor.
+    count: int
+    fixed_bytes: int
+    capacity_bytes: int
+
+    @property
+    def area_offset(self) -> int:
+        """Offset of the area, a multiple of the page size."""
+        before = _HEADER_BYTES + self.count * (_ENTRY.itemsize + self.fixed_bytes)
+        return -(-before // mmap.PAGESIZE) * mmap.PAGESIZE
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the store."""
+        return self.area_offset + self.capacity_bytes
+
+    def write(self, descriptor: int, key: bytes) -> None:
+        """Make an empty store in an empty file; raise OSError if there is no room for its index."""
+        os.ftruncate(descriptor, self.size_bytes)
+        if self.count:
+            os.posix_fallocate(descriptor, 0, self.area_offset)
+        sizes = self.count, self.fixed_bytes, self.capacity_bytes
+        os.pwrite(descriptor, np.array((*sizes, 0, 0, 0, _OPEN, key), HEADER).tobytes(), 0)
+
+    @classmethod
+    def read(cls, descriptor: int) -> Layout:
+        """Return the layout in a store's header; raise OSError if the header is damaged."""
+        data = os.pread(descriptor, HEADER.itemsize, 0)
+        if len(data) == HEADER.itemsize:
+            *numbers, _ = np.frombuffer(data, HEADER)[0].item()
+            count, fixed_bytes, capacity_bytes, front, back, _, closed = numbers
+            layout = cls(count, fixed_bytes, capacity_bytes)
+            is_sound = min(numbers) >= 0 and max(numbers) < 1 << 62 and closed < len(_REASONS)
+            is_sound = is_sound and front + back <= capacity_bytes
+            if is_sound and layout.size_bytes == os.fstat(descriptor).st_size:
+                return layout
+        raise OSError(errno.EBADMSG, "its header is damaged")
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Parameters with which a store is opened, in this process or, pickled, in another."""
+
+    kind: Literal["ram", "tmpfs"]
+    form: Form
+    folder: str  # where its users register, see `store_folder`; in a tmpfs, the store lies there too
+    key: str  # 32 hexadecimal digits that identify the dataset's content and the form in which it is stored
+    layout: Layout  # of a new store; an existing one has its own
+    room: Room = memory_room
+
+    def create(self) -> int:
+        """Return a descriptor of a new, empty store."""
+        if self.kind == "ram":
+            descriptor = os.memfd_create("fastload-cache", os.MFD_CLOEXEC)
+        else:
+            with tempfile.TemporaryFile(dir=self.folder, buffering=0) as file:
+                descriptor = os.dup(file.fileno())
+        try:
+            self.layout.write(descriptor, bytes.fromhex(self.key))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+
+class Store:
+    """A store, mapped by this process, which closes the descriptor in the end.
+
+    `fixed` holds the fixed columns, (records, fixed_bytes), read-only: valid for records that were found.
+    Raises OSError if the header is damaged or of another dataset.
     """
 
-    def __init__(self, descriptor: int, folder: str | None, room: Room, key: bytes) -> None:
-        self.descriptor = descriptor
-        self._folder = folder
-        self._room = room
-        self.layout = layout = layout_of(descriptor)
+    def __init__(self, descriptor: int, opening: Opening) -> None:
+        self.descriptor, self.opening = descriptor, opening
+        self.layout = layout = Layout.read(descriptor)
         self.count = layout.count
         memory = mmap.mmap(descriptor, layout.size_bytes)
         if hasattr(mmap, "MADV_DONTDUMP"):
             memory.madvise(mmap.MADV_DONTDUMP)
         self._header = np.frombuffer(memory, HEADER, 1)[0]
-        if self._header["key"].tobytes() != key:
+        key, wanted = bytes.fromhex(opening.key), opening.layout
+        is_same = (layout.count, layout.fixed_bytes) == (wanted.count, wanted.fixed_bytes)
+        if not is_same or self._header["key"].tobytes() != key:
             raise OSError(errno.EBADMSG, "it belongs to another dataset")
         # As in shards, a record's checksum is bound to the store and to the record's number.
         self._bound = identity_crc(key)
-        self._index = np.frombuffer(memory, ENTRY, self.count, HEADER_BYTES)
+        self._index = np.frombuffer(memory, _ENTRY, self.count, _HEADER_BYTES)
         self._states = self._index["state"]
         everything = np.frombuffer(memory, np.uint8)
-        begin = HEADER_BYTES + self._index.nbytes
+        begin = _HEADER_BYTES + self._index.nbytes
         end = begin + self.count * layout.fixed_bytes
         self._writable_fixed = everything[begin:end].reshape(self.count, layout.fixed_bytes)
         self._writable = everything[layout.area_offset :]
-        self._fixed, self._area = self._writable_fixed[:], self._writable[:]
-        self._fixed.flags.writeable = self._area.flags.writeable = False
+        self.fixed, self._area = self._writable_fixed[:], self._writable[:]
+        self.fixed.flags.writeable = self._area.flags.writeable = False
         self._forget_checks()
         _stores.add(self)
         weakref.finalize(self, os.close, descriptor).atexit = False
 
     def found(self, positions: NDArray[np.int64], always_check: bool = False) -> NDArray[np.bool_]:
         """Return a mask of the records that can be read; those new to this process are checked first."""
-        is_ready: NDArray[np.bool_] = self._states[positions] == RecordState.READY
-        wanted = is_ready if always_check else is_ready & (self._seen[positions] == 0)
+        is_ready: NDArray[np.bool_] = self._states[positions] == _READY
+        # Booleans are compared as numbers: ready, and not seen.
+        wanted = is_ready if always_check else is_ready > self._seen[positions]
         if np.count_nonzero(wanted):
             places = np.flatnonzero(wanted)
             is_ready[places] = [self._is_intact(index) for index in positions[places].tolist()]
@@ -92,7 +178,7 @@ class Store:
 
     def has(self, index: int) -> bool:
         """Return True if one record can be read from here; see `found`."""
-        if self._states[index] != RecordState.READY:
+        if self._states[index] != _READY:
             return False
         return bool(self._seen[index]) or self._is_intact(index)
 
@@ -105,11 +191,6 @@ class Store:
         """Return the variable columns of a record that was found, read-only."""
         _, _, _, offset, _, size = self._index[index].item()
         return self._area[offset : offset + size]
-
-    def fixed(self, positions: NDArray[np.int64] | int) -> Bytes:
-        """Return the fixed columns of records that were found: (positions, fixed_bytes)."""
-        rows: Bytes = self._fixed[positions]
-        return rows
 
     def stack(self, positions: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]] | None:
         """Return the images of records that were found as rows of an array, and the row of each record.
@@ -127,7 +208,7 @@ class Store:
 
     def put(self, index: int, data: bytes | Bytes, fixed: bytes = b"", tail: bytes = b"") -> bool:
         """Store a record; return False if it is stored already, or if there is no room."""
-        if self._states[index] != RecordState.EMPTY or not self.is_open:
+        if self._states[index] != _EMPTY or not self.is_open:
             return False
         size, tail_size = len(data), len(tail)
         with self._locked():
@@ -139,10 +220,10 @@ class Store:
         self._writable[tail_offset : tail_offset + tail_size] = np.frombuffer(tail, np.uint8)
         self._writable_fixed[index] = np.frombuffer(fixed, np.uint8)
         crc = extend(extend(extend(row_mask(self._bound, index), data), fixed), tail)
-        self._index[index] = (RecordState.CLAIMED, crc, offset, tail_offset, size, tail_size)
+        self._index[index] = (_CLAIMED, crc, offset, tail_offset, size, tail_size)
         # Last, because it makes the rest visible. On a processor that reorders writes, other processes may
         # see it sooner: then their check of the checksum fails.
-        self._states[index] = RecordState.READY
+        self._states[index] = _READY
         return True
 
     @property
@@ -153,14 +234,17 @@ class Store:
     @property
     def why_closed(self) -> str:
         """The reason why no more records are stored; "" while they are."""
-        return REASONS.get(self._header["closed"], "it is damaged")
+        closed = int(self._header["closed"])
+        return _REASONS[closed] if 0 <= closed < len(_REASONS) else "it is damaged"
 
     @property
     def ready(self) -> int:
-        return int(np.count_nonzero(self._states == RecordState.READY))
+        """The number of records that are stored."""
+        return int(np.count_nonzero(self._states == _READY))
 
     @property
     def used_bytes(self) -> int:
+        """The memory that these take."""
         return int(self._header["front"] + self._header["back"])
 
     def _is_intact(self, index: int) -> bool:
@@ -169,40 +253,40 @@ class Store:
         is_intact: bool = max(offset + size, tail_offset + tail_size) <= len(self._area)
         if is_intact:
             found = extend(row_mask(self._bound, index), self.data(index))
-            found = extend(extend(found, self._fixed[index].tobytes()), self.tail(index).tobytes())
+            found = extend(extend(found, self.fixed[index].tobytes()), self.tail(index).tobytes())
             is_intact = bool(found == crc)
         if is_intact:
-            self._seen[index] = 1
+            self._seen[index] = True
         else:
-            self._states[index] = RecordState.BAD
+            self._states[index] = _BAD
         return is_intact
 
     def _forget_checks(self) -> None:
         # The records that this process has checked: a byte each. Pages take no memory until they are written.
-        self._seen = np.zeros(self.count, np.uint8)
+        self._seen = np.zeros(self.count, bool)
 
     def _claim(self, index: int, size: int, tail_size: int) -> tuple[int, int] | None:
         """Allocate memory for a record, under the lock; return the offsets of image and tail."""
-        if self._states[index] != RecordState.EMPTY or not self.is_open:
+        if self._states[index] != _EMPTY or not self.is_open:
             return None
         header, capacity = self._header, self.layout.capacity_bytes
         offset = int(header["front"])
         front, back = offset + size, int(header["back"]) + tail_size
         if front + back > capacity:
-            header["closed"] = Closed.FULL
+            header["closed"] = _FULL
         elif front + back > header["granted"]:
             granted = int(header["granted"])
             step = min(max(_STEP_BYTES, front + back - granted), capacity - granted)
-            if self._room() < step:
-                header["closed"] = Closed.NO_MEMORY
-            elif self._folder is not None and tmpfs_room(self._folder) < step:
-                header["closed"] = Closed.NO_SPACE
+            if self.opening.room() < step:
+                header["closed"] = _NO_MEMORY
+            elif self.opening.kind == "tmpfs" and tmpfs_room(self.opening.folder) < step:
+                header["closed"] = _NO_SPACE
             else:
                 header["granted"] = granted + step
         if not (self.is_open and self._allocate(offset, size) and self._allocate(capacity - back, tail_size)):
             return None
         header["front"], header["back"] = front, back
-        self._states[index] = RecordState.CLAIMED
+        self._states[index] = _CLAIMED
         return offset, capacity - back
 
     def _allocate(self, offset: int, size: int) -> bool:
@@ -211,7 +295,7 @@ class Store:
             if size:
                 os.posix_fallocate(self.descriptor, self.layout.area_offset + offset, size)
         except OSError:
-            self._header["closed"] = Closed.NO_SPACE
+            self._header["closed"] = _NO_SPACE
             return False
         return True
 
