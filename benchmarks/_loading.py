@@ -23,7 +23,6 @@ from _sides import Side
 from fastload.bench.loading import IMAGE_SIDE, OnProgress, take_turns
 from fastload.errors import OptionError
 from fastload.system import page_cache
-from fastload.system.folders import free_bytes
 
 # 400 photos are 160 MB of pixels: more than processors' caches hold.
 _MOST_DISTINCT = 400
@@ -202,7 +201,7 @@ def _fill(
         originals = resize_images(originals, resized, setting.shorter_side)
     image_bytes = sum(path.stat().st_size for path in originals) / len(originals)
     needed = image_bytes * setting.images
-    if not is_linked and needed > free_bytes(photos.parent):
+    if not is_linked and needed > shutil.disk_usage(photos.parent).free:
         raise OptionError(
             f"{setting.images:,} images need {needed / 1e9:,.0f} GB: name another disk with --workdir, or "
             "repeat them with --hard-links"
