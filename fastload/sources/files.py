@@ -162,28 +162,32 @@ def _status_of(folder: str, names: NameTable) -> Status:
     sizes_bytes, times_ns = array("q"), array("q")
     for inner, group in itertools.groupby(names, lambda name: name.rpartition("/")[0]):
         place, skipped = os.path.join(folder, inner), len(inner) + bool(inner)
-        bases = [name[skipped:] for name in group]
+        paths = [name[skipped:] for name in group]
         # Relative to an open folder, which the system then need not find for each file: a quarter of the
         # time of 200,000 files in one.
-        handle = _opened(place) if len(bases) >= _LEAST_IN_FOLDER else 0
-        for base in bases:
+        handle = _opened(place) if len(paths) >= _LEAST_IN_FOLDER else None
+        if handle is None:
+            paths = [path and f"{place}/{path}" for path in paths]
+        for path in paths:
             try:
-                status = os.stat(base, dir_fd=handle) if handle else os.stat(f"{place}/{base}")
+                status = os.stat(path, dir_fd=handle)  # an empty path is no file, and not its folder
             except (OSError, ValueError):  # ValueError: a name with a zero byte
-                status = None
-            # An empty name is no file, and not its folder.
-            sizes_bytes.append(status.st_size if status and base else NOT_FOUND)
-            times_ns.append(status.st_mtime_ns if status and base else 0)
-        if handle:
+                sizes_bytes.append(NOT_FOUND)
+                times_ns.append(0)
+            else:
+                sizes_bytes.append(status.st_size)
+                times_ns.append(status.st_mtime_ns)
+        if handle is not None:
             os.close(handle)
     return np.array(sizes_bytes), np.array(times_ns)
 
 
-def _opened(folder: str) -> int:
-    """Return a descriptor of a folder; 0 if the system has none to give."""
-    with contextlib.suppress(OSError):
-        return os.open(folder, os.O_RDONLY) if os.stat in os.supports_dir_fd else 0
-    return 0
+def _opened(folder: str) -> int | None:
+    """Return a descriptor of a folder; None if the system has none to give."""
+    if os.stat in os.supports_dir_fd:
+        with contextlib.suppress(OSError):
+            return os.open(folder, os.O_RDONLY)
+    return None
 
 
 def safe_key(path: str) -> str:
