@@ -25,7 +25,7 @@ class LoaderView:
     """A loader's arguments at the start of an epoch, under torch's names.
 
     Attributes:
-        explicit: The values that the user has set among the decidable parameters, `device` and `cache`.
+        explicit: The values of `device`, `cache` and the decided parameters that the user has set.
         batches: Batches per epoch; None if unknown or not needed.
         device: The device for batches, checked; None for the CPU's memory.
         thread: Identifier of the thread that created the loader.

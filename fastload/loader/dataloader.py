@@ -260,7 +260,7 @@ class DataLoader(_Base[_T_co]):
         return self._strategy
 
     def _explicit(self) -> dict[str, Any]:
-        """Return the values that the user has set among the decidable parameters, `device` and `cache`."""
+        """Return the values of `device`, `cache` and the decided parameters that the user has set."""
         values = {name: vars(self)[name] for name in (*_DECIDED, "device", "cache")}
         return {name: value for name, value in values.items() if is_explicit(value)}
 

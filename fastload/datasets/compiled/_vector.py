@@ -268,7 +268,7 @@ def _region_of(step: CompiledStep) -> _Region:
 
 
 def next_words(shape: tuple[int, int]) -> NDArray[np.uint32]:
-    """Return the next words of torch's CPU generator, and advance it by as many."""
+    """Return the next words of torch's CPU generator, which goes on after them."""
     count = shape[0] * shape[1]
     state = torch.get_rng_state()
     # Each number of 64 bits takes two words, the upper half first.
