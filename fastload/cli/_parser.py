@@ -10,9 +10,10 @@ from itertools import repeat
 from typing import NoReturn
 
 from fastload.cli._output import note
+from fastload.images.encoding_names import ENCODING_NAMES
 
-ENCODE_NAMES = ("auto", "keep", "tiled", "jpeg", "yuv420", "raw")
-"""Those of packing/options.py, whose import takes seconds."""
+ENCODE_NAMES = ("auto", *ENCODING_NAMES)
+"""The values of `--encode`."""
 
 
 class Parser(argparse.ArgumentParser):

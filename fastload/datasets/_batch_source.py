@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels, Size
 from fastload.images.decode import decode, is_reducible
-from fastload.images.encodings import Encoding, Raw, Yuv420
+from fastload.images.encodings import Encoding
 from fastload.images.header import ImageHeader, orientation_of, parsed_header
 from fastload.images.jpeg import TileIndex
 from fastload.images.region import Box, crop, decode_region, reduction_for, stored_box, swaps_sides, upright
@@ -104,8 +104,7 @@ class RecordImages(BatchSource):
         self._shapes = records.take("image/shape", positions)
         self.sizes: Sizes = self._shapes[:, :2].astype(np.int64)
         # Read for the batch at once, because record by record takes ten times as long.
-        has_tiles = encoding.name in ("tiled", "jpeg")
-        grids = records.take("image/grid", positions).tolist() if has_tiles else []
+        grids = records.take("image/grid", positions).tolist() if encoding.has_tiles else []
         self._grids: list[tuple[int, int, int, int]] = list(map(tuple, grids))
         if np.count_nonzero(self._shapes[:, 0]) < len(positions):
             self.region(int(np.argmin(self._shapes[:, 0])), Box(0, 0, 0, 0), (1, 1))
@@ -127,13 +126,13 @@ class RecordImages(BatchSource):
     def orientations(self) -> list[int]:
         if self._orientation:
             return self._records.take(self._orientation, self._positions).tolist()  # type: ignore[no-any-return]
-        if isinstance(self._encoding, Raw | Yuv420):
+        if not self._encoding.holds_files:
             return super().orientations()
         read = map(self._records.read_verified, self._positions.tolist())
         return [orientation_of(bytes(record.stored("image"))) for record in read]
 
     def gathered(self) -> Gathered | None:
-        if not isinstance(self._encoding, Raw) or (self._shapes != self._shapes[0]).any():
+        if not self._encoding.is_rgb or (self._shapes != self._shapes[0]).any():
             return None
         stacked = self._records.stack("image", self._positions)
         shape = tuple(self._shapes[0].tolist())

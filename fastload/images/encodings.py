@@ -58,6 +58,9 @@ class Encoding(ABC):
 
     name: ClassVar[str]  # in the manifest and on the command line
     holds_files: ClassVar[bool] = True  # False: records are pixels, without the orientation of their file
+    has_tiles: ClassVar[bool] = False  # True if its JPEGs may have tiles
+    is_lossless: ClassVar[bool] = False  # True if it stores every pixel of a file, in the file's format
+    is_rgb: ClassVar[bool] = False  # True if records are pixels that need no decoding
 
     def parameters(self) -> dict[str, int | str]:
         """Return the parameters as the manifest lists them."""
@@ -99,6 +102,7 @@ class Keep(Encoding):
     """Store files byte for byte, and pixels losslessly as PNG."""
 
     name: ClassVar[str] = "keep"
+    is_lossless: ClassVar[bool] = True
 
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; no limit is supported."""
@@ -117,6 +121,8 @@ class Tiled(Encoding):
     """
 
     name: ClassVar[str] = "tiled"
+    has_tiles: ClassVar[bool] = True
+    is_lossless: ClassVar[bool] = True
 
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; no limit is supported, and jpegtran is required (ToolMissingError)."""
@@ -137,6 +143,7 @@ class Jpeg(Encoding):
     """Encode as JPEG in tiles; grey stays grey, and the EXIF orientation is kept."""
 
     name: ClassVar[str] = "jpeg"
+    has_tiles: ClassVar[bool] = True
     quality: int = 90  # 1 to 100, libjpeg's scale
 
     def parameters(self) -> dict[str, int | str]:
@@ -186,6 +193,7 @@ class Raw(Encoding):
 
     name: ClassVar[str] = "raw"
     holds_files: ClassVar[bool] = False
+    is_rgb: ClassVar[bool] = True
 
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; an EXIF orientation is neither applied nor kept."""

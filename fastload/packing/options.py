@@ -19,7 +19,6 @@ from fastload.system.units import format_size
 OnError = Literal["fail", "skip", "keep"]
 ENCODE_NAMES = ("auto", *ENCODINGS)
 FORMAT_NAMES = ("hdf5", "lmdb")
-_LOSSLESS_ENCODINGS = ("keep", "tiled")
 
 # Large enough that opening a shard costs little compared with reading it, small enough that an interruption
 # or a damaged file loses little.
@@ -63,7 +62,7 @@ class PackOptions:
             raise OptionError(f"quality must be 1 to 100, got {self.quality!r}")
         if self.shard_bytes < _MIN_SHARD_BYTES:
             raise OptionError(f"shard_size must be at least {_MIN_SHARD_BYTES} bytes, got {self.shard_bytes}")
-        if self.limit is not None and self.encode in _LOSSLESS_ENCODINGS:
+        if self.limit is not None and self.encode in ENCODINGS and ENCODINGS[self.encode].is_lossless:
             raise OptionError(
                 f"encode={self.encode} stores the source's own pixels and cannot resize them: "
                 "use encode=jpeg, yuv420 or raw together with a size"

@@ -197,7 +197,7 @@ def _image_contradiction(
     has_tiles = any(grid) or tiles.size > 0
     if not (height and width and 1 <= channels <= 4):
         return f"its shape is {shape}, which is impossible for an image"
-    if has_tiles and encoding not in ("tiled", "jpeg"):
+    if has_tiles and not (encoding in ENCODINGS and ENCODINGS[encoding].has_tiles):
         return f"it has tiles, which {encoding} never has"
     if encoding in ENCODINGS and not ENCODINGS[encoding].holds_files:
         if channels != 3:

@@ -22,6 +22,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from fastload.errors import FormatError, OptionError
+from fastload.images.encoding_names import ENCODING_NAMES
 from fastload.shards._json_values import JsonValue
 
 FieldKind = Literal[
@@ -45,7 +46,7 @@ _MOST_ROW_BYTES = 1 << 40
 _COORDINATES = {"boxes": (4,), "polygons": (2,), "corners": (4, 2)}
 _COORDINATE_KINDS = (*_COORDINATES, "keypoints")
 
-_ENCODING = re.compile("keep|tiled|jpeg|yuv420|raw")
+_ENCODING = re.compile("|".join(ENCODING_NAMES))
 _FORMAT = re.compile("|".join([*get_args(BoxFormat), *get_args(MaskFormat)]))
 _FLAGS = ("relative", "per_object", "internal")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -146,8 +147,8 @@ class Field:
         if len(self.shape) > _MOST_DIMENSIONS or max(row_bytes, *self.shape, 0) > _MOST_ROW_BYTES:
             most = f"{_MOST_DIMENSIONS} dimensions and {_MOST_ROW_BYTES} bytes"
             yield f"a shape has at most {most}, got {self.shape}"
-        if self.kind == "image" and self.encoding is None:
-            yield "an image needs an encoding"
+        if self.kind == "image" and self.encoding not in ENCODING_NAMES:
+            yield f"an image needs one of the encodings {', '.join(ENCODING_NAMES)}"
 
     @property
     def is_of_objects(self) -> bool:

@@ -67,7 +67,7 @@ def _training_left_out(where: str, folders: Iterable[str], known: Container[str]
         "have splits named train, val and test",
         f"images in {in_quotes(named)} that would be left out",
     )
-    step = "rename the folders; or name the layout (--layout yolo, voc or masks) to pack without them"
+    step = "rename the folders; or name the layout (--layout) to pack without them"
     return str(malformed(where, must, got, step))
 
 

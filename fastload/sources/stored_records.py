@@ -13,7 +13,7 @@ import numpy as np
 
 from fastload.errors import DamageError, DecodeError, FormatError, RemoteMissingError
 from fastload.images.decode import encode
-from fastload.images.encodings import encoding_named
+from fastload.images.encodings import ENCODINGS, encoding_named
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.attachment import Attachment, read_attachment
 from fastload.shards.record import Record
@@ -23,7 +23,6 @@ from fastload.sources.protocol import Details
 from fastload.system.units import format_count
 
 # The encodings that store a file in the source's format, which keeps its name.
-_SOURCE_ENCODINGS = ("keep", "tiled")
 
 _SUFFIXES = {
     "JPEG": ".jpg", "PNG": ".png", "GIF": ".gif", "BMP": ".bmp", "WebP": ".webp",
@@ -98,14 +97,13 @@ def _stored_file(record: Record, field: Field, *, is_first: bool) -> tuple[bytes
     shape = record.image_shape(field.name)
     if not shape[0]:
         return bytes(stored), ""  # kept although it is not a readable image
-    if field.encoding == "jpeg":
-        return bytes(stored), ".jpg"
-    if field.encoding in _SOURCE_ENCODINGS:
-        # Only the first image of a record has a file name, and only if the source has files.
-        has_name = is_first and Path(record.key).suffix
-        suffix = "" if has_name else _SUFFIXES.get(format_of(bytes(stored[:HEAD_BYTES])) or "", "")
-        return bytes(stored), suffix
-    return encode(encoding_named(field.encoding or "keep").decode(stored, shape), ".png"), ".png"
+    encoding = encoding_named(field.encoding or "keep")
+    if not encoding.holds_files:
+        return encode(encoding.decode(stored, shape), ".png"), ".png"
+    # Only the first image of a record has a file name, and only if the source has files.
+    if encoding.is_lossless and is_first and Path(record.key).suffix:
+        return bytes(stored), ""
+    return bytes(stored), _SUFFIXES.get(format_of(bytes(stored[:HEAD_BYTES])) or "", "")
 
 
 @contextlib.contextmanager
@@ -141,7 +139,7 @@ def restorable(readers: Mapping[str, RecordReader]) -> tuple[RecordReader, Attac
     """
     manifests = [reader.manifest for reader in readers.values()]
     encodings = [None if each.image is None else each.image.encoding for each in manifests]
-    are_same = all(encoding in (None, *_SOURCE_ENCODINGS) for encoding in encodings) and not any(
+    are_same = all(each is None or ENCODINGS[each].is_lossless for each in encodings) and not any(
         each.made.get("limit") or each.skipped for each in manifests
     )
     are_same |= all(each.made.get("source_kind") == "huggingface" for each in manifests)  # of no image's size

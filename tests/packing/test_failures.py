@@ -285,7 +285,6 @@ def test_record_that_is_bad_twice_is_listed_once(tmp_path):
         [Field("label", "scalar", "int64"), Field("label", "text")],
         [Field("image", "text")],
         [Field("image", "image", encoding="keep")],
-        [Field("mask", "image", encoding="webp")],
         ["label"],
     ],
     ids=str,

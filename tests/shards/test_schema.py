@@ -36,6 +36,7 @@ def test_name_that_cannot_be_stored_is_refused(name):
         ("x", "scalar", "int8", (3,)),
         ("x", "text", "uint8", (3,)),
         ("x", "image"),
+        ("x", "image", None, (), "webp"),
     ],
 )
 def test_field_that_cannot_be_stored_is_refused(arguments):

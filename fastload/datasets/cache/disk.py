@@ -131,7 +131,7 @@ class DiskCache(FilledCache):
         ready = min(described.done, 0.99 * samples)  # complete only once it can be read
         if self._reader is not None:
             samples = ready = int(self._is_stored.sum())
-            form = "decoded" if self._encoding.name == "raw" else "encoded"
+            form = "decoded" if self._encoding.is_rgb else "encoded"
         report = replace(
             self._choice,
             form=form,

@@ -71,7 +71,7 @@ class Originals(ABC):
     @property
     def can_be_decoded(self) -> bool:
         """False if the images are stored as pixels, or if there are none."""
-        return self.encoding is not None and self.encoding.name != "raw"
+        return self.encoding is not None and not self.encoding.is_rgb
 
     def size_bytes(self, form: Form) -> int:
         """Return the size of a store of all samples; that of pixels is estimated from some images."""

@@ -26,7 +26,7 @@ from fastload.datasets.cache.registry import can_cache, is_used, open_store, sto
 from fastload.datasets.cache.sample_cache import FilledCache, SampleCache
 from fastload.datasets.cache.store import Bytes, Layout, Opening, Store
 from fastload.errors import DamageError, DecodeError, OptionError, SourceError
-from fastload.images.encodings import Raw, Yuv420
+from fastload.images.encodings import Raw
 from fastload.images.header import orientation_of
 from fastload.images.opencv import cv2
 from fastload.shards.container import ShardReader
@@ -183,7 +183,7 @@ class StoreCache(FilledCache):
         image: bytes | Bytes = b"" if encoding is None else columns["image"]
         changed: dict[str, bytes] = {}
         if encoding is not None and len(image):
-            if not isinstance(encoding, Raw | Yuv420):
+            if encoding.holds_files:
                 orientation = orientation_of(bytes(image))
             if self.store.opening.form == "decoded":
                 shape = _SHAPE.unpack(bytes(columns["image/shape"]))
