@@ -1,16 +1,21 @@
 """Contracts between rooms: read this first.
 
-A loader asks a dataset only for `dataset[index]`. A dataset that can do more has one of the methods below;
-each is a contract of its own, for which the loader tests with `isinstance`. `PackedDataset` keeps all of
-them, a user's dataset may keep any.
+A loader asks a dataset only for `dataset[index]`. One that can do more keeps some of the contracts below;
+`PackedDataset` keeps all of them. The loader looks for the others only in a dataset that fills batches, since
+a user's own may have methods of equal names; a ShardedSampler asks any dataset for `LiesInShards`.
 
     indices ──Prefetches──▶ the disk reads ahead
     indices ──FillsBatches──▶ a batch in BatchMemory ──FinishesBatches──▶ the batch on its device
     samples ──CollatesInto──▶ a batch in BatchMemory
 
 Images are (batch, channels, height, width); indices are those of `dataset[index]`, within a `Subset` already
-translated to those of its dataset. Contracts below the datasets lie in the rooms that keep them: those of
-caches in `datasets.cache.sample_cache`, of layouts in `sources.protocol`, of shards in `shards.container`.
+translated to those of its dataset. Contracts of one room lie in it, from the file to the model:
+
+    layouts        `sources.protocol` (reading), `sources.writing` (unpacking)
+    shards         `shards.container`
+    encodings      `images.encodings`, and `images.region` for whatever pixels can be asked for by region
+    transforms     `transforms.transform`
+    samples        `datasets._batch_source` (a batch's images), `datasets.cache.sample_cache`
 """
 
 from __future__ import annotations
@@ -29,9 +34,8 @@ class BatchMemory(Protocol):
     keeps no reference.
     """
 
-    finishes_on_device: (
-        bool  # True if the batch moves to a device, and `FinishesBatches.finish` is called there
-    )
+    finishes_on_device: bool
+    """True if the batch moves to a device, and `FinishesBatches.finish` is called there."""
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """Return an uninitialised, contiguous tensor on the CPU."""

@@ -212,7 +212,10 @@ def can_fill_batches(dataset: object) -> bool:
 
 
 def makes_batches(dataset: object) -> bool:
-    """Return whether a dataset is one of this library or compiled: the user's own may have equal names."""
+    """Return whether a dataset's class fills batches, so that its other methods are those of the contracts.
+
+    Others may have methods of equal names, or forward the attributes of a dataset inside.
+    """
     return hasattr(type(dataset), "fetch_into")
 
 
