@@ -253,7 +253,7 @@ def _span(first: int, end: int, stored: int, size: int) -> tuple[int, int, int, 
 
 
 def _fitted(factor: float, shift: float, edge: int, step: int, reach: int) -> tuple[int, int, float]:
-    """Return an edge of the result, the edge of the source that belongs to it, and how far that is off.
+    """Return an edge of the result, the nearest edge of the source, and the distance between them.
 
     Pixel i of the result is pixel `factor` * i + `shift` of the source. Edges are tried from `edge` on, in
     steps, until one lies close to an edge of source pixels.

@@ -43,7 +43,7 @@ class HsvChange:
     def of(cls, gains: Sequence[float], *, is_bgr: bool = False) -> HsvChange:
         """Return the change for the three gains that Ultralytics draws, from minus to plus its parameters.
 
-        The hue is shifted by the first, times 180; the others are multiplied by one plus theirs.
+        The hue is shifted by 180 times the first gain; saturation and value are multiplied by 1 plus theirs.
         """
         levels = np.arange(256.0)
         hues = (levels + gains[0] * _HUES) % _HUES

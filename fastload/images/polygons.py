@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fastload.images.arrays import Size
 from fastload.images.opencv import cv2
 
-# (points, 2): x and y; (0, 0) is the corner of the first pixel. The last digits decide about pixels.
+# (points, 2): x and y; (0, 0) is the corner of the first pixel. Rounded coordinates would fill other pixels.
 Ring = NDArray[np.float64]
 Integers = NDArray[np.int64]
 

@@ -235,7 +235,7 @@ class ShardedSampler(DistributedSampler[int]):
                 if state[name] != value:
                     raise OptionError(
                         f"the state was saved by a ShardedSampler with {name}={state[name]!r}, and this one "
-                        f"has {value!r}: the order would be another one"
+                        f"has {value!r}, which gives another order: create it with the saved value"
                     )
             epoch, position = operator.index(state["epoch"]), operator.index(state["position"])
             if min(epoch, position) < 0:

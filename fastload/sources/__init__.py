@@ -50,7 +50,7 @@ def open_source(
             raise OptionError(f"fields are for a dataset, got them for {source!r}: leave them out")
         path = os.path.expanduser(path)
         if not os.path.exists(path) and expand_braces(path) == [path]:
-            raise SourceError(f"{path}: must exist, got no such path: check its spelling")
+            raise SourceError(f"{path}: no such file or folder: check its spelling")
         if os.path.normpath(path).lower().endswith(".fl"):
             raise SourceError(
                 f"{path}: must be {SOURCES}, got a packed dataset: "

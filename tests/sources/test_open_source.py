@@ -69,7 +69,7 @@ def test_every_source_fulfils_the_protocol(source, request):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nowhere", "must exist, got no such path"),
+        ("nowhere", "no such file or folder"),
         ("photos.fl", "got a packed dataset: unpack it first with 'fastload unpack"),
         ("photos.fl/", "got a packed dataset"),
         ("photos.zip", r"must be a folder of class folders.*\.csv.*got packed archives: unpack them first"),

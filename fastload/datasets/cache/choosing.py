@@ -181,7 +181,7 @@ def choose_cache(readings: CacheReadings) -> CacheReport:
         return on_device
     kind: CacheKind = "tmpfs" if readings.has_folder else "ram"
     shares: dict[Form, float] = {"encoded": min(1.0, readings.room_bytes / readings.size_bytes("encoded"))}
-    # As long as the model's rate is unknown, so is the time that it loses to decoding.
+    # Decoded images take more room, which pays only if the model would wait for decoding: its rate is needed.
     if readings.prepare_decoded_samples_per_s is not None and readings.knows_step:
         shares["decoded"] = min(1.0, readings.room_bytes / readings.size_bytes("decoded"))
     rates = {form: readings.rate(form, share) for form, share in shares.items()}

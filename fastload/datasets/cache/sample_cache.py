@@ -5,8 +5,8 @@ A dataset asks its cache for images and never knows which of the media it is:
     StoreCache    memory that all processes of a node share (ram, tmpfs), in stored.py
     DiskCache     a packed copy on a disk, in disk.py
 
-Who uses what is known by locks of flock(2) alike: shared by the users, exclusive for the one that makes or
-removes it, in registry.py for stores and in system/cache_folder.py for copies.
+A lock of flock(2) tells who uses a store (registry.py) or a copy (system/cache_folder.py): users share it,
+and whoever makes or removes one holds it alone.
 
 A dataset without a cache has one that holds nothing. Whatever a cache does not hold is read from the
 dataset's own files or records, the *originals*. A device's memory is not among the media: see resident.py.

@@ -169,7 +169,7 @@ class Store:
     def found(self, positions: NDArray[np.int64], always_check: bool = False) -> NDArray[np.bool_]:
         """Return a mask of the records that can be read; those new to this process are checked first."""
         is_ready: NDArray[np.bool_] = self._states[positions] == _READY
-        # Booleans are compared as numbers: ready, and not seen.
+        # Comparing booleans: ready, but not seen before.
         wanted = is_ready if always_check else is_ready > self._seen[positions]
         if np.count_nonzero(wanted):
             places = np.flatnonzero(wanted)

@@ -334,7 +334,7 @@ _KNOWN = {
     "RandomPosterize": _Known("pixels", lambda theirs: _by_chance(theirs, RandomPosterize(theirs.bits))),
     "RandomSolarize": _Known("pixels", lambda theirs: _by_chance(theirs, RandomSolarize(theirs.threshold))),
 }
-# The name of a transform of timm, and that of its equal.
+# Transforms of timm, and those of torchvision that they are equivalent to.
 _TIMM_NAMES = {
     **{name: name for name in ("CenterCropOrPad", "RandomCropOrPad", "TrimBorder")},
     **{name: name for name in ("RandomResizedCropAndInterpolation", "ResizeKeepRatio")},

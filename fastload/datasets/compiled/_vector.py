@@ -69,7 +69,7 @@ class _AtOnce:
 class _InTurn:
     """Random numbers of one image after the other; `close` advances torch's generator by what was read.
 
-    Every kind of number is made ahead from all words; of each word, the kind that is needed is read.
+    Each word of the generator is converted ahead to a float and to an integer; a draw reads the one it needs.
     """
 
     def __init__(self, count: int) -> None:

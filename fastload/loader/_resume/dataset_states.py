@@ -92,7 +92,7 @@ class StatefulIterable(IterableDataset[object]):
     """Wrapper of an iterable dataset that starts from a state and returns its current state.
 
     `states` are the states to start from, by worker number; other workers start from the beginning. If
-    `is_restored`, the dataset has got its state at the end of an epoch: the next iteration begins another.
+    `is_restored`, the dataset has the state of an epoch's end: the next iteration begins a new epoch.
     """
 
     def __init__(self, dataset: Any, states: Mapping[int, Any], is_restored: bool) -> None:

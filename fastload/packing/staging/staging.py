@@ -136,14 +136,14 @@ class Staging(contextlib.ExitStack):
     def _other_parts(self, old_job: bytes, job: bytes) -> DestinationError:
         """Return the error for a job that is not that of the parts that were packed."""
         old, new = json.loads(old_job), json.loads(job)
-        reason = "of another source, or it has changed since"
+        reason = "from another source, or before this one changed"
         made = zip(old.get("made", {}).values(), new.get("made", {}).values(), strict=False)
         for was, now in (*made, (old.get("options", {}), new.get("options", {}))):
             for name in sorted(was.keys() | now.keys()):
                 if was.get(name) != now.get(name):
                     reason = f"with {name} {was.get(name)!r}, and this one has {now.get(name)!r}"
         return DestinationError(
-            f"{self.destination}: parts of it were packed {reason}: pack all parts alike, or remove "
+            f"{self.destination}: its other parts were packed {reason}: pack all parts alike, or remove "
             f"{self._state_folder} to begin again"
         )
 

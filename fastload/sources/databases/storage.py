@@ -100,7 +100,7 @@ def require_arrays(path: str, file: h5py.File, images: str, labels: str) -> None
 
 
 def _require_stored(path: str, name: str, dataset: h5py.Dataset) -> None:
-    """Raise SourceError unless all of a dataset was written: HDF5 makes up what was not, of any size."""
+    """Raise SourceError unless all of a dataset was written: HDF5 fills in what was not, however large."""
     if dataset.chunks is None:
         stored, whole, unit = dataset.id.get_storage_size(), dataset.nbytes, "bytes"
     else:
