@@ -143,7 +143,7 @@ class Staging(contextlib.ExitStack):
                 if was.get(name) != now.get(name):
                     reason = f"with {name} {was.get(name)!r}, and this one has {now.get(name)!r}"
         return DestinationError(
-            f"{self.destination}: its other parts were packed {reason}: pack all parts alike, or remove "
+            f"{self.destination}: its parts were packed {reason}: pack all parts alike, or remove "
             f"{self._state_folder} to begin again"
         )
 
