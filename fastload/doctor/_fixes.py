@@ -225,6 +225,10 @@ CHANGES = (
 )
 
 
+# torch refuses persistent workers without workers.
+_EITHER = ("no workers", "persistent workers")
+
+
 def diagnose(measured: TrainingMeasurements) -> Diagnosis:
     """Return the verdict, its evidence and the fixes for a training run that was measured."""
     judged = judge(measured)
@@ -244,7 +248,12 @@ def _fixes_of(judged: Judgement) -> tuple[Fix, ...]:
         return fix.gain is None, -(fix.gain or 0.0) / (DATA_EFFORT if fix.kind in _OTHER_DATA else 1.0)
 
     ranked = sorted((fix for fix in found if fix.gain is None or fix.gain >= LEAST_GAIN), key=rank)
-    return tuple(fix if fix.gain is None else replace(fix, gain=min(fix.gain, MOST_GAIN)) for fix in ranked)
+    excluded = [fix for fix in ranked if fix.kind in _EITHER][1:]
+    return tuple(
+        fix if fix.gain is None else replace(fix, gain=min(fix.gain, MOST_GAIN))
+        for fix in ranked
+        if fix not in excluded
+    )
 
 
 def _untried_fixes(judged: Judgement, is_compiled: bool) -> Iterator[Fix]:

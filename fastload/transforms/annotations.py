@@ -20,7 +20,7 @@ from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
 from fastload.images.polygons import Ring
 from fastload.images.resize import Resampling, resize
-from fastload.transforms.options import require
+from fastload.transforms.options import MaskFill, require
 from fastload.transforms.windows import crop_padded
 
 Floats = NDArray[np.float32]
@@ -36,6 +36,8 @@ TO_CORNERS = {
     "xywh": np.array([[1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1]], np.float64),
     "cxcywh": np.array([[1, 0, -0.5, 0], [0, 1, 0, -0.5], [1, 0, 0.5, 0], [0, 1, 0, 0.5]], np.float64),
 }
+
+_NO_FILL = MaskFill()
 
 OF_OBJECTS = ("boxes", "labels", "polygons", "keypoints", "corners", "masks")
 
@@ -58,6 +60,7 @@ class Annotations:
     others: dict[str, Any] = field(default_factory=dict)
     masks: Mask | None = None  # (objects, height, width)
     is_clipped: bool = True  # False if boxes may extend beyond the image (`clamping_mode=None`)
+    masks_hold_classes: bool = False  # True if they are filled like `mask`
     mirrors_pixels: bool = False  # True if flips move keypoints like indices of pixels, as torchvision's
 
     def __len__(self) -> int:
@@ -89,9 +92,9 @@ class Annotations:
         return replace(self, **fields, others={name: pick(value) for name, value in self.others.items()})
 
     def cropped(
-        self, top: int, left: int, height: int, width: int, fill: float = 0, mode: str = "constant"
+        self, top: int, left: int, height: int, width: int, fill: MaskFill = _NO_FILL, mode: str = "constant"
     ) -> Annotations:
-        """Return the annotations of a region, partly outside if need be, where the mask is `fill`."""
+        """Return the annotations of a region, partly outside if need be, where masks are `fill`."""
         window = top, left, height, width
 
         def cut(mask: Mask, fill: int) -> Mask:
@@ -137,7 +140,7 @@ class Annotations:
         shifts: _Pair,
         size: Size,
         move_mask: MoveMask,
-        fill: float = 0,
+        fill: MaskFill = _NO_FILL,
         clips: bool = True,
     ) -> Annotations:
         """Return points multiplied by factors and shifted, along x and y, in an image of a given size.
@@ -152,7 +155,7 @@ class Annotations:
         return self.mapped(move, size, move_mask, fill, clips)
 
     def warped(
-        self, matrix: NDArray[np.floating], size: Size, move_mask: MoveMask, fill: float = 0
+        self, matrix: NDArray[np.floating], size: Size, move_mask: MoveMask, fill: MaskFill = _NO_FILL
     ) -> Annotations:
         """Return the annotations moved by a matrix, (3, 3), that multiplies columns (x, y, 1).
 
@@ -168,7 +171,7 @@ class Annotations:
         return self.mapped(move, size, move_mask, fill)
 
     def mapped(
-        self, move: Move, size: Size, move_mask: MoveMask, fill: float = 0, clips: bool = True
+        self, move: Move, size: Size, move_mask: MoveMask, fill: MaskFill = _NO_FILL, clips: bool = True
     ) -> Annotations:
         """Return the annotations with every point moved by a function, boxes by their corners.
 
@@ -189,9 +192,10 @@ class Annotations:
         if self.corners is not None:
             moved.corners = move(self.corners).astype(np.float32, copy=False)
         if self.mask is not None:
-            moved.mask = _moved_mask(self.mask, size, move_mask, fill)
+            moved.mask = _moved_mask(self.mask, size, move_mask, fill.classes)
         if self.masks is not None:
-            moved.masks = _moved_mask(self.masks, size, move_mask, 0)
+            level = fill.classes if self.masks_hold_classes else fill.objects
+            moved.masks = _moved_mask(self.masks, size, move_mask, level)
         return moved
 
 

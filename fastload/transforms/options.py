@@ -7,7 +7,7 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -175,8 +175,15 @@ def to_levels(fill: FillColour, pixels: Pixels) -> tuple[float, ...]:
     return colour
 
 
-def to_fills(fill: Fill) -> tuple[FillColour, float]:
-    """Return the colour that pixels outside of an image get, and the class that those of a mask get.
+class MaskFill(NamedTuple):
+    """The numbers that masks get where nothing is moved: those of classes, and those of objects."""
+
+    classes: float = 0
+    objects: float = 0
+
+
+def to_fills(fill: Fill) -> tuple[FillColour, MaskFill]:
+    """Return the colour that pixels outside of an image get, and what those of its masks get.
 
     A class is one number as in torchvision, or 0. A dict has one fill for each type; as in torchvision, that
     of a missing type is "others", or 0.
@@ -186,7 +193,8 @@ def to_fills(fill: Fill) -> tuple[FillColour, float]:
     if isinstance(fill, Mapping):
         image, mask = of_type(fill, IMAGE_TYPES, "fill"), of_type(fill, ("Mask",), "fill")
     to_colour(image)
-    return image, mask if is_number(mask) else 0
+    level = mask if is_number(mask) else 0
+    return image, MaskFill(level, level if isinstance(fill, Mapping) else 0)
 
 
 def of_type(by_type: Mapping[Any, Any], names: Sequence[str], owner: str) -> Any:

@@ -177,6 +177,9 @@ class SampleParts:
             elif leaf.role not in ("image", "boxes"):
                 value = self._parsed(leaf)  # which may change the role
                 part = {leaf.role: value, "mirrors_pixels": leaf.kind == "KeyPoints"}
+                if leaf.role == "masks":
+                    # By its name, because the number of boxes may equal a mask's first axis by chance.
+                    part["masks_hold_classes"] = leaf.name is not None and "masks" not in str(leaf.name)
                 belongs = leaf.has_rows or leaf.kind != "KeyPoints"
                 if leaf.role in self._firsts or not belongs:
                     further.append((leaf, part))
@@ -274,8 +277,11 @@ def _written(leaf: _Leaf, value: Any, size: Size) -> object:
     if not given.is_floating_point():
         result = tensors.round().to(given.dtype)
         if not torch.allclose(result.double(), tensors.double(), rtol=0, atol=1e-3):
+            bounds = torch.iinfo(given.dtype)
+            fits = tensors.numel() == 0 or bounds.min <= tensors.min() <= tensors.max() <= bounds.max
+            become = "fractions" if fits else f"larger than {given.dtype} can hold"
             raise OptionError(
-                f"{leaf.kind} must be floating-point numbers where coordinates become fractions, got "
+                f"{leaf.kind} must be floating-point numbers where coordinates become {become}, got "
                 f"{given.dtype}: make them torch.float32"
             )
     return _like(result.to(given.device), leaf, size)

@@ -38,6 +38,13 @@ def test_a_gain_names_all_that_it_is_made_of():
     assert fix.why.endswith("in all, 179 samples/s instead of 132 samples/s")
 
 
+def test_no_workers_and_workers_that_persist_are_not_both_advised():
+    trials = (trial(rate=384.0, start_s=1.6), trial("workers", 0, 190.0))
+    measured = training(2, wait_s=0.08, step_s=0.01, epochs=4, epoch_batches=10, trials=trials)
+    kinds = [fix.kind for fix in diagnose(measured).fixes]
+    assert len({"no workers", "persistent workers"}.intersection(kinds)) == 1
+
+
 def test_workers_that_persist_are_not_started_in_each_epoch_with_a_fix_either():
     trials = (trial(rate=400.0, start_s=5.0), trial("decoder", 2, 800.0, start_s=5.0))
     measured = training(2, persistent_workers=True, epoch_batches=100, trials=trials)

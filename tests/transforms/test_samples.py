@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fastload.transforms as T
-from fastload.errors import FastloadError
+from fastload.errors import FastloadError, OptionError
 
 tv = pytest.importorskip("torchvision.tv_tensors")
 v2 = pytest.importorskip("torchvision.transforms.v2")
@@ -229,3 +229,30 @@ def test_no_other_errors_than_fastloads_are_raised(name):
     for target, image in itertools.product(TARGETS.values(), pictures):
         with contextlib.suppress(FastloadError):
             transform(image, target)
+
+
+@pytest.mark.parametrize("count", range(3))
+@pytest.mark.parametrize("key", ["mask", "segmentation"])
+def test_padding_of_a_mask_of_classes_does_not_depend_on_the_number_of_boxes(key, count):
+    target = {
+        "boxes": boxes(corners=[[1, 2, 9, 9]] * count or np.zeros((0, 4))),
+        "labels": torch.zeros(count, dtype=torch.int64),
+        key: tv.Mask(torch.ones(2, *SIZE, dtype=torch.uint8)),
+    }
+    image = tv.Image(torch.zeros(3, *SIZE, dtype=torch.uint8))
+    for fill in (255, {tv.Mask: 255, tv.Image: 0}):
+        ours, theirs = (each.Pad(2, fill=fill)(image, target)[1][key] for each in (T, v2))
+        assert torch.equal(ours, theirs)
+
+
+def test_padding_of_masks_of_objects_is_that_given_for_masks():
+    target = {"boxes": boxes(), "labels": LABELS, "masks": tv.Mask(torch.ones(2, *SIZE, dtype=torch.uint8))}
+    image = tv.Image(torch.zeros(3, *SIZE, dtype=torch.uint8))
+    padded = [T.Pad(2, fill=fill)(image, target)[1]["masks"] for fill in (255, {tv.Mask: 7, "others": 0})]
+    assert [masks[:, 0, 0].tolist() for masks in padded] == [[0, 0], [7, 7]]
+
+
+def test_whole_boxes_that_outgrow_their_dtype_are_refused_for_that_reason():
+    target = {"boxes": boxes(dtype=torch.uint8), "labels": LABELS}
+    with pytest.raises(OptionError, match=r"larger than torch\.uint8 can hold"):
+        T.Pad(300)(tv.Image(torch.zeros(3, *SIZE, dtype=torch.uint8)), target)

@@ -15,13 +15,13 @@ import numpy as np
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
-from fastload.images.canvas import GREY, UNLABELLED, Canvas, Matrix, Placement
+from fastload.images.canvas import GREY, Canvas, Matrix, Placement
 from fastload.images.deferred import DeferredImage
 from fastload.images.hsv import HsvChange
 from fastload.images.opencv import cv2
 from fastload.transforms import options
 from fastload.transforms.draws import Draws, integers
-from fastload.transforms.mixing.moved_objects import mask_placer, on_canvas, through_matrix
+from fastload.transforms.mixing.moved_objects import OUTSIDE, mask_placer, on_canvas, through_matrix
 from fastload.transforms.scenes import Indices, Scene, SceneTransform
 from fastload.transforms.transform import Parameters, Row, Sizes
 
@@ -178,7 +178,7 @@ class LetterBox(SceneTransform):
             factors = place.size[1] / width, place.size[0] / height
         move_mask = mask_placer(place, canvas.size)
         shifts = place.left, place.top
-        objects = scene.objects.rescaled(factors, shifts, canvas.size, move_mask, UNLABELLED)
+        objects = scene.objects.rescaled(factors, shifts, canvas.size, move_mask, OUTSIDE)
         return Scene(DeferredImage.on(canvas, [scene.image]), objects, scene.is_exact)
 
     def _canvas(self, size: Size) -> Canvas:

@@ -17,12 +17,15 @@ from fastload.images.canvas import UNLABELLED, Canvas, Matrix, Placement, warped
 from fastload.images.opencv import cv2
 from fastload.images.polygons import Ring
 from fastload.transforms.annotations import Annotations, Floats, Mask, MoveMask, joined
+from fastload.transforms.options import MaskFill
 
 # The points of a polygon that is cut off at an edge: as many as Ultralytics gives to every polygon.
 _POINTS = 1000
 
 # An object stays if its box keeps both sides above 2 pixels, a ratio of sides below 100, and this share of
 # its area: Ultralytics' `box_candidates`.
+OUTSIDE = MaskFill(UNLABELLED)
+
 _LEAST_SIDE, _MOST_RATIO = 2, 100
 _LEAST_AREA, _LEAST_AREA_OF_OUTLINE = 0.1, 0.01
 
@@ -33,7 +36,7 @@ def on_canvas(canvas: Canvas, objects: Sequence[Annotations]) -> Annotations:
     for place in canvas.placements:
         factors = place.size[1] / place.stored[1], place.size[0] / place.stored[0]
         shifts, move_mask = (place.left, place.top), mask_placer(place, canvas.size)
-        parts.append(objects[place.image].rescaled(factors, shifts, canvas.size, move_mask, UNLABELLED))
+        parts.append(objects[place.image].rescaled(factors, shifts, canvas.size, move_mask, OUTSIDE))
     if len(parts) == 1:
         return parts[0]
     classes = np.full(canvas.size, UNLABELLED, np.uint8)
@@ -55,7 +58,7 @@ def through_matrix(objects: Annotations, matrix: Matrix, output: Size, scale: fl
     def move_mask(mask: Mask, fill: int) -> Mask:
         return warped(mask, matrix, output, cv2.INTER_NEAREST, fill)
 
-    moved = objects.warped(matrix, output, move_mask, UNLABELLED)
+    moved = objects.warped(matrix, output, move_mask, OUTSIDE)
     if moved.polygons is not None:
         boxes, polygons = moved.boxes.copy(), []
         for row, rings in enumerate(moved.polygons):

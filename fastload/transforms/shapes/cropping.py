@@ -43,7 +43,7 @@ class BoxCrop(Transform):
     width = 4
     takes_any_dtype = True
 
-    _fills: tuple[FillColour, float] = (0, 0)  # of images and of masks
+    _fills: tuple[FillColour, options.MaskFill] = (0, options.MaskFill())  # of images and of masks
     padding_mode = "constant"
     _may_do_nothing = False  # As in torchvision, boxes are then not even clipped.
 
