@@ -1,4 +1,4 @@
-"""Decoding and encoding of image files with OpenCV; the only module with pixels in BGR order."""
+"""Decoding and encoding of image files with OpenCV, whose pixels are BGR; all others are RGB."""
 
 from __future__ import annotations
 
