@@ -30,7 +30,7 @@ from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
 from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, paired
 from fastload.sources.protocol import Claim, evenly_spaced
-from fastload.sources.splits import SPLIT_WORD, SPLITS
+from fastload.sources.splits import SPLIT_WORD, SPLITS, split_names
 from fastload.sources.table.recognise import labels_not_read, tables_beside
 from fastload.sources.words import (
     MASK_WORDS,
@@ -42,6 +42,7 @@ from fastload.sources.words import (
     is_part,
     is_result,
     is_split_alone,
+    masked_names,
     named_parts,
     named_splits,
     shared_ends,
@@ -50,8 +51,11 @@ from fastload.sources.words import (
     words_of,
 )
 
+_DIGITS = re.compile("[0-9]+")
+_TABLES = (".csv", ".tsv", ".jsonl")
 _MOST_ROWS = 50
 _MOST_VIEWS = 64
+_MOST_COUNTED = 1000
 _LEAST_SHARED = 3
 _DEEPER = "folders of them"
 _LABEL_STEP = "write a table (.csv) with the columns path and label"
@@ -66,7 +70,9 @@ def doubts(listing: Listing, claims: Claims = lambda _: ()) -> Iterator[Doubt]:
     tops = [Top.of(listing, folder) for folder in splits] or [root]
     for top in (*tops, *([root] if splits else [])):
         yield from unread_annotations(top)
-    yield from starmap(Doubt, tables_beside(listing, [listing.top, *splits]))
+    few = root.bearing if len(root.bearing) <= MOST_FOLDERS and not splits else ()
+    inside = [folder for folder in map(root.inner, few) if folder.others_with(*_TABLES)]
+    yield from starmap(Doubt, tables_beside(listing, [listing.top, *splits, *inside]))
     if splits:
         yield from _split_without_classes(tops, claims)
     for top in tops:
@@ -151,7 +157,7 @@ def _names_of_each(folders: Sequence[Folder]) -> list[str]:
     forms = {re.sub("[0-9]+", "0", name) for name in shared}
     results = sum(map(is_result, forms))
     are_told = 0 < results < len(forms) or (len(forms) > 1 and are_views([*forms]))
-    are_odd = n > 2 and len(shared) > 2 and not _are_counted(shared)
+    are_odd = n > 2 and len(shared) > 2 and not _are_numbered(shared)
     return sorted(shared) if n > 1 and 2 * n >= len(folders) and (are_told or are_odd) else []
 
 
@@ -251,10 +257,13 @@ def _same_stems(top: Top) -> Iterator[Doubt]:
     """Yield a doubt for two folders of images with the same names: pairs of one dataset."""
     if not 2 <= len(top.bearing) <= MOST_FOLDERS:
         return
-    are_named = are_views(top.bearing)
-    first, *others = top.bearing
-    for other in others:
-        few, many = sorted((top.inner(first).images, top.inner(other).images), key=len)
+    masked = masked_names(top.bearing)
+    are_all_views, are_counted = are_views(top.bearing), False
+    is_of_result = are_all_views and 0 < sum(map(is_result, top.bearing)) < len(top.bearing)
+    for first, other in [*masked, *((top.bearing[0], other) for other in top.bearing[1:])]:
+        are_named = are_all_views or (first, other) in masked
+        smaller, larger = sorted((first, other), key=lambda name: len(top.inner(name).images))
+        few, many = top.inner(smaller).images, top.inner(larger).images
         stems, others_stems = _some_stems(few), _some_stems(many)
         # Only between views, the first word is no part of what is compared: cat-1 and dog-1 are no pair.
         (start, ending), (other_start, other_ending) = shared_ends(stems), shared_ends(others_stems)
@@ -263,14 +272,22 @@ def _same_stems(top: Top) -> Iterator[Doubt]:
         of_other = {stem: other_start + stem.removeprefix(start).removesuffix(ending) for stem in stems}
         shared = [stem for stem in stems if has_stem(many, of_other[stem] + other_ending)]
         if are_named:
-            # One clear image may have many hazy ones, with further words: 1.png and 1_0.8.png.
+            # One clear image may have many hazy ones, with further words: 1.png and 1_0.8.png, 1x2.png.
             begun = [
-                stem for stem in stems if any(begun_with(many, of_other[stem] + mark) for mark in "_ .-")
+                stem for stem in stems if any(begun_with(many, of_other[stem] + mark) for mark in "_ .-x")
             ]
             shared = max(shared, begun, key=len)
+        is_numbered = len(stems) > 1 and _are_numbered(stems)
+        if not shared and len(few) == len(many) and (are_named or is_numbered):
+            own = re.compile(rf"(?<![A-Za-z0-9]){re.escape(smaller)}(?![A-Za-z0-9])")  # MUL in x_MUL_1.tif
+            of_larger = larger.replace("\\", r"\\")
+            shared = [stem for stem in stems if has_stem(many, own.sub(of_larger, stem))]
         are_shared = len(shared) >= 2 and 2 * len(shared) >= len(stems)
-        are_distinct = len(shared) >= _LEAST_SHARED and not _are_counted(shared)
-        if (are_shared and (are_named or are_distinct)) or (are_named and 1 < len(few) == len(many)):
+        are_distinct = len(shared) >= _LEAST_SHARED and not _are_numbered(shared)
+        if len(shared) == len(stems) >= _LEAST_SHARED and len(few) == len(many) and not are_counted:
+            are_counted = _are_counted(_in_all_splits(top, smaller))
+            are_distinct = are_distinct or not are_counted
+        if (are_shared and (are_named or are_distinct)) or (is_of_result and 1 < len(few) == len(many)):
             reading = f"pairs of images in {first!r} and {other!r}, such as {stems[0]!r}"
             yield Doubt(reading, _keeping_step(top))
             return
@@ -280,7 +297,37 @@ def _some_stems(names: Sequence[str]) -> list[str]:
     return [stem_of(names[at]) for at in evenly_spaced(len(names), _MOST_ROWS)]
 
 
-def _are_counted(stems: Iterable[str]) -> bool:
-    """Return True if names differ in numbers alone: class folders are often numbered each from 1."""
+def _in_all_splits(top: Top, name: str) -> list[str]:
+    """Return the names of the images in a folder, and in those of its name in other splits."""
+    splits = split_names(top.listing.top.visible) if top.folder.path else ()
+    places = [f"{split}/{name}" for split in splits] or [name]
+    return [image for place in places for image in top.listing[place].images]
+
+
+def _are_numbered(stems: Iterable[str]) -> bool:
+    """Return True if names differ in numbers alone."""
     forms = Counter(re.sub("[0-9]+", "0", stem) for stem in stems)
     return min(forms.values()) > 1
+
+
+def _are_counted(names: Sequence[str]) -> bool:
+    """Return True if the numbers in names count from 0 or 1 without a gap, as in many class folders.
+
+    Further numbers count again after each first one, or are the same in all names: 1_0, 1_1, 2_0. Of many
+    names, only the first numbers of some are asked to be no larger than a count would make them.
+    """
+    common = os.path.commonprefix([min(names), max(names)]).rstrip("0123456789")  # noqa: RUF071
+    if len(names) > _MOST_COUNTED:
+        some_names = (names[at] for at in evenly_spaced(len(names), _MOST_ROWS))
+        found = (_DIGITS.search(name, len(common)) for name in some_names)
+        return all(int(match[0]) <= len(names) for match in found if match)
+    of_start: dict[tuple[int, str], set[int]] = {}
+    of_place: dict[int, set[int]] = {}
+    for name in names:
+        for place, match in enumerate(_DIGITS.finditer(name, len(common))):
+            of_start.setdefault((place, name[: match.start()]), set()).add(int(match[0]))
+            of_place.setdefault(place, set()).add(int(match[0]))
+    return all(
+        (min(some) < 2 and max(some) - min(some) < len(some)) or len(of_place[place]) == 1
+        for (place, _), some in of_start.items()
+    )
