@@ -22,6 +22,7 @@ _FIRST_WORD = re.compile("[^_ .-]+[_ .-]")
 _LAST_WORD = re.compile("[_ .-][^_ .-]+$")
 _NUMBER = re.compile(r"([_ -]|(?<=[a-z]{3}))[0-9]+$", re.IGNORECASE)  # a Mustang may be a gt500
 _VIEW = re.compile("(cam(era)?|view|expert|im)[_ -]?([0-9]|[a-e])", re.IGNORECASE)
+_TRAIN_OR_TEST = re.compile("(?<=[a-z])T[rs]$")  # imagesTr and labelsTr, as in nnU-Net
 _TIME = re.compile(f"(time|date|phase|t|img)[_-]?[0-9]|{_VIEW.pattern}", re.IGNORECASE)
 _SEQUENCE = re.compile("(seq(uence)?|video|vid|clip|movie|shot|scene|episode)s?[_ -]?[0-9]+", re.IGNORECASE)
 _RETRIEVAL = re.compile("(?<![a-z])(query|gallery|probe)(?![a-z])")  # beside a split, or one of these
@@ -73,8 +74,8 @@ MASK_WORDS = _MASK_PARTS | _words("mask label ann seg segs trimap y")
 """Masks, if a folder beside them holds images of the same names."""
 
 RESULTS = _words(
-    "mask label labeled annotated seg segm segim depth disp disparity normals flow edges matte alpha map "
-    "semantic instance trans transmission depthcrop maskcrop synthdepth"
+    "mask label labeled labelled annotated seg segm segim depth disp disparity normals flow edges matte "
+    "alpha map semantic instance trans transmission depthcrop maskcrop synthdepth"
 )
 """Results of an image. A class may have such a name, too: only folders that all have one are pairs."""
 
@@ -82,8 +83,8 @@ VIEWS = _words(
     "rgb color colors grayscale grey gray thermal ir nir infrared vis visible optical sar vv vh mul pan "
     "ct mr mri pet he ihc left right top ortho sat satellite input inputs output outputs source target "
     "targets noisy clean blur blurred sharp hazy foggy clear rain rainy norain hr lr sr high low degraded "
-    "enhanced before after pre post raw stills pic pics original reference segmented fg foreground albedo "
-    "shading"
+    "enhanced before after pre post raw stills pic pics original reference segmented fg foreground bg "
+    "background albedo shading distorted"
 )
 """Images of one scene, with the same restriction as for `RESULTS`."""
 
@@ -122,7 +123,7 @@ def is_image_part(name: str) -> bool:
 
 def _part_of(name: str) -> tuple[str, str] | None:
     """Return the words before the one that names a part, and that one; None if there is none."""
-    base = _NUMBER.sub("", name).lower()
+    base = _NUMBER.sub("", _TRAIN_OR_TEST.sub("", name)).lower()
     prefix, _, last = base.rpartition("_") if "_" in base else base.rpartition("-")
     whole = re.sub("[_ -]", "", base)
     for before, word in ((prefix, last), ("", whole)):
@@ -174,20 +175,18 @@ def masked_names(names: Sequence[str]) -> list[tuple[str, str]]:
 def named_splits(names: Sequence[str]) -> list[str]:
     """Return the names that are those of splits under other words: of which the split's word alone differs.
 
-    All are if one is that of a split as it stands, though `train` may be one class of several, or if all
-    say the same split.
+    All are if one is a split's own, though `train` may be one class of several, or if all say one split.
 
     >>> named_splits(["WIDER_train", "WIDER_val", "readme"]), named_splits(["crash test", "fire test"])
     (['WIDER_train', 'WIDER_val'], [])
     """
     found = {name: match for name in names if (match := SPLIT_WORD.search(name) or _RETRIEVAL.search(name))}
     split_of = {name: SPLITS.get(match[0].rstrip("AB").lower(), match[0]) for name, match in found.items()}
-    if len(found) == len(names) > 1 and len({*split_of.values()}) > 1:
-        return list(found)
+    are_splits = len(found) == len(names) and len({*split_of.values()}) > 1
     lower = {*map(str.lower, names)}
     is_split = lower & _SURE_SPLITS or ("train" in lower and (len(names) == 2 or lower & _FURTHER))
     are_alone = all(is_split_alone(name) and " " not in name for name in names)
-    if len(names) > 1 and (is_split or lower <= _FURTHER or are_alone):
+    if len(names) > 1 and (are_splits or is_split or lower <= _FURTHER or are_alone):
         return list(names)
     rest = {name: name[: match.start()] + name[match.end() :] for name, match in found.items()}
     pairs = [

@@ -36,6 +36,9 @@ ORDINARY = {
     "tracks of as many frames": {
         f"{name}/0000{track}_0000{at}.ppm": photo(at) for name in "ab" for track in NUMBERS for at in NUMBERS
     },
+    "a table in each class that is named after it": many("01/{}.jpg", photo)
+    | many("02/{}.jpg", photo)
+    | {f"{name}/GT-{name}.csv": "Filename,Width\n0.jpg,3\n1.jpg,4\n" for name in ("01", "02")},
     "counted images of one size": many("a/{}_224.jpg", photo) | many("b/{}_224.jpg", photo),
     "means of transport": {
         f"{name}/{at}.jpg": photo(at) for name in ("bus", "car", "train") for at in NUMBERS
@@ -170,6 +173,12 @@ IN_DOUBT = {
     "cameras in folders": ("pairs of images in 'cam0'", "table", ("cam0/{}.png", "cam1/{}.png")),
     "bands of a satellite": ("'AOI' holds 'MUL', 'PS-RGB' .pairs of images in", "table", (
         "AOI/PS-RGB/SN3_AOI_PS-RGB_img{}.tif", "AOI/MUL/SN3_AOI_MUL_img{}.tif")),
+    "bands in other words": ("pairs of images in 'MUL' and 'PS-RGB'", "table", (
+        "PS-RGB/x_RGB_{}.tif", "MUL/x_MUL_{}.tif")),
+    "names without numbers": ("pairs of images in 'p' and 'q'", "table", (
+        "p/baby.png", "p/bird.png", "p/head.png", "q/baby.png", "q/bird.png", "q/head.png")),
+    "nnU-Net": ("by the names 'imagesTr', 'imagesTs', 'labelsTr'", "pack .*imagesTr DEST", (
+        "imagesTr/c_{}_0000.png", "imagesTs/t_{}_0000.png", "labelsTr/c_{}.png")),
     "faces with masks": ("pairs of images in 'face' and 'face mask'", "table", (
         "arm/{}.png", "face/{}.png", "face mask/{}.png")),
     "colours and depth": ("by the names 'depth_image'", "pack .*color DEST", (

@@ -51,11 +51,9 @@ from fastload.sources.words import (
     words_of,
 )
 
-_DIGITS = re.compile("[0-9]+")
 _TABLES = (".csv", ".tsv", ".jsonl")
 _MOST_ROWS = 50
 _MOST_VIEWS = 64
-_MOST_COUNTED = 1000
 _LEAST_SHARED = 3
 _DEEPER = "folders of them"
 _LABEL_STEP = "write a table (.csv) with the columns path and label"
@@ -71,7 +69,11 @@ def doubts(listing: Listing, claims: Claims = lambda _: ()) -> Iterator[Doubt]:
     for top in (*tops, *([root] if splits else [])):
         yield from unread_annotations(top)
     few = root.bearing if len(root.bearing) <= MOST_FOLDERS and not splits else ()
-    inside = [folder for folder in map(root.inner, few) if folder.others_with(*_TABLES)]
+    inside = [
+        root.inner(name)
+        for name in few  # GT-00000.csv in 00000 is that of one class
+        if any(name not in table for table in root.inner(name).others_with(*_TABLES))
+    ]
     yield from starmap(Doubt, tables_beside(listing, [listing.top, *splits, *inside]))
     if splits:
         yield from _split_without_classes(tops, claims)
@@ -277,15 +279,15 @@ def _same_stems(top: Top) -> Iterator[Doubt]:
                 stem for stem in stems if any(begun_with(many, of_other[stem] + mark) for mark in "_ .-x")
             ]
             shared = max(shared, begun, key=len)
-        is_numbered = len(stems) > 1 and _are_numbered(stems)
-        if not shared and len(few) == len(many) and (are_named or is_numbered):
-            own = re.compile(rf"(?<![A-Za-z0-9]){re.escape(smaller)}(?![A-Za-z0-9])")  # MUL in x_MUL_1.tif
-            of_larger = larger.replace("\\", r"\\")
-            shared = [stem for stem in stems if has_stem(many, own.sub(of_larger, stem))]
+        if not shared and len(few) == len(many) > 1 and (are_named or _are_numbered(stems)):
+            both = zip(stems, others_stems, strict=True)
+            shared = [stem for stem, its in both if _without_own(stem, smaller) == _without_own(its, larger)]
         are_shared = len(shared) >= 2 and 2 * len(shared) >= len(stems)
         are_distinct = len(shared) >= _LEAST_SHARED and not _are_numbered(shared)
         if len(shared) == len(stems) >= _LEAST_SHARED and len(few) == len(many) and not are_counted:
-            are_counted = _are_counted(_in_all_splits(top, smaller))
+            splits = split_names(top.listing.top.visible) if top.folder.path else ()
+            places = [f"{split}/{smaller}" for split in splits] or [smaller]
+            are_counted = _are_counted([name for each in places for name in top.listing[each].images])
             are_distinct = are_distinct or not are_counted
         if (are_shared and (are_named or are_distinct)) or (is_of_result and 1 < len(few) == len(many)):
             reading = f"pairs of images in {first!r} and {other!r}, such as {stems[0]!r}"
@@ -297,11 +299,10 @@ def _some_stems(names: Sequence[str]) -> list[str]:
     return [stem_of(names[at]) for at in evenly_spaced(len(names), _MOST_ROWS)]
 
 
-def _in_all_splits(top: Top, name: str) -> list[str]:
-    """Return the names of the images in a folder, and in those of its name in other splits."""
-    splits = split_names(top.listing.top.visible) if top.folder.path else ()
-    places = [f"{split}/{name}" for split in splits] or [name]
-    return [image for place in places for image in top.listing[place].images]
+def _without_own(stem: str, folder: str) -> list[str]:
+    """Return the words of a stem that are not in its folder's name: x and 1 for PS-RGB/x_RGB_1.tif."""
+    words, own = (re.split("[_ .-]", name.lower()) for name in (stem, folder))
+    return [word for word in words if word not in own]
 
 
 def _are_numbered(stems: Iterable[str]) -> bool:
@@ -311,23 +312,11 @@ def _are_numbered(stems: Iterable[str]) -> bool:
 
 
 def _are_counted(names: Sequence[str]) -> bool:
-    """Return True if the numbers in names count from 0 or 1 without a gap, as in many class folders.
+    """Return True if names may count from 0 or 1 without a gap, as in many class folders.
 
-    Further numbers count again after each first one, or are the same in all names: 1_0, 1_1, 2_0. Of many
-    names, only the first numbers of some are asked to be no larger than a count would make them.
+    The first number in which they differ is then no larger than their count; some of many names are asked.
     """
     common = os.path.commonprefix([min(names), max(names)]).rstrip("0123456789")  # noqa: RUF071
-    if len(names) > _MOST_COUNTED:
-        some_names = (names[at] for at in evenly_spaced(len(names), _MOST_ROWS))
-        found = (_DIGITS.search(name, len(common)) for name in some_names)
-        return all(int(match[0]) <= len(names) for match in found if match)
-    of_start: dict[tuple[int, str], set[int]] = {}
-    of_place: dict[int, set[int]] = {}
-    for name in names:
-        for place, match in enumerate(_DIGITS.finditer(name, len(common))):
-            of_start.setdefault((place, name[: match.start()]), set()).add(int(match[0]))
-            of_place.setdefault(place, set()).add(int(match[0]))
-    return all(
-        (min(some) < 2 and max(some) - min(some) < len(some)) or len(of_place[place]) == 1
-        for (place, _), some in of_start.items()
-    )
+    some = (names[at] for at in evenly_spaced(len(names), _MOST_ROWS))
+    numbers = [int(match[0]) for name in some if (match := re.search("[0-9]+", name[len(common) :]))]
+    return max(numbers, default=0) < len(names) + min([1, *numbers])
