@@ -35,9 +35,12 @@ def decode_mask(data: bytes | NDArray[np.uint8]) -> NDArray[np.uint8]:
     if levels.ndim == 3 and (levels == levels[:, :, :1]).all():
         levels = levels[:, :, 0]
     if levels.dtype != np.uint8 or levels.ndim != 2:
+        step = "colours must be converted to classes before packing"
+        if levels.dtype != np.uint8:
+            step = "a table with a column for each image of a record keeps depth, and other values of 16 bits"
         raise DecodeError(
             "a mask must have classes of 8 bits, as grey levels or indices of a palette, got "
-            f"{levels.dtype} of shape {levels.shape}: colours must be converted to classes before packing"
+            f"{levels.dtype} of shape {levels.shape}: {step}"
         )
     if depth in (1, 2, 4):  # libpng spreads the levels over 0 to 255
         levels = levels // (255 // ((1 << depth) - 1))

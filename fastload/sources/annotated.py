@@ -94,7 +94,8 @@ class AnnotatedFiles(ImageFileSource):
         try:
             decode_mask(data)
         except FastloadError as error:
-            raise SourceError(f"{path}: {error}") from error
+            choice = "; to take the folders for classes, say --layout classes" if self.kind == "masks" else ""
+            raise SourceError(f"{path}: {error}{choice}") from error
         return data
 
     def _size(self, data: bytes, path: str) -> Size:

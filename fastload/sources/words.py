@@ -20,10 +20,14 @@ _WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^A-Za-z_ .-]+")
 _MARKED = re.compile("[^_ .-]+")  # between marks
 _FIRST_WORD = re.compile("[^_ .-]+[_ .-]")
 _LAST_WORD = re.compile("[_ .-][^_ .-]+$")
-_NUMBER = re.compile(r"[_ -]?[0-9]+$")
-_TIME = re.compile("^(?:time|date|phase|t|im|img)[_-]?[0-9]$", re.IGNORECASE)
+_NUMBER = re.compile(r"([_ -]|(?<=[a-z]{3}))[0-9]+$", re.IGNORECASE)  # a Mustang may be a gt500
+_VIEW = re.compile("(cam(era)?|view|expert|im)[_ -]?([0-9]|[a-e])", re.IGNORECASE)
+_TRAIN_OR_TEST = re.compile("(?<=[a-z])T[rs]$")  # imagesTr and labelsTr, as in nnU-Net
+_TIME = re.compile(f"(time|date|phase|t|img)[_-]?[0-9]|{_VIEW.pattern}", re.IGNORECASE)
 _SEQUENCE = re.compile("(seq(uence)?|video|vid|clip|movie|shot|scene|episode)s?[_ -]?[0-9]+", re.IGNORECASE)
 _RETRIEVAL = re.compile("(?<![a-z])(query|gallery|probe)(?![a-z])")  # beside a split, or one of these
+_SURE_SPLITS = {*SPLITS} - {"train", "valid", "dev"}
+_FURTHER = {"extra", "holdout", "heldout", "labeled", "unlabeled", "labelled", "unlabelled"}
 _SAMPLED = 64
 _MOST_VERSIONS = 8
 
@@ -63,22 +67,24 @@ ANNOTATION_PARTS = _MASK_PARTS | _words("labeltxt bbox bboxes calib geojson gtfi
 NUMBERED_PARTS = _words("label mask")
 """Annotations if a number follows, as in KITTI's `label_2`; otherwise, a class may have the name."""
 
-IMAGE_WORDS = IMAGE_PARTS | _words("photo picture rgb original originals input inputs x")
+IMAGE_WORDS = IMAGE_PARTS | _words("photo picture pic pics rgb original originals input inputs x")
 """The images of a dataset, if a folder beside them is named after masks."""
 
 MASK_WORDS = _MASK_PARTS | _words("mask label ann seg segs trimap y")
 """Masks, if a folder beside them holds images of the same names."""
 
 RESULTS = _words(
-    "mask label labeled annotated seg segm segim depth disp disparity normals flow edges matte alpha map "
-    "semantic instance trans transmission depthcrop maskcrop synthdepth"
+    "mask label labeled labelled annotated seg segm segim depth disp disparity normals flow edges matte "
+    "alpha map semantic instance trans transmission depthcrop maskcrop synthdepth"
 )
 """Results of an image. A class may have such a name, too: only folders that all have one are pairs."""
 
 VIEWS = _words(
-    "rgb color colors thermal ir nir infrared visible left right input inputs output outputs noisy clean "
-    "blur blurred sharp hazy foggy clear rain rainy norain hr lr high low before after top ortho raw stills "
-    "original source target targets albedo shading reference"
+    "rgb color colors grayscale grey gray thermal ir nir infrared vis visible optical sar vv vh mul pan "
+    "ct mr mri pet he ihc left right top ortho sat satellite input inputs output outputs source target "
+    "targets noisy clean blur blurred sharp hazy foggy clear rain rainy norain hr lr sr high low degraded "
+    "enhanced before after pre post raw stills pic pics original reference segmented fg foreground bg "
+    "background albedo shading distorted"
 )
 """Images of one scene, with the same restriction as for `RESULTS`."""
 
@@ -110,14 +116,14 @@ def is_part(name: str) -> bool:
 
 
 def is_image_part(name: str) -> bool:
-    """Return True if a folder's name is that of the images of a dataset."""
+    """Return True if a folder's name is that of the images of a dataset, not of `depth_image`."""
     part = _part_of(name)
-    return part is not None and part[1] in IMAGE_PARTS
+    return part is not None and part[1] in IMAGE_PARTS and not is_result(name)
 
 
 def _part_of(name: str) -> tuple[str, str] | None:
     """Return the words before the one that names a part, and that one; None if there is none."""
-    base = _NUMBER.sub("", name).lower()
+    base = _NUMBER.sub("", _TRAIN_OR_TEST.sub("", name)).lower()
     prefix, _, last = base.rpartition("_") if "_" in base else base.rpartition("-")
     whole = re.sub("[_ -]", "", base)
     for before, word in ((prefix, last), ("", whole)):
@@ -143,9 +149,11 @@ def are_views(names: Sequence[str]) -> bool:
     has_result = any(found & (RESULTS | ANNOTATION_PARTS) for found in words)
     letters = {"a", "b"} if has_result else {"x", "y"} if {*map(str.lower, names)} == {"x", "y"} else set()
     known = VIEWS | RESULTS | ANNOTATION_PARTS | IMAGE_PARTS | letters
-    told = [found & known for found in words]
-    if has_result:  # of two times, beside the change between them
-        told = [own or {*_TIME.findall(name)} for own, name in zip(told, names, strict=True)]
+    numbered = _TIME if has_result else _VIEW  # of two times, beside the change between them
+    told = [
+        found & known or ({name} if numbered.fullmatch(name) else set())
+        for found, name in zip(words, names, strict=True)
+    ]
     # Of two with one view, the name of one is the view alone: left_arm and left_leg are classes.
     are_versions = all(
         told[a] != told[b] or told[a] in (words[a], words[b]) for a, b in combinations(range(len(names)), 2)
@@ -153,16 +161,33 @@ def are_views(names: Sequence[str]) -> bool:
     return all(told) and len({*map(frozenset, told)}) > 1 and are_versions
 
 
+def masked_names(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the names beside which there is one with a word for masks, too.
+
+    >>> masked_names(["gas", "gas mask"]), masked_names(["mask", "no_mask"])
+    ([('gas', 'gas mask')], [])
+    """
+    of_words = {tuple(words_of(name)): name for name in names}
+    rest = {name: tuple(word for word in words if word not in MASK_WORDS) for words, name in of_words.items()}
+    return [(of_words[own], name) for name, own in rest.items() if of_words.get(own, name) != name]
+
+
 def named_splits(names: Sequence[str]) -> list[str]:
     """Return the names that are those of splits under other words: of which the split's word alone differs.
+
+    All are if one is a split's own, though `train` may be one class of several, or if all say one split.
 
     >>> named_splits(["WIDER_train", "WIDER_val", "readme"]), named_splits(["crash test", "fire test"])
     (['WIDER_train', 'WIDER_val'], [])
     """
     found = {name: match for name in names if (match := SPLIT_WORD.search(name) or _RETRIEVAL.search(name))}
     split_of = {name: SPLITS.get(match[0].rstrip("AB").lower(), match[0]) for name, match in found.items()}
-    if len(found) == len(names) > 1 and len({*split_of.values()}) > 1:
-        return list(found)
+    are_splits = len(found) == len(names) and len({*split_of.values()}) > 1
+    lower = {*map(str.lower, names)}
+    is_split = lower & _SURE_SPLITS or ("train" in lower and (len(names) == 2 or lower & _FURTHER))
+    are_alone = all(is_split_alone(name) and " " not in name for name in names)
+    if len(names) > 1 and (are_splits or is_split or lower <= _FURTHER or are_alone):
+        return list(names)
     rest = {name: name[: match.start()] + name[match.end() :] for name, match in found.items()}
     pairs = [
         (first, second)

@@ -5,10 +5,12 @@ import os
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastload.sources import open_source
+from tests.layouts.samples import mask, photo, written
 
 STEMS = ("0", "a b", "ü", "x.y", "IMG-1", "#1", "a'b", "byte \udcff")
 SUFFIXES = (".jpg", ".JPEG", ".png")
@@ -113,3 +115,15 @@ def test_every_file_of_splits_with_masks_is_accounted_for(tree):
 @given(trees(coco_of))
 def test_every_file_of_a_coco_dataset_is_accounted_for(tree):
     check(tree)
+
+
+@pytest.mark.parametrize("places", [("images", "masks"), ("train", "train_masks")])
+def test_folders_of_both_images_and_masks_are_said_to_give_no_labels(tmp_path, places):
+    images, masks = places
+    stems = [f"{name}/{at}" for name in ("cat", "dog") for at in range(3)]
+    tree = {f"{images}/{stem}.jpg": photo(1) for stem in stems}
+    root = written(tmp_path / "data", tree | {f"{masks}/{stem}.png": mask(1) for stem in stems})
+    [source] = open_source(root).values()
+    assert source.kind == "masks"
+    [warning] = source.warnings
+    assert "'cat', 'dog' give no labels" in warning

@@ -295,7 +295,9 @@ def test_masks_beside_the_labels_of_yolo_are_its_own(tmp_path):
 def test_masks_of_16_bits_or_another_size_are_refused_and_no_class_of_images(tmp_path, pixels):
     masks = {f"masks/{at}.png": encoded(pixels, ".png") for at in range(4)}
     root = written(tmp_path / "data", masks | {f"images/{at}.jpg": photo(at) for at in range(4)})
-    with pytest.raises(SourceError, match=r"masks/0.png: .*must have (the size|classes of 8 bits)"):
+    with pytest.raises(
+        SourceError, match=r"masks/0.png: .*must have (the size|classes of 8 bits.*depth.*--layout classes)"
+    ):
         pack(root, tmp_path / "x.fl", workers=1)
 
 

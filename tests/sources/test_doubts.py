@@ -29,8 +29,20 @@ ORDINARY = {
     | many("a/p{}_right.jpg", photo)
     | many("b/q{}_left.jpg", photo)
     | many("b/q{}_right.jpg", photo),
-    "classes of other sharpness": many("blurred/a{}x.jpg", photo)
-    | {"sharp/q.jpg": photo(1), "sharp/w.jpg": photo(2)},
+    "classes of other sharpness": many("blurred/a{}x.jpg", photo) | many("sharp/q{}w.jpg", photo),
+    "every third image in another split": {
+        f"{'val' if at % 3 == 0 else 'train'}/{name}/{at}.jpg": photo(at) for name in "ab" for at in range(16)
+    },
+    "tracks of as many frames": {
+        f"{name}/0000{track}_0000{at}.ppm": photo(at) for name in "ab" for track in NUMBERS for at in NUMBERS
+    },
+    "a table in each class that is named after it": many("01/{}.jpg", photo)
+    | many("02/{}.jpg", photo)
+    | {f"{name}/GT-{name}.csv": "Filename,Width\n0.jpg,3\n1.jpg,4\n" for name in ("01", "02")},
+    "counted images of one size": many("a/{}_224.jpg", photo) | many("b/{}_224.jpg", photo),
+    "means of transport": {
+        f"{name}/{at}.jpg": photo(at) for name in ("bus", "car", "train") for at in NUMBERS
+    },
     "images with two suffixes": many("a/{}_0_2017.jpg.chip.jpg", photo) | many("b/{}.jpg.chip.jpg", photo),
     "sides of limbs": many("left_arm/{}.jpg", photo)
     | many("left_leg/{}.jpg", lambda at: photo(at + 50))
@@ -51,7 +63,26 @@ ORDINARY = {
 @pytest.mark.parametrize("name", ORDINARY)
 def test_ordinary_class_folders_are_not_refused(tmp_path, name, image_folder):
     root = written(tmp_path / "data", ORDINARY[name])
-    assert_class_folders(root, image_folder, None)
+    if (root / "train" / "a").exists():
+        assert [source.classes for source in open_source(root).values()] == [("a", "b")] * 2
+    else:
+        assert_class_folders(root, image_folder, None)
+
+
+# Folders of pairs, which have the same numbers with gaps.
+PAIRS = [
+    ("raw", "enhanced"), ("low", "normal"), ("X2", "X4"), ("VV", "VH"), ("s1", "s2"), ("im1", "im2"),
+    ("T1", "T2"), ("original", "segmented"), ("A", "B"), ("color", "normal", "albedo"),
+    ("input", "expertA", "expertB"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", ["{0}/{1}.png", "{0}/scene_{0}_img{1}.png", "{0}/90-{1}.png"])
+@pytest.mark.parametrize("names", PAIRS, ids="-".join)
+def test_folders_with_the_same_numbers_that_are_no_count_are_pairs(tmp_path, names, pattern):
+    tree = {pattern.format(name, at): photo(at % 9) for name in names for at in (17, 342, 991, 1204)}
+    with pytest.raises(SourceError, match=r"pairs of images in .*--layout classes"):
+        open_source(written(tmp_path / "data", tree))
 
 
 def assert_class_folders(root, image_folder, layout):
@@ -138,6 +169,30 @@ IN_DOUBT = {
         "S2A_{0}/S2A_{0}_B01.tif", "S2A_{0}/S2A_{0}_B02.tif", "S2A_{0}/S2A_{0}_B8A.tif")),
     "frames": ("frames of videos or scenes, by the names 'seq_00'", "columns path and label", (
         "seq_0{}/1.jpg", "seq_0{}/2.jpg")),
+    "CT and MR": ("pairs of images in 'CT' and 'MR'", "table", ("CT/{}.png", "MR/{}.png")),
+    "cameras in folders": ("pairs of images in 'cam0'", "table", ("cam0/{}.png", "cam1/{}.png")),
+    "bands of a satellite": ("'AOI' holds 'MUL', 'PS-RGB' .pairs of images in", "table", (
+        "AOI/PS-RGB/SN3_AOI_PS-RGB_img{}.tif", "AOI/MUL/SN3_AOI_MUL_img{}.tif")),
+    "bands in other words": ("pairs of images in 'MUL' and 'PS-RGB'", "table", (
+        "PS-RGB/x_RGB_{}.tif", "MUL/x_MUL_{}.tif")),
+    "names without numbers": ("pairs of images in 'p' and 'q'", "table", (
+        "p/baby.png", "p/bird.png", "p/head.png", "q/baby.png", "q/bird.png", "q/head.png")),
+    "nnU-Net": ("by the names 'imagesTr', 'imagesTs', 'labelsTr'", "pack .*imagesTr DEST", (
+        "imagesTr/c_{}_0000.png", "imagesTs/t_{}_0000.png", "labelsTr/c_{}.png")),
+    "faces with masks": ("pairs of images in 'face' and 'face mask'", "table", (
+        "arm/{}.png", "face/{}.png", "face mask/{}.png")),
+    "colours and depth": ("by the names 'depth_image'", "pack .*color DEST", (
+        "color/{}.png", "depth_image/{}.png")),
+    "white blood cells": ("pairs of images in 'white' and 'white_label'", "rename", (
+        "white/{}.png", "white_label/{}.png")),
+    "held out": ("splits, by the names 'holdout', 'train'", "pack .*train DEST", (
+        "train/{}.jpg", "holdout/h{}.jpg")),
+    "without labels": ("splits, by the names 'labeled', 'unlabeled'", "rename", (
+        "labeled/{}.jpg", "unlabeled/u{}.jpg")),
+    "a test beside another folder": ("splits, by the names 'other', 'test'", "rename", (
+        "test/{}.jpg", "other/o{}.jpg")),
+    "parts of one split": ("splits, by the names 'train_A', 'train_B'", "rename", (
+        "train_A/{}.png", "train_B/{}.png")),
     "MVTec": ("annotations of the splits in 'ground_truth'", "table", (
         "train/good/{}.png", "test/good/{}.png", "test/bent/{}.png", "ground_truth/bent/{}x_mask.png")),
 }  # fmt: skip
@@ -149,7 +204,8 @@ CLASSES = [
     ["food labels", "clothing labels"], ["freight train", "passenger train"], ["crash test", "fire test"],
     ["normal", "pneumonia"], ["alpha", "beta", "gamma"], ["clear", "cloudy", "hazy", "rainy"], ["A", "B"],
     ["edge", "center", "corner"], ["shot put", "video game"],
-    ["clip", "scene"], ["mask", "no_mask"], ["with_mask", "without_mask"], ["only"],
+    ["clip", "scene"], ["gt500", "mustang"], ["valid", "invalid"],
+    ["low", "normal", "high"], ["mask", "no_mask"], ["with_mask", "without_mask"], ["only"],
 ]  # fmt: skip
 
 

@@ -94,6 +94,20 @@ def test_the_command_names_the_table_of_all_labels(tmp_path, name):
     assert [other for other in names if other not in text] == []
 
 
+@pytest.mark.parametrize("name", ["labels.csv", "_annotations.train.jsonl"])
+@pytest.mark.parametrize("folders", [("all",), ("part1", "part2")])
+def test_tables_in_folders_of_images_are_offered(tmp_path, folders, name):
+    rows = "file,breed\n{0}0.jpg,pug\n{0}1.jpg,husky\n"
+    if name.endswith("jsonl"):
+        rows = '{{"image": "{0}0.jpg", "suffix": "pug"}}\n{{"image": "{0}1.jpg", "suffix": "husky"}}\n'
+    tree = {f"{folder}/{folder}{at}.jpg": photo(at) for folder in folders for at in NUMBERS}
+    tree |= {f"{folder}/{name}": rows.format(folder) for folder in folders}
+    root = written(tmp_path / "data", tree)
+    with pytest.raises(SourceError, match=rf"table.*fastload pack .*/data/{folders[0]}/{name} DEST"):
+        open_source(root)
+    assert len(open_source(root / folders[0] / name)[""]) == 2
+
+
 def test_a_table_beside_class_folders_that_names_their_images_is_offered(tmp_path):
     tree = many("train/{}.jpg", photo) | {"train.csv": "id,breed\n0,pug\n1,pug\n2,husky\n3,husky\n"}
     root = written(tmp_path / "data", tree)

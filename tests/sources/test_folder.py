@@ -268,7 +268,7 @@ def test_train_alone_is_a_split(make_tree):
 
 
 def test_train_among_other_classes_is_a_class(make_tree):
-    assert one(make_tree(["train/1.jpg", "bus/1.jpg"])).classes == ("bus", "train")
+    assert one(make_tree(["train/1.jpg", "bus/1.jpg", "car/1.jpg"])).classes == ("bus", "car", "train")
 
 
 def test_files_beside_splits_are_listed_with_the_first(make_tree):

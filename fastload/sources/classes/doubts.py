@@ -30,7 +30,7 @@ from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
 from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, paired
 from fastload.sources.protocol import Claim, evenly_spaced
-from fastload.sources.splits import SPLIT_WORD, SPLITS
+from fastload.sources.splits import SPLIT_WORD, SPLITS, split_names
 from fastload.sources.table.recognise import labels_not_read, tables_beside
 from fastload.sources.words import (
     MASK_WORDS,
@@ -42,6 +42,7 @@ from fastload.sources.words import (
     is_part,
     is_result,
     is_split_alone,
+    masked_names,
     named_parts,
     named_splits,
     shared_ends,
@@ -50,6 +51,7 @@ from fastload.sources.words import (
     words_of,
 )
 
+_TABLES = (".csv", ".tsv", ".jsonl")
 _MOST_ROWS = 50
 _MOST_VIEWS = 64
 _LEAST_SHARED = 3
@@ -66,7 +68,13 @@ def doubts(listing: Listing, claims: Claims = lambda _: ()) -> Iterator[Doubt]:
     tops = [Top.of(listing, folder) for folder in splits] or [root]
     for top in (*tops, *([root] if splits else [])):
         yield from unread_annotations(top)
-    yield from starmap(Doubt, tables_beside(listing, [listing.top, *splits]))
+    few = root.bearing if len(root.bearing) <= MOST_FOLDERS and not splits else ()
+    inside = [
+        root.inner(name)
+        for name in few  # GT-00000.csv in 00000 is that of one class
+        if any(name not in table for table in root.inner(name).others_with(*_TABLES))
+    ]
+    yield from starmap(Doubt, tables_beside(listing, [listing.top, *splits, *inside]))
     if splits:
         yield from _split_without_classes(tops, claims)
     for top in tops:
@@ -151,7 +159,7 @@ def _names_of_each(folders: Sequence[Folder]) -> list[str]:
     forms = {re.sub("[0-9]+", "0", name) for name in shared}
     results = sum(map(is_result, forms))
     are_told = 0 < results < len(forms) or (len(forms) > 1 and are_views([*forms]))
-    are_odd = n > 2 and len(shared) > 2 and not _are_counted(shared)
+    are_odd = n > 2 and len(shared) > 2 and not _are_numbered(shared)
     return sorted(shared) if n > 1 and 2 * n >= len(folders) and (are_told or are_odd) else []
 
 
@@ -251,10 +259,13 @@ def _same_stems(top: Top) -> Iterator[Doubt]:
     """Yield a doubt for two folders of images with the same names: pairs of one dataset."""
     if not 2 <= len(top.bearing) <= MOST_FOLDERS:
         return
-    are_named = are_views(top.bearing)
-    first, *others = top.bearing
-    for other in others:
-        few, many = sorted((top.inner(first).images, top.inner(other).images), key=len)
+    masked = masked_names(top.bearing)
+    are_all_views, are_counted = are_views(top.bearing), False
+    is_of_result = are_all_views and 0 < sum(map(is_result, top.bearing)) < len(top.bearing)
+    for first, other in [*masked, *((top.bearing[0], other) for other in top.bearing[1:])]:
+        are_named = are_all_views or (first, other) in masked
+        smaller, larger = sorted((first, other), key=lambda name: len(top.inner(name).images))
+        few, many = top.inner(smaller).images, top.inner(larger).images
         stems, others_stems = _some_stems(few), _some_stems(many)
         # Only between views, the first word is no part of what is compared: cat-1 and dog-1 are no pair.
         (start, ending), (other_start, other_ending) = shared_ends(stems), shared_ends(others_stems)
@@ -263,14 +274,22 @@ def _same_stems(top: Top) -> Iterator[Doubt]:
         of_other = {stem: other_start + stem.removeprefix(start).removesuffix(ending) for stem in stems}
         shared = [stem for stem in stems if has_stem(many, of_other[stem] + other_ending)]
         if are_named:
-            # One clear image may have many hazy ones, with further words: 1.png and 1_0.8.png.
+            # One clear image may have many hazy ones, with further words: 1.png and 1_0.8.png, 1x2.png.
             begun = [
-                stem for stem in stems if any(begun_with(many, of_other[stem] + mark) for mark in "_ .-")
+                stem for stem in stems if any(begun_with(many, of_other[stem] + mark) for mark in "_ .-x")
             ]
             shared = max(shared, begun, key=len)
+        if not shared and len(few) == len(many) > 1 and (are_named or _are_numbered(stems)):
+            both = zip(stems, others_stems, strict=True)
+            shared = [stem for stem, its in both if _without_own(stem, smaller) == _without_own(its, larger)]
         are_shared = len(shared) >= 2 and 2 * len(shared) >= len(stems)
-        are_distinct = len(shared) >= _LEAST_SHARED and not _are_counted(shared)
-        if (are_shared and (are_named or are_distinct)) or (are_named and 1 < len(few) == len(many)):
+        are_distinct = len(shared) >= _LEAST_SHARED and not _are_numbered(shared)
+        if len(shared) == len(stems) >= _LEAST_SHARED and len(few) == len(many) and not are_counted:
+            splits = split_names(top.listing.top.visible) if top.folder.path else ()
+            places = [f"{split}/{smaller}" for split in splits] or [smaller]
+            are_counted = _are_counted([name for each in places for name in top.listing[each].images])
+            are_distinct = are_distinct or not are_counted
+        if (are_shared and (are_named or are_distinct)) or (is_of_result and 1 < len(few) == len(many)):
             reading = f"pairs of images in {first!r} and {other!r}, such as {stems[0]!r}"
             yield Doubt(reading, _keeping_step(top))
             return
@@ -280,7 +299,24 @@ def _some_stems(names: Sequence[str]) -> list[str]:
     return [stem_of(names[at]) for at in evenly_spaced(len(names), _MOST_ROWS)]
 
 
-def _are_counted(stems: Iterable[str]) -> bool:
-    """Return True if names differ in numbers alone: class folders are often numbered each from 1."""
+def _without_own(stem: str, folder: str) -> list[str]:
+    """Return the words of a stem that are not in its folder's name: x and 1 for PS-RGB/x_RGB_1.tif."""
+    words, own = (re.split("[_ .-]", name.lower()) for name in (stem, folder))
+    return [word for word in words if word not in own]
+
+
+def _are_numbered(stems: Iterable[str]) -> bool:
+    """Return True if names differ in numbers alone."""
     forms = Counter(re.sub("[0-9]+", "0", stem) for stem in stems)
     return min(forms.values()) > 1
+
+
+def _are_counted(names: Sequence[str]) -> bool:
+    """Return True if names may count from 0 or 1 without a gap, as in many class folders.
+
+    The first number in which they differ is then no larger than their count; some of many names are asked.
+    """
+    common = os.path.commonprefix([min(names), max(names)]).rstrip("0123456789")  # noqa: RUF071
+    some = (names[at] for at in evenly_spaced(len(names), _MOST_ROWS))
+    numbers = [int(match[0]) for name in some if (match := re.search("[0-9]+", name[len(common) :]))]
+    return max(numbers, default=0) < len(names) + min([1, *numbers])

@@ -7,6 +7,7 @@ and `y_val`. At least half of the masks must have the name of an image. Masks ar
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,11 +16,11 @@ from fastload.shards.schema import Field
 from fastload.sources.annotated import AnnotatedFiles
 from fastload.sources.files import list_files, safe_key
 from fastload.sources.listing import Folder, Listing, stem_of
-from fastload.sources.malformed import malformed
+from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.masks.pairing import PairedFolders, Pairs, has_masks_beside, paired
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import Claim, LeftOutReason, Reading
-from fastload.sources.splits import SPLITS, by_split, require_plain_splits, split_names
+from fastload.sources.splits import SPLIT_WORD, SPLITS, by_split, require_plain_splits, split_names
 from fastload.sources.words import IMAGE_WORDS, MASK_ENDING, MASK_WORDS, words_of
 
 NO_IMAGE_OF_MASK = "a mask without an image of its name"
@@ -67,6 +68,8 @@ def _places(listing: Listing, top: Folder) -> dict[str, list[PairedFolders]]:
     found: dict[str, list[PairedFolders]] = {}
     for rest, folder in masks:
         for place in images.get(rest, ()):
+            if rest and _may_be_classes(listing, place, folder):
+                continue
             if fitting := _fitting(listing, place, folder):
                 found.setdefault(rest, []).extend(fitting)
     if not found and len(visible) <= _MOST_FOLDERS:
@@ -76,6 +79,19 @@ def _places(listing: Listing, top: Folder) -> dict[str, list[PairedFolders]]:
         ]
         return {"": fitting} if len(fitting) == 1 else {}
     return found
+
+
+def _may_be_classes(listing: Listing, images: str, masks: str) -> bool:
+    """Return True for folders such as `face` and `face_mask`, if their files do not say masks either."""
+    name = images.rpartition("/")[2].lower()
+    if not IMAGE_WORDS.isdisjoint(words_of(name)) or SPLIT_WORD.search(name):
+        return False
+    suffixes, of_masks = (
+        {os.path.splitext(path)[1].lower() for path in listing.images_below(folder)}
+        for folder in (images, masks)
+    )
+    say_masks = all(MASK_ENDING.fullmatch(stem_of(path)) for path in listing.images_below(masks))
+    return not say_masks and not suffixes.isdisjoint(of_masks)
 
 
 def _by_endings(listing: Listing, images: str, masks: str) -> list[PairedFolders]:
@@ -137,6 +153,12 @@ def _read(listing: Listing, places: Mapping[str, Sequence[PairedFolders]]) -> Re
     for folder in _unmasked_splits(listing, pairs.values()):
         reasons |= dict.fromkeys(listing.images_below(folder), (NO_MASKS_OF_SPLIT, False))
         warnings.append(f"{listing.name}: {folder!r} has no masks, and is left out")
+    for images, masks in splits.values():
+        both = {*listing[images].visible} & {*listing[masks].visible} if images != masks else set()
+        if len(both) > 1:
+            step = "if they are classes, pack a table with the columns path, mask and label"
+            names = in_quotes(sorted(both))
+            warnings.append(f"{listing.shown(images)}: the folders {names} give no labels: {step}")
     sources = {split: _source(listing, found) for split, found in pairs.items()}
     return Reading(sources, reasons=reasons, warnings=warnings)
 
