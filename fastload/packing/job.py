@@ -39,6 +39,7 @@ from fastload.shards.attachment import ATTACHMENT_NAME, Attachment, write_attach
 from fastload.shards.manifest import Manifest
 from fastload.shards.schema import Field
 from fastload.sources import ColumnKind, open_source
+from fastload.sources.account import without_skipped
 from fastload.sources.files import digest_of, safe_key
 from fastload.sources.protocol import Source
 from fastload.system import signals
@@ -205,6 +206,11 @@ class _PackJob:
         manifests = partition.manifests(finished)
         if self.part is None:
             self.staging.publish(manifests)
+        account = next(iter(self.sources.values())).account
+        if account is not None:
+            found = {split: each.skipped for split, each in manifests.items() if each.skipped}
+            keys = {split: {each.key for each in skipped} for split, skipped in found.items()}
+            account = without_skipped(account, self.sources, keys)
         notes = sorted(note for shard in finished.values() for note in shard.notes)
         sources = self.sources.values()
         return PackResult(
@@ -218,7 +224,7 @@ class _PackJob:
             warnings=(*(warning for source in sources for warning in source.warnings), *notes),
             doubts=tuple(doubt for source in sources for doubt in source.doubts),
             columns={name: meaning for source in sources for name, meaning in source.columns.items()},
-            account=next(iter(sources)).account,
+            account=account,
         )
 
     def _choose_encoding(self) -> EncodingChoice:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 
 from fastload.errors import SourceError
@@ -89,6 +90,21 @@ def balanced(listing: Listing, records: int, annotations: int, left_out: Iterabl
             "this is a fault of fastload; please report it with the list of files"
         )
     return account
+
+
+def without_skipped(
+    account: Account, sources: Mapping[str, Source], skipped: Mapping[str, Container[str]]
+) -> Account:
+    """Return an account in which the files of skipped records, by split and key, are left out."""
+    lost: set[str] = set()
+    for split, keys in skipped.items():
+        source = sources[split]
+        indices = [index for index in range(len(source)) if source.key(index) in keys]
+        for files in source.record_files():
+            if len(files) == len(source):  # else containers, which hold further records
+                lost.update(files.path(index) for index in indices if files.sizes_bytes[index] >= 0)
+    records, left_out = account.records - len(lost), account.left_out + len(lost)
+    return replace(account, records=records, left_out=left_out, skipped=len(lost))
 
 
 def _listed(listing: Listing, lists: Iterable[FileList]) -> Iterator[str]:
