@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 
-from fastload.errors import OptionError, SourceError
+from fastload.errors import FastloadError, OptionError, SourceError
 from fastload.sources.account import settled
 from fastload.sources.classes.doubts import doubts
 from fastload.sources.classes.source import list_classes
@@ -24,6 +25,7 @@ from fastload.sources.table.source import list_table
 from fastload.sources.voc import source as voc
 from fastload.sources.webdataset import source as webdataset
 from fastload.sources.yolo import source as yolo
+from fastload.system.units import format_count
 
 CLASSES, TABLE = "classes", "table"
 """The layouts of class folders and of tables; the others are named in the tables below."""
@@ -174,6 +176,9 @@ def _other_layout(listing: Listing, claim: Claim, part: Listing) -> SourceError:
     place = part.name
     beside = [name for name in listing.top.visible if not f"{place}/".startswith(f"{listing.shown(name)}/")]
     lost = f", without {in_quotes(beside)}" if part is not listing and beside else ""
+    with contextlib.suppress(FastloadError):  # packing the part reports it
+        if lacking := sum(source.lacking() for source in claim.read().sources.values()):
+            lost = f", with --on-error skip, but for {format_count(lacking, 'image')} without a mask{lost}"
     return SourceError(
         f"{listing.name}: must be a folder of images, by classes or not, got {claim.title} ({place}: "
         f"{claim.evidence}), whose annotations would be lost: {pack_command(place)} keeps them{lost}; "
