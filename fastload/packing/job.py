@@ -206,11 +206,6 @@ class _PackJob:
         manifests = partition.manifests(finished)
         if self.part is None:
             self.staging.publish(manifests)
-        account = next(iter(self.sources.values())).account
-        if account is not None:
-            found = {split: each.skipped for split, each in manifests.items() if each.skipped}
-            keys = {split: {each.key for each in skipped} for split, skipped in found.items()}
-            account = without_skipped(account, self.sources, keys)
         notes = sorted(note for shard in finished.values() for note in shard.notes)
         sources = self.sources.values()
         return PackResult(
@@ -224,7 +219,7 @@ class _PackJob:
             warnings=(*(warning for source in sources for warning in source.warnings), *notes),
             doubts=tuple(doubt for source in sources for doubt in source.doubts),
             columns={name: meaning for source in sources for name, meaning in source.columns.items()},
-            account=account,
+            account=without_skipped(self.sources, {split: each.skipped for split, each in manifests.items()}),
         )
 
     def _choose_encoding(self) -> EncodingChoice:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
 from fastload.errors import SourceError
-from fastload.shards.manifest import LeftOut
+from fastload.shards.manifest import LeftOut, Skipped
 from fastload.sources.files import FileList, list_files
 from fastload.sources.left_out import HIDDEN, LeftOutFiles, clutter_reason
 from fastload.sources.listing import Listing, is_image
@@ -93,11 +93,14 @@ def balanced(listing: Listing, records: int, annotations: int, left_out: Iterabl
 
 
 def without_skipped(
-    account: Account, sources: Mapping[str, Source], skipped: Mapping[str, Container[str]]
-) -> Account:
-    """Return an account in which the files of skipped records, by split and key, are left out."""
+    sources: Mapping[str, Source], skipped: Mapping[str, Sequence[Skipped]]
+) -> Account | None:
+    """Return the account of some sources, in which the files of skipped records, by split, are left out."""
+    account = next(iter(sources.values())).account
+    if account is None:
+        return None
     lost: set[str] = set()
-    for split, keys in skipped.items():
+    for split, keys in ((split, {each.key for each in found}) for split, found in skipped.items() if found):
         source = sources[split]
         indices = [index for index in range(len(source)) if source.key(index) in keys]
         for files in source.record_files():

@@ -88,15 +88,11 @@ def find_data_files(
     found = {place: names for place, names in found.items() if names}
     if not found or (len(found) > 1 and folder in found):
         return None
-    images = []
-    for each in listing.folders.values():
-        if each.path.startswith(".") or "/." in each.path:
-            continue
-        if each.path not in found and any(is_data_file(name, suffixes) for name in each.others):
-            return None
-        images += [len(each.images)] if each.images else []
+    shown = [each for each in listing.folders.values() if "/." not in f"/{each.path}"]
+    others = (name for each in shown if each.path not in found for name in each.others)
+    images = [len(each.images) for each in shown if each.images]
     are_few = len(images) <= 1 and sum(images) <= sum(map(len, found.values()))
-    return found if are_few else None
+    return found if are_few and not any(is_data_file(name, suffixes) for name in others) else None
 
 
 def missing_parts(where: str, names: Iterable[str]) -> tuple[str, ...]:

@@ -166,7 +166,8 @@ def place_in(listing: Listing, file: str, names: Sequence[str]) -> ImagePlace | 
         path = f"{folder}/{name}" if folder else name
         return os.path.dirname(path) in listing.folders and listing.has_file(path)
 
-    found = _place(listing.shown(file), file, sorted(listing.folders), names, has_file)
+    folders = [path for path in sorted(listing.folders) if "/." not in f"/{path}"]
+    found = _place(listing.shown(file), file, folders, names, has_file)
     return found and found._replace(folder=listing.absolute(found.folder))
 
 
@@ -210,18 +211,16 @@ def _named_like(where: str, file: str, folders: Sequence[str]) -> str:
 
     A folder with other names may hold more of the images, but as copies of another size, for example.
     """
-    stem = os.path.splitext(os.path.basename(file))[0]
-    words = "(?<![a-z]){}(?![a-z])".format
-    names = {each: os.path.basename(each) for each in folders}
-    lengths = {
-        each: len(name) for each, name in names.items() if name and re.search(words(re.escape(name)), stem)
-    }
-    named = [folder for folder, length in lengths.items() if length == max(lengths.values())]
-    split = split_of(_last_names(file))
-    named = named or [folder for folder in folders if split and split_of(_last_names(folder)) == split]
-    named = named or [folder for folder in folders if folder == os.path.dirname(file)]
-    best, *others = named or folders
-    if others:
+    stem, split = os.path.splitext(os.path.basename(file))[0], split_of(_last_names(file))
+
+    def likeness(folder: str) -> tuple[int, bool, bool]:
+        name = os.path.basename(folder)
+        is_word = re.search(rf"(?<![a-z]){re.escape(name)}(?![a-z])", stem)
+        is_of_split = split != "" and split_of(_last_names(folder)) == split
+        return len(name) if is_word else 0, is_of_split, folder == os.path.dirname(file)
+
+    best, *others = sorted(folders, key=likeness, reverse=True)
+    if others and likeness(others[0]) == likeness(best):
         got = f"some in {best or '.'!r} and in {others[0] or '.'!r}"
         raise malformed(where, "have its images in one folder", got, "move the other folder elsewhere")
     return best

@@ -221,13 +221,11 @@ def _read_folders(
     """List the images in the only folders of each split, "" without splits, of which `names` are all."""
     for each in claimed.values():
         if len(each) > 1:
-            of_images, of_xml = (
-                dict.fromkeys(map(listing.shown, paths)) for paths in zip(*each, strict=True)
-            )
-            must = "have the XML files of its images in one folder"
-            if len(of_xml) == 1:
+            must, paths = "have the XML files of its images in one folder", [place.boxes for place in each]
+            if len({*paths}) == 1:
                 must = "have its images in one folder, or in folders named after train, val and test"
-            got = in_quotes([*(of_images if len(of_xml) == 1 else of_xml)])
+                paths = [place.images for place in each]
+            got = in_quotes([*map(listing.shown, paths)])
             raise malformed(listing.name, must, got, "move the wrong ones elsewhere")
     found = {name: each[0] for name, each in claimed.items()}
     places = _inner_splits(listing, found[""]) if "" in found else dict(found)
