@@ -106,11 +106,6 @@ class AnnotatedFiles(ImageFileSource):
             return header.width, header.height
         return header.height, header.width
 
-    def lacking(self) -> int:
-        """See `Source`."""
-        masks = self.values["mask"] if self.needs_masks else None
-        return int((masks.sizes_bytes == NOT_FOUND).sum()) if isinstance(masks, FileList) else 0
-
     def annotation_files(self) -> Iterator[FileList]:
         if isinstance(self.texts, FileList):
             yield self.texts

@@ -12,6 +12,7 @@ from fastload.sources.classes.source import list_classes
 from fastload.sources.coco import source as coco
 from fastload.sources.databases import source as databases
 from fastload.sources.file_source import FileSource
+from fastload.sources.files import NOT_FOUND
 from fastload.sources.huggingface import source as huggingface
 from fastload.sources.left_out import explain_file
 from fastload.sources.listing import Listing
@@ -177,7 +178,9 @@ def _other_layout(listing: Listing, claim: Claim, part: Listing) -> SourceError:
     beside = [name for name in listing.top.visible if not f"{place}/".startswith(f"{listing.shown(name)}/")]
     lost = f", without {in_quotes(beside)}" if part is not listing and beside else ""
     with contextlib.suppress(FastloadError):  # packing the part reports it
-        if lacking := sum(source.lacking() for source in claim.read().sources.values()):
+        sources = claim.read().sources.values() if claim.layout == "masks" else ()
+        sizes = [files.sizes_bytes for source in sources for files in source.record_files()]
+        if lacking := sum(int((each == NOT_FOUND).sum()) for each in sizes):
             lost = f", with --on-error skip, but for {format_count(lacking, 'image')} without a mask{lost}"
     return SourceError(
         f"{listing.name}: must be a folder of images, by classes or not, got {claim.title} ({place}: "

@@ -80,10 +80,6 @@ class Source(ABC):
         """Yield the lists of the other files that are read with the records."""
         yield from ()
 
-    def lacking(self) -> int:
-        """Return the number of records that lack a mask, without which they cannot be packed."""
-        return 0
-
     @abstractmethod
     def fingerprint(self) -> str | None:
         """Return a hexadecimal digest of the listing, which changes if a name, size or time does.

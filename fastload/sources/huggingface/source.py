@@ -36,7 +36,7 @@ from fastload.sources.containers import (
     ContainerSource,
     data_files_by_split,
     find_data_files,
-    missing_parts,
+    missing_in,
 )
 from fastload.sources.dataset.samples import fit
 from fastload.sources.files import list_files, read_text
@@ -69,7 +69,7 @@ def recognise(listing: Listing) -> Claim | None:
     def read() -> Reading:
         data = data_files_by_split(listing.name, found)
         sources = list_rows(listing.name, listing.root, data)
-        next(iter(sources.values())).doubts = missing_parts(listing.name, itertools.chain(*data.values()))
+        next(iter(sources.values())).doubts = missing_in(listing.name, itertools.chain(*data.values()))
         return Reading(sources)
 
     return Claim("huggingface", _TITLE, f"files such as {next(iter(found.values()))[0]}", read)

@@ -126,7 +126,7 @@ def _folders_in(listing: Listing, path: str) -> Iterator[XmlFolders]:
     """Yield the folders in which images and XML files of VOC form pairs: here, or in folders here."""
     here = listing[path]
     inner = [here.join(name) for name in here.visible if name.lower() not in SPLITS][:_MOST_FOLDERS]
-    images = {each: found for each in inner if (found := _bearing(listing, each, _has_images))}
+    images = {each: found for each in inner if (found := _bearing(listing, each, lambda at: bool(at.images)))}
     named = [found for each, found in images.items() if _IMAGE_FOLDER.fullmatch(each.rpartition("/")[2])]
     chosen = named or [*images.values()]
     of_xml = filter(None, (_bearing(listing, each, _has_xml) for each in inner))
@@ -150,16 +150,12 @@ def _named_splits(listing: Listing) -> dict[str, list[XmlFolders]]:
     places = {
         split if split.lower() in SPLITS else "train": XmlFolders(images, boxes[0])
         for name, split in named.items()
-        if (images := _bearing(listing, name, _has_images))
+        if (images := _bearing(listing, name, lambda at: bool(at.images)))
     }
     stems = [stem for place in places.values() for stem in place.images_in(listing)]
     is_clear = len(places) == len(named) and len({*stems}) == len(stems)
     are_pairs = is_clear and all(_are_pairs(listing, place, of_all=False) for place in places.values())
     return {split: [place] for split, place in places.items()} if are_pairs else {}
-
-
-def _has_images(folder: Folder) -> bool:
-    return bool(folder.images)
 
 
 def _has_xml(folder: Folder) -> bool:
