@@ -95,7 +95,7 @@ def find_data_files(
     return found if are_few and not any(is_data_file(name, suffixes) for name in others) else None
 
 
-def missing_in(where: str, names: Iterable[str]) -> tuple[str, ...]:
+def gaps_in(where: str, names: Iterable[str]) -> tuple[str, ...]:
     """Return the doubt that files such as x-00000-of-00002.parquet lack others that their names state."""
     found: dict[tuple[str, str], set[int]] = {}
     for match in filter(None, map(_PART.match, names)):

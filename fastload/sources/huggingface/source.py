@@ -31,13 +31,7 @@ import numpy as np
 from fastload.errors import FastloadError
 from fastload.shards.schema import Field
 from fastload.sources.boxes import Coordinates, Sides, require_inside, require_pixels, upright_sides
-from fastload.sources.containers import (
-    SHARD,
-    ContainerSource,
-    data_files_by_split,
-    find_data_files,
-    missing_in,
-)
+from fastload.sources.containers import SHARD, ContainerSource, data_files_by_split, find_data_files, gaps_in
 from fastload.sources.dataset.samples import fit
 from fastload.sources.files import list_files, read_text
 from fastload.sources.huggingface.columns import ArrowColumns, ArrowFiles, dig
@@ -69,7 +63,7 @@ def recognise(listing: Listing) -> Claim | None:
     def read() -> Reading:
         data = data_files_by_split(listing.name, found)
         sources = list_rows(listing.name, listing.root, data)
-        next(iter(sources.values())).doubts = missing_in(listing.name, itertools.chain(*data.values()))
+        next(iter(sources.values())).doubts = gaps_in(listing.name, itertools.chain(*data.values()))
         return Reading(sources)
 
     return Claim("huggingface", _TITLE, f"files such as {next(iter(found.values()))[0]}", read)

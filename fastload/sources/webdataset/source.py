@@ -44,7 +44,7 @@ from fastload.sources.containers import (
     expand_braces,
     files_by_split,
     find_data_files,
-    missing_in,
+    gaps_in,
 )
 from fastload.sources.files import NO_LABEL, require_decodable, safe_key
 from fastload.sources.left_out import LeftOutFiles
@@ -76,7 +76,7 @@ def recognise(listing: Listing) -> Claim | None:
     def read() -> Reading:
         data = data_files_by_split(listing.name, found)
         sources = list_shards(listing.name, listing.root, data)
-        next(iter(sources.values())).doubts = missing_in(listing.name, itertools.chain(*data.values()))
+        next(iter(sources.values())).doubts = gaps_in(listing.name, itertools.chain(*data.values()))
         for source in sources.values():
             if len(source.files) > 1 and not source.classes and not source.details["members"]:
                 source.doubt = _one_for_each_class(listing, source.files.names[0])
