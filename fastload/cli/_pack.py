@@ -203,6 +203,7 @@ def print_packed(result: PackResult, accepts_left_out: bool, verb: str) -> None:
         show(
             f"{format_count(account.files, 'file')} in the source: {account.records:,} of records, "
             f"{account.annotations:,} read with them, {account.left_out:,} left out"
+            + (f" ({account.skipped:,} skipped)" if account.skipped else "")
         )
     show(*describe_left_out(entry for split in result.splits for entry in split.left_out))
     if _missed(result):

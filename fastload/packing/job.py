@@ -39,6 +39,7 @@ from fastload.shards.attachment import ATTACHMENT_NAME, Attachment, write_attach
 from fastload.shards.manifest import Manifest
 from fastload.shards.schema import Field
 from fastload.sources import ColumnKind, open_source
+from fastload.sources.account import without_skipped
 from fastload.sources.files import digest_of, safe_key
 from fastload.sources.protocol import Source
 from fastload.system import signals
@@ -218,7 +219,7 @@ class _PackJob:
             warnings=(*(warning for source in sources for warning in source.warnings), *notes),
             doubts=tuple(doubt for source in sources for doubt in source.doubts),
             columns={name: meaning for source in sources for name, meaning in source.columns.items()},
-            account=next(iter(sources)).account,
+            account=without_skipped(self.sources, {split: each.skipped for split, each in manifests.items()}),
         )
 
     def _choose_encoding(self) -> EncodingChoice:

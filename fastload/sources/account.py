@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from fastload.errors import SourceError
-from fastload.shards.manifest import LeftOut
+from fastload.shards.manifest import LeftOut, Skipped
 from fastload.sources.files import FileList, list_files
 from fastload.sources.left_out import HIDDEN, LeftOutFiles, clutter_reason
 from fastload.sources.listing import Listing, is_image
@@ -89,6 +90,24 @@ def balanced(listing: Listing, records: int, annotations: int, left_out: Iterabl
             "this is a fault of fastload; please report it with the list of files"
         )
     return account
+
+
+def without_skipped(
+    sources: Mapping[str, Source], skipped: Mapping[str, Sequence[Skipped]]
+) -> Account | None:
+    """Return the account of some sources, in which the files of skipped records, by split, are left out."""
+    account = next(iter(sources.values())).account
+    if account is None:
+        return None
+    lost: set[str] = set()
+    for split, keys in ((split, {each.key for each in found}) for split, found in skipped.items() if found):
+        source = sources[split]
+        indices = [index for index in range(len(source)) if source.key(index) in keys]
+        for files in source.record_files():
+            if len(files) == len(source):  # else containers, which hold further records
+                lost.update(files.path(index) for index in indices if files.sizes_bytes[index] >= 0)
+    records, left_out = account.records - len(lost), account.left_out + len(lost)
+    return replace(account, records=records, left_out=left_out, skipped=len(lost))
 
 
 def _listed(listing: Listing, lists: Iterable[FileList]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from fastload.sources.file_source import ListedSource
 from fastload.sources.files import unreadable, value_at
 from fastload.sources.left_out import clutter_reason
 from fastload.sources.listing import Listing
-from fastload.sources.malformed import malformed
+from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import SourceRecord
 from fastload.sources.splits import SPLITS, by_split
 
@@ -27,6 +27,7 @@ SHARD = Field("shard", "scalar", "int64", internal=True)
 # A split's name among the words of a file's name.
 _SPLIT = re.compile(rf"(?<![a-z])({'|'.join(SPLITS)})(?![a-z])", re.IGNORECASE)
 
+_PART = re.compile(r"(.*?)([0-9]+)-of-([0-9]+)(?![0-9])")  # 00000-of-00002, as by Hugging Face and TensorFlow
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"([0-9]+)\.\.([0-9]+)")
 _MOST_FILES = 1_000_000
@@ -73,8 +74,8 @@ def find_data_files(
 ) -> dict[str, list[str]] | None:
     """Return the data files in a listing by the folders that hold them: "", one of this name, or splits.
 
-    Return None if there are none, if others lie elsewhere, or if there are images: an archive beside class
-    folders is the download from which they were unpacked.
+    Return None if there are none, if others lie elsewhere, or if there are images in several folders, or more
+    than data files: an archive beside class folders is the download from which they were unpacked.
     """
     places = {"": listing.top}
     if not any(is_data_file(name, suffixes) for name in listing.top.others):
@@ -87,12 +88,26 @@ def find_data_files(
     found = {place: names for place, names in found.items() if names}
     if not found or (len(found) > 1 and folder in found):
         return None
-    for each in listing.folders.values():
-        is_hidden = each.path.startswith(".") or "/." in each.path
-        has_others = each.path not in found and any(is_data_file(name, suffixes) for name in each.others)
-        if not is_hidden and (each.images or has_others):
-            return None
-    return found
+    shown = [each for each in listing.folders.values() if "/." not in f"/{each.path}"]
+    others = (name for each in shown if each.path not in found for name in each.others)
+    images = [len(each.images) for each in shown if each.images]
+    are_few = len(images) <= 1 and sum(images) <= sum(map(len, found.values()))
+    return found if are_few and not any(is_data_file(name, suffixes) for name in others) else None
+
+
+def gaps_in(where: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return the doubt that files such as x-00000-of-00002.parquet lack others that their names state."""
+    found: dict[tuple[str, str], set[int]] = {}
+    for match in filter(None, map(_PART.match, names)):
+        found.setdefault((match[1], match[3]), set()).add(int(match[2]))
+    missing = []
+    for (start, count), own in found.items():
+        first = int(int(count) in own)  # the number of the first file: 0, or seldom 1
+        numbers = range(first, first + min(int(count), _MOST_FILES))
+        missing += [f"{start}{number:0{len(count)}}-of-{count}" for number in numbers if number not in own]
+    must = "have all files whose number their names state"
+    step = "add them; or name the layout (--layout) to pack without them"
+    return (str(malformed(where, must, f"none named {in_quotes(missing)}", step)),) if missing else ()
 
 
 def data_files_by_split(where: str, found: Mapping[str, list[str]]) -> dict[str, list[str]]:

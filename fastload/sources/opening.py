@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 
-from fastload.errors import OptionError, SourceError
+from fastload.errors import FastloadError, OptionError, SourceError
 from fastload.sources.account import settled
 from fastload.sources.classes.doubts import doubts
 from fastload.sources.classes.source import list_classes
 from fastload.sources.coco import source as coco
 from fastload.sources.databases import source as databases
 from fastload.sources.file_source import FileSource
+from fastload.sources.files import NOT_FOUND
 from fastload.sources.huggingface import source as huggingface
 from fastload.sources.left_out import explain_file
 from fastload.sources.listing import Listing
@@ -24,6 +26,7 @@ from fastload.sources.table.source import list_table
 from fastload.sources.voc import source as voc
 from fastload.sources.webdataset import source as webdataset
 from fastload.sources.yolo import source as yolo
+from fastload.system.units import format_count
 
 CLASSES, TABLE = "classes", "table"
 """The layouts of class folders and of tables; the others are named in the tables below."""
@@ -174,6 +177,11 @@ def _other_layout(listing: Listing, claim: Claim, part: Listing) -> SourceError:
     place = part.name
     beside = [name for name in listing.top.visible if not f"{place}/".startswith(f"{listing.shown(name)}/")]
     lost = f", without {in_quotes(beside)}" if part is not listing and beside else ""
+    with contextlib.suppress(FastloadError):  # packing the part reports it
+        sources = claim.read().sources.values() if claim.layout == "masks" else ()
+        sizes = [files.sizes_bytes for source in sources for files in source.record_files()]
+        if lacking := sum(int((each == NOT_FOUND).sum()) for each in sizes):
+            lost = f", with --on-error skip, but for {format_count(lacking, 'image')} without a mask{lost}"
     return SourceError(
         f"{listing.name}: must be a folder of images, by classes or not, got {claim.title} ({place}: "
         f"{claim.evidence}), whose annotations would be lost: {pack_command(place)} keeps them{lost}; "

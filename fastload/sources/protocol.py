@@ -99,6 +99,7 @@ class Account:
     records: int  # files that records store: images and masks, or containers of records
     annotations: int  # other files that were read: annotations, lists of splits
     left_out: int
+    skipped: int = 0  # of those left out, the files of records that could not be packed
 
 
 LeftOutReason = tuple[str, bool]

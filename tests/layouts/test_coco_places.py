@@ -93,13 +93,45 @@ def test_images_are_found_by_their_names_or_two_places_are_refused(tmp_path, nam
         (root / "val2017").rename(tmp_path / "elsewhere")
     if place is None:
         with pytest.raises(
-            SourceError, match="images in one folder, got all in 'large' and in 'small': move"
+            SourceError, match="images in one folder, got some in 'large' and in 'small': move"
         ):
             open_source(root)
     else:
         [source] = open_source(root).values()
         assert source.read(0).key == f"{place}/a.jpg"
         assert source.read(0).image == (photo(7) if place == "images/val" else photo(0))
+
+
+@pytest.mark.parametrize(
+    ("lacking", "complete", "error"),
+    [
+        ("train", "val", r"train/c.jpg: must be a file that can be read"),
+        ("images/train2017", "thumbs", r"images/train2017/c.jpg: must be a file that can be read"),
+        ("images", "train", None),
+        ("other", "val", r"other/c.jpg: must be a file that can be read"),
+        ("images", "thumbs", r"in one folder, got some in '.*images' and in '.*thumbs': move"),
+    ],
+)
+def test_a_folder_with_more_images_is_no_better_than_one_named_like_the_json(
+    tmp_path, lacking, complete, error
+):
+    tree = {f"{lacking}/{name}.jpg": photo(1) for name in "ab"}
+    tree |= {f"{complete}/{name}.jpg": photo(2) for name in "abc"}
+    root = written(tmp_path / "data", tree | {"annotations/train.json": json.dumps(coco_content())})
+    for at, source in enumerate((root, root / "annotations/train.json")):
+        if error:
+            with pytest.raises(SourceError, match=error):
+                pack(source, tmp_path / f"{at}.fl", encode="keep", workers=1)
+        else:
+            [packed] = open_source(source).values()
+            assert packed.read(0).image == photo(2)
+
+
+def test_the_images_of_another_split_are_never_taken(tmp_path):
+    tree = {f"val/{name}.jpg": photo(2) for name in "abc"}
+    root = written(tmp_path / "data", tree | {"annotations/train.json": json.dumps(coco_content())})
+    with pytest.raises(SourceError, match=r"in a folder near it, got none .*move it there"):
+        open_source(root)
 
 
 def listing_images(root, jsons, further=()):

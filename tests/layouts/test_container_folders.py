@@ -110,6 +110,43 @@ def test_shards_in_other_folders_are_refused_with_the_step(tmp_path, files):
         open_source(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        (["x-000000-of-000003", "x-000002-of-000003"], "'x-000001-of-000003'"),
+        (["a-train-0-of-2-0f3c", "a-train-1-of-2-77aa", "a-val-0-of-2"], "'a-val-1-of-2'"),
+        (["x-1-of-2", "x-2-of-2"], ""),
+        (["x-0-of-1", "one-of-10"], ""),
+    ],
+)
+def test_files_that_the_names_of_others_count_are_missed(tmp_path, names, missing):
+    root = tmp_path / "data"
+    for name in names:
+        tar(root / f"{name}.tar")
+    doubts = [doubt for source in open_source(root).values() for doubt in source.doubts]
+    assert [f"none named {missing}: add them" in doubt for doubt in doubts] == [True] * bool(missing)
+    assert main(["pack", str(root), str(tmp_path / "x.fl"), "--quiet"]) == bool(missing)
+    arguments = ["--quiet", "--layout", "webdataset"]
+    assert main(["pack", str(root), str(tmp_path / "y.fl"), *arguments]) == 0
+
+
+@needs_arrow
+def test_half_a_download_of_parquet_files_is_told(tmp_path):
+    parquet(tmp_path / "data/train-00000-of-00002.parquet")
+    [source] = open_source(tmp_path).values()
+    assert "none named 'data/train-00001-of-00002'" in source.doubts[0]
+
+
+@pytest.mark.parametrize(("images", "kind"), [(["preview.jpg"], "webdataset"), (["a.jpg", "b.jpg"], "flat")])
+def test_few_images_beside_tars_are_left_out(tmp_path, images, kind):
+    tar(tmp_path / "000.tar")
+    for name in images:
+        (tmp_path / name).write_bytes(image(0))
+    [source] = open_source(tmp_path).values()
+    left_out = ["preview.jpg"] if kind == "webdataset" else ["000.tar"]
+    assert (source.kind, [entry.key for entry in source.left_out]) == (kind, left_out)
+
+
 @needs_arrow
 def test_tars_beside_parquet_files_need_a_layout(tmp_path):
     tar(tmp_path / "00000.tar")

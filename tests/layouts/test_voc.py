@@ -203,6 +203,15 @@ IN_FOLDERS = {
         {"train/images/a.jpg", "train/annotations/a.xml", "valid/images/b.jpg", "valid/annotations/b.xml"},
         {"train": ["train/images/a.jpg"], "val": ["valid/images/b.jpg"]},
     ),
+    "splits in the names": (
+        {f"JPEGImages-{path}.jpg" for path in ("trainval/a", "test/b", "test/c")}
+        | {f"Annotations/boxes/{name}.xml" for name in "abc"},
+        {"train": ["JPEGImages-trainval/a.jpg"], "test": ["JPEGImages-test/b.jpg", "JPEGImages-test/c.jpg"]},
+    ),
+    "splits beside their boxes": (
+        {"train/a.jpg", "Valid/b.jpg", "annotations/a.xml", "annotations/b.xml"},
+        {"train": ["train/a.jpg"], "val": ["Valid/b.jpg"]},
+    ),
     "splits beside": (
         {"train/a.jpg", "train/a.xml", "test/b.jpg", "test/b.xml"},
         {"train": ["train/a.jpg"], "test": ["test/b.jpg"]},
@@ -218,13 +227,22 @@ def test_xml_files_in_folders_are_read_without_jpegimages(tmp_path, name):
     assert {split: keys(source) for split, source in sources.items()} == splits
     assert {source.kind for source in sources.values()} == {"voc"}
     assert all(source.read(0).values["labels"].tolist() == [0] for source in sources.values())
-    assert next(iter(sources.values())).account.left_out == 0
+    first = next(iter(sources.values()))
+    assert (first.account.left_out, first.warnings) == (0, ())
 
 
 def test_xml_files_in_two_folders_are_refused(tmp_path):
     tree = {"images/a.jpg": photo(0)}
     tree |= dict.fromkeys(["images/a.xml", "annotations/a.xml"], voc_xml(voc_object()))
     with pytest.raises(SourceError, match=r"in one folder, got .*images', .*annotations'"):
+        open_source(written(tmp_path / "data", tree))
+
+
+@pytest.mark.parametrize("second", ["b", "a"])
+def test_images_in_two_folders_of_no_split_are_refused(tmp_path, second):
+    tree = {"one/a.jpg": photo(0), f"two/{second}.jpg": photo(1)}
+    tree |= dict.fromkeys(["annotations/a.xml", "annotations/b.xml"], voc_xml(voc_object()))
+    with pytest.raises(SourceError, match=r"in one folder, or in folders named .*, got .*one', .*two'"):
         open_source(written(tmp_path / "data", tree))
 
 

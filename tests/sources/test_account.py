@@ -107,6 +107,26 @@ def test_summary_and_exit_code_show_the_account(tmp_path, capsys):
     assert "left out, an image of no record: 1 file (1 .jpg)" in printed
 
 
+def test_skipped_files_are_left_out_in_the_account(tmp_path, capsys):
+    from fastload.cli.main import main
+
+    root = written(yolo(tmp_path / "data"), {"images/test/9.jpg": PHOTO})
+    next((root / "images/train").iterdir()).write_bytes(b"")
+    arguments = ["--encode", "keep", "--workers", "1", "--on-error", "skip"]
+    assert main(["pack", str(root), str(tmp_path / "x.fl"), *arguments]) == 1
+    printed = capsys.readouterr().out
+    assert "9 files in the source: 3 of records, 4 read with them, 2 left out (1 skipped)" in printed
+
+
+def test_the_masks_of_skipped_images_are_left_out_with_them(tmp_path):
+    root = masks(tmp_path / "data")
+    image = next(path for path in sorted(root.rglob("*")) if path.is_file())
+    before = pack(root, tmp_path / "x.fl", encode="keep", workers=1).account
+    image.write_bytes(b"")
+    after = pack(root, tmp_path / "y.fl", encode="keep", workers=1, on_error="skip").account
+    assert (after.records, after.left_out, after.skipped) == (before.records - 2, before.left_out + 2, 2)
+
+
 def test_an_account_that_does_not_add_up_is_an_error(tmp_path):
     from fastload.sources.account import balanced
     from fastload.sources.listing import Listing

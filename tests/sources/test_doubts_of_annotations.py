@@ -3,9 +3,11 @@
 import re
 import subprocess
 
+import cv2
+import numpy as np
 import pytest
 
-from fastload import SourceError
+from fastload import SourceError, pack
 from fastload.sources import open_source
 from tests.sources.test_layouts import NUMBERS, many, photo, written
 
@@ -120,6 +122,16 @@ def test_boxes_in_class_folders_are_no_part_of_ordinary_ones(tmp_path):
     tree |= {f"{name}/labels/{at}.txt": "0 0.5 0.5 0.25 0.125\n" for name in ("cat", "dog") for at in NUMBERS}
     with pytest.raises(SourceError, match="'cat' holds 'images'"):
         open_source(written(tmp_path / "data", tree))
+
+
+def test_a_command_that_would_fail_without_an_option_is_named_with_it(tmp_path):
+    names = ("images/normal/0.png", "images/bad/1.png", "masks/bad/1.png")
+    root = written(tmp_path / "data", {f"candle/Data/{name}": photo(0) for name in names})
+    option = "with --on-error skip, but for 1 image without a mask"
+    with pytest.raises(SourceError, match=rf"pack .*/candle/Data DEST' keeps them, {option}"):
+        open_source(root)
+    (root / "candle/Data/masks/bad/1.png").write_bytes(cv2.imencode(".png", np.zeros((40, 50), np.uint8))[1])
+    pack(root / "candle/Data", tmp_path / "x.fl", workers=1, on_error="skip")
 
 
 def test_what_a_command_leaves_behind_is_named(tmp_path):

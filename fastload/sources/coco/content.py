@@ -166,7 +166,8 @@ def place_in(listing: Listing, file: str, names: Sequence[str]) -> ImagePlace | 
         path = f"{folder}/{name}" if folder else name
         return os.path.dirname(path) in listing.folders and listing.has_file(path)
 
-    found = _place(listing.shown(file), file, sorted(listing.folders), names, has_file)
+    folders = [path for path in sorted(listing.folders) if "/." not in f"/{path}"]
+    found = _place(listing.shown(file), file, folders, names, has_file)
     return found and found._replace(folder=listing.absolute(found.folder))
 
 
@@ -188,28 +189,39 @@ def place_near(file: str, names: Sequence[str]) -> ImagePlace:
 def _place(
     where: str, file: str, folders: Iterable[str], names: Sequence[str], has_file: Callable[[str, str], bool]
 ) -> ImagePlace | None:
-    """Return the folder with the most images; names may begin with folders of another machine."""
+    """Return the folder with the images; names may begin with folders of another machine."""
     if not names:
         return ImagePlace(os.path.dirname(file), 0)
     for skipped in range(max(name.count("/") for name in names) + 1):
         own = [name.split("/", skipped)[-1] for name in names]
-        counts = {folder: sum(has_file(folder, name) for name in own) for folder in folders}
-        if most := max(counts.values()):
-            tied = [folder for folder, count in counts.items() if count == most]
-            return ImagePlace(_named_like(where, file, tied), skipped)
+        bearing = [folder for folder in folders if any(has_file(folder, name) for name in own)]
+        if found := [folder for folder in bearing if not _of_two_splits(file, folder)]:
+            return ImagePlace(_named_like(where, file, found), skipped)
     return None
 
 
-def _named_like(where: str, file: str, tied: Sequence[str]) -> str:
-    """Return the folder that a JSON file is named after; raise SourceError if there are several."""
-    stem = os.path.splitext(os.path.basename(file))[0]
-    lengths = {folder: len(name) for folder in tied if (name := os.path.basename(folder)) and name in stem}
-    named = [folder for folder, length in lengths.items() if length == max(lengths.values())]
-    split = split_of(_last_names(file))
-    named = named or [folder for folder in tied if split and split_of(_last_names(folder)) == split]
-    best, *others = named or tied
-    if others:
-        got = f"all in {best or '.'!r} and in {others[0] or '.'!r}"
+def _of_two_splits(file: str, folder: str) -> bool:
+    """Return True if a JSON file and a folder are named after two splits, below the folder of both."""
+    top = len(os.path.commonpath([os.path.dirname(file), folder]))
+    return len({split_of(path[top:]) for path in (file, folder)} & {*SPLITS.values()}) == 2
+
+
+def _named_like(where: str, file: str, folders: Sequence[str]) -> str:
+    """Return the folder named after a JSON file or its split, or its own; raise SourceError if it is unclear.
+
+    A folder with other names may hold more of the images, but as copies of another size, for example.
+    """
+    stem, split = os.path.splitext(os.path.basename(file))[0], split_of(_last_names(file))
+
+    def likeness(folder: str) -> tuple[int, bool, bool]:
+        name = os.path.basename(folder)
+        is_word = re.search(rf"(?<![a-z]){re.escape(name)}(?![a-z])", stem)
+        is_of_split = split != "" and split_of(_last_names(folder)) == split
+        return len(name) if is_word else 0, is_of_split, folder == os.path.dirname(file)
+
+    best, *others = sorted(folders, key=likeness, reverse=True)
+    if others and likeness(others[0]) == likeness(best):
+        got = f"some in {best or '.'!r} and in {others[0] or '.'!r}"
         raise malformed(where, "have its images in one folder", got, "move the other folder elsewhere")
     return best
 

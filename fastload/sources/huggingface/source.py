@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,7 @@ import numpy as np
 from fastload.errors import FastloadError
 from fastload.shards.schema import Field
 from fastload.sources.boxes import Coordinates, Sides, require_inside, require_pixels, upright_sides
-from fastload.sources.containers import SHARD, ContainerSource, data_files_by_split, find_data_files
+from fastload.sources.containers import SHARD, ContainerSource, data_files_by_split, find_data_files, gaps_in
 from fastload.sources.dataset.samples import fit
 from fastload.sources.files import list_files, read_text
 from fastload.sources.huggingface.columns import ArrowColumns, ArrowFiles, dig
@@ -61,7 +62,9 @@ def recognise(listing: Listing) -> Claim | None:
 
     def read() -> Reading:
         data = data_files_by_split(listing.name, found)
-        return Reading(list_rows(listing.name, listing.root, data))
+        sources = list_rows(listing.name, listing.root, data)
+        next(iter(sources.values())).doubts = gaps_in(listing.name, itertools.chain(*data.values()))
+        return Reading(sources)
 
     return Claim("huggingface", _TITLE, f"files such as {next(iter(found.values()))[0]}", read)
 

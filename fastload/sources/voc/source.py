@@ -37,6 +37,7 @@ from fastload.sources.words import FilesByStem, by_stem, one_of_each
 _TITLE = "a Pascal VOC dataset"
 _KIT_NAME = "VOC"  # of VOCdevkit, VOC2012, VOCtrainval_11-May-2012
 _IMAGE_FOLDER = re.compile(r"(jpeg)?images?|imgs?|photos|pictures", re.IGNORECASE)
+_SPLIT = re.compile(rf"(?<![a-z])(train_?val|{'|'.join(SPLITS)})(?![a-z])", re.IGNORECASE)
 _SAMPLED = 32
 _MOST_FOLDERS = 64  # of classes, for example, each of which would be compared with each other one
 
@@ -96,8 +97,9 @@ def recognise(listing: Listing) -> Claim | None:
     if not any(map(_has_xml, listing.folders.values())):
         return None
     names = split_names(listing.top.visible)
-    found = {"": [*_folders_in(listing, "")]}
-    if not found[""]:
+    found: dict[str, list[XmlFolders]] = _named_splits(listing)
+    found = found or {"": [*_folders_in(listing, "")]}
+    if not any(found.values()):
         found = {name: places for name in names if (places := [*_folders_in(listing, name)])}
     if not found:
         return None
@@ -138,6 +140,24 @@ def _folders_in(listing: Listing, path: str) -> Iterator[XmlFolders]:
     yield from (each for each in places if _are_pairs(listing, each))
 
 
+def _named_splits(listing: Listing) -> dict[str, list[XmlFolders]]:
+    """Return the folders of images named after splits, if a folder beside them holds the XML files."""
+    names = listing.top.visible[:_MOST_FOLDERS]
+    named = {name: split[1] for name in names if (split := _SPLIT.search(name))}
+    boxes = [found for name in names if (found := _bearing(listing, name, _has_xml))]
+    if len(named) < 2 or len(boxes) != 1:
+        return {}
+    places = {
+        split if split.lower() in SPLITS else "train": XmlFolders(images, boxes[0])
+        for name, split in named.items()
+        if (images := _bearing(listing, name, lambda at: bool(at.images)))
+    }
+    stems = [stem for place in places.values() for stem in place.images_in(listing)]
+    is_clear = len(places) == len(named) and len({*stems}) == len(stems)
+    are_pairs = is_clear and all(_are_pairs(listing, place, of_all=False) for place in places.values())
+    return {split: [place] for split, place in places.items()} if are_pairs else {}
+
+
 def _has_xml(folder: Folder) -> bool:
     return bool(folder.others and folder.others_with(".xml"))
 
@@ -153,12 +173,12 @@ def _bearing(listing: Listing, path: str, bears: Callable[[Folder], bool]) -> st
     return folder.path
 
 
-def _are_pairs(listing: Listing, place: XmlFolders) -> bool:
-    """Return True if half of the XML files, or of the images that they lie beside, form pairs."""
+def _are_pairs(listing: Listing, place: XmlFolders, *, of_all: bool = True) -> bool:
+    """Return True if half of the XML files form pairs, or half of the images if not `of_all` are there."""
     xml = place.xml_in(listing)
     images = place.images_in(listing) if xml else {}
     paired = [path for stem, paths in xml.items() if stem in images for path in paths]
-    least = len(images) if place.images == place.boxes else len(xml)
+    least = len(xml) if of_all and place.images != place.boxes else max(1, len(images))
     heads = ((path, listing.head(path)) for path in paired[:_SAMPLED])
     return 2 * len(paired) >= least and any(holds_boxes(*each) for each in heads)
 
@@ -197,8 +217,11 @@ def _read_folders(
     """List the images in the only folders of each split, "" without splits, of which `names` are all."""
     for each in claimed.values():
         if len(each) > 1:
-            got = in_quotes([listing.shown(place.boxes) for place in each])
-            must = "have the XML files of its images in one folder"
+            must, paths = "have the XML files of its images in one folder", [place.boxes for place in each]
+            if len({*paths}) == 1:
+                must = "have its images in one folder, or in folders named after train, val and test"
+                paths = [place.images for place in each]
+            got = in_quotes([*map(listing.shown, paths)])
             raise malformed(listing.name, must, got, "move the wrong ones elsewhere")
     found = {name: each[0] for name, each in claimed.items()}
     places = _inner_splits(listing, found[""]) if "" in found else dict(found)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import math
 import os
 import shlex
@@ -43,6 +44,7 @@ from fastload.sources.containers import (
     expand_braces,
     files_by_split,
     find_data_files,
+    gaps_in,
 )
 from fastload.sources.files import NO_LABEL, require_decodable, safe_key
 from fastload.sources.left_out import LeftOutFiles
@@ -72,7 +74,9 @@ def recognise(listing: Listing) -> Claim | None:
         return None
 
     def read() -> Reading:
-        sources = list_shards(listing.name, listing.root, data_files_by_split(listing.name, found))
+        data = data_files_by_split(listing.name, found)
+        sources = list_shards(listing.name, listing.root, data)
+        next(iter(sources.values())).doubts = gaps_in(listing.name, itertools.chain(*data.values()))
         for source in sources.values():
             if len(source.files) > 1 and not source.classes and not source.details["members"]:
                 source.doubt = _one_for_each_class(listing, source.files.names[0])
