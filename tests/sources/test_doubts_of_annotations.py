@@ -116,6 +116,8 @@ STEPS = {
         {"t.csv": table("path,split\n", "a/{}.jpg,train")}, "packs it, its columns as fields and not as"),
     "no header": ({"t.csv": table("", "a/{}.jpg,1,2,5,6,x")}, "after a change .*begin with a header"),
     "a table in each folder": ({"a/t.csv": BREEDS, "b/t.csv": BREEDS}, "a/t.csv DEST' packs the first;"),
+    "paths from above": (
+        {"a/t.csv": table("image,n\n", "a/{0}.jpg,{0}")}, r"it to .*data \(mv .*data/a/t.csv .*data/t.csv\)"),
     "a table in each split": (
         many("train/{}.jpg", photo) | {"train/t.csv": BREEDS} | many("test/{}.jpg", photo)
         | {"test/t.csv": BREEDS}, "train/t.csv DEST' packs the first;"),

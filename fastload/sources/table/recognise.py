@@ -41,7 +41,9 @@ def tables_beside(listing: Listing, folders: Sequence[Folder]) -> Iterator[tuple
     found = [each for folder in folders for each in _tables(listing, folder, folder.path)]
     for folder in (listing[name] for name in listing.top.visible[:_MOST_FOLDERS]):
         if folder not in folders:
-            found += _tables(listing, folder, folder.path if folder.images or folder.folders else "")
+            place = folder.path if folder.images or folder.folders else ""
+            tables = _tables(listing, folder, place)
+            found += [each for each in tables if not (place and _is_of_one_class(listing, each[-1]))]
     if found:
         yield _reading_of(listing, [path for *_, path in sorted(found)])
     for folder in folders:
@@ -107,11 +109,13 @@ def _step_of(path: str, what: str) -> str:
 
 
 def _folder_above(listing: Listing, path: str) -> str | None:
-    """Return the folder above a listing if the paths in a table begin with the listing's own name."""
-    base = os.path.basename(os.path.abspath(listing.name))
-    head = listing.head(path).decode("utf-8", "replace")
+    """Return the folder above that of a table in which paths begin with the name of that folder."""
+    folder = os.path.dirname(path)
+    base = os.path.basename(listing.absolute(folder))
+    head = _decoded(listing.head(path))
     begins = re.search(rf"""(^|[\n,;\t|"])(\./)?{re.escape(base)}/""", head)
-    return os.path.normpath(f"{listing.name}/..") if begins and base not in listing.top.folders else None
+    is_above = begins and base not in listing[folder].folders
+    return os.path.normpath(f"{listing.shown(folder)}/..") if is_above else None
 
 
 def _is_table(path: str, is_beside: bool) -> bool:
@@ -150,6 +154,15 @@ def _tables(listing: Listing, folder: Folder, path: str) -> Iterator[tuple[int, 
 def _decoded(head: bytes) -> str:
     encoding = "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
     return head.decode(encoding, "replace")
+
+
+def _is_of_one_class(listing: Listing, path: str) -> bool:
+    """Return True if a column of labels holds one alone in a table's first rows, as its folder says."""
+    header, *rows = _rows(path, _decoded(listing.head(path))) or [[]]
+    return any(
+        _HEADERS_OF_LABELS.search(name) and len({*cells}) == 1
+        for name, *cells in zip(header, *rows, strict=False)
+    )
 
 
 def _names_images(name: str, head: str, stems: set[str], images: int) -> bool:
