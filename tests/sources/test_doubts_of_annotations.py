@@ -107,6 +107,7 @@ def table(header, pattern):
 
 
 BREEDS = table("image,n\n", "{0}.jpg,breed {0}")
+LINES = table('{"image": "0.jpg", "label": 1}\n', '{{"image": "{}.jpg", "label": 0}}')
 STEPS = {
     "short ids": (
         {"t.csv": table("id,n\n", "{0},breed {0}")}, "be packed after a change .*in 'a/', 'b/': write their"),
@@ -116,6 +117,8 @@ STEPS = {
         {"t.csv": table("path,split\n", "a/{}.jpg,train")}, "packs it, its columns as fields and not as"),
     "no header": ({"t.csv": table("", "a/{}.jpg,1,2,5,6,x")}, "after a change .*begin with a header"),
     "a table in each folder": ({"a/t.csv": BREEDS, "b/t.csv": BREEDS}, "a/t.csv DEST' packs the first;"),
+    "JSON in each folder": (
+        dict.fromkeys(["a/m.jsonl", "b/m.jsonl"], LINES), "a/m.jsonl DEST' packs the first;"),
     "paths from above": (
         {"a/t.csv": table("image,n\n", "a/{0}.jpg,{0}")}, r"it to .*data \(mv .*data/a/t.csv .*data/t.csv\)"),
     "a table in each split": (

@@ -17,7 +17,14 @@ from collections.abc import Iterator, Sequence
 from fastload.errors import FastloadError
 from fastload.sources.listing import Folder, Listing, is_image, read_part, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
-from fastload.sources.table.cells import TABLE_SUFFIXES, TEXT_SUFFIXES, WRITE_TABLE, delimiter_of, read_table
+from fastload.sources.table.cells import (
+    JSON_SUFFIXES,
+    TABLE_SUFFIXES,
+    TEXT_SUFFIXES,
+    WRITE_TABLE,
+    delimiter_of,
+    read_table,
+)
 from fastload.sources.table.images import IMAGE_HEADERS, ImageSearch, plain_path
 from fastload.sources.table.source import list_table
 
@@ -159,7 +166,7 @@ def _decoded(head: bytes) -> str:
 def _is_of_one_class(listing: Listing, path: str) -> bool:
     """Return True if a column of labels holds one alone in a table's first rows, as its folder says."""
     header, *rows = _rows(path, _decoded(listing.head(path))) or [[]]
-    return any(
+    return not path.lower().endswith(JSON_SUFFIXES) and any(
         _HEADERS_OF_LABELS.search(name) and len({*cells}) == 1
         for name, *cells in zip(header, *rows, strict=False)
     )
@@ -167,7 +174,7 @@ def _is_of_one_class(listing: Listing, path: str) -> bool:
 
 def _names_images(name: str, head: str, stems: set[str], images: int) -> bool:
     """Return True if the texts of JSON, or at least half of the cells in a column, are names of images."""
-    if name.lower().endswith((".json", ".jsonl")):
+    if name.lower().endswith(JSON_SUFFIXES):
         texts = {*_JSON_TEXT.findall(head)}
         named = {text for text in texts if is_image(text)}
         return bool(named) and 2 * len({*map(stem_of, named)} & stems) >= len(named)
