@@ -124,9 +124,9 @@ class TestPython:
         assert self.check(photos, tmp_path / name) == [12]
 
     def test_for_a_table_with_fields(self, photos, tmp_path):
-        rows = [f"photos/class0/{number:04d}.jpg,{number / 7},text" for number in range(0, 12, 3)]
+        rows = [f"photos/class{at % 3}/{at:04d}.jpg,{at / 7},text" for at in range(12)]
         (tmp_path / "table.csv").write_text("\n".join(["path,score,note", *rows]))
-        assert self.check(tmp_path / "table.csv", tmp_path / "t.fl") == [4]
+        assert self.check(tmp_path / "table.csv", tmp_path / "t.fl") == [12]
         self.check(tmp_path / "table.csv", tmp_path / "u.fl", "--size", "16")
 
 

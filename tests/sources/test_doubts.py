@@ -56,6 +56,9 @@ ORDINARY = {
     "a copy in each class": many("c{0}/{0}.jpg", photo) | many("c{0}/copy of {0}.jpg", photo),
     "numbered people": {f"{name:04d}/{at}.pgm": photo(at) for name in range(5) for at in NUMBERS},
     "lists of classes": many("a/{}.jpg", photo) | {"test.txt": "a\nb\n", "train.json": '["a", "b"]'},
+    "a table of the images in each class": many("a/{}.jpg", photo)
+    | many("b/{}.jpg", photo)
+    | {f"{name}/t.csv": f"Filename;Width;ClassId\n0.jpg;4;{name}\n1.jpg;5;{name}\n" for name in "ab"},
     "a table of other things": many("a/{}.jpg", photo) | {"counts.csv": "class,images\na,3\nb,2\n"},
 }
 

@@ -117,6 +117,40 @@ def test_a_table_beside_class_folders_that_names_their_images_is_offered(tmp_pat
         open_source(root)
 
 
+# Files beside the images, and the step of the refusal.
+def table(header, pattern):
+    return header + "".join(f"{pattern.format(at)}\n" for at in NUMBERS)
+
+
+BREEDS = table("image,n\n", "{0}.jpg,breed {0}")
+LINES = table('{"image": "0.jpg", "label": 1}\n', '{{"image": "{}.jpg", "label": 0}}')
+STEPS = {
+    "short ids": (
+        {"t.csv": table("id,n\n", "{0},breed {0}")}, "be packed after a change .*in 'a/', 'b/': write their"),
+    "backslashes": ({"t.csv": table("image,n\n", "a\\{}.jpg,x")}, "t.csv DEST' packs it;"),
+    "UTF-16": ({"t.csv": BREEDS.encode("utf-16")}, "after a change .*save it as 'CSV UTF-8'"),
+    "a split": (
+        {"t.csv": table("path,split\n", "a/{}.jpg,train")}, "packs it, its columns as fields and not as"),
+    "no header": ({"t.csv": table("", "a/{}.jpg,1,2,5,6,x")}, "after a change .*begin with a header"),
+    "a table in each folder": ({"a/t.csv": BREEDS, "b/t.csv": BREEDS}, "a/t.csv DEST' packs the first;"),
+    "JSON in each folder": (
+        dict.fromkeys(["a/m.jsonl", "b/m.jsonl"], LINES), "a/m.jsonl DEST' packs the first;"),
+    "paths from above": (
+        {"a/t.csv": table("image,n\n", "a/{0}.jpg,{0}")}, r"it to .*data \(mv .*data/a/t.csv .*data/t.csv\)"),
+    "a table in each split": (
+        many("train/{}.jpg", photo) | {"train/t.csv": BREEDS} | many("test/{}.jpg", photo)
+        | {"test/t.csv": BREEDS}, "train/t.csv DEST' packs the first;"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_table_beside_class_folders_is_packed_or_the_change_that_it_needs_is_said(tmp_path, name):
+    tree, step = STEPS[name]
+    tree = many("a/{}.jpg", photo) | many("b/{}.jpg", photo) | tree
+    with pytest.raises(SourceError, match=step):
+        open_source(written(tmp_path / "data", tree))
+
+
 def test_boxes_in_class_folders_are_no_part_of_ordinary_ones(tmp_path):
     tree = {f"{name}/images/{at}.jpg": photo(at) for name in ("cat", "dog") for at in NUMBERS}
     tree |= {f"{name}/labels/{at}.txt": "0 0.5 0.5 0.25 0.125\n" for name in ("cat", "dog") for at in NUMBERS}

@@ -161,20 +161,25 @@ def test_an_index_without_a_name_is_no_label(tmp_path):
     assert source.classes == ("b0", "b1", "b2", "b3")
 
 
-def test_captions_are_texts_and_no_classes(tmp_path):
+@pytest.mark.parametrize("header", ["caption", "split"])
+def test_captions_and_splits_are_texts_and_no_classes(tmp_path, header):
     rows = "".join(f"{at}.jpg,a dog\n" for at in range(4))
     [source] = open_source(
-        written(tmp_path / "data", FLAT | {"t.csv": f"image,caption\n{rows}"}) / "t.csv"
+        written(tmp_path / "data", FLAT | {"t.csv": f"image,{header}\n{rows}"}) / "t.csv"
     ).values()
-    assert (source.classes, source.read(0).values) == ((), {"caption": "a dog"})
+    assert (source.classes, source.read(0).values) == ((), {header: "a dog"})
 
 
-def test_texts_that_hardly_repeat_may_be_no_classes(tmp_path):
-    text = "".join(f"{at % 4}.jpg\tword {at}\n" for at in range(300))
+@pytest.mark.parametrize(("count", "header"), [(300, ""), (300, "image\tword\n"), (4, "")])
+def test_texts_that_hardly_repeat_may_be_no_classes(tmp_path, count, header):
+    text = header + "".join(f"{at % 4}.jpg\tword {at}\n" for at in range(count))
     root = written(tmp_path / "data", FLAT | {"gt.txt": text})
-    with pytest.raises(SourceError, match=r"300 different texts in 300 rows.*--column col2=label"):
+    column = "word" if header else "col2"
+    with pytest.raises(
+        SourceError, match=rf"{count} different texts in {count} rows.*--column {column}=label"
+    ):
         open_source(root / "gt.txt")
-    assert len(open_source(root / "gt.txt", columns={"col2": "label"})[""].classes) == 300
+    assert len(open_source(root / "gt.txt", columns={column: "label"})[""].classes) == count
 
 
 def test_images_alone_come_back_as_they_were(tmp_path):

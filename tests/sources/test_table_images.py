@@ -86,10 +86,55 @@ def test_two_readings_or_none_are_refused_with_a_step(tmp_path, text, images, me
         listed(tmp_path, text, *images)
 
 
-def test_the_folder_named_after_the_table_is_its_own(tmp_path):
-    images = [f"{folder}/{name}.jpg" for folder in ("train_images", "test_images") for name in "ab"]
-    source = listed(tmp_path, "id,n\na,x\nb,y\n", *images, name="train.csv")
-    assert keys(source) == ["train_images/a.jpg", "train_images/b.jpg"]
+# A table, the files beside it, and the folders that its rows' images are in: never by the number of hits.
+OWN = {
+    "the table's name": ("train", "train_images/{ab} test_images/{ab}", "train_images/{ab}"),
+    "the table's split": ("train_labels", "train/{a} valid/{ab}", "train/{ab}"),
+    "one of another split missing": ("Train", "train/{a} test/{b}", "train/{ab}"),
+    "several of its split": ("train", "train_a/{a} train_b/{b} test/{ab}", "train_a/{a} train_b/{b}"),
+    "its classes": ("train", "train/cat/{a} train/dog/{b} test/{ab}", "train/cat/{a} train/dog/{b}"),
+    "images beside masks": ("labels", "images/{a} masks/{ab}", "images/{ab}"),
+    "patients beside masks": ("labels", "p/0/{a} p/1/{b} gt_mask_2/{ab}", "p/0/{a} p/1/{b}"),
+    "beside the table": ("labels", "{ab} resized/{ab}", "{ab}"),
+    "masks alone": ("labels", "masks/{ab}", "masks/{ab}"),
+}
+
+
+def paths(pattern):
+    """The paths of `train/{ab} {c}`: train/a.jpg, train/b.jpg, c.jpg."""
+    parts = [each.rstrip("}").split("{") for each in pattern.split()]
+    return [f"{place}{name}.jpg" for place, names in parts for name in names]
+
+
+@pytest.mark.parametrize("suffix", ["", ".jpg"])
+@pytest.mark.parametrize("name", OWN)
+def test_names_in_two_folders_are_those_of_the_table_s_own(tmp_path, name, suffix):
+    table, files, own = OWN[name]
+    text = f"id,n\na{suffix},x\nb{suffix},y\n"
+    assert keys(listed(tmp_path, text, *paths(files), name=f"{table}.csv")) == paths(own)
+
+
+@pytest.mark.parametrize(
+    ("table", "files", "got"),
+    [
+        ("labels", "images/{a} images_resized/{ab}", "'images/', 'images_resized/'"),
+        ("labels", "train_a/{a} other/{b} test/{ab}", "'other/', 'test/', 'train_a/'"),
+        ("labels", "{a} resized/{ab}", "'', 'resized/'"),
+        ("train", "train/p/{ab} train/q/{ab}", "'train/p/', 'train/q/'"),
+        ("train", "test/{ab}", "'test/'"),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["", ".jpg"])
+def test_a_folder_with_more_of_the_names_does_not_win(tmp_path, table, files, got, suffix):
+    text = f"id,n\na{suffix},x\nb{suffix},y\n"
+    with pytest.raises(SourceError, match=f"got names that are in {got}: write their paths"):
+        listed(tmp_path, text, *paths(files), name=f"{table}.csv")
+
+
+def test_a_column_of_masks_has_its_files_in_their_folder(tmp_path):
+    images = ("images/a.png", "masks/a.png")
+    source = listed(tmp_path, "image,mask\na.png,a.png\n", *images)
+    assert (keys(source), list(source.values["mask"].names)) == (["images/a.png"], ["masks/a.png"])
 
 
 def test_a_kind_chooses_between_columns(tmp_path):
@@ -144,6 +189,20 @@ def test_images_that_no_row_names_are_left_out_unless_another_table_names_them(t
         ("images/d.jpg", "an image that no row of the table names", False),
         ("images/c.jpg", "an image of test.csv", True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("table", "left_out"),
+    [("labels", "other/{e} train/dog/{c}"), ("train", "train/dog/{c}"), ("/labels", "")],
+)
+def test_images_in_other_folders_are_left_out_but_for_those_of_other_splits(tmp_path, table, left_out):
+    files = paths("train/cat/{a} train/dog/{c} other/{e} .git/{f}")
+    cell = "train/cat/a.jpg"
+    if table[0] == "/":  # a table of images elsewhere has no account of those beside it
+        (tmp_path / "a.jpg").touch()
+        table, cell, tmp_path = table[1:], tmp_path / "a.jpg", tmp_path / "inner"
+    source = listed(tmp_path, f"path,n\n{cell},x\n", *files, name=f"{table}.csv")
+    assert [each.key for each in source.left_out if not each.is_clutter] == paths(left_out)
 
 
 class TestLabels:

@@ -49,8 +49,9 @@ TEXT_HEADERS = (
     *("text", "caption", "captions", "description", "comment"),
     *("prompt", "sentence", "transcription"),
     *("encodedpixels", "rle", "rlemask", "predictionstring"),
+    *("split", "subset", "partition", "fold"),
 )
-"""Such headers of a column of texts, which are no classes."""
+"""Such headers of a column of texts, or of parts of a dataset, which are no classes."""
 
 # Labels beyond this are identifiers: a name for every number below them would take gigabytes.
 _MOST_NUMBERED_CLASSES = 1_000_000
@@ -148,8 +149,11 @@ class TableColumn:
         shown = [f"--column {shlex.quote(f'{self.name}={kind}')} ({text})" for kind, text in effects.items()]
         return f"{' or '.join(shown)}; from Python columns={{{self.name!r}: {next(iter(effects))!r}}}"
 
-    def to_labels(self) -> LabelField | None:
-        """Return the label of each row and the classes; None if the column holds floats."""
+    def to_labels(self, most_single: int = _MOST_UNSAID_CLASSES) -> LabelField | None:
+        """Return the label of each row and the classes; None if the column holds floats.
+
+        SourceError is raised for more than `most_single` names that hardly repeat, without a kind.
+        """
         if self.kind == "float":
             return None
         numbers = self._to_numbers()
@@ -178,7 +182,7 @@ class TableColumn:
             must = "hold numbers that can be written back unchanged, or names of classes"
             raise named.error_of(cell, must, f"pack with {options}")
         labels, classes = _named(self.cells)
-        if self.kind is None and len(classes) > max(_MOST_UNSAID_CLASSES, len(labels) // 2):
+        if self.kind is None and len(classes) > max(most_single, len(labels) // 2):
             options = self.options(label="they are the classes", text="they are texts")
             must, got = "hold names of classes", f"{len(classes):,} different texts in {len(labels):,} rows"
             raise malformed(f"{self.table}, {self.name}", must, got, f"pack with {options}")

@@ -3,16 +3,17 @@
 A column names images if its cells are, in one of these ways, existing files:
 
     paths         relative to the table's folder, or absolute
-    names         of files in one folder below it
+    names         of files in folders below it, each in one of them alone
     ids           the same without the suffixes: `0a` for `0a.jpg`
-    either        in several folders, where each is in one of them alone
 
-Sampled cells show the way. Headers decide only between columns that name images equally well; where nothing
-decides, the table is refused.
+Sampled cells show the way. Headers decide only between columns that name images equally well. Between folders
+with the same names, their own names decide, never the number of images found in each: see `_own_places`.
+Where nothing decides, the table is refused.
 """
 
 from __future__ import annotations
 
+import enum
 import os
 import posixpath
 import re
@@ -22,11 +23,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 from fastload.errors import SourceError
-from fastload.sources.listing import Listing, is_image, stem_of
+from fastload.sources.listing import Folder, Listing, is_image, stem_of
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import evenly_spaced
+from fastload.sources.splits import SPLITS
 from fastload.sources.table.columns import LABEL, LABEL_HEADERS, TableColumn
+from fastload.sources.words import is_image_part, is_part, is_result, words_of
 
 PATH_HEADERS = ("path", "file", "filename", "file_name", "image")
 """The headers of a column that must name images."""
@@ -38,32 +41,21 @@ IMAGE_HEADERS = (
 """Headers, without case and punctuation, of columns that often name images."""
 
 _SAMPLED = 64
-_MOST_PLACES = 16  # compared completely, if they hold the same sampled names
 
 
-class Naming(NamedTuple):
-    """A way in which cells name files.
+class Naming(enum.IntEnum):
+    """A way in which cells name files, in the order of preference among ways that name as many.
 
-    `place` is the folder of the files, "" or ending in "/"; None if they are in several. With `is_id`, names
-    lack their suffix.
+    A path is taken as the operating system does, from the table's folder; an id lacks its file's suffix.
     """
 
-    place: str | None
-    is_id: bool
-    is_path: bool = False  # as the operating system takes it, from the table's folder
-
-    @property
-    def rank(self) -> int:
-        """The order of preference among ways that name as many files."""
-        elsewhere = {"": 0, None: 2}.get(self.place, 1)
-        return 0 if self.is_path else 1 + elsewhere + 3 * self.is_id
-
-
-AS_PATH = Naming("", is_id=False, is_path=True)
+    PATH = 0
+    NAME = 1
+    ID = 2
 
 
 class Fit(NamedTuple):
-    """The number of a column's sampled cells that name files, and the ways in which they do, equally good.
+    """The number of a column's sampled cells that name files, in which way, and relative to which folders.
 
     `is_known` says that the column can only name images, even if most of them are missing.
     """
@@ -71,8 +63,9 @@ class Fit(NamedTuple):
     column: TableColumn
     hits: int
     cells: Sequence[str]
-    namings: tuple[Naming, ...]
+    naming: Naming
     is_known: bool
+    places: frozenset[str] = frozenset()
 
     @property
     def is_whole(self) -> bool:
@@ -82,7 +75,7 @@ class Fit(NamedTuple):
     @property
     def has_unsaid_ids(self) -> bool:
         """True if cells lack suffixes, and the user has not said that they name images."""
-        return self.namings[0].is_id and self.column.kind is None
+        return self.naming is Naming.ID and self.column.kind is None
 
     @property
     def names_most(self) -> bool:
@@ -129,12 +122,16 @@ class ImageSearch:
         """The folders below the table's; one that cannot be listed is empty."""
         return Listing.walk(self.folder, skips_unlistable=True)
 
+    @property
+    def folders(self) -> Iterator[Folder]:
+        """The folders below the table's that are not hidden."""
+        folders = self.listing.folders.values()
+        return (each for each in folders if not (each.path.startswith(".") or "/." in each.path))
+
     @cached_property
     def _by_stem(self) -> Mapping[str, Sequence[str]]:
         found: dict[str, list[str]] = {}
-        for folder in self.listing.folders.values():
-            if folder.path.startswith(".") or "/." in folder.path:
-                continue
+        for folder in self.folders:
             prefix = folder.join("")
             for name in folder.images:
                 found.setdefault(os.path.splitext(name)[0], []).append(prefix + name)
@@ -142,7 +139,7 @@ class ImageSearch:
 
     def has_stem(self, cell: str) -> bool:
         """Return True if a cell names an image below the table's folder, without its suffix."""
-        return any(self._files_of(cell, is_id=True))
+        return any(self._files_of(cell, Naming.ID))
 
     def find(self, columns: Sequence[TableColumn]) -> TableColumn | None:
         """Return the column of the records' images, and set the files of all columns of images.
@@ -166,7 +163,7 @@ class ImageSearch:
             are_images = fit.is_whole and all(map(is_image, fit.cells))
             if column.kind is None and (are_images or (is_image(first) and column.names_file(first))):
                 column.kind = "path"
-            if column is image or (column.kind == "path" and fit.namings):
+            if column is image or (column.kind == "path" and fit.hits):
                 self._settle(fit)
         image.kind = "path"
         if image.has_empty:
@@ -180,7 +177,7 @@ class ImageSearch:
             return None
         for fit in best:
             cell = cells[columns.index(fit.column)]
-            if is_image(cell) or any(self._names(fit.column, naming, cell) for naming in fit.namings):
+            if is_image(cell) or self._names(fit, cell):
                 return True
         return False
 
@@ -195,38 +192,31 @@ class ImageSearch:
             if column is columns[0] and not is_known:
                 is_known = (bool(cells) and all(map(is_image, cells))) or column.names_file(column.cells[0])
             hits = sum((is_known or is_image(cell)) and column.names_file(cell) for cell in cells)
-            fits.append(Fit(column, hits, cells, (AS_PATH,) if hits else (), is_known))
+            fits.append(Fit(column, hits, cells, Naming.PATH, is_known))
         # The folders are listed only for names that are no paths.
         has_paths = any(fit.is_whole and not fit.column.has_empty for fit in fits)
         return [self._fit(fit, has_paths=has_paths) for fit in fits]
 
-    def _names(self, column: TableColumn, naming: Naming, cell: str) -> bool:
-        """Return True if a cell names an existing file in this way."""
-        if naming.is_path:
-            return column.names_file(cell)
-        return any(naming.place in (None, place) for place, _ in self._files_of(cell, is_id=naming.is_id))
+    def _names(self, fit: Fit, cell: str) -> bool:
+        """Return True if a cell names an existing file as those of a column do."""
+        if fit.naming is Naming.PATH:
+            return fit.column.names_file(cell)
+        return any(place in fit.places for place, _ in self._files_of(cell, fit.naming))
 
     def _fit(self, fit: Fit, *, has_paths: bool) -> Fit:
-        """Return the best ways in which a column's cells name images, given the paths among them."""
+        """Return the best way in which a column's cells name images, given the paths among them."""
         may_be_names = not has_paths or fit.is_known or all(map(is_image, fit.cells))
         if not fit.cells or fit.is_whole or not may_be_names:
             return fit
-        hits = Counter(dict.fromkeys(fit.namings, fit.hits))
-        for cell in fit.cells:
-            for is_id in (False, True):
-                files = list(self._files_of(cell, is_id=is_id))
-                hits.update({Naming(place, is_id) for place, _ in files})
-                hits[Naming(None, is_id)] += len(files) == 1
-        most = max(hits.values())
-        if not most:
-            return fit
-        best = [naming for naming, count in hits.items() if count == most]
-        rank = min(naming.rank for naming in best)
-        return fit._replace(hits=most, namings=tuple(naming for naming in best if naming.rank == rank))
+        for naming in (Naming.NAME, Naming.ID):
+            found = [{place for place, _ in self._files_of(cell, naming)} for cell in fit.cells]
+            if (hits := sum(map(bool, found))) > fit.hits:
+                fit = fit._replace(hits=hits, naming=naming, places=frozenset().union(*found))
+        return fit
 
-    def _files_of(self, cell: str, *, is_id: bool) -> Iterator[tuple[str, str]]:
+    def _files_of(self, cell: str, naming: Naming) -> Iterator[tuple[str, str]]:
         """Yield the images of a cell's name, each after the folder that the name is relative to."""
-        name = plain_path(cell)
+        name, is_id = plain_path(cell), naming is Naming.ID
         base = name[name.rfind("/") + 1 :]
         for path in self._by_stem.get(base if is_id else os.path.splitext(base)[0], ()):
             end = path[: path.rindex(".")] if is_id else path
@@ -235,40 +225,49 @@ class ImageSearch:
                 yield place, path
 
     def _settle(self, fit: Fit) -> None:
-        """Choose the way in which a column names its files, and set the column's files."""
-        column = fit.column
-        if fit.namings == (AS_PATH,):
+        """Set the files of a column; raise SourceError if cells may name those of two folders."""
+        column, naming = fit.column, fit.naming
+        if naming is Naming.PATH:
             return
-        found = {naming: self._resolve(column, naming) for naming in fit.namings[:_MOST_PLACES]}
-        least = min(missing for _, _, missing in found.values())
-        best = [naming for naming, (_, _, missing) in found.items() if missing == least]
-        # A folder may be named after the table: train/ or train_images/ after train.csv.
-        pattern = re.compile(rf"{re.escape(stem_of(column.table))}([_ -].*)?", re.IGNORECASE)
-        own = [naming for naming in best if any(map(pattern.fullmatch, (naming.place or "").split("/")))]
-        best = own if len(own) == 1 else best
-        if len(best) > 1:
-            places = in_quotes(sorted(str(naming.place) for naming in best))
+        found: list[list[str]] = []
+        together: Counter[tuple[str, ...]] = Counter()  # the folders of each cell's files
+        for cell in column.cells:
+            files = [*self._files_of(cell, naming)]
+            found.append([path for _, path in files])
+            together[tuple(place for place, _ in files)] += 1
+        places = {place for each in together for place in each}
+        own = _own_places(column, places)
+        if "" in own and all("" in each for each in together if each):
+            own = {""}
+        if not own or any(len(own.intersection(each)) > 1 for each in together):
+            got = f"names that are in {in_quotes(sorted(own or places))}"
             step = (
                 "write their paths in the table, or move it into their folder; a column of paths for each "
                 "image of a record, such as image and mask, keeps those of all folders"
             )
-            must, got = "name images of one folder", f"names that are in {places}"
+            must = (
+                "name images of one folder"
+                if own
+                else "name images of the split that the table is named after"
+            )
             raise malformed(f"{column.table}, {column.name}", must, got, step)
-        column.files, column.naming, _ = found[best[0]]
+        if own != places:
+            pairs = (self._files_of(cell, naming) for cell in column.cells)
+            found = [[path for place, path in each if place in own] for each in pairs]
+        self._set_files(column, naming, own, found)
 
-    def _resolve(self, column: TableColumn, naming: Naming) -> tuple[NameTable, str, int]:
-        """Return the files that a column's cells name, how they do in words, and the number of missing ones.
+    def _set_files(
+        self, column: TableColumn, naming: Naming, places: set[str], found: list[list[str]]
+    ) -> None:
+        """Set the files of a column, and how its cells name them in words, by the files found for each cell.
 
         Raises SourceError if a cell names two files.
         """
-        pairs = (self._files_of(cell, is_id=naming.is_id) for cell in column.cells)
-        found = [[path for place, path in each if naming.place in (None, place)] for each in pairs]
         suffixes = Counter(os.path.splitext(path)[1] for paths in found for path in paths)
-        missing = sum(not paths for paths in found)
         if any(len(paths) > 1 for paths in found):
             # In a folder with a .jpg and a .png for some names, one suffix may be that of all.
-            whole = [suffix for suffix, count in suffixes.items() if count == len(found) - missing]
-            if naming.is_id and len(whole) == 1:
+            whole = [suffix for suffix, count in suffixes.items() if count == sum(map(bool, found))]
+            if naming is Naming.ID and len(whole) == 1:
                 found = [[path for path in paths if path.endswith(whole[0])] for paths in found]
                 suffixes = Counter(whole)
             row = next((row for row, paths in enumerate(found, 1) if len(paths) > 1), 0)
@@ -276,20 +275,20 @@ class ImageSearch:
                 got = f"{column.cells[row - 1]!r}, the name of {in_quotes(found[row - 1])}"
                 step = "write the paths of the images, as they are relative to the table"
                 raise column.error(row, "name one image", got, step)
-        added = [suffix for suffix, _ in suffixes.most_common()] if naming.is_id else []
+        added = [suffix for suffix, _ in suffixes.most_common()] if naming is Naming.ID else []
         end = added[0] if added else ""
-        names = (
-            paths[0] if paths else cell and f"{naming.place or ''}{plain_path(cell)}{end}"
+        place = next(iter(places)) if len(places) == 1 else ""
+        column.files = NameTable(
+            paths[0] if paths else cell and f"{place}{plain_path(cell)}{end}"
             for paths, cell in zip(found, column.cells, strict=True)
         )
-        if naming.place == "" and not added:
-            return NameTable(names), "", missing
+        if places == {""} and not added:
+            return
         folders = sorted({paths[0][: paths[0].rfind("/") + 1] for paths in found if paths})
-        folders = folders if naming.place is None else [naming.place]
-        places = [folder or "the table's folder" for folder in folders]
-        shown = places[0] if len(places) == 1 else f"{len(places)} folders, {places[0]} to {places[-1]}"
-        words = f"names of files in {shown}" + (f", with {' or '.join(added)} added" if added else "")
-        return NameTable(names), words, missing
+        folders = folders if len(places) > 1 else [place]
+        shown = [folder or "the table's folder" for folder in folders]
+        where = shown[0] if len(shown) == 1 else f"{len(shown)} folders, {shown[0]} to {shown[-1]}"
+        column.naming = f"names of files in {where}" + (f", with {' or '.join(added)} added" if added else "")
 
     def _none_found(self, column: TableColumn) -> SourceError:
         """Return the error about a column that should name images, none of which exists."""
@@ -303,6 +302,37 @@ class ImageSearch:
         if column.kind is None:
             step += f"; or pack with {column.options(text='no column names images')}"
         return column.error(1, "name existing images", got, step)
+
+
+def splits_in(name: str) -> set[str]:
+    """Return the splits that a name has words of.
+
+    >>> splits_in("trainLabels"), splits_in("images/val2017/"), splits_in("labels")
+    ({'train'}, {'val'}, set())
+    """
+    return {SPLITS[word] for word in words_of(name) if word in SPLITS}
+
+
+def _own_places(column: TableColumn, places: set[str]) -> set[str]:
+    """Return the folders that are a column's own by their names; none if all are those of other splits.
+
+    Folders of masks and labels are those of a column with such a header, and of no other. Folders may be
+    named after the table, or its split: train/ or train_images/ after train.csv.
+    """
+    is_of_results = is_result(column.name)
+    places = {place for place in places if _is_of_annotations(place) == is_of_results} or places
+    stem = stem_of(column.table)
+    pattern = re.compile(rf"{re.escape(stem)}([_ -].*)?", re.IGNORECASE)
+    splits = splits_in(stem)
+    named = {place for place in places if any(map(pattern.fullmatch, place.split("/")))}
+    named |= {place for place in places if splits & splits_in(place)}
+    return named or {place for place in places if not (splits and splits_in(place))}
+
+
+def _is_of_annotations(place: str) -> bool:
+    """Return True if the last folder that is named after a part of a dataset is one of annotations."""
+    parts = [*filter(is_part, place.split("/"))]
+    return bool(parts) and not is_image_part(parts[-1])
 
 
 def plain_path(cell: str) -> str:

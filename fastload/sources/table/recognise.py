@@ -5,6 +5,7 @@ Their first lines decide; no image is opened.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import io
@@ -16,8 +17,16 @@ from collections.abc import Iterator, Sequence
 from fastload.errors import FastloadError
 from fastload.sources.listing import Folder, Listing, is_image, read_part, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
-from fastload.sources.table.cells import TABLE_SUFFIXES, TEXT_SUFFIXES, WRITE_TABLE, delimiter_of, read_table
-from fastload.sources.table.images import IMAGE_HEADERS, ImageSearch
+from fastload.sources.table.cells import (
+    JSON_SUFFIXES,
+    TABLE_SUFFIXES,
+    TEXT_SUFFIXES,
+    WRITE_TABLE,
+    delimiter_of,
+    read_table,
+)
+from fastload.sources.table.images import IMAGE_HEADERS, ImageSearch, plain_path
+from fastload.sources.table.source import list_table
 
 _MOST_ROWS = 50
 _MOST_FILES = 32  # that are opened in a folder: there may be one for each image
@@ -37,7 +46,11 @@ _OF_TESTS = re.compile(r"(?<![a-z])(test|valid?|validation|eval)(?![a-z])", re.I
 def tables_beside(listing: Listing, folders: Sequence[Folder]) -> Iterator[tuple[str, str]]:
     """Yield the readings of tables that name images in or below some folders, and the steps to them."""
     found = [each for folder in folders for each in _tables(listing, folder, folder.path)]
-    found += [each for folder in _beside(listing) for each in _tables(listing, folder, "")]
+    for folder in (listing[name] for name in listing.top.visible[:_MOST_FOLDERS]):
+        if folder not in folders:
+            place = folder.path if folder.images or folder.folders else ""
+            tables = _tables(listing, folder, place)
+            found += [each for each in tables if not (place and _is_of_one_class(listing, each[-1]))]
     if found:
         yield _reading_of(listing, [path for *_, path in sorted(found)])
     for folder in folders:
@@ -79,9 +92,10 @@ def _reading_of(listing: Listing, paths: Sequence[str]) -> tuple[str, str]:
     is_beside = "/" in paths[0] and not listing.images_below(inner)
     if not _is_table(shown[0], is_beside):
         return f"labels in {listed}, with the names of images", WRITE_TABLE
-    step = f"{pack_command(shown[0])} packs {'it' if len(shown) == 1 else 'the first'}"
     place = _folder_above(listing, paths[0]) or (listing.name if is_beside else None)
-    if place is not None:
+    if place is None:
+        step = _step_of(shown[0], "it" if len(shown) == 1 else "the first")
+    else:
         moved = os.path.join(place, os.path.basename(paths[0]))
         move = f"mv {shlex.quote(shown[0])} {shlex.quote(moved)}"
         step = f"move it to {place} ({move}), and pack it there"
@@ -90,12 +104,25 @@ def _reading_of(listing: Listing, paths: Sequence[str]) -> tuple[str, str]:
     return f"the tables {listed}, which name the images", step
 
 
+def _step_of(path: str, what: str) -> str:
+    """Return the command that packs a table, or what must be done first."""
+    try:
+        source = list_table(path)
+    except FastloadError as error:
+        return f"{what} can be packed after a change ({error})"
+    has_labels = source.classes or any(field.name in ("label", "boxes") for field in source.fields)
+    without = "" if has_labels else ", its columns as fields and not as classes"
+    return f"{pack_command(path)} packs {what}{without}"
+
+
 def _folder_above(listing: Listing, path: str) -> str | None:
-    """Return the folder above a listing if the paths in a table begin with the listing's own name."""
-    base = os.path.basename(os.path.abspath(listing.name))
-    head = listing.head(path).decode("utf-8", "replace")
+    """Return the folder above that of a table in which paths begin with the name of that folder."""
+    folder = os.path.dirname(path)
+    base = os.path.basename(listing.absolute(folder))
+    head = _decoded(listing.head(path))
     begins = re.search(rf"""(^|[\n,;\t|"])(\./)?{re.escape(base)}/""", head)
-    return os.path.normpath(f"{listing.name}/..") if begins and base not in listing.top.folders else None
+    is_above = begins and base not in listing[folder].folders
+    return os.path.normpath(f"{listing.shown(folder)}/..") if is_above else None
 
 
 def _is_table(path: str, is_beside: bool) -> bool:
@@ -121,18 +148,33 @@ def _tables(listing: Listing, folder: Folder, path: str) -> Iterator[tuple[int, 
     stems = {*map(stem_of, images)}
     own = {*map(stem_of, folder.images)}
     for name in [name for name in names if stem_of(name) not in own][:_MOST_FILES]:
-        head = listing.head(folder.join(name)).decode("utf-8", "replace")
+        head = _decoded(listing.head(folder.join(name)))
         if _names_images(name, head, stems, len(images)):
             size = os.path.getsize(listing.absolute(folder.join(name)))
             rows = size * (head.count("\n") + 1) / max(1, len(head))
             has_labels = _OF_LABELS.search(name) or _HEADERS_OF_LABELS.search(head.partition("\n")[0])
-            use = 2 if "submission" in name.lower() else int(bool(_OF_TESTS.search(name)))
-            yield use, not has_labels, "train" not in name.lower(), -rows, folder.join(name)
+            place = folder.join(name)
+            use = 2 if "submission" in name.lower() else int(bool(_OF_TESTS.search(place)))
+            yield use, not has_labels, "train" not in place.lower(), -rows, place
+
+
+def _decoded(head: bytes) -> str:
+    encoding = "utf-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig"
+    return head.decode(encoding, "replace")
+
+
+def _is_of_one_class(listing: Listing, path: str) -> bool:
+    """Return True if a column of labels holds one alone in a table's first rows, as its folder says."""
+    header, *rows = _rows(path, _decoded(listing.head(path))) or [[]]
+    return not path.lower().endswith(JSON_SUFFIXES) and any(
+        _HEADERS_OF_LABELS.search(name) and len({*cells}) == 1
+        for name, *cells in zip(header, *rows, strict=False)
+    )
 
 
 def _names_images(name: str, head: str, stems: set[str], images: int) -> bool:
     """Return True if the texts of JSON, or at least half of the cells in a column, are names of images."""
-    if name.lower().endswith((".json", ".jsonl")):
+    if name.lower().endswith(JSON_SUFFIXES):
         texts = {*_JSON_TEXT.findall(head)}
         named = {text for text in texts if is_image(text)}
         return bool(named) and 2 * len({*map(stem_of, named)} & stems) >= len(named)
@@ -141,11 +183,12 @@ def _names_images(name: str, head: str, stems: set[str], images: int) -> bool:
     for at, column in enumerate(zip(*rows, strict=False)):
         if is_text and max(map(len, rows)) < 2 + (at > 0):
             continue  # a list of images, or of their numbers and names
-        cells = {_CAPTION_NUMBER.sub("", cell.strip()) for cell in column} - {""}
-        # Numbers name images in a first column, if they are long or as many, or below a header of images.
+        cells = {plain_path(_CAPTION_NUMBER.sub("", cell.strip())) for cell in column} - {""}
+        # Numbers name images in a first column, if they are long, as many or all of the names, or below a
+        # header of images.
         if all(map(_NUMBER.fullmatch, cells)):
             is_long = max(map(len, cells), default=0) >= _LEAST_DIGITS
-            are_many = is_long or 2 * len(cells) > min(images, _MOST_ROWS)
+            are_many = is_long or 2 * len(cells) > min(images, _MOST_ROWS) or cells == stems
             is_named = re.sub("[^a-z0-9]", "", header[at].lower()) in _HEADERS_OF_NUMBERS
             if not (is_named or (at == 0 and are_many)) or not all(map(str.isdigit, cells)):
                 continue

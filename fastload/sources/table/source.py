@@ -27,7 +27,7 @@ from fastload.shards.schema import Field
 from fastload.sources.file_source import FileSource, ListedSource
 from fastload.sources.files import NO_LABEL, FileList, list_files, value_at
 from fastload.sources.left_out import LeftOutFiles
-from fastload.sources.listing import Listing, is_image
+from fastload.sources.listing import Listing, is_image, stem_of
 from fastload.sources.malformed import malformed
 from fastload.sources.protocol import Source, SourceRecord
 from fastload.sources.table.cells import TABLE_SUFFIXES, TEXT_SUFFIXES, WRITE_TABLE, Table, read_table
@@ -39,11 +39,12 @@ from fastload.sources.table.columns import (
     TableField,
     free_field_name,
 )
-from fastload.sources.table.images import ImageSearch, plain_path
+from fastload.sources.table.images import ImageSearch, plain_path, splits_in
 from fastload.sources.table.numbers import numbers_in
 from fastload.sources.table.objects import OBJECT_HEADER, find_boxes, list_objects
 
 _BOX_NUMBERS = 4  # in a table without a header
+_MOST_SINGLE = 2  # classes that hardly repeat, in a text without a header: it may hold transcriptions
 _VIA_HEADER = "region_shape_attributes"
 _UNNAMED = "an image that no row of the table names"
 
@@ -91,7 +92,9 @@ def _table_alone(path: str) -> FileList:
 def _list_records(table: Table, image: TableColumn | None) -> ListedSource:
     """List the rows of a table, each with its image, if rows have one, its label and further fields."""
     label, warnings = _label_of(table, has_images=image is not None)
-    labels = None if label is None else label.to_labels()
+    is_unsaid = not table.has_header and table.path.lower().endswith(TEXT_SUFFIXES)
+    most = {"most_single": _MOST_SINGLE} if is_unsaid else {}
+    labels = None if label is None else label.to_labels(**most)
     names = {} if image is None else {image: "image"}
     taken = {*names.values(), *([] if labels is None else [LABEL])}
     fields: list[TableField] = []
@@ -249,14 +252,18 @@ def _first_name(search: ImageSearch, column: TableColumn) -> tuple[int, str] | N
 
 
 def _images_beside(path: str, search: ImageSearch, lists: Iterable[FileList]) -> tuple[LeftOut, ...]:
-    """Return the images beside those of a table that no row names.
+    """Return the images below a table's folder that no row names; beside a split's, those of that split.
 
     Those that another table in its folder names, such as test.csv, need no attention.
     """
     named = set(map(plain_path, {name for files in lists for name in files.names} - {""}))
     inside = {name.rpartition("/")[0] for name in named if name[:1] != "/" and name[:3] != "../"}
-    listing = Listing.of(search.folder, sorted({"", *inside}))
-    images = (image for place in sorted(inside) for image in map(listing[place].join, listing[place].images))
+    if not inside:
+        return ()
+    splits = splits_in(stem_of(path))
+    places = inside | {each.path for each in search.folders if not splits or splits & splits_in(each.path)}
+    listing = search.listing
+    images = (image for place in sorted(places) for image in map(listing[place].join, listing[place].images))
     unnamed = [image for image in images if image not in named]
     elsewhere = dict(_named_elsewhere(os.path.abspath(path), search, listing)) if unnamed else {}
     left_out = LeftOutFiles()
