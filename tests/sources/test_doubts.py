@@ -36,9 +36,6 @@ ORDINARY = {
     "tracks of as many frames": {
         f"{name}/0000{track}_0000{at}.ppm": photo(at) for name in "ab" for track in NUMBERS for at in NUMBERS
     },
-    "a table in each class that is named after it": many("01/{}.jpg", photo)
-    | many("02/{}.jpg", photo)
-    | {f"{name}/GT-{name}.csv": "Filename,Width\n0.jpg,3\n1.jpg,4\n" for name in ("01", "02")},
     "counted images of one size": many("a/{}_224.jpg", photo) | many("b/{}_224.jpg", photo),
     "means of transport": {
         f"{name}/{at}.jpg": photo(at) for name in ("bus", "car", "train") for at in NUMBERS

@@ -51,7 +51,6 @@ from fastload.sources.words import (
     words_of,
 )
 
-_TABLES = (".csv", ".tsv", ".jsonl")
 _MOST_ROWS = 50
 _MOST_VIEWS = 64
 _LEAST_SHARED = 3
@@ -68,13 +67,7 @@ def doubts(listing: Listing, claims: Claims = lambda _: ()) -> Iterator[Doubt]:
     tops = [Top.of(listing, folder) for folder in splits] or [root]
     for top in (*tops, *([root] if splits else [])):
         yield from unread_annotations(top)
-    few = root.bearing if len(root.bearing) <= MOST_FOLDERS and not splits else ()
-    inside = [
-        root.inner(name)
-        for name in few  # GT-00000.csv in 00000 is that of one class
-        if any(name not in table for table in root.inner(name).others_with(*_TABLES))
-    ]
-    yield from starmap(Doubt, tables_beside(listing, [listing.top, *splits, *inside]))
+    yield from starmap(Doubt, tables_beside(listing, [listing.top, *splits]))
     if splits:
         yield from _split_without_classes(tops, claims)
     for top in tops:
