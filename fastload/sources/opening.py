@@ -46,7 +46,7 @@ SOURCES = (
     "a folder of class folders or of images, a .csv or .tsv table, a dataset of YOLO, COCO, Pascal VOC, "
     "images with masks, WebDataset, Hugging Face, LMDB or HDF5, or one with __len__ and __getitem__"
 )
-"""What can be packed, for messages."""
+"""The things that can be packed, in words for messages."""
 
 _TO_CHOOSE = "to take it for class folders, say --layout classes (in Python, layout='classes')"
 _DEEPEST = 3

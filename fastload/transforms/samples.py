@@ -277,9 +277,8 @@ def _written(leaf: _Leaf, value: Any, size: Size) -> object:
     if not given.is_floating_point():
         result = tensors.round().to(given.dtype)
         if not torch.allclose(result.double(), tensors.double(), rtol=0, atol=1e-3):
-            bounds = torch.iinfo(given.dtype)
-            fits = tensors.numel() == 0 or bounds.min <= tensors.min() <= tensors.max() <= bounds.max
-            become = "fractions" if fits else f"larger than {given.dtype} can hold"
+            is_whole = torch.allclose(tensors.round(), tensors, rtol=0, atol=1e-3)
+            become = f"larger than {given.dtype} can hold" if is_whole else "fractions"
             raise OptionError(
                 f"{leaf.kind} must be floating-point numbers where coordinates become {become}, got "
                 f"{given.dtype}: make them torch.float32"

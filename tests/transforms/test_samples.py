@@ -252,7 +252,8 @@ def test_padding_of_masks_of_objects_is_that_given_for_masks():
     assert [masks[:, 0, 0].tolist() for masks in padded] == [[0, 0], [7, 7]]
 
 
-def test_whole_boxes_that_outgrow_their_dtype_are_refused_for_that_reason():
-    target = {"boxes": boxes(dtype=torch.uint8), "labels": LABELS}
-    with pytest.raises(OptionError, match=r"larger than torch\.uint8 can hold"):
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.bool])
+def test_whole_boxes_that_outgrow_their_dtype_are_refused_for_that_reason(dtype):
+    target = {"boxes": boxes(dtype=dtype), "labels": LABELS}
+    with pytest.raises(OptionError, match=rf"larger than {dtype} can hold"):
         T.Pad(300)(tv.Image(torch.zeros(3, *SIZE, dtype=torch.uint8)), target)
