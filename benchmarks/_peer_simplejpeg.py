@@ -6,7 +6,7 @@ import importlib
 from importlib.metadata import version
 from typing import Any
 
-from fastload.bench._peers import Peer, Run, detection, pad, steps_with
+from fastload.bench.peers import Peer, Run, detection, pad, steps_with
 
 
 def make() -> Peer:

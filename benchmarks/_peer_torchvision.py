@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.bench import _operations as op
-from fastload.bench._peers import Peer, Picture, Steps, decode_by_pil, detection
+from fastload.bench import operations as op
+from fastload.bench.peers import Peer, Picture, Steps, decode_by_pil, detection
 
 
 def make() -> Peer:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import warnings
 
-from fastload.bench._peers import Peer
 from fastload.bench.decoding import first_line
+from fastload.bench.peers import Peer
 from fastload.bench.results import Library
 
 

@@ -10,7 +10,7 @@ from _document import Document
 from _document_markdown import to_markdown
 from _html import to_html
 
-from fastload.cli._output import lines_of, note, show
+from fastload.cli.output import lines_of, note, show
 from fastload.errors import OptionError
 
 

@@ -19,7 +19,7 @@ from _peers import load_peer
 
 from fastload.bench.decoding import compare_decoding
 from fastload.bench.results import Comparison, DecodeBench, Timing
-from fastload.cli._bench import difference_text, images_line
+from fastload.cli.bench import difference_text, images_line
 
 # Single operations take microseconds, and the harness rounds to microseconds.
 _COUNT = 1000

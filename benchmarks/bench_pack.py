@@ -193,7 +193,7 @@ class Bench:
         command: list[str | os.PathLike[str]] = [sys.executable, "-m", "fastload", "pack", photos]
         command += [self._output, "--quiet", "--encode", encode, *more, "--workers", workers]
         # Compiles the modules to bytecode, which happens once after an installation.
-        timed_command([sys.executable, "-c", "import fastload.packing.job, fastload.cli._pack"])
+        timed_command([sys.executable, "-c", "import fastload.packing.job, fastload.cli.pack"])
         count = len(files_of(photos))
 
         def run() -> dict[Key, Reading]:

@@ -30,8 +30,8 @@ from _sides import choose_sides, photo_sides, synthetic_side
 
 from fastload.bench import require_libraries
 from fastload.bench.loading import default_workers
-from fastload.cli._output import ProgressDisplay
-from fastload.cli._parser import Parser, whole_number
+from fastload.cli.output import ProgressDisplay
+from fastload.cli.parser import Parser, whole_number
 from fastload.errors import FastloadError, OptionError
 from fastload.system import signals
 

@@ -1,7 +1,7 @@
 """The tests of a module, found from its name: `python -m tests.modules fastload/images/jpeg.py` lists them.
 
 The tests of `fastload/ROOM/…/NAME.py` are those below `tests/ROOM` whose names begin with `test_NAME` or
-`test_FOLDER_NAME`, without leading underscores; the folder is that of the module. The other modules have an
+`test_FOLDER_NAME`; the folder is that of the module. The other modules have an
 entry in `ELSEWHERE`, or their folder has one. tests/test_modules.py keeps both true.
 """
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 ELSEWHERE: dict[str, str] = {
     "test_house.py": "_version",
     "test_without_opencv.py": "images/opencv",
-    "bench/test_*.py": "bench cli/_bench",
+    "bench/test_*.py": "bench cli/bench",
     "cli/test_cli.py": "cli __main__",
     "cli/test_output.py": "cli",
     "cli/test_form.py": "cli",
@@ -25,14 +25,14 @@ ELSEWHERE: dict[str, str] = {
     "datasets/cache/test_*.py": "datasets/cache system/cache_folder system/own_files",
     "datasets/compiled/test_*.py": "datasets/compiled",
     "datasets/test_contracts.py": "contracts",
-    "doctor/test_fixes.py": "doctor/_evidence",
-    "doctor/test_gpu.py": "doctor/_machine",
+    "doctor/test_fixes.py": "doctor/evidence",
+    "doctor/test_gpu.py": "doctor/machine",
     "doctor/test_interrupted.py": "system/signals",
-    "doctor/test_script.py": "doctor cli/_doctor",
+    "doctor/test_script.py": "doctor cli/doctor",
     "doctor/test_situations.py": "doctor",
     "doctor/test_thresholds.py": "doctor",
-    "doctor/test_watch.py": "doctor/_record",
-    "frameworks/test_huggingface.py": "datasets/compiled/_huggingface",
+    "doctor/test_watch.py": "doctor/record",
+    "frameworks/test_huggingface.py": "datasets/compiled/huggingface",
     "frameworks/test_ray.py": "packing/running/ray",
     "frameworks/test_ultralytics*.py": "ultralytics transforms/mixing/mosaics transforms/scenes",
     "frameworks/test_yolov5*.py": "ultralytics",
@@ -52,13 +52,13 @@ ELSEWHERE: dict[str, str] = {
     "layouts/test_yolo*.py": "sources/yolo",
     "layouts/test_descriptions.py": "sources/yolo",
     "loader/test_*.py": "loader",
-    "loader/test_resume*.py": "loader/_resume",
-    "loader/test_same_as_torch.py": "loader/_iterators loader/dataloader",
-    "loader/sharding/test_*.py": "loader/_sharding loader/sharded_sampler",
-    "loader/transport/test_*.py": "loader/_transport",
-    "loader/test_held_batches.py": "loader/_transport",
-    "loader/test_unpicklable.py": "loader/_transport",
-    "loader/tuning/test_*.py": "loader/_tuning loader/_arguments loader/_measurements loader/_strategies",
+    "loader/test_resume*.py": "loader/resume",
+    "loader/test_same_as_torch.py": "loader/iterators loader/dataloader",
+    "loader/sharding/test_*.py": "loader/sharding loader/sharded_sampler",
+    "loader/transport/test_*.py": "loader/transport",
+    "loader/test_held_batches.py": "loader/transport",
+    "loader/test_unpicklable.py": "loader/transport",
+    "loader/tuning/test_*.py": "loader/tuning loader/arguments loader/measurements loader/strategies",
     "loader/tuning/test_global_generators.py": "system/random_states",
     "packing/test_*.py": "packing",
     "packing/test_schedule.py": "packing/running/local",
@@ -66,7 +66,7 @@ ELSEWHERE: dict[str, str] = {
     "packing/test_destination.py": "packing/staging",
     "packing/test_unpack_labels.py": "sources/classes/label_table",
     "remote/test_*.py": (
-        "shards/remote shards/_copies shards/_ranged shards/_remote_errors shards/_remote_shards "
+        "shards/remote shards/copies shards/ranged shards/remote_errors shards/remote_shards "
         "shards/reading_ahead"
     ),
     "shards/test_*.py": "shards",
@@ -84,12 +84,10 @@ ELSEWHERE: dict[str, str] = {
 
 def find_tests(module: Path) -> list[Path]:
     """Return the tests of a module, given by its path below fastload/."""
-    name = module.stem.strip("_")
+    name = module.stem
     below = ROOT / "tests" / module.parts[0]
     named = {
-        path
-        for start in (name, f"{module.parent.name.strip('_')}_{name}")
-        for path in below.rglob(f"test_{start}*.py")
+        path for start in (name, f"{module.parent.name}_{name}") for path in below.rglob(f"test_{start}*.py")
     }
     for place in (module.with_suffix(""), *module.parents):
         patterns = [pattern for pattern, places in ELSEWHERE.items() if place.as_posix() in places.split()]

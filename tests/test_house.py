@@ -105,6 +105,14 @@ def test_the_architecture_is_one_line_of_folders():
     }
 
 
+def test_no_module_has_a_name_that_follows_who_imports_it():
+    assert {module.stem for module in MODULES if module.stem.startswith("_")} == {
+        "__init__",
+        "__main__",
+        "_version",
+    }
+
+
 def test_no_module_is_longer_than_350_lines():
     lengths = {str(module): len(module.read_text(encoding="utf-8").splitlines()) for module in OUR_CODE}
     assert not {name: length for name, length in lengths.items() if length > 350}

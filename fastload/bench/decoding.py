@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.bench._operations import MEAN, OPERATIONS, STD, Operation, Sample
-from fastload.bench._peers import Peer, Run, fastload_peer, opencv_peer, pil_peer
 from fastload.bench.conditions import identified
 from fastload.bench.images import LoadedImage, link_images, list_images, make_files, one_core, read_images
 from fastload.bench.loading import OnProgress, take_turns
+from fastload.bench.operations import MEAN, OPERATIONS, STD, Operation, Sample
+from fastload.bench.peers import Peer, Run, fastload_peer, opencv_peer, pil_peer
 from fastload.bench.results import REFERENCE, Comparison, DecodeBench, Difference, Library, Timing
 
 # The shortest turn on one core: a thousand times as long as reading the clock and a call from Python.

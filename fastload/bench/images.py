@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from fastload.bench._operations import DrawnCrop, draw_box
+from fastload.bench.operations import DrawnCrop, draw_box
 from fastload.bench.results import ImageSet
 from fastload.errors import DecodeError, SourceError
 from fastload.images.decode import decode, encode

@@ -20,8 +20,8 @@ import torch
 import torch.utils.data
 
 import fastload
-from fastload.bench import _operations
-from fastload.bench._peers import PIL_STEPS, decode_by_pil
+from fastload.bench import operations
+from fastload.bench.peers import PIL_STEPS, decode_by_pil
 from fastload.images.opencv import cv2
 from fastload.sources.file_source import FileSource
 from fastload.system.cpus import usable_cpus
@@ -32,7 +32,7 @@ _Result = TypeVar("_Result")
 OnProgress = Callable[[str, int, int], None]
 """Called with a stage, how much of it is done, and how much there is."""
 
-IMAGE_SIDE = _operations.IMAGE_SIDE
+IMAGE_SIDE = operations.IMAGE_SIDE
 BATCH_SIZE = 32
 TURN_S = 1.2
 """Duration of the slowest loader's turn: long enough that its start and end hardly count."""
@@ -59,7 +59,7 @@ class FilesByPil(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         path, label = self.samples[index]
         image = decode_by_pil(Path(path).read_bytes())
-        box = _operations.draw_box((image.height, image.width), random.getrandbits(32))
+        box = operations.draw_box((image.height, image.width), random.getrandbits(32))
         return torch.from_numpy(np.array(PIL_STEPS.augmented(image, box))).permute(2, 0, 1), label
 
 

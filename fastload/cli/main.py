@@ -12,20 +12,20 @@ from collections.abc import Sequence
 from fastload import errors
 from fastload._version import __version__
 from fastload.cli import (
-    _bench,
-    _cache,
-    _demo,
-    _doctor,
-    _info,
-    _merge,
-    _pack,
-    _preview,
-    _run,
-    _unpack,
-    _verify,
+    bench,
+    cache,
+    demo,
+    doctor,
+    info,
+    merge,
+    pack,
+    preview,
+    run,
+    unpack,
+    verify,
 )
-from fastload.cli._output import lines_of, note
-from fastload.cli._parser import Parser
+from fastload.cli.output import lines_of, note
+from fastload.cli.parser import Parser
 from fastload.system import signals
 
 EXIT_USAGE = 2
@@ -48,7 +48,7 @@ _STOPPED_HALFWAY = (
     errors.AccessError,
     errors.RemoteError,
 )
-_COMMANDS = (_pack, _merge, _info, _preview, _verify, _unpack, _doctor, _run, _cache, _bench, _demo)
+_COMMANDS = (pack, merge, info, preview, verify, unpack, doctor, run, cache, bench, demo)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,7 +97,7 @@ def command_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for module in _COMMANDS:
         command = commands.add_parser(
-            module.__name__.rpartition("._")[2],
+            module.__name__.rpartition(".")[2],
             help=module.HELP,
             description=module.HELP,
             epilog=_EXIT_CODES,

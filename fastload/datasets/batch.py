@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fastload.contracts import BatchMemory as BatchMemory
-from fastload.datasets._batch_source import BatchSource
+from fastload.datasets.batch_source import BatchSource
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
 from fastload.images.deferred import DeferredImage, PixelSource, View, render_view

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import FileImages, Positions, unread_headers
+from fastload.datasets.batch_source import FileImages, Positions, unread_headers
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.originals import FileOriginals
 from fastload.datasets.images import ImageDataset

@@ -19,8 +19,8 @@ import torch.utils.data
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from fastload.datasets._batch_source import BatchSource, Positions, UprightImages
 from fastload.datasets.batch import BatchMemory, draw_batch, fill, render
+from fastload.datasets.batch_source import BatchSource, Positions, UprightImages
 from fastload.datasets.cache.choosing import Measured, choose_cache, gather, open_cache
 from fastload.datasets.cache.options import Cache, CacheReport, cache_of, no_cache
 from fastload.datasets.cache.originals import Originals

@@ -9,15 +9,15 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fastload.doctor._dataset_files import count_of, storage_of
-from fastload.doctor._fixes import CHANGES, diagnose
-from fastload.doctor._judge import judge, ran_out_of
-from fastload.doctor._machine import BusyWatch
-from fastload.doctor._record import LoaderRecord
-from fastload.doctor._trials import Trials
-from fastload.doctor._watch import Watcher
+from fastload.doctor.dataset_files import count_of, storage_of
 from fastload.doctor.findings import Diagnosis, MachineState, TrainingMeasurements
+from fastload.doctor.fixes import CHANGES, diagnose
+from fastload.doctor.judge import judge, ran_out_of
+from fastload.doctor.machine import BusyWatch
 from fastload.doctor.ranks import RankComparison, SyncWatch, compare
+from fastload.doctor.record import LoaderRecord
+from fastload.doctor.trials import Trials
+from fastload.doctor.watch import Watcher
 from fastload.system.cpus import local_rank
 from fastload.system.script import Ending, Script
 from fastload.system.units import format_count

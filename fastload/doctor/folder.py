@@ -15,14 +15,14 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
 from fastload.datasets.packed import PackedDataset
-from fastload.doctor._dataset_files import drop_pages, files_of, storage_of
-from fastload.doctor._evidence import CAUSES, fits_page_cache, rate_text
-from fastload.doctor._fixes import diagnose
-from fastload.doctor._machine import BusyWatch
-from fastload.doctor._trials import WITHOUT_END, Trials
-from fastload.doctor._watch import Enough, Watcher
+from fastload.doctor.dataset_files import drop_pages, files_of, storage_of
+from fastload.doctor.evidence import CAUSES, fits_page_cache, rate_text
 from fastload.doctor.examine import Examination, ExaminedLoader, try_changes
 from fastload.doctor.findings import Diagnosis, Fix, TrainingMeasurements
+from fastload.doctor.fixes import diagnose
+from fastload.doctor.machine import BusyWatch
+from fastload.doctor.trials import WITHOUT_END, Trials
+from fastload.doctor.watch import Enough, Watcher
 from fastload.errors import SourceError
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran

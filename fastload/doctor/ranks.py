@@ -17,9 +17,9 @@ import torch.distributed
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 
-from fastload.doctor._judge import BALANCED, spent
-from fastload.doctor._torch import default_store, latest_sync, time_syncs
 from fastload.doctor.findings import TrainingMeasurements
+from fastload.doctor.judge import BALANCED, spent
+from fastload.doctor.torch_calls import default_store, latest_sync, time_syncs
 from fastload.system.patching import patched
 from fastload.system.units import format_duration, format_size
 

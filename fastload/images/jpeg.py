@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
-from fastload.images._exif import EXIF_PREFIX, orientation_segment, read_orientation
+from fastload.images.exif import EXIF_PREFIX, orientation_segment, read_orientation
 
 SOI = b"\xff\xd8"
 EOI = b"\xff\xd9"

@@ -16,9 +16,9 @@ from torch.utils.data import Dataset, IterableDataset, Sampler
 
 from fastload.datasets.cache.options import Cache
 from fastload.errors import OptionError
-from fastload.loader import _torch
-from fastload.loader._arguments import UNSET, DecidedAttribute, LoaderView, Unset, is_explicit
-from fastload.loader._caching import (
+from fastload.loader import torch_private
+from fastload.loader.arguments import UNSET, DecidedAttribute, LoaderView, Unset, is_explicit
+from fastload.loader.caching import (
     LoaderCache,
     asks_for_device,
     can_be_cached,
@@ -27,22 +27,22 @@ from fastload.loader._caching import (
     refresh_caches,
     why_not_resident,
 )
-from fastload.loader._device import moved_to, resolve_device
-from fastload.loader._iterators.base import EpochIterator, EpochStart
-from fastload.loader._iterators.single import SingleProcessIterator
-from fastload.loader._iterators.workers import WorkersIterator
-from fastload.loader._measurements import DEFAULT_SETTINGS
-from fastload.loader._resume.dataset_states import load_own_state
-from fastload.loader._resume.epochs import Epochs
-from fastload.loader._strategies import EpochStrategy, ExplicitStrategy, choose_strategy
-from fastload.loader._tuning.plan import Plan
 from fastload.loader.clock import EpochTimes, StepClock
+from fastload.loader.device import moved_to, resolve_device
+from fastload.loader.iterators.base import EpochIterator, EpochStart
+from fastload.loader.iterators.single import SingleProcessIterator
+from fastload.loader.iterators.workers import WorkersIterator
+from fastload.loader.measurements import DEFAULT_SETTINGS
 from fastload.loader.report import EpochReport, report_of
+from fastload.loader.resume.dataset_states import load_own_state
+from fastload.loader.resume.epochs import Epochs
 from fastload.loader.sharded_sampler import NotPrepared, sharded_arguments
+from fastload.loader.strategies import EpochStrategy, ExplicitStrategy, choose_strategy
+from fastload.loader.tuning.plan import Plan
 from fastload.system.memory import keep_freed_memory
 
-if _torch.missing:
-    warnings.warn(_torch.explanation(), RuntimeWarning, stacklevel=2)
+if torch_private.missing:
+    warnings.warn(torch_private.explanation(), RuntimeWarning, stacklevel=2)
 
 # torch's parameters that are decided if the user leaves them unset.
 _DECIDED = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
@@ -192,13 +192,13 @@ class DataLoader(_Base[_T_co]):
         if not isinstance(self._iterator, WorkersIterator):
             # torch would reuse it for the next epoch, which works only for an iterator with workers.
             self._iterator = None
-        device = self._device if _torch.missing else None
+        device = self._device if torch_private.missing else None
         return iterator if device is None else (moved_to(batch, device) for batch in iterator)
 
     def _get_iterator(self) -> Any:
         # Called by torch's `__iter__`, and directly by subclasses that keep an iterator.
         with self.beginning_epoch() as (view, start):
-            if _torch.missing:
+            if torch_private.missing:
                 return super()._get_iterator()
             iterator: EpochIterator
             if self._cache is not None and self._cache.resident is not None:
@@ -248,7 +248,7 @@ class DataLoader(_Base[_T_co]):
 
     def _make_cache(self, asked: str | Cache) -> LoaderCache:
         device = torch.device("cpu") if self._device is None and self.device is not None else self._device
-        return LoaderCache(asked, device, _torch.explanation() or why_not_resident(self._view()))
+        return LoaderCache(asked, device, torch_private.explanation() or why_not_resident(self._view()))
 
     def _choose_strategy(self) -> EpochStrategy:
         # A new strategy is chosen if the user has set an attribute since the last epoch.
@@ -323,8 +323,8 @@ class DataLoader(_Base[_T_co]):
 
         Returns: A dict of numbers, strings, lists and tensors, for `torch.save`.
         """
-        if _torch.missing:
-            return {"missing": _torch.explanation()}
+        if torch_private.missing:
+            return {"missing": torch_private.explanation()}
         view = self._view(with_batches=True)
         return self._epochs.state_dict(view, int(self.num_workers), self._keeps_seed)
 
@@ -342,7 +342,7 @@ class DataLoader(_Base[_T_co]):
             OptionError: The state is invalid, or from a loader with another seed, batch size, number of
                 samples or batches, kind of sampler or, if workers changed its dataset, number of workers.
         """
-        if _torch.missing:
-            raise OptionError(f"a state cannot be loaded here: {_torch.explanation()}")
+        if torch_private.missing:
+            raise OptionError(f"a state cannot be loaded here: {torch_private.explanation()}")
         load_own_state(self.dataset, state)  # first, because it may change the dataset's length
         self._epochs.load_state_dict(self._view(with_batches=True), int(self.num_workers), state)

@@ -13,7 +13,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from fastload.contracts import LiesInShards
 from fastload.errors import OptionError
-from fastload.loader._sharding import (
+from fastload.loader.sharding import (
     EpochOrder,
     Permutation,
     Share,

@@ -20,7 +20,7 @@ from typing import IO
 from google_crc32c import extend
 
 from fastload.errors import DamageError
-from fastload.shards._json_values import JsonValue
+from fastload.shards.json_values import JsonValue
 from fastload.shards.remote import RemoteFolder
 
 ATTACHMENT_NAME = "annotations.tar.gz"

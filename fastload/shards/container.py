@@ -1,4 +1,4 @@
-"""Protocols of the writers and readers of shards, implemented in _hdf5.py and _lmdb.py.
+"""Protocols of the writers and readers of shards, implemented in hdf5.py and lmdb.py.
 
 A shard is written in one step from a `ShardContent`: small columns in memory, and the payload (the stored
 images, nearly all of the bytes) in a file that the packing processes have already written. Records without an

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fastload.errors import AccessError, DamageError
-from fastload.shards._json_values import JsonValue
+from fastload.shards.json_values import JsonValue
 from fastload.shards.schema import Field, image_of
 
 # Each process allocates one byte per record.

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from fastload.errors import HOW_TO_INSTALL, AccessError, FormatError, RemoteMissingError
-from fastload.shards._json_values import JsonValue
-from fastload.shards._remote_errors import text_of
 from fastload.shards.attachment import ATTACHMENT_NAME, Attachment
 from fastload.shards.files import MOST_RECORDS, stamp_of, unreadable
 from fastload.shards.files import LeftOut as LeftOut
 from fastload.shards.files import ShardEntry as ShardEntry
 from fastload.shards.files import Skipped as Skipped
 from fastload.shards.files import is_shard_name as is_shard_name
+from fastload.shards.json_values import JsonValue
 from fastload.shards.remote import RemoteFolder, is_url
+from fastload.shards.remote_errors import text_of
 from fastload.shards.schema import Column, Field, image_of, record_columns
 
 FORMAT_VERSION = 4

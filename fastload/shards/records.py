@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError, FormatError, OptionError, RecordIndexError
-from fastload.shards._copies import Copies
-from fastload.shards._remote_shards import RemoteShards
 from fastload.shards.checksum import array_crc32c, identity_crc, record_crc32c, row_mask
 from fastload.shards.container import ByteArray, ShardReader
+from fastload.shards.copies import Copies
 from fastload.shards.files import stamp_of, unreadable
 from fastload.shards.manifest import read_manifest
 from fastload.shards.record import Record, value_reader
 from fastload.shards.remote import RemoteFolder, is_url
+from fastload.shards.remote_shards import RemoteShards
 from fastload.shards.schema import CRC32C, Column
 from fastload.shards.shard import max_open_shards, open_within_limit
 from fastload.system.page_cache import fetch_ahead, is_resident

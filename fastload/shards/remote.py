@@ -21,8 +21,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastload.errors import DamageError, RemoteError, RemoteMissingError
-from fastload.shards._remote_errors import final_error, open_system, reason_of, text_of
 from fastload.shards.files import ShardEntry
+from fastload.shards.remote_errors import final_error, open_system, reason_of, text_of
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

@@ -2,7 +2,7 @@
 
 A *field* is what a user names (image, label, boxes). A *column* is one array of a shard. A field takes one or
 more columns: an encoded image, for instance, also stores its height, width and channels. Containers
-(_hdf5.py, _lmdb.py) handle only columns, and every column has one of two forms:
+(hdf5.py, lmdb.py) handle only columns, and every column has one of two forms:
 
     fixed   every record has one row of one shape:        (n, *shape)
     ragged  a record has any number of rows:              data (total rows, *shape) and offsets (n + 1)
@@ -23,7 +23,7 @@ import numpy as np
 
 from fastload.errors import FormatError, OptionError
 from fastload.images.encoding_names import ENCODING_NAMES
-from fastload.shards._json_values import JsonValue
+from fastload.shards.json_values import JsonValue
 
 FieldKind = Literal[
     "image", "scalar", "vector", "ragged", "text", "bytes", "texts",

@@ -33,21 +33,21 @@ _open: dict[bool, _OpenShards] = {True: deque(), False: deque()}
 def writer_for(container: str) -> ShardWriter:
     """Return the writer of the container `hdf5` or `lmdb`."""
     if container == "hdf5":
-        from fastload.shards import _hdf5
+        from fastload.shards import hdf5
 
-        return _hdf5.WRITER
-    from fastload.shards import _lmdb
+        return hdf5.WRITER
+    from fastload.shards import lmdb
 
-    return _lmdb.WRITER
+    return lmdb.WRITER
 
 
 def open_shard(container: str, path: Path, columns: Sequence[Column], entry: ShardEntry) -> ShardReader:
     """Open a shard that must hold these columns; raise AccessError or DamageError if it cannot be read."""
     if container == "hdf5":
-        from fastload.shards._hdf5 import Hdf5Reader
+        from fastload.shards.hdf5 import Hdf5Reader
 
         return Hdf5Reader(path, columns, entry)
-    from fastload.shards._lmdb import LmdbReader
+    from fastload.shards.lmdb import LmdbReader
 
     return LmdbReader(path, columns, entry)
 

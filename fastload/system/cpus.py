@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fastload.system._proc import PROC_SELF, cgroups_of, read_text
+from fastload.system.proc import PROC_SELF, cgroups_of, read_text
 
 # "4", or "4(x2),3" by nodes.
 _COUNTS = r"[0-9]{1,6}(\(x[0-9]{1,6}\))?(,[0-9]{1,6}(\(x[0-9]{1,6}\))?)*"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from fastload.system._proc import PROC_SELF, mounts
 from fastload.system.page_cache import can_drop, drop, resident_share
+from fastload.system.proc import PROC_SELF, mounts
 
 DiskKind: TypeAlias = Literal["memory", "network", "fuse", "unknown"]
 

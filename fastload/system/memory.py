@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import psutil
 
-from fastload.system._proc import PROC_SELF, Cgroup, cgroups_of, read_text
+from fastload.system.proc import PROC_SELF, Cgroup, cgroups_of, read_text
 
 # glibc maps blocks above a threshold, and returns them to the kernel when they are freed. The threshold rises
 # to the size of the largest mapped block that was freed, at most 32 MiB; twice as much free memory is kept

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
-from fastload.transforms._pixels import AnyImage, to_pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.options import Described, require, to_probability
+from fastload.transforms.pixels import AnyImage, to_pixels
 from fastload.transforms.samples import Structure
 from fastload.transforms.transform import BatchTransform, Parameters, Row, Sizes, Transform
 

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from fastload.images.arrays import Pixels
-from fastload.transforms._pixels import AnyImage, to_pil, to_pixels, to_tensor
 from fastload.transforms.compose import AnyTransform, TakesPILImages, call_foreign, flattened, package_of
 from fastload.transforms.levels.converting import Conversion, ToTensor
 from fastload.transforms.levels.rescaling import Normalize, Rescale, ToDtype, rescaled
+from fastload.transforms.pixels import AnyImage, to_pil, to_pixels, to_tensor
 from fastload.transforms.scenes import SceneSteps, SceneTransform
 from fastload.transforms.shapes.boxes import ObjectTransform
 from fastload.transforms.transform import (

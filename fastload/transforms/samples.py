@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
-from fastload.transforms._pixels import AnyImage, is_pil, size_of, tv_kind, with_grad
 from fastload.transforms.annotations import OF_OBJECTS, Annotations, as_tensors, from_corners, to_corners
+from fastload.transforms.pixels import AnyImage, is_pil, size_of, tv_kind, with_grad
 
 Structure = Any
 """Images and targets in any structure, of which a transform returns the same."""

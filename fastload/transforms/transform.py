@@ -22,11 +22,11 @@ from fastload.images.arrays import DType, Pixels
 from fastload.images.deferred import View
 from fastload.images.region import Box
 from fastload.images.resize import Resampling
-from fastload.transforms._pixels import AnyImage, is_pil, like, to_pixels, tv_kind
 from fastload.transforms.annotations import Annotations as Annotations
 from fastload.transforms.draws import Draws as Draws
 from fastload.transforms.draws import fresh_draws
 from fastload.transforms.options import Described, to_probability
+from fastload.transforms.pixels import AnyImage, is_pil, like, to_pixels, tv_kind
 from fastload.transforms.samples import SampleParts, Structure
 from fastload.transforms.windows import Gathered
 

@@ -57,7 +57,7 @@ def patch() -> AbstractContextManager[object]:
         modules = [sys.modules[name] for name in _YOLOV5 if name in sys.modules]
         replacements = [each for module in modules for each in _in_yolov5(module)]
         if importlib.util.find_spec("ultralytics") is not None:
-            from fastload.ultralytics._deferred_samples import replacements as in_ultralytics
+            from fastload.ultralytics.deferred_samples import replacements as in_ultralytics
 
             replacements += in_ultralytics(_rank_programs, patch)
         if not replacements:

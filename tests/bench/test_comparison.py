@@ -6,9 +6,9 @@ import pytest
 import torch
 from PIL import Image
 
-from fastload.bench._operations import MEAN, STD
 from fastload.bench.decoding import _try_out, as_levels, difference, one_core, timed_turn
 from fastload.bench.loading import take_turns
+from fastload.bench.operations import MEAN, STD
 from fastload.bench.results import Difference
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fastload.bench import _operations as do
-from fastload.bench._operations import OPERATIONS
-from fastload.bench._peers import Peer
+from fastload.bench import operations as do
 from fastload.bench.decoding import _input, as_levels, compare_operation, difference, library_peers
+from fastload.bench.operations import OPERATIONS
+from fastload.bench.peers import Peer
 
 BY_KEY = {operation.key: operation for operation in OPERATIONS}
 

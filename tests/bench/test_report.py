@@ -3,7 +3,7 @@
 import pytest
 
 from fastload.bench.results import Library
-from fastload.cli._bench import decoding_content, decoding_lines
+from fastload.cli.bench import decoding_content, decoding_lines
 from tests.bench.results import CLOSE, EQUAL, OTHER, bench_of, comparison, row
 
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from fastload.cli._cache import _ago
+from fastload.cli.cache import _ago
 from fastload.cli.main import main
 from fastload.datasets.cache.disk_filling import CopyPlace, fill
 from fastload.sources import open_source

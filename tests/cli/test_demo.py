@@ -13,7 +13,7 @@ import pytest
 import fastload.transforms as T
 from fastload.bench.images import make_files
 from fastload.bench.loading import IMAGE_SIDE, FilesByPil
-from fastload.cli._demo import _fill
+from fastload.cli.demo import _fill
 from fastload.cli.main import main
 from fastload.errors import SourceError
 from fastload.sources import open_source

@@ -14,7 +14,7 @@ import torch
 
 import fastload.cli
 from fastload.cli import main
-from fastload.cli._output import ProgressDisplay
+from fastload.cli.output import ProgressDisplay
 from fastload.errors import printable
 from fastload.shards.manifest import Manifest
 from tests.commands import run, run_on_terminal
@@ -208,7 +208,7 @@ def test_caches_of_hostile_names_are_listed_safely(tmp_path):
 # --- One way out. ------------------------------------------------------------------------------------------
 
 # The module that prints, and what may not be used beside it.
-WRITER = "_output.py"
+WRITER = "output.py"
 OTHER_WAYS = re.compile(
     r"\bprint$|\.(stdout|stderr|__stdout__|__stderr__)\.(write|writelines|buffer)|traceback\.print_|pprint|"
     r"warnings\.warn$|logging\.|os\.write$|_print_message$|rich\.print|\.print$"

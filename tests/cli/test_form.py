@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import fastload
-from fastload.cli import _parser
+from fastload.cli import parser
 from fastload.packing import options
 from tests.commands import run, run_on_terminal
 from tests.folders import class_folders, pixels
@@ -83,7 +83,7 @@ def test_most_similar_word_is_suggested_for_a_mistyped_one(command, meant):
 
 
 def test_the_encodings_of_the_command_line_are_those_of_packing():
-    assert _parser.ENCODE_NAMES == options.ENCODE_NAMES
+    assert parser.ENCODE_NAMES == options.ENCODE_NAMES
 
 
 def test_missing_argument_is_named_if_all_options_are_known():

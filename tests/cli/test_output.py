@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fastload
-from fastload.cli._output import show_json
+from fastload.cli.output import show_json
 from fastload.datasets.packed import PackedDataset
 from fastload.datasets.preview import write_sheet
 from tests.commands import FASTLOAD, run, run_on_terminal

@@ -10,9 +10,9 @@ import torch.utils.data
 
 import fastload
 from fastload import Field, PackedDataset
-from fastload.shards._hdf5 import WRITER
 from fastload.shards.checksum import apply_masks, array_crc32c, file_crc32c, identity_crc, record_crc32c
 from fastload.shards.container import Payload, Ragged, ShardContent
+from fastload.shards.hdf5 import WRITER
 from fastload.shards.manifest import Manifest, ShardEntry
 from fastload.shards.schema import CRC32C, record_columns
 from tests.commands import run_python

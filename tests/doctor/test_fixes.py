@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 import fastload
-from fastload.doctor._fixes import diagnose, workers_to_try
 from fastload.doctor.findings import DataStorage
+from fastload.doctor.fixes import diagnose, workers_to_try
 from tests.doctor.situations import make_photos
 from tests.doctor.test_judge import MACHINE, seen, training, trial
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader
 
-from fastload.doctor import _evidence, _fixes, _judge, _record, _trials, examine, folder
-from fastload.doctor._fixes import diagnose, workers_to_try
-from fastload.doctor._judge import rates_of
+from fastload.doctor import evidence, examine, fixes, folder, judge, record, trials
 from fastload.doctor.findings import DataStorage, MachineState, Sampled
+from fastload.doctor.fixes import diagnose, workers_to_try
+from fastload.doctor.judge import rates_of
 from fastload.loader import report as shared_rules
 from tests.doctor.test_judge import MACHINE, changes_to_try, seen, training, trial
 
@@ -67,15 +67,15 @@ def doubts(*runs):
     return [diagnose(measured).doubts for measured in runs]
 
 
-def trials(samples=8, watched_s=0.0):
+def tried(samples=8, watched_s=0.0):
     """Trials of a loader that was watched for some time."""
-    settings = _record.LoaderSettings(DataLoader(range(samples), 2))
-    return _trials.Trials(settings, 0, Path("unused"), watched_s)
+    settings = record.LoaderSettings(DataLoader(range(samples), 2))
+    return trials.Trials(settings, 0, Path("unused"), watched_s)
 
 
 def batches_of_a_trial():
     """The batches that a trial takes, however short it is."""
-    made = trials(20)
+    made = tried(20)
     made._trial_s = 0.0
     return made._measured()[1]
 
@@ -87,16 +87,16 @@ def linked(count, size_bytes):
         for path in paths:
             with path.open("wb") as file:
                 file.truncate(size_bytes)
-        return len(list(_trials.link_files([*map(str, paths)], Path(root, "files")).iterdir()))
+        return len(list(trials.link_files([*map(str, paths)], Path(root, "files")).iterdir()))
 
 
 def is_second_tried(wait_s):
     """True if changes are tried on a second loader that takes this many seconds of a hundred."""
     loaders = []
     for seconds in (100 - wait_s, wait_s):
-        record = _record.LoaderRecord("", DataLoader(range(4)), (), lambda: (0.0,) * 5)
-        record.waiting_s = seconds
-        loaders.append(examine.ExaminedLoader(training(wait_s=seconds / 99), None, record))
+        watched = record.LoaderRecord("", DataLoader(range(4)), (), lambda: (0.0,) * 5)
+        watched.waiting_s = seconds
+        loaders.append(examine.ExaminedLoader(training(wait_s=seconds / 99), None, watched))
     examine._add_trials(loaders, Path("unused"))
     return loaders[1].trials is not None
 
@@ -109,13 +109,13 @@ def with_samples(count):
 
 # Of a constant that decides several things, the name is followed by the one in question.
 SITUATIONS = {
-    "WARMUP_RATIO": lambda: [_record.warmup_steps([first, 0.1, 0.1, 0.1]) for first in (0.25, 0.4)],
-    "_EARLY_STEPS": lambda: _record.warmup_steps([9.0] * 20 + [0.1] * 40),
-    "_MOST_STORED": lambda: [_record.warmup_steps([9.0] + [0.1] * most) for most in (3000, 5000)],
-    "MOST_TRIAL_S": lambda: trials(watched_s=100.0)._trial_s,
-    "LEAST_TRIAL_S": lambda: trials(watched_s=0.1)._trial_s,
+    "WARMUP_RATIO": lambda: [record.warmup_steps([first, 0.1, 0.1, 0.1]) for first in (0.25, 0.4)],
+    "_EARLY_STEPS": lambda: record.warmup_steps([9.0] * 20 + [0.1] * 40),
+    "_MOST_STORED": lambda: [record.warmup_steps([9.0] + [0.1] * most) for most in (3000, 5000)],
+    "MOST_TRIAL_S": lambda: tried(watched_s=100.0)._trial_s,
+    "LEAST_TRIAL_S": lambda: tried(watched_s=0.1)._trial_s,
     "_LEAST_BATCHES": batches_of_a_trial,
-    "_MOST_BATCHES": lambda: len(trials(1000)._batches),
+    "_MOST_BATCHES": lambda: len(tried(1000)._batches),
     "_MOST_FILES": lambda: linked(100, 1),
     "_MOST_BYTES": lambda: linked(30, 1 << 20),
     "_LONG_WAITS": lambda: [is_second_tried(wait_s) for wait_s in (15.0, 25.0)],
@@ -125,7 +125,7 @@ SITUATIONS = {
         *(training(device="cuda", copying_s=each * 99 * 0.08) for each in (0.4, 0.6))
     ),
     "MAJORITY, torch's loop": lambda: [
-        len(_judge.attributed((Sampled("decode", "a", each), Sampled("transform", "", 1 - each))))
+        len(judge.attributed((Sampled("decode", "a", each), Sampled("transform", "", 1 - each))))
         for each in (0.4, 0.6)
     ],
     "MAJORITY, blocked loading": lambda: [workers_to_try(training(cpu_s=each)) for each in (3.0, 5.0)],
@@ -175,7 +175,7 @@ SITUATIONS = {
     ],
     "_FEW_STEPS": lambda: doubts(*(training(steps=each) for each in (3, 6))),
 }
-MODULES = (shared_rules, _judge, _fixes, _evidence, _record, _trials, examine, folder)
+MODULES = (shared_rules, judge, fixes, evidence, record, trials, examine, folder)
 
 # They bound what an examination takes or fetches, and are not compared with what is measured.
 LIMITS = {

@@ -11,9 +11,9 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from torchvision.datasets import ImageFolder
 
 import fastload
-from fastload.doctor._dataset_files import files_of
-from fastload.doctor._record import LoaderSettings
-from fastload.doctor._trials import Trials
+from fastload.doctor.dataset_files import files_of
+from fastload.doctor.record import LoaderSettings
+from fastload.doctor.trials import Trials
 from tests.doctor.situations import make_photos
 from tests.doctor.train import Files, cropping_augment, torchvision_augment
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fastload.doctor._workers import Sampler, frame_at
+from fastload.doctor.workers import Sampler, frame_at
 
 
 def running(frame):

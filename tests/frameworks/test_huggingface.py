@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 import fastload
-from fastload.datasets.compiled._lazy import LazyImage
+from fastload.datasets.compiled.lazy import LazyImage
 from tests.folders import class_folders
 from tests.frameworks.batches import seed_all
 from tests.images.samples import file_of, photo

@@ -21,7 +21,7 @@ import torch
 
 import fastload
 import tests.conftest  # noqa: F401 - declares the operators that torchvision misses beside a CPU-only torch
-from fastload.images._exif import orientation_segment
+from fastload.images.exif import orientation_segment
 from tests.frameworks.batches import seed_all, write
 
 SIDE = 96
@@ -114,7 +114,7 @@ def batches(case: str, source: Path) -> tuple[list[dict[str, Any]], Any]:
     change_steps(dataset, how.get("step"))
     shuffle = mode == "train" and not is_rect
     # Imported here, because it imports Ultralytics.
-    from fastload.ultralytics._caches import CopiedFile
+    from fastload.ultralytics.caches import CopiedFile
 
     if isinstance(name := dataset.im_files[0], CopiedFile):
         while name.copy.report().state.startswith("filling"):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 from fastload.errors import DecodeError
-from fastload.images._exif import orientation_segment, read_orientation
 from fastload.images.decode import decode
+from fastload.images.exif import orientation_segment, read_orientation
 from fastload.images.header import ImageHeader, orientation_of, read_header, validate_file
 from fastload.images.jpeg import parse_jpeg
 from fastload.images.region import upright

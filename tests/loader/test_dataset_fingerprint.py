@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fastload.loader._dataset_state import fingerprint
+from fastload.loader.dataset_state import fingerprint
 from tests.loader.datasets import Holder
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import fastload
-from fastload.loader._dataset_state import DatasetState, bound_to_process, file_positions, fingerprint
+from fastload.loader.dataset_state import DatasetState, bound_to_process, file_positions, fingerprint
 from tests.loader.datasets import Holder
 
 

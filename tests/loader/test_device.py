@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fastload
-from fastload.loader._device import moved
+from fastload.loader.device import moved
 from tests.loader.datasets import Nested, Pair, Point, Rows, assert_same
 from tests.tools import NEEDS_CUDA
 

@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 
 import fastload
 from fastload.datasets.cache.registry import can_cache
-from fastload.loader._caching import can_be_cached
+from fastload.loader.caching import can_be_cached
 from fastload.loader.clock import EpochTimes, LoadTimes
 from fastload.loader.report import report_of
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fastload
-from fastload.loader._resume.drawing import drawn_from, global_state
+from fastload.loader.resume.drawing import drawn_from, global_state
 from tests.loader.test_resume import DATA, SAMPLINGS, GlobalShuffle, generator, labels, saved, seed_all, take
 
 

@@ -9,16 +9,21 @@ import pytest
 from torch.utils.data import dataloader
 
 import fastload.loader
-from fastload.loader import _torch
+from fastload.loader import torch_private
 from tests.commands import run_python
 
 ROOM = Path(fastload.loader.__file__).parent
 ROOMS = (ROOM, ROOM.parent / "doctor")
-FILES = sorted(path for room in ROOMS for path in room.rglob("*.py") if path.name != "_torch.py")
+FILES = sorted(
+    path
+    for room in ROOMS
+    for path in room.rglob("*.py")
+    if path.name not in ("torch_private.py", "torch_calls.py")
+)
 
 
 def test_torch_has_every_member():
-    assert _torch.missing == []
+    assert torch_private.missing == []
 
 
 def imported_names(tree):
@@ -39,14 +44,14 @@ def test_private_members_of_torch_are_imported_from_one_module(path):
 
 def test_private_attributes_of_torchs_iterators_are_checked():
     kinds = (dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter)
-    torchs = {name for kind in kinds for name in _torch.names_in(kind) if name.startswith("_")}
-    paths = list((ROOM / "_iterators").glob("*.py"))
+    torchs = {name for kind in kinds for name in torch_private.names_in(kind) if name.startswith("_")}
+    paths = list((ROOM / "iterators").glob("*.py"))
     assert paths
     for path in paths:
         nodes = list(ast.walk(ast.parse(path.read_text())))
         used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
         used |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-        assert used & torchs <= _torch.MEMBERS | {"__init__", "__iter__", "__len__", "__name__"}
+        assert used & torchs <= torch_private.MEMBERS | {"__init__", "__iter__", "__len__", "__name__"}
 
 
 # Code that removes a member of torch before fastload is imported.

@@ -10,7 +10,7 @@ import torch
 import torch.utils.data
 
 import fastload
-from fastload.loader._iterators import base
+from fastload.loader.iterators import base
 from fastload.shards.manifest import read_manifest
 from fastload.shards.reading_ahead import ReadingAhead
 from fastload.shards.remote import RemoteFolder

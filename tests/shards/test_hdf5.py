@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 
 from fastload.errors import DamageError
-from fastload.shards import _hdf5
+from fastload.shards import hdf5
 from fastload.shards.container import Ragged
 from fastload.shards.schema import CRC32C, Column
 from tests.shards.conformance import EVERY_COLUMN, FEW_COLUMNS, ContainerConformance
@@ -89,16 +89,16 @@ def test_file_has_the_size_that_hdf5_expects(tmp_path):
 @pytest.mark.parametrize("columns", [FEW_COLUMNS, EVERY_COLUMN], ids=["few", "every"])
 def test_payload_is_never_copied(tmp_path, columns):
     rows = [dict(row, image=bytes(1000)) for row in random_rows(columns, 3)]
-    content = content_of(columns, rows, tmp_path / "payload", _hdf5.WRITER.payload_offset)
+    content = content_of(columns, rows, tmp_path / "payload", hdf5.WRITER.payload_offset)
     written = content.payload.path.stat().st_ino
-    _hdf5.WRITER.write(tmp_path / "shard.h5", columns, content)
+    hdf5.WRITER.write(tmp_path / "shard.h5", columns, content)
     assert (tmp_path / "shard.h5").stat().st_ino == written
 
 
 def test_payload_takes_no_memory_while_the_structure_is_made(tmp_path):
     content = content_of(FEW_COLUMNS, random_rows(FEW_COLUMNS, 3), tmp_path / "payload", 0)
     content.payload.offsets[-1] = 1 << 40
-    structure, begin = _hdf5._structure(FEW_COLUMNS, content)
+    structure, begin = hdf5._structure(FEW_COLUMNS, content)
     assert begin == 4096
     assert structure.size_bytes > 1 << 40
     assert len(structure.memory.getvalue()) < 100_000
@@ -106,10 +106,10 @@ def test_payload_takes_no_memory_while_the_structure_is_made(tmp_path):
 
 def test_a_small_payload_is_moved_to_where_hdf5_places_it(tmp_path):
     rows = [dict(row, image=bytes([number]) * 7) for number, row in enumerate(random_rows(FEW_COLUMNS, 3))]
-    content = content_of(FEW_COLUMNS, rows, tmp_path / "payload", _hdf5.WRITER.payload_offset)
-    _hdf5.WRITER.write(tmp_path / "shard.h5", FEW_COLUMNS, content)
+    content = content_of(FEW_COLUMNS, rows, tmp_path / "payload", hdf5.WRITER.payload_offset)
+    hdf5.WRITER.write(tmp_path / "shard.h5", FEW_COLUMNS, content)
     with h5py.File(tmp_path / "shard.h5") as shard:
-        assert shard["image/data"].id.get_offset() != _hdf5.WRITER.payload_offset
+        assert shard["image/data"].id.get_offset() != hdf5.WRITER.payload_offset
         assert shard["image/data"][()].tobytes() == b"".join(row["image"] for row in rows)
 
 
@@ -119,7 +119,7 @@ def test_interrupt_while_the_structure_is_made_is_not_lost(tmp_path):
 
     def make_and_wait(timer):
         timer.start()
-        _hdf5._structure(EVERY_COLUMN, content)
+        hdf5._structure(EVERY_COLUMN, content)
         timer.join()
 
     for _ in range(60):

@@ -11,8 +11,8 @@ from PIL import Image
 
 import fastload.transforms as T
 from fastload.errors import OptionError
-from fastload.transforms._pixels import to_pixels
 from fastload.transforms.draws import EpochDraws, draws_for
+from fastload.transforms.pixels import to_pixels
 from tests.transforms.samples import drawn, picture, to_array, to_tensor
 
 v2 = pytest.importorskip("torchvision.transforms.v2")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fastload.images.canvas import GREY, Canvas, Placement, axis_resize
 from fastload.images.deferred import DeferredImage
 from fastload.images.hsv import HsvChange
-from fastload.ultralytics._bgr_image import BgrImage
+from fastload.ultralytics.bgr_image import BgrImage
 
 SIDE = 120
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import BatchSource, ImagesAt, Positions, RecordImages
+from fastload.datasets.batch_source import BatchSource, ImagesAt, Positions, RecordImages
 from fastload.datasets.cache.disk_filling import CopyPlace, start_filling
 from fastload.datasets.cache.options import Cache, CacheReport
 from fastload.datasets.cache.sample_cache import FilledCache

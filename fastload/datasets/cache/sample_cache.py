@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import BatchSource, ImagesAt, JoinedImages, Positions, Records
+from fastload.datasets.batch_source import BatchSource, ImagesAt, JoinedImages, Positions, Records
 from fastload.datasets.cache.options import CacheReport
 from fastload.errors import AccessError, DamageError, DecodeError
 from fastload.images.arrays import Pixels

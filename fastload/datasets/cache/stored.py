@@ -19,7 +19,7 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets._batch_source import BatchSource, Positions, RecordImages, Records
+from fastload.datasets.batch_source import BatchSource, Positions, RecordImages, Records
 from fastload.datasets.cache.options import Cache, CacheReport, Form, no_cache
 from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.registry import can_cache, is_used, open_store, store_folder

@@ -9,17 +9,17 @@ from typing import Any
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.compiled._dataset import (
+from fastload.datasets.compiled.dataset import (
     CompiledConcat,
     CompiledDataset,
     CompiledSubset,
     SkippingDataset,
     leaves,
 )
-from fastload.datasets.compiled._explain import Explained, described, described_attributes
-from fastload.datasets.compiled._lazy import late_loader
-from fastload.datasets.compiled._pipeline import CompiledTransform
-from fastload.datasets.compiled._sources import (
+from fastload.datasets.compiled.explain import Explained, described, described_attributes
+from fastload.datasets.compiled.lazy import late_loader
+from fastload.datasets.compiled.pipeline import CompiledTransform
+from fastload.datasets.compiled.sources import (
     compiled_function,
     images_of,
     is_huggingface,
@@ -66,7 +66,7 @@ def _compiled(dataset: Any, outer: tuple[object, ...]) -> Any:
         parts = [_compiled(part, outer) for part in dataset.datasets]
         return CompiledConcat(dataset, parts) if any(map(_is_compiled, parts)) else dataset
     if is_huggingface(dataset):
-        from fastload.datasets.compiled._huggingface import with_lazy_images  # it needs the package
+        from fastload.datasets.compiled.huggingface import with_lazy_images  # it needs the package
 
         return with_lazy_images(dataset)
     images = images_of(dataset)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from fastload.images.arrays import Pixels, with_last_axis
 from fastload.images.opencv import cv2
-from fastload.transforms._pixels import contiguous
 from fastload.transforms.options import require
+from fastload.transforms.pixels import contiguous
 
 _Table = NDArray[np.uint8]  # the new value of each level: (256,), or (1, 256, channels)
 

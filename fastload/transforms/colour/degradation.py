@@ -15,10 +15,10 @@ from fastload.images.arrays import DType, Pixels, with_last_axis
 from fastload.images.decode import decode, encode
 from fastload.images.opencv import cv2
 from fastload.transforms import options
-from fastload.transforms._pixels import contiguous
 from fastload.transforms.colour.adjusting import require_channels
 from fastload.transforms.draws import Draws, integers, random_sides, seeds
 from fastload.transforms.options import Amount, SizeOption
+from fastload.transforms.pixels import contiguous
 from fastload.transforms.transform import ColourTransform, Parameters, Row, Sizes
 
 _ATTEMPTS = 10  # to find a rectangle that fits, as in torchvision

@@ -13,10 +13,10 @@ import torch
 
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, with_last_axis
-from fastload.transforms._pixels import AnyImage, is_pil, to_pixels, to_tensor
 from fastload.transforms.compose import AnyTransform, TakesPILImages
 from fastload.transforms.levels.rescaling import ToDtype, rescaled
 from fastload.transforms.options import Described, require
+from fastload.transforms.pixels import AnyImage, is_pil, to_pixels, to_tensor
 from fastload.transforms.samples import SampleParts, Structure
 from fastload.transforms.transform import ColourTransform, PixelKeeping, is_image
 

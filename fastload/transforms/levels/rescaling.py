@@ -18,8 +18,8 @@ import torch
 from fastload.errors import OptionError
 from fastload.images.arrays import DType, Pixels
 from fastload.images.opencv import cv2
-from fastload.transforms._pixels import AnyImage, as_tv_image, to_pixels
 from fastload.transforms.options import IMAGE_TYPES, of_type, require
+from fastload.transforms.pixels import AnyImage, as_tv_image, to_pixels
 from fastload.transforms.samples import TYPES, SampleParts, Structure
 from fastload.transforms.transform import Annotations, ColourTransform, Row, Transform
 

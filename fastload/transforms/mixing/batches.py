@@ -15,8 +15,8 @@ import torch
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
-from fastload.transforms._pixels import as_tv_image
 from fastload.transforms.options import ABOVE_0, require, to_number, to_whole
+from fastload.transforms.pixels import as_tv_image
 from fastload.transforms.samples import SampleParts, Structure
 from fastload.transforms.transform import BatchTransform
 

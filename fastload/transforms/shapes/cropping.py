@@ -13,10 +13,10 @@ from fastload.images.arrays import Pixels, with_last_axis
 from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
 from fastload.transforms import options
-from fastload.transforms._pixels import like, to_pixels
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, between, integers
 from fastload.transforms.options import Fill, FillColour, SizeOption
+from fastload.transforms.pixels import like, to_pixels
 from fastload.transforms.samples import SampleParts, Structure
 from fastload.transforms.transform import (
     Annotations,

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from fastload.images.arrays import Pixels, with_last_axis
 from fastload.images.opencv import cv2
-from fastload.transforms._pixels import contiguous
 from fastload.transforms.options import FillColour, to_levels
+from fastload.transforms.pixels import contiguous
 
 _FLAGS = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR}
 

@@ -10,7 +10,7 @@ from PIL import Image
 from torch.utils.data import Dataset, Subset
 
 import fastload
-from fastload.datasets.compiled._lazy import LazyImage
+from fastload.datasets.compiled.lazy import LazyImage
 from tests.datasets.compiled.pipelines import PIPELINES
 from tests.images.samples import photo
 

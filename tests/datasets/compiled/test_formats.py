@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import fastload
-from fastload.datasets.compiled._lazy import late_loader
+from fastload.datasets.compiled.lazy import late_loader
 from tests.images.samples import photo
 
 PIXELS = photo(41, 50, seed=3)

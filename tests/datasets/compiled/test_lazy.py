@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from torchvision import transforms
 
-from fastload.datasets.compiled._lazy import LazyImage
-from fastload.datasets.compiled._pipeline import CompiledTransform
+from fastload.datasets.compiled.lazy import LazyImage
+from fastload.datasets.compiled.pipeline import CompiledTransform
 from fastload.images.deferred import DeferredImage
 from tests.images.samples import photo
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from fastload.datasets.compiled._lazy import LazyImage
-from fastload.datasets.compiled._pipeline import CompiledTransform
+from fastload.datasets.compiled.lazy import LazyImage
+from fastload.datasets.compiled.pipeline import CompiledTransform
 from fastload.images.deferred import DeferredImage
 from tests.images.samples import photo
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.loader._sharding import Permutation, ShuffledWindows
+from fastload.loader.sharding import Permutation, ShuffledWindows
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**63))

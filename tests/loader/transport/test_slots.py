@@ -18,8 +18,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from fastload.loader._transport.memory import Arena
-from fastload.loader._transport.slots import Slot, Slots
+from fastload.loader.transport.memory import Arena
+from fastload.loader.transport.slots import Slot, Slots
 
 pytestmark = pytest.mark.skipif(Arena.create(1) is None, reason="needs memory files (Linux)")
 
@@ -84,7 +84,7 @@ TestTransport.settings = settings(max_examples=40, stateful_step_count=40, deadl
 
 
 def test_a_full_section_gives_no_slot_until_one_is_freed(monkeypatch):
-    monkeypatch.setattr("fastload.loader._transport.slots._FLAG_BYTES", 300)
+    monkeypatch.setattr("fastload.loader.transport.slots._FLAG_BYTES", 300)
     slots = Slots(Arena.create(1), 0)
     held = []
     while (taken := slots.take(4096)) is not None:

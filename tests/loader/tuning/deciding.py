@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import fastload
-from fastload.loader._measurements import Decision, Trial, TuningSettings
-from fastload.loader._strategies import TunedStrategy
-from fastload.loader._tuning.tuning import Tuning
+from fastload.loader.measurements import Decision, Trial, TuningSettings
+from fastload.loader.strategies import TunedStrategy
+from fastload.loader.tuning.tuning import Tuning
 from tests.loader.tuning.simulation import limits, single_process_cost
 
 

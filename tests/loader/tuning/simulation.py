@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastload.loader._measurements import (
+from fastload.loader.measurements import (
     DEFAULT_SETTINGS,
     SingleProcessCost,
     Trial,
     WorkerLimits,
 )
-from fastload.loader._tuning.tuning import Tuning
+from fastload.loader.tuning.tuning import Tuning
 
 GRID = [(0, 0), *((w, p) for w in range(1, 7) for p in (1, 2, 4, 8))]
 

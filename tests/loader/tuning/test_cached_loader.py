@@ -11,7 +11,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 import fastload
 import fastload.transforms as T
 from fastload.errors import OptionError
-from fastload.loader._measurements import SingleProcessCost
+from fastload.loader.measurements import SingleProcessCost
 from tests.products import sampled
 from tests.tools import CUDA
 

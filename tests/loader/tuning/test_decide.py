@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.loader._measurements import Trial
-from fastload.loader._tuning.plan import make_plan
-from fastload.loader._tuning.tuning import Tuning
+from fastload.loader.measurements import Trial
+from fastload.loader.tuning.plan import make_plan
+from fastload.loader.tuning.tuning import Tuning
 from tests.loader.tuning.simulation import GRID, Machine, limits, searched, single_process_cost
 
 SINGLE = 0

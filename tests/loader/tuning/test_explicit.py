@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastload.loader._arguments import Unset
+from fastload.loader.arguments import Unset
 from tests.commands import run_python
 from tests.loader.tuning.datasets import Slow
 from tests.loader.tuning.deciding import HastyLoader

@@ -65,7 +65,7 @@ def test_switched_off_tuning_prefetches_as_torch_does(monkeypatch):
 
 def test_prefetching_stays_within_memory(monkeypatch):
     few = limits(most_batches=6)
-    monkeypatch.setattr("fastload.loader._strategies.read_limits", lambda context, size: few)
+    monkeypatch.setattr("fastload.loader.strategies.read_limits", lambda context, size: few)
     loader = fastload.DataLoader(Uneven(), batch_size=2, num_workers=2)
     list(loader)
     assert loader.last_epoch.prefetch_factor == 2

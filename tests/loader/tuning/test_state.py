@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from fastload.loader._measurements import Decision
-from fastload.loader._tuning.plan import make_plan
-from fastload.loader._tuning.tuning import Tuning
 from fastload.loader.dataloader import DataLoader
+from fastload.loader.measurements import Decision
+from fastload.loader.tuning.plan import make_plan
+from fastload.loader.tuning.tuning import Tuning
 from tests.loader.tuning.simulation import limits, single_process_cost
 from tests.loader.tuning.test_decide import trial_of
 

@@ -6,12 +6,12 @@ import dataclasses
 
 import pytest
 
-from fastload.loader._measurements import (
+from fastload.loader.measurements import (
     DEFAULT_SETTINGS,
     Trial,
     TuningSettings,
 )
-from fastload.loader._tuning.tuning import Tuning
+from fastload.loader.tuning.tuning import Tuning
 from tests.loader.tuning.simulation import limits, single_process_cost
 from tests.loader.tuning.test_decide import trial_of
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fastload.loader._tuning.epoch import Window
 from fastload.loader.clock import LoadTimes, StepClock
+from fastload.loader.tuning.epoch import Window
 
 
 def started() -> StepClock:

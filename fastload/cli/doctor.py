@@ -1,0 +1,192 @@
+"""`fastload doctor PATH`: find what limits a training run, or the loading of a dataset."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Generator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastload.cli.output import lines_of, note, show, show_json
+from fastload.cli.parser import Parser, add_script_arguments, whole_number
+from fastload.errors import OptionError
+from fastload.system.signals import unwinding
+from fastload.system.units import aligned
+
+if TYPE_CHECKING:
+    from fastload.doctor.examine import Examination
+    from fastload.doctor.ranks import RankComparison
+    from fastload.system.script import Ending, Script
+
+HELP = "find what limits a training run, and what would help: 'doctor train.py', 'doctor photos/'"
+
+EXIT_INTERRUPTED = 130
+
+# Of further loaders only the headline is printed; --json has everything.
+_MOST_COMPLETE = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments."""
+    _add_options(parser)
+    add_script_arguments(
+        parser,
+        "a training script; or images, as 'fastload pack' takes them; or a packed dataset or its URL",
+        "the script's own arguments; for a script, the doctor's come before PATH",
+    )
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    json_help = "print the result as JSON; what a script prints goes to standard error"
+    seconds_help = "end the script S seconds after its first step"
+    parser.add_argument("--json", action="store_true", help=json_help)
+    parser.add_argument("--steps", type=whole_number, metavar="N", help="end the script after N batches")
+    parser.add_argument("--seconds", type=_seconds, metavar="S", help=seconds_help)
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {text!r}")
+    return value
+
+
+def run(options: argparse.Namespace) -> int:
+    """Examine, print the findings, and return the script's own exit code."""
+    from fastload.bench.conditions import identified
+    from fastload.shards.remote import is_url
+    from fastload.system.script import run_script
+
+    path = options.path if is_url(options.path) else os.path.expanduser(options.path)
+    is_file = path.endswith(".py") and not os.path.isdir(path) and not is_url(path)
+    is_script = options.is_module or is_file
+    if not is_script:
+        _parse_rest(path, options)
+    options.conditions = identified() if options.json else {}
+    with unwinding():
+        if is_script:
+            return run_script(_around_script(path, options))
+        from fastload.doctor.folder import examine_data  # with torch, which may take seconds
+
+        parts = examine_data(path, lambda: _announce_trials(options))
+        _print_result(f"How fast does {path} load?", parts, options, ())
+        return 0
+
+
+def _parse_rest(path: str, options: argparse.Namespace) -> None:
+    """Parse the options after the path of data; raise OptionError for anything else."""
+    parser = Parser(prog="fastload doctor", add_help=False)
+    _add_options(parser)
+    parser.add_argument("--debug", action="store_true")
+    _, rest = parser.parse_known_args(options.arguments, options)
+    if rest:
+        raise OptionError(f"only a script takes arguments, got {' '.join(rest)} after {path}")
+    if options.steps or options.seconds:
+        raise OptionError(f"--steps and --seconds are for scripts, and {path} is not one")
+
+
+def _around_script(path: str, options: argparse.Namespace) -> Generator[Script, Ending, int]:
+    """Yield the script, to be run while it is watched; return its exit code after the report."""
+    # Importing torch may take seconds.
+    from fastload.doctor.examine import examine_script
+    from fastload.system.script import find, output_to_stderr
+
+    script = find(path, options.is_module, options.arguments)
+    with output_to_stderr(options.json):
+        found = yield from examine_script(
+            script, options.steps, options.seconds, lambda: _announce_trials(options)
+        )
+        if found.ending.error is not None:
+            print_error(found.ending.error, script.code.co_filename)
+    if found.rank == 0:
+        title = f"What limits {Path(path).name}?"
+        _print_result(title, found.examinations, options, found.notes, found.ranks, found.ending.error)
+    return script_exit_code(found.ending)
+
+
+def _announce_trials(options: argparse.Namespace) -> None:
+    if not options.quiet and not options.json:
+        note("trying changes on your data, for about ten seconds")
+
+
+def _print_result(
+    title: str,
+    parts: Sequence[Examination],
+    options: argparse.Namespace,
+    notes: tuple[str, ...],
+    ranks: RankComparison | None = None,
+    error: BaseException | None = None,
+) -> None:
+    from fastload.doctor.ranks import rank_rows
+
+    if options.json:
+        is_failure = error is not None and not isinstance(error, SystemExit)
+        content = {
+            "examined": title,
+            **options.conditions,
+            "error": "".join(traceback.format_exception(error)) if is_failure else None,
+            "verdict": parts[0].diagnosis.verdict if parts else None,
+            "notes": notes,
+            "parts": [
+                {"name": part.name, **asdict(part.diagnosis), "measurements": asdict(part.measured)}
+                for part in parts
+            ],
+        }
+        if ranks is not None:
+            content["ranks"] = {**asdict(ranks), "headline": ranks.headline, "evidence": ranks.evidence}
+        show_json(content)
+        return
+    show("", title)
+    if ranks is not None:
+        show("", ranks.headline, "", *aligned(rank_rows(ranks)), "", *ranks.evidence)
+    for index, part in enumerate(parts):
+        if len(parts) > 1:
+            show("", f"{part.name}{'' if index else ', the main loader'}:")
+        complete = index < _MOST_COMPLETE
+        show("", *lines_of(str(part.diagnosis) if complete else part.diagnosis.headline))
+    for text in notes:
+        show("", *lines_of(text))
+
+
+def print_error(error: BaseException, file: str) -> None:
+    """Print an exception, or call the script's `sys.excepthook`, as Python would have done.
+
+    The frames that led to the script are left out.
+    """
+    if isinstance(error, SystemExit):
+        if error.code is not None and not isinstance(error.code, int):
+            note(*lines_of(str(error.code)))
+        return
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename != file:
+        trace = trace.tb_next
+    error = error.with_traceback(trace or error.__traceback__)
+    if sys.excepthook is not sys.__excepthook__:
+        try:
+            sys.excepthook(type(error), error, error.__traceback__)
+            return
+        except Exception as failure:
+            note("Error in sys.excepthook:", *_trace_lines(failure), "", "Original exception was:")
+    note(*_trace_lines(error))
+
+
+def _trace_lines(error: BaseException) -> list[str]:
+    return lines_of("".join(traceback.format_exception(error)))
+
+
+def script_exit_code(ending: Ending) -> int:
+    """Return the exit code that Python would have given to a script that ended in this way."""
+    error = ending.error
+    if error is None:
+        return 0
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    return EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1

@@ -1,0 +1,227 @@
+"""Epochs of one loader: their numbers, their random states, and the progress of the latest one."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from fastload.errors import OptionError
+from fastload.loader.arguments import LoaderView
+from fastload.loader.resume.dataset_states import own_state
+from fastload.loader.resume.drawing import (
+    ORDER,
+    TRANSFORMS,
+    WORKERS,
+    State,
+    changed_epoch,
+    derived_seed,
+    drawn_from,
+    global_checksum,
+    rank_of,
+    ranks_of,
+    set_sampler_epochs,
+    set_sampler_states,
+    sharded_name,
+    start_state,
+)
+from fastload.loader.resume.progress import ANOTHER_STATE, Progress
+from fastload.loader.sharded_sampler import ShardedSampler
+from fastload.loader.sharding import checked_index
+
+
+class Epochs:
+    """Begins a loader's epochs, and resumes one whose state was loaded.
+
+    With a seed, `generator` is the source of each epoch's order, seeded by (seed, epoch); else it is None.
+    OptionError is raised for a seed that is not an integer of at least 0, or is given with a generator.
+    """
+
+    def __init__(self, seed: int | None, generator: torch.Generator | None) -> None:
+        if seed is not None and generator is not None:
+            raise OptionError("seed and generator cannot be combined: the seed makes its own generator")
+        self._seed = None if seed is None else checked_index("seed", seed)
+        # Seeded now for the first epoch: frameworks take the sampler without iterating this loader.
+        self.generator = (
+            None if self._seed is None else torch.Generator().manual_seed(derived_seed(self._seed, 0, ORDER))
+        )
+        self._count = 0
+        self._progress: Progress | None = None
+        self._loaded: Progress | None = None
+        # For epochs after a resume: True if they keep the base seed, as those of the loader that saved would.
+        self._keeps_seed: bool | None = None
+        # The random state that later epochs are drawn from, after a resume in a process whose own state was
+        # not restored.
+        self._later: State | None = None
+
+    @property
+    def is_resuming(self) -> bool:
+        """True until the epoch of a loaded state begins."""
+        return self._loaded is not None
+
+    @contextlib.contextmanager
+    def beginning(self, view: LoaderView, keeps_seed: bool) -> Iterator[tuple[Progress, bool]]:
+        """Begin an epoch, whose iterator is made in the block; yield its progress.
+
+        Also yield True if the order must be drawn in the block, where the global random states are those of
+        the epoch, not the user's. `keeps_seed` is True if persistent workers keep their base seed.
+        """
+        before = self._progress
+        if before is not None and before.ahead is not None and not before.is_finished:
+            before.ahead.take_back()
+        step_size = _step_size(view)
+        resumed, self._loaded = self._resumed(view), None
+        if resumed is not None:
+            set_sampler_states(view, resumed.start)
+            is_users_restored = resumed.users_state == global_checksum()
+            self._later = None if is_users_restored else resumed.start["global"]
+            self._count, self._keeps_seed = resumed.epoch, resumed.keeps_seed
+            if step_size is not None:
+                view.sample_sampler.skipped = resumed.first * step_size
+        begun = resumed if resumed is not None and resumed.is_begun else None
+        source = self._later if begun is None else begun.start["global"]
+        became: State = {}
+        try:
+            with contextlib.nullcontext() if source is None else drawn_from(source, became):
+                self._progress = progress = begun or self._new_progress(view, keeps_seed, resumed)
+                progress.stream = progress.rank ^ rank_of(view)
+                self._count = progress.epoch + 1
+                if self.generator is not None and self._seed is not None:
+                    self.generator.manual_seed(derived_seed(self._seed, progress.epoch, ORDER))
+                    progress.epoch_seed = derived_seed(self._seed, progress.epoch, TRANSFORMS)
+                yield progress, source is not None
+        except BaseException:
+            self._loaded = resumed
+            raise
+        progress.users_state = None
+        if self._later is not None:
+            self._later = became
+
+    def state_dict(self, view: LoaderView, num_workers: int, keeps_seed: bool) -> State:
+        """Return the loader's state: see `DataLoader.state_dict`."""
+        progress = self._resumed(view) or self._progress
+        if progress is None or progress.is_finished:
+            progress = self._new_progress(view, keeps_seed)
+            progress.is_begun = False
+            if self._later is not None:
+                progress.start["global"] = self._later
+        elif not progress.is_drawn:
+            # Other code may still draw random numbers before the first batch, with which the order is drawn.
+            progress = replace(progress, start=start_state(view), is_begun=False, draws_seeds=False)
+        if self._later is not None and progress is not self._loaded:
+            progress.users_state = ANOTHER_STATE
+        if progress is not self._loaded:
+            progress.keeps_seed = self._keeps_seed
+        if progress.keeps_seed is None:
+            progress.keeps_seed = bool(num_workers and view.explicit.get("persistent_workers"))
+        state = progress.to_state_dict(self._settings(view, num_workers))
+        if num_workers == 0 and "dataset" in state.get("workers", {}).get(0, {}):
+            return state
+        is_before = progress.dataset.own is not None and not progress.done
+        own = progress.dataset.own if is_before else own_state(view.dataset)
+        return state if own is None else {**state, "dataset": own}
+
+    def load_state_dict(self, view: LoaderView, num_workers: int, state: State) -> None:
+        """Make the next epoch the one of a state: see `DataLoader.load_state_dict`."""
+        self._loaded = Progress.from_state_dict(state, self._settings(view, num_workers))
+        # Not later, when iteration begins: a call of `set_epoch` in between is then known to be the user's.
+        set_sampler_epochs(view, self._loaded.start)
+
+    def worker_seeds(self) -> torch.Generator | None:
+        """Return the source of the latest epoch's worker seeds, if it is not the loader's generator."""
+        assert self._progress is not None
+        seed = self._seed
+        if seed is None:
+            if self._progress.draws_seeds:
+                return None
+            # The seeds have been drawn already, so a new iterator must leave the generator alone.
+            seed = self._progress.base_seed or 0
+        return torch.Generator().manual_seed(derived_seed(seed, self._progress.epoch, WORKERS))
+
+    def _resumed(self, view: LoaderView) -> Progress | None:
+        """Return the loaded state, unless `set_epoch` has named another epoch than the one it continues."""
+        loaded = self._loaded
+        if loaded is None or not loaded.is_begun:
+            return loaded
+        if (change := changed_epoch(view, loaded.start)) is None:
+            return loaded
+        saved, epoch = change
+        if _has_batches_left(view, loaded):
+            warnings.warn(
+                f"set_epoch({epoch}) was called after the state of an unfinished epoch {saved} was loaded: "
+                f"epoch {epoch} begins at its start, and the rest of epoch {saved} is left out; to continue "
+                f"it, call set_epoch({saved}), or do not call set_epoch before the first iteration",
+                stacklevel=5,
+            )
+        self._loaded = self._progress = self._later = None
+        self._count = loaded.epoch + 1
+        return None
+
+    def _new_progress(self, view: LoaderView, keeps_seed: bool, resumed: Progress | None = None) -> Progress:
+        progress = Progress(self._count, start_state(view))
+        earlier = resumed or self._progress
+        if self._seed is None:
+            # After a resume, later epochs too are drawn from the states of the rank that saved.
+            progress.rank = rank_of(view) if earlier is None else earlier.rank
+        # An iterator draws the workers' seeds when it is created; a persistent one is created once.
+        if view.is_iterable:
+            progress.dataset.own = own_state(view.dataset)
+        keeps_seed = keeps_seed if self._keeps_seed is None else self._keeps_seed
+        if resumed is not None:
+            progress.draws_seeds, progress.base_seed = resumed.draws_seeds, resumed.base_seed
+            progress.dataset.workers, progress.dataset.is_restored = dict(resumed.dataset.workers), True
+        elif earlier is not None:
+            progress.dataset.workers = dict(earlier.dataset.ends)
+            progress.dataset.is_restored = earlier.dataset.workers.get(0, {}).get("has_ended", False)
+            if keeps_seed:
+                progress.draws_seeds, progress.base_seed = False, earlier.base_seed
+        return progress
+
+    def _settings(self, view: LoaderView, num_workers: int) -> State:
+        """Return the settings that a loader must share to resume from this one's state."""
+        samples = None
+        # The dataset's `__len__` may never have been called, and may raise anything.
+        with contextlib.suppress(Exception):
+            samples = len(view.dataset)
+        settings = {
+            "seed": self._seed,
+            "sampler": type(view.sampler).__name__,
+            "samples": samples,
+            "num_workers": num_workers,
+        }
+        if (step_size := _step_size(view)) is not None:
+            return {**settings, "step_size": step_size}
+        ranks = ranks_of(view)
+        return {
+            **settings,
+            "num_replicas": None if ranks is None else ranks[0],
+            "batch_size": view.batch_size,
+            "batches": view.batches,
+        }
+
+
+def _step_size(view: LoaderView) -> int | None:
+    """Return the samples of all ranks in a step of batches from a ShardedSampler; None for other samplers.
+
+    Raises:
+        OptionError: Batches are not in proportion to the weights, so ranks would differ in steps.
+    """
+    sampler, batches = view.sample_sampler, view.index_sampler
+    if not isinstance(sampler, ShardedSampler) or sampler is batches:
+        return None
+    return sampler.step_size(batches.batch_size)
+
+
+def _has_batches_left(view: LoaderView, loaded: Progress) -> bool:
+    """Return whether the epoch of a loaded state goes on; True if its length is unknown."""
+    with contextlib.suppress(Exception):
+        batches = len(view.index_sampler)
+        if (step_size := _step_size(view)) is None:
+            return loaded.first < batches
+        begin = loaded.start["samplers"][sharded_name(loaded.start)]["state"]["position"]
+        samples = len(view.dataset)
+        return bool(begin + loaded.first * step_size < min(samples, batches * step_size))
+    return True

@@ -1,0 +1,289 @@
+"""Progress of an epoch, shared by a loader and its iterator: the content of a loader's state."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from fastload.errors import OptionError
+from fastload.loader.resume.drawing import State, global_checksum, sharded_name
+
+_VERSION = 4
+
+# Fields that a state holds as they are.
+_STORED = ("epoch", "start", "is_begun", "draws_seeds", "users_state", "base_seed", "keeps_seed", "rank")
+
+ANOTHER_STATE = -1
+"""Placeholder for a `global_checksum()` if later epochs are not drawn from the user's random state."""
+
+
+class Position(NamedTuple):
+    """An iterator's position after a batch.
+
+    Attributes:
+        done: The number of its first tasks, without a gap, whose batches have been handed out.
+        beyond: Later tasks whose batches have been handed out, if order is not kept.
+        worker: The worker that made the batch, for a stateful dataset; else -1.
+        state: The state of that worker's dataset after the batch.
+    """
+
+    done: int
+    beyond: tuple[int, ...] = ()
+    worker: int = -1
+    state: object = None
+
+
+@dataclass(slots=True)
+class DatasetProgress:
+    """The states of a stateful dataset and its copies in workers.
+
+    Attributes:
+        worker: The worker that made the latest batch; -1: none, or unknown.
+        workers: The state of each worker's copy.
+        ends: The same at the end of the epoch, if the workers stay.
+        own: The state of this process's iterable dataset before the epoch; None if it has none.
+        state: Returns the state of an iterable dataset that is read in this process.
+        is_restored: True if the dataset has got its state at the end of an epoch.
+        next_worker: The worker that has the first turn.
+    """
+
+    worker: int = -1
+    workers: dict[int, Any] = field(default_factory=dict)
+    ends: dict[int, Any] = field(default_factory=dict)
+    own: object = None
+    state: Callable[[], object] | None = None
+    is_restored: bool = False
+    next_worker: int = 0
+
+    def stored(self, num_workers: int, has_moved: bool) -> dict[str, Any]:
+        """Return their part of a loader's state; `has_moved` if a batch has been handed out."""
+        workers = dict(self.workers)
+        if self.state is not None and has_moved and (own := self.state()):
+            workers = {0: own}
+        if not workers:
+            return {}
+        following = self.next_worker if self.worker < 0 else (self.worker + 1) % max(1, num_workers)
+        return {"workers": workers, "next_worker": following}
+
+
+@dataclass(slots=True)
+class Progress:
+    """Progress of an epoch.
+
+    Attributes:
+        epoch: The number of epochs begun before this one.
+        start: The random states that its order is drawn from.
+        first: The number of batches handed out before its iterator began.
+        skipped: Numbers of later batches handed out before the iterator began, if order was not kept.
+        done, beyond: The batches that the iterator has handed out: see `Position`.
+        dataset: The states of a stateful dataset and its copies.
+        is_begun: True if the epoch continues; otherwise it starts.
+        is_drawn: True if the order has been drawn; without workers, it is drawn with the first batch.
+        is_finished: True if the epoch has reached its end.
+        draws_seeds: True if the workers' seeds are drawn before the order.
+        users_state: In a loaded state, the `global_checksum()` at the time of saving.
+        base_seed: torch's base seed of the epoch or, for persistent workers, of their first one.
+        keeps_seed: In a loaded state, True if later epochs have the same base seed.
+        epoch_seed: The seed of the epoch's batches and transforms, once known.
+        rank: The rank whose random states the seeds are drawn from; 0 if they follow from the loader's seed.
+        stream: Number of the stream of random numbers, derived from the seeds, that this rank uses: 0, the
+            seeds' own, on the rank `rank`.
+        ahead: Draws that are taken back if the epoch is left early; None if there are none.
+    """
+
+    epoch: int
+    start: State
+    first: int = 0
+    skipped: tuple[int, ...] = ()
+    done: int = 0
+    beyond: tuple[int, ...] = ()
+    dataset: DatasetProgress = field(default_factory=DatasetProgress)
+    is_begun: bool = True
+    is_drawn: bool = True
+    is_finished: bool = False
+    draws_seeds: bool = True
+    users_state: int | None = None
+    base_seed: int | None = None
+    keeps_seed: bool | None = None
+    epoch_seed: int | None = None
+    rank: int = 0
+    stream: int = 0
+    ahead: DrawsAhead | None = None
+
+    def note(self, position: Position) -> None:
+        """Record the position after a batch that has been handed out."""
+        self.done, self.beyond, self.dataset.worker, _ = position
+        if position.state:
+            self.dataset.workers[position.worker] = position.state
+
+    def note_draw(self, start: State) -> None:
+        """Record that the order is drawn now, after the workers' seeds."""
+        self.start = start
+        self.draws_seeds = False
+        self.is_drawn = True
+
+    @property
+    def position(self) -> int:
+        """The number of the first batch in the epoch that has not been handed out."""
+        return self._number(self.done)
+
+    def early(self) -> list[int]:
+        """Return the numbers of later batches that have been handed out."""
+        numbers = {self._number(task) for task in self.beyond}
+        return sorted(numbers.union(number for number in self.skipped if number > self.position))
+
+    def rebase(self, position: int, done: int) -> None:
+        """Continue with an iterator whose first `done` tasks end at `position` in the epoch.
+
+        Other iterators have handed out batches in between.
+        """
+        self.skipped = tuple(number for number in self.skipped if number >= position)
+        self.first, self.done, self.beyond = position - done, done, ()
+
+    def _number(self, task: int) -> int:
+        """Return the number in the epoch of an iterator's task: skipped batches have no task."""
+        number = self.first + task
+        for skipped in sorted(self.skipped):
+            number += skipped <= number
+        return number
+
+    def to_state_dict(self, settings: State) -> State:
+        """Return a state for `torch.save`; `settings` must be shared by a loader that resumes from it."""
+        state = {name: getattr(self, name) for name in _STORED}
+        state |= {"version": _VERSION, "settings": settings}
+        state |= {"position": self.position, "early": self.early()}
+        if self.users_state is None:
+            state["users_state"] = global_checksum()
+        return state | self.dataset.stored(settings["num_workers"], self.done > 0)
+
+    @classmethod
+    def from_state_dict(cls, state: State, settings: State) -> Progress:
+        """Return the progress in a state; raise OptionError if it is not one of a loader with `settings`."""
+        version = state.get("version") if isinstance(state, dict) else None
+        if isinstance(version, int) and version != _VERSION:
+            raise OptionError(
+                f"the state must be of version {_VERSION}, got version {version}, of "
+                f"{'an older' if version < _VERSION else 'a newer'} fastload: load it with the release that "
+                "saved it, or begin a new epoch"
+            )
+        try:
+            state = _with_steps_of(settings, state)
+            _require_equal(state["settings"], settings, bool(state.get("workers")))
+            start = {name: dict(state["start"][name]) for name in ("global", "samplers")}
+            return cls(
+                **{name: state[name] for name in _STORED} | {"start": start},
+                first=state["position"],
+                skipped=tuple(state["early"]),
+                dataset=DatasetProgress(
+                    workers=dict(state.get("workers", {})), next_worker=state.get("next_worker", 0)
+                ),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise OptionError(
+                "the state must be what a DataLoader's state_dict() returned, got "
+                f"{type(state).__name__}, which lacks {error}"
+            ) from error
+
+
+class DrawsAhead:
+    """Draws an epoch's order, and can take back draws for batches that have not been handed out.
+
+    Workers receive indices ahead of time, and how far ahead depends on measured times. If an epoch is left
+    early, the order of the next one must not depend on that. Recording the states takes 7 µs per batch.
+    """
+
+    def __init__(self, generators: list[torch.Generator], progress: Progress) -> None:
+        self._generators = generators
+        self._progress = progress
+        # The numbers of batches whose draw changed the generators, and the states before that.
+        self._draws: deque[tuple[int, list[torch.Tensor]]] = deque()
+        # The states after the latest draw that has not been taken back.
+        self._latest: list[torch.Tensor] = []
+
+    def drawn(self, order: Iterator[object]) -> Iterator[object]:
+        """Yield the batches of an epoch's order, drawn one by one."""
+        for number in itertools.count():
+            before = self._states()
+            try:
+                batch = next(order)
+            except StopIteration:
+                return
+            finally:
+                self._note(number, before)
+            yield batch
+
+    def _note(self, number: int, before: list[torch.Tensor]) -> None:
+        after = self._states()
+        if _are_all_equal(before, after):
+            return
+        if not _are_all_equal(self._latest, before):
+            self._draws.clear()  # others have drawn in between: earlier draws cannot be taken back
+        while self._draws and self._draws[0][0] < self._progress.position:
+            self._draws.popleft()
+        self._draws.append((number, before))
+        self._latest = after
+
+    def take_back(self) -> None:
+        """Put the generators back to before the draws ahead, unless others have drawn since."""
+        position = self._progress.position
+        ahead = [before for number, before in self._draws if number >= position]
+        self._draws.clear()
+        if ahead and _are_all_equal(self._latest, self._states()):
+            self._latest = ahead[0]
+            for generator, state in zip(self._generators, ahead[0], strict=True):
+                generator.set_state(state)
+
+    def _states(self) -> list[torch.Tensor]:
+        return [generator.get_state() for generator in self._generators]
+
+
+def _are_all_equal(states: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    return all(map(torch.equal, states, others))
+
+
+def _with_steps_of(settings: State, state: State) -> State:
+    """Return a state for a ShardedSampler's steps of another size, on another number of ranks, for example.
+
+    Its sampler then begins where the epoch was left, so that no batch is skipped.
+    """
+    saved, step_size = state["settings"].get("step_size"), settings.get("step_size")
+    if saved is None or step_size in (None, saved) or not state["is_begun"]:
+        return {**state, "settings": {**state["settings"], "step_size": step_size}} if saved else state
+    if state["early"]:
+        raise OptionError(
+            "the state was saved by a loader that had handed out batches out of order: resume on the "
+            "same number of ranks, with the same batch size, or set in_order=True before saving"
+        )
+    samplers, name = state["start"]["samplers"], sharded_name(state["start"])
+    sampler = samplers[name]
+    position = min(sampler["state"]["position"] + state["position"] * saved, settings["samples"])
+    moved = {**sampler, "state": {**sampler["state"], "position": position}}
+    return {
+        **state,
+        "settings": {**state["settings"], "step_size": step_size},
+        "start": {**state["start"], "samplers": {**samplers, name: moved}},
+        "position": 0,
+    }
+
+
+def _require_equal(saved: State, settings: State, depends_on_workers: bool) -> None:
+    for name, value in settings.items():
+        if saved[name] == value or (name == "num_workers" and not depends_on_workers):
+            continue
+        if name == "samples":
+            raise OptionError(
+                f"the state was saved with a dataset of {saved[name]} samples, and this one has {value}: an "
+                "epoch can be resumed only with the same samples; load the state with that dataset"
+            )
+        next_step = "create it with the same settings"
+        if name == "num_replicas":
+            next_step = "resume on the same number of ranks; batches of a ShardedSampler resume on any number"
+        raise OptionError(
+            f"the state was saved by a loader with {name}={saved[name]!r}, and this one has "
+            f"{name}={value!r}: {next_step}"
+        )

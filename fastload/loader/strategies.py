@@ -1,0 +1,178 @@
+"""Strategies for loading an epoch: as the user's arguments say, or tuned.
+
+A loader has one strategy at a time. A strategy reads a view of the loader, returns iterators and plans, and
+has no reference to the loader.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import torch
+
+from fastload.errors import OptionError
+from fastload.loader import torch_private
+from fastload.loader.arguments import LoaderView, WorkerOptions
+from fastload.loader.caching import LoaderCache
+from fastload.loader.clock import StepClock
+from fastload.loader.iterators.base import EpochIterator, EpochStart
+from fastload.loader.iterators.single import SingleProcessIterator
+from fastload.loader.iterators.workers import WorkersIterator
+from fastload.loader.measurements import (
+    DEFAULT_SETTINGS,
+    Decision,
+    TuningSettings,
+)
+from fastload.loader.tuning.epoch import TunedIterator
+from fastload.loader.tuning.limits import NO_LIMITS_YET, read_limits
+from fastload.loader.tuning.plan import Plan, make_plan
+from fastload.loader.tuning.switching import last_line
+from fastload.loader.tuning.tuning import Tuner, Tuning
+
+
+class ExplicitStrategy:
+    """Loads with the number of workers that the user has set; only the prefetch factor may be decided.
+
+    Once the first batch shows that memory allows it, eight batches are prefetched in total. Each worker makes
+    the same batches as in torch, so it draws the same random numbers.
+
+    Args:
+        reason: Why the training process loads, if the user did not ask for it.
+
+    Attributes:
+        explicit: The explicit parameters that the strategy was chosen for.
+    """
+
+    def __init__(self, view: LoaderView, reason: str = "") -> None:
+        self.explicit = view.explicit
+        self._tuning = Tuning(view.explicit, NO_LIMITS_YET, why_no_workers=reason, is_settled=True)
+        self._is_decided = (
+            "prefetch_factor" in view.explicit or not view.in_order or view.is_iterable or is_switched_off()
+        )
+
+    @property
+    def options(self) -> WorkerOptions:
+        """The values that the loader's attributes show; 0 workers until their number is settled."""
+        workers = self.explicit.get("num_workers", 0)
+        return WorkerOptions(
+            workers,
+            self._tuning.prefetch_of(workers) if workers else None,
+            bool(self.explicit.get("pin_memory", False)),
+            bool(self.explicit.get("persistent_workers", False)),
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """Each choice and the measurement behind it, excluding the cache."""
+        return make_plan(self._tuning, Decision(self.explicit.get("num_workers", 0), None))
+
+    def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
+        """Prepare the next epoch; called before each epoch, even with persistent workers.
+
+        `cache="auto"` is decided here or, if the epoch measures, during the epoch.
+        """
+        if cache is not None:
+            cache.decide(view.dataset, None)
+
+    def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
+        """Begin an epoch."""
+        start = replace(start, options=self.options)
+        if not start.options.num_workers:
+            return SingleProcessIterator(view, start)
+
+        def choose_prefetch(clock: StepClock) -> int:
+            limits = read_limits(view.multiprocessing_context, clock.batch_bytes)
+            self._tuning = replace(self._tuning, limits=limits)
+            self._is_decided = True
+            return self._tuning.prefetch_of(clock.num_workers)
+
+        # Limits are read only once: it takes a millisecond, and they hardly change.
+        return WorkersIterator(
+            view, replace(start, choose_prefetch=None if self._is_decided else choose_prefetch)
+        )
+
+
+class TunedStrategy:
+    """Loads in the fastest way found by measuring the epochs' own batches.
+
+    `worker_init_fn` is not called, as in torch without workers: the batches must not depend on the plan.
+    """
+
+    def __init__(self, view: LoaderView, settings: TuningSettings = DEFAULT_SETTINGS) -> None:
+        self.explicit = view.explicit
+        self._is_off = is_switched_off()
+        tuning = Tuning(view.explicit, NO_LIMITS_YET, batches=view.batches, settings=settings)
+        if view.is_iterable:
+            tuning = tuning.without_workers(
+                "each worker would get all samples of an iterable dataset, unless it splits them"
+            )
+        elif self._is_off:
+            tuning = tuning.without_workers("FASTLOAD_PLAN=off: nothing is tried")
+        self.tuner = Tuner(tuning)
+        self._cache: LoaderCache | None = None
+
+    @property
+    def options(self) -> WorkerOptions:
+        """The decided values; without workers while their number is not settled."""
+        plan = self.plan
+        return WorkerOptions(
+            plan.num_workers.value if plan.is_settled else 0,
+            plan.prefetch_factor.value if plan.is_settled else None,
+            bool(plan.pin_memory.value),
+            bool(plan.persistent_workers.value),
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """The options, and the reasons for them."""
+        return make_plan(self.tuner.state, self.tuner.state.decide())
+
+    def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
+        """Take up what has changed since the last epoch."""
+        self._cache = cache
+        tuning = self.tuner.state = self.tuner.state.at_epoch(view.batches)
+        if tuning.is_settled and cache is not None:
+            cache.decide(view.dataset, tuning.single_process)
+
+    def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
+        """Begin an epoch."""
+        view = replace(view, worker_init_fn=None)
+        options = self.options
+        start = replace(start, seeds_batches=not (view.is_iterable or self._is_off), options=options)
+        # Once the number of workers is settled, persistent workers are managed as in torch.
+        if options.persistent_workers and options.num_workers:
+            generator = view.generator or torch.default_generator
+            state = generator.get_state()
+            try:
+                return WorkersIterator(view, start)
+            except Exception as error:
+                generator.set_state(state)
+                reason = f"workers cannot be started: {last_line(error)}"
+                self.tuner.state = self.tuner.state.without_workers(reason)
+            start = replace(start, options=self.options)
+        if self.tuner.state.is_final:
+            return SingleProcessIterator(view, start)
+        return TunedIterator(view, start, self.tuner, self._cache)
+
+
+EpochStrategy = ExplicitStrategy | TunedStrategy
+
+
+def choose_strategy(view: LoaderView, settings: TuningSettings = DEFAULT_SETTINGS) -> EpochStrategy:
+    """Return how this loader begins its epochs."""
+    if torch_private.missing:
+        return ExplicitStrategy(view, torch_private.explanation())
+    return ExplicitStrategy(view) if "num_workers" in view.explicit else TunedStrategy(view, settings)
+
+
+def is_switched_off() -> bool:
+    """Return whether FASTLOAD_PLAN=off is set, so that nothing is decided.
+
+    Raises:
+        OptionError: It has another value.
+    """
+    value = os.environ.get("FASTLOAD_PLAN", "")
+    if value not in ("", "off"):
+        raise OptionError(f'FASTLOAD_PLAN must be "off", or not set, got {value!r}')
+    return value == "off"

@@ -1,0 +1,240 @@
+"""Shared memory: one sparse, anonymous file with a section for each worker.
+
+The file is a Linux memfd, passed to workers by descriptor, so it is not limited by the size of /dev/shm and
+vanishes with its processes, however these end. A page takes memory only once it is written.
+
+A forked child shares the memory of every batch that its parent held. If the parent drops such a batch, its
+slot must not be freed, or a worker would overwrite the child's batch. So a fork while batches are held
+creates a pipe, whose writing end the child and its own children inherit. Once the reading end reports a
+hang-up, all of them have ended (or run another program).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import mmap
+import multiprocessing
+import os
+import sys
+import threading
+import weakref
+from collections import deque
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from fastload.loader.clock import STAT_COUNT
+
+# Address space for each worker. 64 GiB allow 2,000 workers in x86-64's 128 TiB, and hold 400 float32 batches
+# of 256 images of 224x224; under a limit on address space (ulimit -v), less is used.
+_SECTION_BYTES = 1 << 36
+_SMALLEST_SECTION_BYTES = 1 << 28
+
+# The share of the remaining address space that may be used under such a limit; the training needs the rest.
+_SHARE_OF_LIMIT = 0.25
+
+# In Python's mmap module from 3.13 on; 0x4000 on Linux, on every architecture that torch supports.
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+
+_tokens = itertools.count()
+_arenas: weakref.WeakValueDictionary[int, Arena] = weakref.WeakValueDictionary()
+
+
+# The fork in progress: several threads may fork at the same time.
+_forking = threading.local()
+
+# The writing ends that this process has inherited: they stay open to show its parents that it is alive.
+_inherited: list[Connection] = []
+
+
+class Loan(weakref.ref[NDArray[np.uint8]]):
+    """A weak reference to a held slot's bytes, with its flag, and a pipe of each fork that shared them.
+
+    A pipe is None if no descriptor was left for one: the forked processes then never count as ended.
+    """
+
+    __slots__ = ("flag", "seen_by")
+    flag: int
+    seen_by: list[Connection | None]
+
+    def is_seen(self) -> bool:
+        """Return whether forked processes may still see the slot."""
+        return not all(pipe is not None and pipe.poll() for pipe in self.seen_by)
+
+
+class Arena:
+    """The shared memory of one iterator's workers, mapped in the training process or in a worker.
+
+    It can be pickled only for a process that is being started, like multiprocessing's queues.
+
+    Attributes:
+        memory: The mapping. The section of worker `i` begins at `i * section_bytes`; the worker stats follow
+            the last section.
+        keeps_pages: True if pages stay allocated after use, because they are page-locked for a device.
+        token: The number by which workers refer to it.
+    """
+
+    def __init__(self, descriptor: int, sections: int, section_bytes: int, keeps_pages: bool) -> None:
+        self.sections = sections
+        self.section_bytes = section_bytes
+        self.keeps_pages = keeps_pages
+        self.token = next(_tokens)
+        self._held: dict[int, Loan] = {}
+        self._returned: deque[Loan] = deque()
+        self._descriptor = descriptor
+        try:
+            stats_bytes = sections * STAT_COUNT * np.dtype(np.float64).itemsize
+            pages = -(-stats_bytes // mmap.PAGESIZE)
+            self.memory = _mapped(descriptor, sections * section_bytes + pages * mmap.PAGESIZE)
+        except (OSError, ValueError):
+            os.close(descriptor)
+            raise
+
+    @classmethod
+    def create(cls, sections: int, keeps_pages: bool = False) -> Arena | None:
+        """Return memory for that many workers; None without memfd, or if the address space is too limited."""
+        if not hasattr(os, "memfd_create"):
+            return None
+        room = _address_space_left()
+        section_bytes = _SECTION_BYTES
+        while section_bytes >= _SMALLEST_SECTION_BYTES:
+            if sections * section_bytes <= room * _SHARE_OF_LIMIT:
+                with contextlib.suppress(OSError, ValueError):
+                    arena = cls(os.memfd_create("fastload"), sections, section_bytes, keeps_pages)
+                    _arenas[arena.token] = arena
+                    return arena
+            section_bytes //= 2
+        return None
+
+    @staticmethod
+    def named(token: int) -> Arena:
+        """Return the arena that this process created with a token."""
+        arena = _arenas.get(token)
+        if arena is None:
+            raise RuntimeError("a batch can be received only by the loader whose worker made it")
+        return arena
+
+    def close_descriptor(self) -> None:
+        """Close the descriptor that workers inherit."""
+        # Called after all workers have been started.
+        os.close(self._descriptor)
+
+    @property
+    def worker_stats(self) -> NDArray[np.float64]:
+        """Return the sums of the workers' recorders: (workers, STAT_COUNT)."""
+        count, start = self.sections * STAT_COUNT, self.sections * self.section_bytes
+        return np.frombuffer(self.memory, np.float64, count, start).reshape(-1, STAT_COUNT)
+
+    def hold(self, flag: int, offset: int, size: int) -> NDArray[np.uint8]:
+        """Return the `size` bytes of a taken slot, which is freed after the last view of them is gone.
+
+        It is freed when another slot is held, not in a finalizer: a Ctrl-C that arrives while a finalizer
+        runs Python code is printed and lost. The weak reference's callback is C code, which runs no signal
+        handlers.
+        """
+        self._free_returned()
+        array: NDArray[np.uint8] = np.frombuffer(self.memory, np.uint8, size, offset)
+        loan = Loan(array, self._returned.append)
+        loan.flag, loan.seen_by = flag, []
+        self._held[flag] = loan
+        return array
+
+    def contains(self, address: int) -> bool:
+        """Return True if an address lies in this memory."""
+        start = np.frombuffer(self.memory, np.uint8, 1).ctypes.data
+        return start <= address < start + self.sections * self.section_bytes
+
+    def loans(self) -> list[Loan]:
+        """Return the loans of the slots that are held."""
+        return [loan for loan in list(self._held.values()) if loan() is not None]
+
+    def _free_returned(self) -> None:
+        """Free slots that are no longer held, unless forked processes may still see them."""
+        for _ in range(len(self._returned)):
+            try:
+                loan = self._returned.popleft()
+            except IndexError:
+                break  # another thread took it
+            if loan.is_seen():
+                self._returned.append(loan)
+            else:
+                del self._held[loan.flag]
+                self.memory[loan.flag] = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        settings = self.sections, self.section_bytes, self.keeps_pages
+        return Arena._received, (DupFd(self._descriptor), self.token, *settings)
+
+    @classmethod
+    def _received(cls, descriptor: Any, token: int, *settings: Any) -> Arena:
+        arena = cls(descriptor.detach(), *settings)
+        arena.close_descriptor()
+        arena.token = token
+        return arena
+
+
+def _loans() -> list[Loan]:
+    """Return the loans of all slots that are held."""
+    return [loan for arena in list(_arenas.values()) for loan in arena.loans()]
+
+
+def _before_fork() -> None:
+    _forking.is_watched, _forking.pipe = bool(_loans()), None
+    if _forking.is_watched:
+        with contextlib.suppress(OSError):  # no descriptors left
+            _forking.pipe = multiprocessing.Pipe(duplex=False)
+
+
+def _after_fork_in_parent() -> None:
+    if _forking.is_watched:
+        reading, writing = _forking.pipe or (None, None)
+        if writing is not None:
+            writing.close()
+        for loan in _loans():
+            loan.seen_by.append(reading)
+    _forking.pipe = None
+
+
+def _after_fork_in_child() -> None:
+    if _forking.pipe is not None:
+        reading, writing = _forking.pipe
+        reading.close()
+        _inherited.append(writing)
+    for arena in list(_arenas.values()):
+        # It frees no slot that is held now: they belong to its parent.
+        arena._held.clear()
+        arena._returned.clear()
+
+
+def _address_space_left() -> float:
+    import resource  # not on Windows
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return math.inf
+    return float(limit - psutil.Process().memory_info().vms)
+
+
+def _mapped(descriptor: int, size: int) -> mmap.mmap:
+    flags = mmap.MAP_SHARED | _MAP_NORESERVE
+    os.ftruncate(descriptor, size)
+    if sys.version_info >= (3, 13):
+        # Earlier releases keep a descriptor open as long as the mapping exists.
+        memory = mmap.mmap(descriptor, size, flags=flags, trackfd=False)
+    else:
+        memory = mmap.mmap(descriptor, size, flags=flags)
+    # Without this, a core dump would include all of the address space.
+    memory.madvise(mmap.MADV_DONTDUMP)
+    return memory
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )
