@@ -22,6 +22,7 @@ from fastload.packing.options import (
     EncodingChoice,
     OnError,
     PackOptions,
+    check_apart,
     check_fields,
     check_part,
     choose_encoding,
@@ -29,12 +30,10 @@ from fastload.packing.options import (
     estimate_stats,
     limit_of,
 )
-from fastload.packing.result import PackProgress, PackResult
+from fastload.packing.result import PackProgress, PackResult, splits_of
 from fastload.packing.running.local import Executor, cut, pack_here
 from fastload.packing.running.workers import describe_failure
-from fastload.packing.staging.journal import Journal, folder_of
-from fastload.packing.staging.places import check_apart
-from fastload.packing.staging.staging import Staging, staging_for
+from fastload.packing.staging.staging import Journal, Staging, folder_of
 from fastload.shards.attachment import ATTACHMENT_NAME, Attachment, write_attachment
 from fastload.shards.manifest import Manifest
 from fastload.shards.schema import Field
@@ -136,7 +135,7 @@ def pack(
     check_apart(source, dest)
     began = time.perf_counter()
     executor_context = _executor(on, workers, source)
-    staging = staging_for(dest, overwrite, is_part=part is not None, storage_options=storage_options)
+    staging = Staging(dest, overwrite, is_part=part is not None, storage_options=storage_options)
     with signals.unwinding(), staging:
         try:
             with executor_context as executor:
@@ -147,7 +146,7 @@ def pack(
         except (FastloadError, BrokenPipeError):  # BrokenPipeError: the reader of the progress is gone
             raise
         except OSError as error:
-            raise describe_failure(error, staging.destination) from error
+            raise describe_failure(error, staging.place.destination) from error
 
 
 def _executor(
@@ -193,7 +192,7 @@ class _PackJob:
         recipes = {split: self._recipe(split, source, encoding) for split, source in self.sources.items()}
         manifests = {split: self._manifest(recipe) for split, recipe in recipes.items()}
         journal = self.staging.begin(self._description(manifests))
-        partition = self.staging.saved_partition() or self._partition(recipes, manifests, journal)
+        partition = journal.partition() or self._partition(recipes, manifests, journal)
         shards = partition.part(*self.part) if self.part else partition.shards
         finished, _ = journal.finished(shards)
         resumed = sum(shard.end - shard.begin for shard in finished)
@@ -205,11 +204,11 @@ class _PackJob:
                 finished |= self.executor(recipe, left, journal, self._report)
         manifests = partition.manifests(finished)
         if self.part is None:
-            self.staging.publish(manifests)
+            journal.publish(manifests)
         notes = sorted(note for shard in finished.values() for note in shard.notes)
         sources = self.sources.values()
         return PackResult(
-            splits=self.staging.packed(manifests),
+            splits=splits_of(self.staging.place.destination, manifests),
             encoding=choice.encode,
             reason=choice.reason,
             classes=next(iter(sources)).classes,
@@ -306,7 +305,7 @@ class _PackJob:
             manifest = replace(manifests[split], attachment=self._attach(split, recipe.source, journal))
             splits.append(SplitPartition(split, tuple(cuts), manifest))
         partition = Partition(tuple(splits), self.part[1] if self.part else 1)
-        self.staging.save_partition(partition)
+        journal.save_partition(partition)
         return partition
 
     def _attach(self, split: str, source: Source, journal: Journal) -> Attachment | None:

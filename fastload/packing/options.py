@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 
-from fastload.errors import FastloadError, OptionError
+from fastload.errors import DestinationError, FastloadError, OptionError
 from fastload.images.encodings import ENCODINGS, encoding_named
 from fastload.images.header import read_header
 from fastload.images.resize import SizeLimit
+from fastload.shards.remote import is_url
 from fastload.shards.schema import Field
 from fastload.sources.protocol import Source, evenly_spaced
 from fastload.system.units import format_size
@@ -100,6 +102,25 @@ def check_part(part: tuple[int, int] | None, on: str | None) -> None:
     is_pair = isinstance(part, tuple) and len(part) == 2 and all(type(each) is int for each in part)
     if not is_pair or not 1 <= part[0] <= part[1]:
         raise OptionError(f"part must be (number, count), as in (3, 16), numbered from 1, got {part!r}")
+
+
+def check_apart(source: object, dest: str | os.PathLike[str]) -> None:
+    """Raise DestinationError if the source or the destination contains the other.
+
+    Packing would read its own output, or replace the source.
+    """
+    if not isinstance(source, str | os.PathLike) or is_url(dest):
+        return
+    destination = os.path.abspath(os.path.expanduser(dest))
+    origin, target = os.path.realpath(os.path.expanduser(source)), os.path.realpath(destination)
+    if target == origin or (os.path.isdir(origin) and target.startswith(origin + os.sep)):
+        raise DestinationError(
+            f"{destination}: is inside the source {os.fspath(source)}: choose a destination outside of it"
+        )
+    if origin.startswith(target + os.sep):
+        raise DestinationError(
+            f"{destination}: holds the source {os.fspath(source)}: choose another destination"
+        )
 
 
 @dataclass(frozen=True, slots=True)

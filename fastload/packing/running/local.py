@@ -11,7 +11,7 @@ from fastload.packing.encoding.assemble import FinishedShard, ShardDraft, ShardR
 from fastload.packing.encoding.chunk import Chunk, Recipe, WriteTask
 from fastload.packing.options import SAMPLE_RECORDS
 from fastload.packing.running.workers import RecordRange, WorkerPool
-from fastload.packing.staging.journal import Journal
+from fastload.packing.staging.staging import Journal
 from fastload.sources.protocol import evenly_spaced
 
 Report = Callable[[int, int, int], None]

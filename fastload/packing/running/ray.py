@@ -17,7 +17,7 @@ from fastload.packing.encoding.assemble import FinishedShard, ShardRange, pack_s
 from fastload.packing.encoding.chunk import Recipe
 from fastload.packing.running.local import Executor, Report
 from fastload.packing.running.workers import RESUMES, describe_failure, use_one_thread
-from fastload.packing.staging.journal import Journal
+from fastload.packing.staging.staging import Journal
 from fastload.system.memory import keep_freed_memory
 
 _VERSIONS = {"fastload": __version__, "OpenCV": cv2.__version__}
