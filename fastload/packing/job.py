@@ -13,7 +13,7 @@ from functools import partial
 from fastload._version import __version__
 from fastload.errors import FastloadError, OptionError, SourceError
 from fastload.images.encodings import Encoding, encoding_named
-from fastload.images.jpegtran import find_jpegtran, require_jpegtran
+from fastload.images.jpegtran import find_jpegtran
 from fastload.images.opencv import cv2, require_opencv
 from fastload.packing.encoding.assemble import Partition, SplitPartition, require_records
 from fastload.packing.encoding.chunk import Recipe
@@ -83,8 +83,8 @@ def pack(
         dest: The packed dataset to make, by convention `NAME.fl`, or its URL, such as `s3://bucket/NAME.fl`.
             For several splits, a folder with one packed dataset for each.
         format: The container, `hdf5` or `lmdb`.
-        encode: The way images are stored: `keep` (the source's bytes), `tiled` (lossless, crops decode
-            faster), `jpeg`, `yuv420`, `raw`, or `auto`.
+        encode: `auto`, or the encoding of the images, such as `keep` (the source's bytes), `tiled` (lossless,
+            crops decode faster), `jpeg` or `raw`; see the page "Command line" of the documentation.
         quality: The quality of `jpeg`, 1 to 100.
         workers: The number of processes; None for one per usable CPU.
         shard_size: The target size of a shard, in bytes or as `256MB`.
@@ -189,6 +189,8 @@ class _PackJob:
             require_records(source.name, len(source), len(source))
         choice = self._choose_encoding()
         encoding = encoding_named(choice.encode, self.options.quality) if choice.encode else None
+        if encoding is not None:
+            encoding.require_tools()
         recipes = {split: self._recipe(split, source, encoding) for split, source in self.sources.items()}
         manifests = {split: self._manifest(recipe) for split, recipe in recipes.items()}
         journal = self.staging.begin(self._description(manifests))
@@ -225,8 +227,6 @@ class _PackJob:
         options = self.options
         if not self._have_images():
             return EncodingChoice("", "")
-        if options.encode == "tiled":
-            require_jpegtran()
         if options.encode != "auto":
             return EncodingChoice(options.encode, "")
         return choose_encoding(

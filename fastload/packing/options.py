@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from fastload.errors import DestinationError, FastloadError, OptionError
-from fastload.images.encodings import ENCODINGS, encoding_named
+from fastload.images.encodings import ENCODINGS, encoding_named, require_no_limit
 from fastload.images.header import read_header
 from fastload.images.resize import SizeLimit
 from fastload.shards.remote import is_url
@@ -64,11 +64,8 @@ class PackOptions:
             raise OptionError(f"quality must be 1 to 100, got {self.quality!r}")
         if self.shard_bytes < _MIN_SHARD_BYTES:
             raise OptionError(f"shard_size must be at least {_MIN_SHARD_BYTES} bytes, got {self.shard_bytes}")
-        if self.limit is not None and self.encode in ENCODINGS and ENCODINGS[self.encode].is_lossless:
-            raise OptionError(
-                f"encode={self.encode} stores the source's own pixels and cannot resize them: "
-                "use encode=jpeg, yuv420 or raw together with a size"
-            )
+        if self.encode in ENCODINGS:
+            require_no_limit(self.encode, self.limit)
 
 
 def limit_of(

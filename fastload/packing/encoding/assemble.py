@@ -139,7 +139,7 @@ class ShardDraft:
         parts = [json.dumps(dataset).encode(), b"%d" % self._shard.number, crcs]
         identity = shard_identity([*parts, sizes.astype("<i8").tobytes()])
         fixed[CRC32C.name] = apply_masks(identity, np.frombuffer(crcs, "<u4"))
-        shape = _common_shape(fixed) if image is not None and image.encoding == "raw" else None
+        shape = _common_shape(fixed) if recipe.encoding is not None and recipe.encoding.is_rgb else None
         payload = Payload(None if image is None else image.name, self._payload, _offsets(sizes), shape)
         return ShardContent(count, identity, fixed, ragged, payload)
 
