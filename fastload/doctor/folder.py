@@ -27,7 +27,7 @@ from fastload.errors import SourceError
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
 from fastload.loader.report import LEAST_S
-from fastload.packing.options import choose_encoding, combine, estimate_stats
+from fastload.packing.options import choose_encoding, estimate_stats
 from fastload.shards.manifest import ShardEntry, is_packed, packed_splits
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url
@@ -120,7 +120,7 @@ def _watched_sources(path: str, folder: Path) -> list[_Split]:
                 f"pack it first ('fastload pack {path} DEST'), and examine the result"
             )
     # Packing, too, chooses one encoding for all splits.
-    stats = combine([estimate_stats(source, None) for source in sources.values()])
+    stats = estimate_stats(sources.values(), None)
     has_jpegtran = find_jpegtran() is not None
     chosen = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
     splits = []

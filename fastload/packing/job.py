@@ -26,7 +26,6 @@ from fastload.packing.options import (
     check_fields,
     check_part,
     choose_encoding,
-    combine,
     estimate_stats,
     limit_of,
 )
@@ -230,7 +229,7 @@ class _PackJob:
         if options.encode != "auto":
             return EncodingChoice(options.encode, "")
         return choose_encoding(
-            combine([estimate_stats(source, options.limit) for source in self.sources.values()]),
+            estimate_stats(self.sources.values(), options.limit),
             is_resized=options.limit is not None,
             has_jpegtran=find_jpegtran() is not None,
             space_bytes=options.space_bytes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -141,37 +141,34 @@ class EncodingChoice:
     reason: str
 
 
-def estimate_stats(source: Source, limit: SizeLimit | None) -> SourceStats:
-    """Estimate a source's statistics from the headers of sampled records; unreadable ones are ignored."""
-    sizes, pixels, jpegs = [], [], 0
-    for index in evenly_spaced(len(source), SAMPLE_RECORDS):
-        try:
-            image = source.read(index).image
-            if image is None:
-                continue
-            if isinstance(image, np.ndarray):
-                height, width, is_jpeg, size_bytes = *image.shape[:2], False, image.nbytes
-            else:
-                header = read_header(image)
-                height, width, size_bytes = header.height, header.width, len(image)
-                is_jpeg = header.format == "jpeg"
-        except FastloadError:
-            continue
-        target = limit.target(height, width) if limit is not None else None
-        height, width = target or (height, width)
-        sizes.append(size_bytes)
-        pixels.append(height * width)
-        jpegs += is_jpeg
-    count = max(len(sizes), 1)
-    return SourceStats(len(source), sum(sizes) / count, sum(pixels) / count, jpegs / count)
+def estimate_stats(sources: Collection[Source], limit: SizeLimit | None) -> SourceStats:
+    """Estimate the joint statistics of sources from sampled records of each; unreadable ones are ignored."""
+    records = sum(map(len, sources))
+    sums = np.zeros(3)
+    for source in sources:
+        sampled = (_sizes_of(source, index, limit) for index in evenly_spaced(len(source), SAMPLE_RECORDS))
+        if found := [each for each in sampled if each is not None]:
+            sums += np.mean(found, axis=0) * len(source)
+    return SourceStats(records, *(sums / max(records, 1)).tolist())
 
 
-def combine(splits: Sequence[SourceStats]) -> SourceStats:
-    """Return the joint statistics of several splits, which share one encoding."""
-    records = sum(stats.records for stats in splits)
-    means = [(stats.mean_source_bytes, stats.mean_pixels, stats.jpeg_share) for stats in splits]
-    shares = [stats.records / records for stats in splits]
-    return SourceStats(records, *np.average(means, axis=0, weights=shares).tolist())
+def _sizes_of(source: Source, index: int, limit: SizeLimit | None) -> tuple[int, int, bool] | None:
+    """Return a record's size in bytes, its pixels as stored, and True if it is a JPEG; None without image."""
+    try:
+        image = source.read(index).image
+        if image is None:
+            return None
+        if isinstance(image, np.ndarray):
+            height, width, is_jpeg, size_bytes = *image.shape[:2], False, image.nbytes
+        else:
+            header = read_header(image)
+            height, width, size_bytes = header.height, header.width, len(image)
+            is_jpeg = header.format == "jpeg"
+    except FastloadError:
+        return None
+    target = limit.target(height, width) if limit is not None else None
+    height, width = target or (height, width)
+    return size_bytes, height * width, is_jpeg
 
 
 def choose_encoding(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fastload.errors import OptionError
 from fastload.images.resize import SizeLimit
-from fastload.packing.options import SAMPLE_RECORDS, SourceStats, choose_encoding, combine, estimate_stats
+from fastload.packing.options import SAMPLE_RECORDS, SourceStats, choose_encoding, estimate_stats
 from fastload.sources import open_source
 from tests.folders import class_folders, encoded, pixels
 
@@ -70,23 +70,19 @@ def test_pixels_are_changed_only_if_nothing_else_fits(sample, space, has_jpegtra
         assert has_jpegtran
 
 
-@given(samples=st.lists(SAMPLES, min_size=1, max_size=3))
-def test_combined_sample_lies_between_its_parts(samples):
-    both = combine(samples)
-    assert both.records == sum(sample.records for sample in samples)
-    for name in ("mean_source_bytes", "mean_pixels", "jpeg_share"):
-        values = [getattr(sample, name) for sample in samples]
-        assert min(values) * 0.999 - 1e-9 <= getattr(both, name) <= max(values) * 1.001 + 1e-9
-
-
-def test_a_split_without_records_counts_for_nothing():
-    empty = SourceStats(0, 0.0, 0.0, 0.0)
-    assert combine([PHOTOS, empty]) == PHOTOS
+def test_splits_count_by_their_records(tmp_path):
+    small = open_source(class_folders(tmp_path / "small", 90, size=(10, 10)))[""]
+    large = open_source(class_folders(tmp_path / "large", 10, size=(100, 100)))[""]
+    both, of_small, of_large = (estimate_stats(each, None) for each in ([small, large], [small], [large]))
+    assert both.records == 100
+    expected = 0.9 * of_small.mean_pixels + 0.1 * of_large.mean_pixels
+    assert both.mean_pixels == pytest.approx(expected)
+    assert both.jpeg_share == 1.0
 
 
 def test_statistics_come_from_headers_of_files(tmp_path):
     source = open_source(class_folders(tmp_path, 100, size=(20, 30)))[""]
-    sample = estimate_stats(source, None)
+    sample = estimate_stats([source], None)
     assert sample.records == 100
     assert sample.jpeg_share == 1.0
     assert 20 * 30 <= sample.mean_pixels <= 24 * 36
@@ -97,7 +93,7 @@ def test_statistics_come_from_headers_of_files(tmp_path):
 
 def test_statistics_count_pixels_as_they_would_be_stored(tmp_path):
     source = open_source(class_folders(tmp_path, 10, size=(40, 60)))[""]
-    assert estimate_stats(source, SizeLimit(size=(8, 8))).mean_pixels == 64
+    assert estimate_stats([source], SizeLimit(size=(8, 8))).mean_pixels == 64
 
 
 def test_statistics_leave_out_unreadable_files(tmp_path):
@@ -105,6 +101,6 @@ def test_statistics_leave_out_unreadable_files(tmp_path):
     (tmp_path / "class0" / "bad.jpg").write_bytes(b"no image")
     (tmp_path / "class0" / "gone.jpg").symlink_to("nowhere")
     (tmp_path / "class0" / "x.png").write_bytes(encoded(pixels(0), ".png"))
-    sample = estimate_stats(open_source(tmp_path)[""], None)
+    sample = estimate_stats(open_source(tmp_path).values(), None)
     assert sample.records == 6
     assert sample.jpeg_share == 0.75
