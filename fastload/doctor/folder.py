@@ -122,14 +122,14 @@ def _watched_sources(path: str, folder: Path) -> list[_Split]:
     # Packing, too, chooses one encoding for all splits.
     stats = estimate_stats(sources.values(), None)
     has_jpegtran = find_jpegtran() is not None
-    chosen = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
+    encoding, reason = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
     splits = []
     for number, (split, source) in enumerate(sources.items()):
         paths = [listed[split].path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
         name = f"{path}, {split}" if split else path
-        found = _watched(name, _Images(paths), folder / str(number), source, chosen.encode)
+        found = _watched(name, _Images(paths), folder / str(number), source, encoding)
         found.notes = (
-            f"'fastload pack --encode auto' chooses {chosen.encode}: {chosen.reason}.",
+            f"'fastload pack --encode auto' chooses {encoding}: {reason}.",
             *source.warnings,
             *describe_left_out(entry for entry in source.left_out if not entry.is_clutter),
         )

@@ -15,11 +15,10 @@ from fastload.errors import FastloadError, OptionError, SourceError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.jpegtran import find_jpegtran
 from fastload.images.opencv import cv2, require_opencv
-from fastload.packing.encoding.assemble import Partition, SplitPartition, require_records
+from fastload.packing.encoding.assemble import Partition, SplitPartition
 from fastload.packing.encoding.chunk import Recipe
 from fastload.packing.options import (
     DEFAULT_SHARD_BYTES,
-    EncodingChoice,
     OnError,
     PackOptions,
     check_apart,
@@ -185,11 +184,9 @@ class _PackJob:
     def run(self) -> PackResult:
         """Pack every shard that is not finished yet; publish the dataset unless only a part is packed."""
         for source in self.sources.values():
-            require_records(source.name, len(source), len(source))
-        choice = self._choose_encoding()
-        encoding = encoding_named(choice.encode, self.options.quality) if choice.encode else None
-        if encoding is not None:
-            encoding.require_tools()
+            if not len(source):
+                raise SourceError(f"{source.name}: has no records: check the source")
+        encoding, reason = self._choose_encoding()
         recipes = {split: self._recipe(split, source, encoding) for split, source in self.sources.items()}
         manifests = {split: self._manifest(recipe) for split, recipe in recipes.items()}
         journal = self.staging.begin(self._description(manifests))
@@ -210,8 +207,8 @@ class _PackJob:
         sources = self.sources.values()
         return PackResult(
             splits=splits_of(self.staging.place.destination, manifests),
-            encoding=choice.encode,
-            reason=choice.reason,
+            encoding="" if encoding is None else encoding.name,
+            reason=reason,
             classes=next(iter(sources)).classes,
             read_bytes=self.state.read_bytes,
             resumed=resumed,
@@ -222,18 +219,22 @@ class _PackJob:
             account=without_skipped(self.sources, {split: each.skipped for split, each in manifests.items()}),
         )
 
-    def _choose_encoding(self) -> EncodingChoice:
+    def _choose_encoding(self) -> tuple[Encoding | None, str]:
+        """Return the encoding of the images, None if there are none, and the reason if `auto` chose it."""
         options = self.options
         if not self._have_images():
-            return EncodingChoice("", "")
-        if options.encode != "auto":
-            return EncodingChoice(options.encode, "")
-        return choose_encoding(
-            estimate_stats(self.sources.values(), options.limit),
-            is_resized=options.limit is not None,
-            has_jpegtran=find_jpegtran() is not None,
-            space_bytes=options.space_bytes,
-        )
+            return None, ""
+        name, reason = options.encode, ""
+        if name == "auto":
+            name, reason = choose_encoding(
+                estimate_stats(self.sources.values(), options.limit),
+                is_resized=options.limit is not None,
+                has_jpegtran=find_jpegtran() is not None,
+                space_bytes=options.space_bytes,
+            )
+        encoding = encoding_named(name, options.quality)
+        encoding.require_tools()
+        return encoding, reason
 
     def _have_images(self) -> bool:
         """Return True if the records of all splits have images, False if none have."""
@@ -244,13 +245,13 @@ class _PackJob:
         if with_images:
             others = [split for split in self.sources if split not in with_images]
             raise SourceError(
-                f"{name}: the records of all splits must have an image, or those of none, got images in "
-                f"{', '.join(with_images)} but not in {', '.join(others)}: pack them one by one"
+                f"{name}: either all splits must have images, or none, got images in "
+                f"{', '.join(with_images)} but not in {', '.join(others)}: pack the splits one by one"
             )
         options = self.options
         if options.encode != "auto" or options.limit is not None or options.space_bytes is not None:
             raise OptionError(
-                f"{name}: encode, space and sizes are for images, and its records have none: leave them out"
+                f"{name}: has no images, to which encode, space and sizes apply: leave these options out"
             )
         return False
 
@@ -284,8 +285,8 @@ class _PackJob:
         if None in fingerprints.values():
             if self.part is not None:
                 raise OptionError(
-                    "parts must be of a source that shows its changes, such as files, got a Python dataset: "
-                    "pack it in one go, or on Ray"
+                    "a Python dataset cannot be packed in parts, because it may change between them "
+                    "unnoticed: pack it in one go, or on Ray"
                 )
             return None
         attached = [source.attached for source in self.sources.values() if source.attached is not None]
@@ -300,7 +301,7 @@ class _PackJob:
         """Partition the records into shards; save the partition for later runs and for other parts."""
         splits = []
         for split, recipe in recipes.items():
-            cuts = cut(self.workers, recipe, self.options.shard_bytes, journal)
+            cuts = cut(self.workers, recipe, journal)
             manifest = replace(manifests[split], attachment=self._attach(split, recipe.source, journal))
             splits.append(SplitPartition(split, tuple(cuts), manifest))
         partition = Partition(tuple(splits), self.part[1] if self.part else 1)

@@ -116,7 +116,7 @@ def check_apart(source: object, dest: str | os.PathLike[str]) -> None:
         )
     if origin.startswith(target + os.sep):
         raise DestinationError(
-            f"{destination}: holds the source {os.fspath(source)}: choose another destination"
+            f"{destination}: contains the source {os.fspath(source)}: choose another destination"
         )
 
 
@@ -131,14 +131,6 @@ class SourceStats:
     mean_source_bytes: float
     mean_pixels: float
     jpeg_share: float
-
-
-@dataclass(frozen=True, slots=True)
-class EncodingChoice:
-    """An encoding and the reason for it."""
-
-    encode: str  # "" for records without images
-    reason: str
 
 
 def estimate_stats(sources: Collection[Source], limit: SizeLimit | None) -> SourceStats:
@@ -173,11 +165,12 @@ def _sizes_of(source: Source, index: int, limit: SizeLimit | None) -> tuple[int,
 
 def choose_encoding(
     stats: SourceStats, *, is_resized: bool, has_jpegtran: bool, space_bytes: int | None
-) -> EncodingChoice:
+) -> tuple[str, str]:
     """Choose raw pixels, the fastest encoding, if they fit; else the source's own pixels, tiled if possible.
 
     A lossy encoding is chosen only if the pixels change anyway (`is_resized`) or nothing else fits into the
-    space, by default `RAW_GROWTH` times the source. Raises OptionError if not even JPEG fits.
+    space, by default `RAW_GROWTH` times the source. Returns the encoding's name and the reason. Raises
+    OptionError if not even JPEG fits.
     """
     raw_bytes = 3.0 * stats.mean_pixels * stats.records
     source_bytes = stats.mean_source_bytes * stats.records
@@ -185,7 +178,7 @@ def choose_encoding(
     allowed = f"{format_size(space)} allowed" + ("" if space_bytes is not None else " (4 × the source)")
     raw = f"raw pixels would take about {format_size(raw_bytes)} of {allowed}"
     if raw_bytes <= space:
-        return EncodingChoice("raw", f"{raw}, and need no decoding")
+        return ("raw", f"{raw}, and need no decoding")
     jpeg_bytes = _JPEG_BYTES_PER_PIXEL * stats.mean_pixels * stats.records
     if (is_resized or source_bytes > space) and jpeg_bytes > space:
         raise OptionError(
@@ -193,21 +186,19 @@ def choose_encoding(
             f"of {allowed}: allow more, or limit the size with --max-side"
         )
     if is_resized:
-        return EncodingChoice("jpeg", f"{raw}; images are resized, so their pixels change anyway")
+        return ("jpeg", f"{raw}; images are resized, so their pixels change anyway")
     if source_bytes > space:
-        return EncodingChoice(
-            "jpeg", f"the source takes {format_size(source_bytes)} of {allowed}; JPEG is lossy"
-        )
+        return ("jpeg", f"the source takes {format_size(source_bytes)} of {allowed}; JPEG is lossy")
     if stats.jpeg_share < 0.5:
         share = f"{1 - stats.jpeg_share:.0%} of the files are not JPEG"
-        return EncodingChoice("keep", f"{raw}; {share}, so lossless tiles gain nothing")
+        return ("keep", f"{raw}; {share}, so lossless tiles gain nothing")
     if stats.mean_pixels <= _LEAST_TILED_PIXELS:
-        return EncodingChoice("keep", f"{raw}; images are small, so lossless tiles gain nothing")
+        return ("keep", f"{raw}; images are small, so lossless tiles gain nothing")
     if not has_jpegtran:
-        return EncodingChoice(
+        return (
             "keep",
             f"{raw}; lossless tiles need jpegtran, which is not installed "
             "(Debian: apt install libjpeg-turbo-progs; macOS: brew install jpeg-turbo; "
             "conda: libjpeg-turbo)",
         )
-    return EncodingChoice("tiled", f"{raw}; lossless tiles keep every pixel, in files of the same size")
+    return ("tiled", f"{raw}; lossless tiles keep every pixel, in files of the same size")

@@ -11,7 +11,7 @@ import contextlib
 import faulthandler
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
@@ -150,8 +150,8 @@ def _decode_error(record: Record, fields: Sequence[Field]) -> str | None:
             return f"{field.name} cannot be decoded: {error}"
         if decoded[:2] != shape[:2]:
             return (
-                f"{field.name} must be of the size that is stored with it, {shape[0]}x{shape[1]}, "
-                f"got {decoded[0]}x{decoded[1]} by decoding it"
+                f"{field.name} must have the size that is stored with it, {shape[0]}x{shape[1]}, "
+                f"but decodes to {decoded[0]}x{decoded[1]}"
             )
     return None
 
@@ -160,7 +160,7 @@ def contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | N
     """Return a contradiction between a record's images and what is stored about them, or None."""
     shape = record.image_shape() if image_of(manifest.fields) is not None else None
     if shape == (0, 0, 0) and record.key not in kept:
-        return "its image has no shape, and the manifest does not list it as kept though unreadable"
+        return "its image has no shape, but the manifest does not list it as an unreadable file"
     if manifest.image_shape is not None and shape != manifest.image_shape:
         return f"its image has the shape {shape}, the manifest says that all have {manifest.image_shape}"
     counts = {field.name: len(record[field.name]) for field in manifest.fields if field.is_of_objects}
@@ -205,21 +205,20 @@ def _image_contradiction(
         if channels != 3:
             return f"its shape is {shape}, but {encoding.name} has 3 channels"
         wanted = encoding.pixel_bytes(shape)
-        is_right = wanted is None or wanted == len(data)
-        return (
-            None if is_right else f"{encoding.name} of shape {shape} has {wanted:,} bytes, not {len(data):,}"
-        )
+        if wanted in (None, len(data)):
+            return None
+        return f"{encoding.name} of shape {shape} has {wanted:,} bytes, not {len(data):,}"
     try:
         header = read_header(data)
         index = index_tiles(data) if has_tiles and header.format == "jpeg" else None
     except DecodeError as error:
         return f"its shape is stored as {shape}, but it is not a readable image: {error}"
     if encoding.file_format not in (None, header.format):
-        return f"its file is not a {encoding.file_format}, as all files of the encoding {encoding.name} are"
+        return f"its format is {header.format}, but {encoding.name} stores only {encoding.file_format}"
     if header.shape != shape:
         return f"its shape is stored as {shape}, its header says {header.shape}"
     if has_tiles and (index is None or index.grid != grid or not np.array_equal(index.lengths, tiles)):
-        return "its tiles are not where the index says"
+        return "its tiles are not where its record says"
     return None
 
 
@@ -280,6 +279,7 @@ def verify(
         found: list[Damage] = []
         done = 0
         checked = _checked(folder, remote, manifest, check, workers or usable_cpus())
+        stack.enter_context(contextlib.closing(checked))  # ends the processes if `progress` raises
         for shard, damages in zip(manifest.shards, checked, strict=True):
             found += damages
             done += shard.size_bytes
@@ -306,7 +306,7 @@ def verify(
 
 def _checked(
     folder: Path, remote: RemoteFolder | None, manifest: Manifest, check: Check, workers: int
-) -> Iterator[list[Damage]]:
+) -> Generator[list[Damage], None, None]:
     """Check all shards in processes; yield the damage of each, in order."""
     count = len(manifest.shards)
     work = partial(check_shard, folder, check=check, remote=remote)

@@ -167,7 +167,7 @@ def test_source_in_the_destination_is_refused(tmp_path, source, packed):
     inside = packed / "photos"
     shutil.move(source, inside)
     before = tree(tmp_path)
-    with pytest.raises(DestinationError, match="holds the source"):
+    with pytest.raises(DestinationError, match="contains the source"):
         pack(inside, packed, overwrite=True)
     assert tree(tmp_path) == before
 

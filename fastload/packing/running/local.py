@@ -24,7 +24,7 @@ _SAMPLED_SHARE = 1 / 32
 _LEAST_SAMPLED = 8
 
 
-def cut(workers: int, recipe: Recipe, shard_bytes: int, journal: Journal) -> list[int]:
+def cut(workers: int, recipe: Recipe, journal: Journal) -> list[int]:
     """Return the first record of each shard and the end of the last, by the sizes of some encoded records."""
     source, measured = recipe.source, dict[int, int]()
     count = min(SAMPLE_RECORDS, max(_LEAST_SAMPLED, int(_SAMPLED_SHARE * len(source))))
@@ -39,7 +39,7 @@ def cut(workers: int, recipe: Recipe, shard_bytes: int, journal: Journal) -> lis
             if isinstance(event, Chunk):
                 measured.update(event.stored_bytes())
                 pool.write(WriteTask(event.start, scratch, 0))
-    return cuts_of(predict_sizes(source, dict(sorted(measured.items()))), shard_bytes)
+    return cuts_of(predict_sizes(source, dict(sorted(measured.items()))), recipe.options.shard_bytes)
 
 
 def pack_here(

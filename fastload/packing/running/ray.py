@@ -109,14 +109,19 @@ def _on_node(
     """Pack a shard on a node, after checking the releases and paths that all nodes must share."""
     node = socket.gethostname()
     if versions != _VERSIONS:
-        raise PackError(f"{node}: its releases must be those of this machine, {versions}, got {_VERSIONS}")
+        raise PackError(
+            f"{node}: must have the releases of this machine, {versions}, got {_VERSIONS}: install them there"
+        )
     if origin is not None and not os.path.exists(origin):
-        raise SourceError(f"{origin}: must exist on every node of the cluster, got none on {node}")
+        raise SourceError(
+            f"{origin}: must exist on every node of the cluster, but is missing on {node}: choose a source "
+            "on a file system that all nodes share"
+        )
     scratch = journal.place.scratch
     if scratch is not None and not scratch.is_dir():
         raise AccessError(
-            f"{scratch}: must be a folder on every node of the cluster, got none on {node}: choose a "
-            "destination on a file system that they share, or a URL"
+            f"{scratch}: must exist on every node of the cluster, but is missing on {node}: choose a "
+            "destination on a file system that all nodes share, or a URL"
         )
     use_one_thread()
     keep_freed_memory()

@@ -95,15 +95,16 @@ class Staging(contextlib.ExitStack):
     def _other_parts(self, old_job: bytes, job: bytes) -> DestinationError:
         """Return the error for a job that is not that of the parts that were packed."""
         old, new = json.loads(old_job), json.loads(job)
-        reason = "from another source, or before this one changed"
+        difference = "from another source, or before this source changed"
+        # Without these, it is the job of a Python dataset.
         made = zip(old.get("made", {}).values(), new.get("made", {}).values(), strict=False)
-        for was, now in (*made, (old.get("options", {}), new.get("options", {}))):
-            for name in sorted(was.keys() | now.keys()):
+        for was, now in (*made, (old.get("options"), new.get("options"))):
+            for name in sorted(was.keys() | now.keys()) if was and now else ():
                 if was.get(name) != now.get(name):
-                    reason = f"with {name} {was.get(name)!r}, and this one has {now.get(name)!r}"
+                    difference = f"with {name} {was.get(name)!r}, not with {now.get(name)!r}"
         return DestinationError(
-            f"{self.place.destination}: its parts were packed {reason}: pack all parts alike, or remove "
-            f"{self.place.folder} to begin again"
+            f"{self.place.destination}: parts of it were packed {difference}: pack all parts in the same "
+            f"way, or remove {self.place.folder} to begin again"
         )
 
 
@@ -178,8 +179,8 @@ class Journal:
     def _require_current(self) -> None:
         if _digest(self.place.read(_JOB)) != self.job:
             raise DestinationError(
-                f"{self.place.destination}: another packing to it has begun meanwhile, or has ended: wait "
-                "for its end, or choose another destination"
+                f"{self.place.destination}: another process has begun to pack to it, or has just finished: "
+                "wait until it ends, or choose another destination"
             )
 
     def _require(self, shard: ShardRange) -> FinishedShard:
