@@ -16,9 +16,8 @@ from fastload.images.opencv import cv2
 from fastload.packing.encoding.assemble import FinishedShard, ShardRange, pack_shard
 from fastload.packing.encoding.chunk import Recipe
 from fastload.packing.running.local import Executor, Report
-from fastload.packing.running.workers import RESUMES, describe_failure, use_one_thread
+from fastload.packing.running.workers import RESUMES, describe_failure, set_up_process
 from fastload.packing.staging.staging import Journal
-from fastload.system.memory import keep_freed_memory
 
 _VERSIONS = {"fastload": __version__, "OpenCV": cv2.__version__}
 
@@ -123,8 +122,7 @@ def _on_node(
             f"{scratch}: must exist on every node of the cluster, but is missing on {node}: choose a "
             "destination on a file system that all nodes share, or a URL"
         )
-    use_one_thread()
-    keep_freed_memory()
+    set_up_process()
     try:
         with journal.drafts() as folder:
             finished, path = pack_shard(shard, recipe, folder)
