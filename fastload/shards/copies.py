@@ -79,13 +79,7 @@ class Copies:
 
     def is_being_fetched(self, entry: ShardEntry) -> bool:
         """Return True if a process is fetching a shard."""
-        try:
-            lock = self._folder.lock(self._name(entry), is_new=False)
-        except FileNotFoundError:
-            return False
-        if lock is not None:
-            lock.release()
-        return lock is None
+        return self._folder.is_locked(self._name(entry))
 
     def no_room(self, entry: ShardEntry) -> RemoteError:
         """Return the error for a shard that can only be read from a copy."""
@@ -172,9 +166,8 @@ class Copies:
         folder, size_bytes = self._folder, entry.size_bytes
         try:
             # Reserved first, so that processes that fetch at the same time do not both take the last room.
-            folder.describe(
-                name, dataset=str(self._remote), samples=entry.records, total=entry.records, bytes=size_bytes
-            )
+            counts = {"samples": entry.records, "total": entry.records}
+            folder.describe(name, dataset=str(self._remote), **counts, bytes=size_bytes, stopped="")
             has_room = self.most_bytes is None or size_bytes <= self.most_bytes
             if not has_room or folder.make_room(name, size_bytes, self.most_bytes) < size_bytes:
                 folder.discard(name)

@@ -27,8 +27,8 @@ from fastload.datasets.batch import HostMemory
 from fastload.datasets.cache.disk import open_disk_cache
 from fastload.datasets.cache.options import Cache, CacheKind, CacheReport, Form, no_cache
 from fastload.datasets.cache.originals import Originals
-from fastload.datasets.cache.registry import can_cache
 from fastload.datasets.cache.sample_cache import SampleCache
+from fastload.datasets.cache.sharing import can_cache
 from fastload.datasets.cache.stored import find_shared, open_store_cache
 from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.sources.protocol import evenly_spaced

@@ -30,7 +30,7 @@ from fastload.images.encodings import Encoding, Keep, encoding_named
 from fastload.images.opencv import cv2
 from fastload.shards.records import RecordReader
 from fastload.sources.cacheable import CacheableFiles
-from fastload.system.cache_folder import CacheFolder
+from fastload.system.cache_folder import CacheFolder, cache_name
 
 # Increased when the meaning of the records of a cache changes.
 _VERSION = 2
@@ -49,8 +49,7 @@ def open_disk_cache(source: CacheableFiles, cache: Cache) -> DiskCache:
     # Decoders differ between releases, by a level at most.
     decoder = "" if cache.form == "encoded" else cv2.__version__
     parts = "\n".join((str(_VERSION), str(cache.form), decoder, source.origin))
-    title = "".join(each if each.isalnum() else "_" for each in os.path.basename(source.name)) or "files"
-    name = f"{title}-{hashlib.sha256(parts.encode()).hexdigest()[:12]}"
+    name = cache_name(source.name, hashlib.sha256(parts.encode()).hexdigest())
     folder.check()
     if not folder.dataset(name).is_dir() or folder.description(name).stopped:
         folder.make()  # a complete one may lie in a folder that can only be read

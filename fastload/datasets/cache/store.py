@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from fastload.datasets.cache.options import Form
 from fastload.shards.checksum import identity_crc, row_mask
+from fastload.system.cache_folder import CacheFolder, cache_name
 from fastload.system.memory import Room, memory_room, tmpfs_room
 
 if sys.platform != "win32":
@@ -112,17 +113,23 @@ class Opening:
 
     kind: Literal["ram", "tmpfs"]
     form: Form
-    folder: str  # where its users register, see `store_folder`; in a tmpfs, the store lies there too
+    folder: CacheFolder  # where its users register; in a tmpfs, the store lies there too
+    dataset: str  # the folder or URL of the originals
     key: str  # 32 hexadecimal digits that identify the dataset's content and the form in which it is stored
     layout: Layout  # of a new store; an existing one has its own
     room: Room = memory_room
+
+    @property
+    def name(self) -> str:
+        """The name in the folder."""
+        return cache_name(self.dataset, self.key)
 
     def create(self) -> int:
         """Return a descriptor of a new, empty store."""
         if self.kind == "ram":
             descriptor = os.memfd_create("fastload-cache", os.MFD_CLOEXEC)
         else:
-            with tempfile.TemporaryFile(dir=self.folder, buffering=0) as file:
+            with tempfile.TemporaryFile(dir=self.folder.path, buffering=0) as file:
                 descriptor = os.dup(file.fileno())
         try:
             self.layout.write(descriptor, bytes.fromhex(self.key))
@@ -279,7 +286,7 @@ class Store:
             step = min(max(_STEP_BYTES, front + back - granted), capacity - granted)
             if self.opening.room() < step:
                 header["closed"] = _NO_MEMORY
-            elif self.opening.kind == "tmpfs" and tmpfs_room(self.opening.folder) < step:
+            elif self.opening.kind == "tmpfs" and tmpfs_room(str(self.opening.folder.path)) < step:
                 header["closed"] = _NO_SPACE
             else:
                 header["granted"] = granted + step

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,8 +21,8 @@ from numpy.typing import NDArray
 from fastload.datasets.batch_source import BatchSource, Positions, RecordImages, Records
 from fastload.datasets.cache.options import Cache, CacheReport, Form, no_cache
 from fastload.datasets.cache.originals import Originals
-from fastload.datasets.cache.registry import can_cache, is_used, open_store, store_folder
 from fastload.datasets.cache.sample_cache import FilledCache, SampleCache
+from fastload.datasets.cache.sharing import can_cache, open_store, store_folder
 from fastload.datasets.cache.store import Bytes, Layout, Opening, Store
 from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.images.encodings import Raw
@@ -34,6 +33,7 @@ from fastload.shards.record import Record, value_reader
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Column
+from fastload.system.cache_folder import cache_name
 from fastload.system.memory import Room, memory_margin, tmpfs_room
 from fastload.system.units import format_size
 
@@ -59,7 +59,7 @@ def open_store_cache(cache: Cache, choice: CacheReport, originals: Originals, ro
     kind: Literal["ram", "tmpfs"] = "tmpfs" if choice.kind == "tmpfs" else "ram"
     form: Form = (cache.form or choice.form or "encoded") if originals.can_be_decoded else "encoded"
     folder = store_folder(cache.folder, holds_data=kind == "tmpfs")
-    parent = os.path.dirname(folder)
+    parent = str(folder.path.parent)
     room_bytes, bound = room(), f"{format_size(memory_margin())} of the memory must stay free"
     if kind == "tmpfs" and tmpfs_room(parent) < room_bytes:
         room_bytes, bound = tmpfs_room(parent), f"a tenth of the file system of {parent} must stay free"
@@ -69,7 +69,8 @@ def open_store_cache(cache: Cache, choice: CacheReport, originals: Originals, ro
         return SampleCache(no_cache(f"{bound}, which leaves no room"))
     layout = Layout(originals.samples, fixed_bytes, capacity)
     try:
-        store = open_store(Opening(kind, form, folder, _key(form, originals), layout, room))
+        opening = Opening(kind, form, folder, originals.name, _key(form, originals), layout, room)
+        store = open_store(opening)
     except OSError as error:
         return SampleCache(no_cache(f"it could not be opened ({error.strerror})"))
     return StoreCache(originals, store, replace(choice, form=form), needed)
@@ -83,7 +84,7 @@ def find_shared(cache: Cache, originals: Originals) -> CacheReport | None:
     forms: tuple[Form, ...] = ("encoded", "decoded") if cache.form is None else (cache.form,)
     folder = store_folder(cache.folder)
     for form in forms if can_cache() else ():
-        if is_used(folder, _key(form, originals)):
+        if folder.is_locked(cache_name(originals.name, _key(form, originals))):
             reason = "another of your processes chose it for this dataset"
             return CacheReport("ram" if cache.folder is None else "tmpfs", form, 1.0, reason)
     return None

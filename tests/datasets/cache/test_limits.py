@@ -9,7 +9,7 @@ import pytest
 
 from fastload import FolderDataset, PackedDataset, pack
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.cache.registry import open_store
+from fastload.datasets.cache.sharing import open_store, store_folder
 from fastload.datasets.cache.store import Layout, Opening
 from fastload.system.memory import margin_of, memory_margin, memory_room, tmpfs_room
 from fastload.system.units import format_size
@@ -105,13 +105,14 @@ class TestRoom:
 
 _IN_A_SMALL_TMPFS = """
 import sys
-from fastload.datasets.cache.registry import open_store
+from fastload.datasets.cache.sharing import open_store, store_folder
 from fastload.datasets.cache.store import Layout, Opening
 from tests.datasets.cache.programs import plenty
 import fastload.datasets.cache.store as module
 if sys.argv[2] == "unforeseen":
     module.tmpfs_room = lambda folder: 1 << 40  # another process is quicker
-opening = Opening("tmpfs", "encoded", sys.argv[1] + "/fastload", "a" * 32, Layout(1000, 0, 1 << 30), plenty)
+folder, layout = store_folder(sys.argv[1]), Layout(1000, 0, 1 << 30)
+opening = Opening("tmpfs", "encoded", folder, "photos", "a" * 32, layout, plenty)
 store = open_store(opening)
 stored = sum(store.put(index, bytes([index % 250]) * 100_000) for index in range(1000))
 assert all(store.has(index) for index in range(stored))
@@ -177,14 +178,14 @@ def test_auto_uses_no_cache_where_another_user_has_prepared_its_place(tmp_path, 
     mount = f"mount -t tmpfs tmpfs /dev/shm && ln -s /tmp {place}"
     _, plan, chosen, explicit = outcomes_of_auto(tmp_path, unshare, mount)
     assert plan.startswith("None no cache")
-    assert chosen.startswith(f"None no cache: {place}: must be a folder that you own and others cannot open")
+    assert chosen.startswith(f"None no cache: {place}: must be a folder that only you can write to")
     assert explicit == "refused"
 
 
 def test_pipe_in_the_place_of_a_lock_does_not_hang(folder, place):
     own = place / f"fastload-{os.getuid()}"
     dataset = FolderDataset(folder, cache=Cache("ram", place))
-    users = own / f"{dataset._cache.store.opening.key}.users"
+    users = own / f"{dataset._cache.store.opening.name}.lock"
     dataset.close_cache()
     own.mkdir(mode=0o700)
     os.mkfifo(users)
@@ -212,9 +213,8 @@ class TestTampering:
             dataset.close_cache()
 
     def test_damaged_index_finds_no_record(self, place):
-        store = open_store(
-            Opening("ram", "encoded", str(place / "fastload"), "a" * 32, Layout(4, 0, MIB), plenty)
-        )
+        layout = Layout(4, 0, MIB)
+        store = open_store(Opening("ram", "encoded", store_folder(place), "photos", "a" * 32, layout, plenty))
         assert store.put(0, b"x" * 1000)
         store._index["offset"][0] = 1 << 60
         assert not store.found(np.array([0])).any()
