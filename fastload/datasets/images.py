@@ -19,19 +19,20 @@ import torch.utils.data
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from fastload.datasets.batch import BatchMemory, draw_batch, fill, render
-from fastload.datasets.batch_source import BatchSource, Positions, UprightImages
+from fastload.contracts import BatchMemory
+from fastload.datasets.batch import BatchSource, Positions, fill, render
 from fastload.datasets.cache.choosing import Measured, choose_cache, gather, open_cache
 from fastload.datasets.cache.options import Cache, CacheReport, cache_of, no_cache
 from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.sample_cache import SampleCache
+from fastload.datasets.composed import SceneImages, UprightImages
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
 from fastload.images.region import Box
 from fastload.system.memory import Room, memory_room
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.compose import AnyTransform, are_fastloads, flattened
 from fastload.transforms.draws import begin_sample, draws_for
-from fastload.transforms.pipeline import Pipeline
+from fastload.transforms.pipeline import Drawn, Pipeline
 from fastload.transforms.transform import Sizes
 
 AnySample = tuple[Any, Any]
@@ -123,7 +124,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
             return NotImplemented
         positions = self.positions_of(indices)
         try:
-            source, drawn = draw_batch(pipeline, positions, self, self._opened)
+            source, drawn = self._drawn(pipeline, positions)
             images = fill(source, pipeline, drawn, out, self.memory_format)
             targets = None if images is None else self.batch_of_targets(positions, out, drawn.annotations)
         except (DamageError, DecodeError):
@@ -245,7 +246,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
             full = enumerate(self._full_images(positions))
             images = (pipeline.run(image, draws.image(place)) for place, image in full)
         else:
-            source, drawn = draw_batch(pipeline, positions, self, self._opened)
+            source, drawn = self._drawn(pipeline, positions)
             annotations = drawn.annotations
             views, tail = enumerate(drawn.geometry.views()), pipeline.tail
             images = (render(source, drawn, view, i, tail) for i, view in views)
@@ -261,9 +262,17 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
             pixels = source.region(0, Box(0, 0, height, width), (height, width))
             yield pixels if pixels.flags.writeable and pixels.base is None else pixels.copy()
 
-    def _opened(self, positions: Positions) -> tuple[BatchSource, list[Annotations] | None]:
-        source = self.source_of(positions)
-        return source, self.annotations_of(positions, source.sizes)
+    def _drawn(self, pipeline: Pipeline, positions: Positions) -> tuple[BatchSource, Drawn]:
+        """Return the images at valid positions, and the pipeline with the parameters drawn for them."""
+        draws = draws_for(positions, self)
+        source: BatchSource
+        if pipeline.scenes.steps:
+            source = scenes = SceneImages(pipeline.scenes, positions, draws, self)
+            annotations = scenes.annotations
+        else:
+            source = self.source_of(positions)
+            annotations = self.annotations_of(positions, source.sizes)
+        return source, pipeline.draw(draws, source.sizes, source.channels, annotations)
 
     def source_of(self, positions: Positions) -> BatchSource:
         """Return the stored images at valid positions."""

@@ -11,12 +11,13 @@ from typing import Any, SupportsIndex
 
 import torch
 
-from fastload.datasets.batch import BatchMemory
-from fastload.datasets.batch_source import Positions, RecordImages, Records
+from fastload.contracts import BatchMemory
+from fastload.datasets.batch import Positions
 from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.originals import RecordOriginals
 from fastload.datasets.images import AnySample, ImageDataset
-from fastload.datasets.values import ObjectFields, RecordValues, is_upright
+from fastload.datasets.objects import ObjectFields, is_upright
+from fastload.datasets.records import RecordImages, Records, RecordValues
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.shards.reading_ahead import ReadingAhead

@@ -21,10 +21,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.batch_source import BatchSource, ImagesAt, Positions, RecordImages
+from fastload.datasets.batch import BatchSource, Positions
 from fastload.datasets.cache.disk_filling import CopyPlace, start_filling
 from fastload.datasets.cache.options import Cache, CacheReport
-from fastload.datasets.cache.sample_cache import FilledCache
+from fastload.datasets.cache.sample_cache import FilledCache, ImagesAt
+from fastload.datasets.records import RecordImages
 from fastload.errors import AccessError, DamageError, FormatError, OptionError
 from fastload.images.encodings import Encoding, Keep, encoding_named
 from fastload.images.opencv import cv2

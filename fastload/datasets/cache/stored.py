@@ -18,12 +18,13 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.batch_source import BatchSource, Positions, RecordImages, Records
+from fastload.datasets.batch import BatchSource, Positions
 from fastload.datasets.cache.options import Cache, CacheReport, Form, no_cache
 from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.sample_cache import FilledCache, SampleCache
 from fastload.datasets.cache.sharing import can_cache, open_store, store_folder
 from fastload.datasets.cache.store import Bytes, Layout, Opening, Store
+from fastload.datasets.records import RecordImages, Records
 from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.images.encodings import Raw
 from fastload.images.header import orientation_of
