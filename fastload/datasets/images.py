@@ -30,7 +30,7 @@ from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexEr
 from fastload.images.region import Box
 from fastload.system.memory import Room, memory_room
 from fastload.transforms.annotations import Annotations
-from fastload.transforms.compose import AnyTransform, are_fastloads, flattened
+from fastload.transforms.compose import AnyTransform, are_fastloads, flattened, package_of
 from fastload.transforms.draws import begin_sample, draws_for
 from fastload.transforms.pipeline import Drawn, Pipeline
 from fastload.transforms.transform import Sizes
@@ -89,8 +89,8 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
     def draws_from_epoch_seed_only(self) -> bool:
         """True if making samples of an epoch that has a seed uses no global random generator."""
         transforms = [] if self.transform is None else [self.transform]
-        is_own = type(self).__module__.startswith("fastload.")
-        return is_own and self.target_transform is None and are_fastloads(transforms)
+        is_subclassed = package_of(self) != __name__.partition(".")[0]
+        return not is_subclassed and self.target_transform is None and are_fastloads(transforms)
 
     def __getitem__(self, index: SupportsIndex) -> AnySample:
         """Return one sample, (image, target).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -16,12 +16,6 @@ from fastload.shards.schema import Field
 from fastload.transforms.annotations import TO_CORNERS, Annotations
 
 _PARTS = ("boxes", "labels", "polygons", "keypoints", "corners", "mask", "masks")
-
-
-def is_upright(made: Mapping[str, object]) -> bool:
-    """Return True if a manifest states that coordinates refer to upright images."""
-    details = made.get("details")
-    return isinstance(details, dict) and details.get("is_upright") is True
 
 
 def _is_part(field: Field) -> bool:

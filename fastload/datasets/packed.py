@@ -16,7 +16,7 @@ from fastload.datasets.batch import Positions
 from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.originals import RecordOriginals
 from fastload.datasets.images import AnySample, ImageDataset
-from fastload.datasets.objects import ObjectFields, is_upright
+from fastload.datasets.objects import ObjectFields
 from fastload.datasets.records import RecordImages, Records, RecordValues
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import Encoding, encoding_named
@@ -321,7 +321,7 @@ class PackedDataset(ImageDataset):
 
     def _required_orientation(self, is_wanted: bool | None) -> bool:
         """Return True if coordinates are those of upright images; raise OptionError if that is not wanted."""
-        is_required = is_upright(self._records.manifest.made)
+        is_required = self._records.manifest.details.get("is_upright") is True
         if is_wanted is not None and is_wanted != is_required:
             raise OptionError(
                 f"apply_orientation must be {is_required} for {self._records.folder}, because its "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from fastload.transforms.windows import Gathered
 _DTYPES_OF_PYTHON = ("bool", "int64", "float64", "uint64")
 
 SampleForm = str | Sequence[str | Sequence[str]] | None
-"""The fields in the places of their values: see `sample_form`."""
+"""The fields in the places of their values: see `sources.dataset.nested.sample_form`."""
 
 
 class Records(Protocol):
@@ -204,8 +204,7 @@ def _column_dtype(field: Field) -> torch.dtype | None:
 def _form_of(manifest: Manifest, names: list[str]) -> SampleForm:
     if manifest.image is not None:
         return "label" if names == ["label"] else None
-    details = manifest.made.get("details")
-    form: SampleForm = details.get("sample") if isinstance(details, Mapping) else None
+    form = cast(SampleForm, manifest.details.get("sample"))
     parts = [form] if isinstance(form, str) else form or []
     used = [name for part in parts for name in ([part] if isinstance(part, str) else part)]
     if form is not None and sorted(used) != sorted(names):

@@ -14,7 +14,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from fastload.errors import HOW_TO_INSTALL, AccessError, FormatError, RemoteMissingError
 from fastload.shards.attachment import ATTACHMENT_NAME, Attachment
@@ -50,12 +49,18 @@ class Manifest:
     fields: tuple[Field, ...]  # of every record; the first one is the image, if records have one
     classes: tuple[str, ...]  # names, by label
     shards: tuple[ShardEntry, ...]  # records are numbered through all of them, in this order
-    made: Mapping[str, Any]  # the versions of fastload and of the libraries, source and options
+    made: Mapping[str, object]  # the versions of fastload and of the libraries, source and options
     image_shape: tuple[int, int, int] | None = None  # (height, width, channels) if all stored images share it
     skipped: tuple[Skipped, ...] = ()  # records that were left out because they cannot be read
     kept: tuple[Skipped, ...] = ()  # files that were stored although they cannot be read as images
     left_out: tuple[LeftOut, ...] = ()  # files of the source that are not records
     attachment: Attachment | None = None  # the source's annotation files, in the first split alone
+
+    @property
+    def details(self) -> Mapping[str, object]:
+        """The details of the source, among those of how it was made."""
+        details = self.made.get("details")
+        return details if isinstance(details, dict) else {}
 
     @property
     def records(self) -> int:

@@ -91,19 +91,28 @@ class FilledCache(SampleCache, ABC):
         joined.add(_CachedImages(cached, positions[held], originals), held.tolist())
         return joined
 
-    @abstractmethod
     def hold(self, positions: Positions) -> NDArray[np.bool_]:
         """Return a mask of the samples that can be read from the cache, and count all as read."""
+        is_held = self._mask(positions)
+        hits = int(np.count_nonzero(is_held))
+        place = 2 * os.getpid() % len(self._counts)
+        self._counts[place] += hits
+        self._counts[place + 1] += len(positions) - hits
+        if hits < len(positions):
+            is_held[~is_held] = self._take(positions[~is_held])
+        return is_held
+
+    @abstractmethod
+    def _mask(self, positions: Positions) -> NDArray[np.bool_]:
+        """Return a new mask of the samples that the cache holds."""
+
+    def _take(self, positions: Positions) -> NDArray[np.bool_]:
+        """Store samples that are about to be read; return a mask of those that the cache then holds."""
+        return np.zeros(len(positions), bool)
 
     @abstractmethod
     def _images(self, positions: Positions, reducing_gap: float | None) -> BatchSource:
         """Return images that the cache holds."""
-
-    def _count_reads(self, hits: int, misses: int) -> None:
-        """Count samples that this process reads."""
-        place = 2 * os.getpid() % len(self._counts)
-        self._counts[place] += hits
-        self._counts[place + 1] += misses
 
     def _counted(self, report: CacheReport) -> CacheReport:
         """Return a report with the counts of this process and those forked from it."""

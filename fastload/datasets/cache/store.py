@@ -1,6 +1,6 @@
 """A store: one copy of a dataset's records in memory that many processes map, written once and never evicted.
 
-    header    4 KiB: the dataset's key, sizes, how much of the area is taken, why the store is closed
+    header    4 KiB: the dataset's key, how much of the area is taken, why the store is closed
     index     40 bytes a record: state, CRC-32C, offsets of its parts
     fixed     the record's columns of fixed size, record by record
     area      images from the front, one after the other; other columns from the back
@@ -22,7 +22,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -43,8 +43,8 @@ _HEADER_BYTES = 4096
 
 # `front` and `back`: bytes taken from either end of the area; `granted`: bytes for which there was room when
 # free memory was last read.
-_NUMBERS = ("count", "fixed_bytes", "capacity_bytes", "front", "back", "granted", "closed")
-HEADER = np.dtype([*((name, "<i8") for name in _NUMBERS), ("key", "V16")])
+_NUMBERS = ("front", "back", "granted", "closed")
+_HEADER = np.dtype([*((name, "<i8") for name in _NUMBERS), ("key", "V16")])
 
 _PLACES = ("offset", "tail_offset", "size", "tail_size")
 _ENTRY = np.dtype([("state", "<u4"), ("crc", "<u4"), *((name, "<u8") for name in _PLACES)])
@@ -89,22 +89,7 @@ class Layout:
         os.ftruncate(descriptor, self.size_bytes)
         if self.count:
             os.posix_fallocate(descriptor, 0, self.area_offset)
-        sizes = self.count, self.fixed_bytes, self.capacity_bytes
-        os.pwrite(descriptor, np.array((*sizes, 0, 0, 0, _OPEN, key), HEADER).tobytes(), 0)
-
-    @classmethod
-    def read(cls, descriptor: int) -> Layout:
-        """Return the layout in a store's header; raise OSError if the header is damaged."""
-        data = os.pread(descriptor, HEADER.itemsize, 0)
-        if len(data) == HEADER.itemsize:
-            *numbers, _ = np.frombuffer(data, HEADER)[0].item()
-            count, fixed_bytes, capacity_bytes, front, back, _, closed = numbers
-            layout = cls(count, fixed_bytes, capacity_bytes)
-            is_sound = min(numbers) >= 0 and max(numbers) < 1 << 62 and closed < len(_REASONS)
-            is_sound = is_sound and front + back <= capacity_bytes
-            if is_sound and layout.size_bytes == os.fstat(descriptor).st_size:
-                return layout
-        raise OSError(errno.EBADMSG, "its header is damaged")
+        os.pwrite(descriptor, np.array((0, 0, 0, _OPEN, key), _HEADER).tobytes(), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,20 +128,21 @@ class Store:
     """A store, mapped by this process, which closes the descriptor in the end.
 
     `fixed` holds the fixed columns, (records, fixed_bytes), read-only: valid for records that were found.
-    Raises OSError if the header is damaged or of another dataset.
+    Raises OSError if it is of another dataset.
     """
 
     def __init__(self, descriptor: int, opening: Opening) -> None:
         self.descriptor, self.opening = descriptor, opening
-        self.layout = layout = Layout.read(descriptor)
+        # The process that made it may have had more or less room.
+        room_bytes = os.fstat(descriptor).st_size - opening.layout.area_offset
+        self.layout = layout = replace(opening.layout, capacity_bytes=room_bytes)
         self.count = layout.count
         memory = mmap.mmap(descriptor, layout.size_bytes)
         if hasattr(mmap, "MADV_DONTDUMP"):
             memory.madvise(mmap.MADV_DONTDUMP)
-        self._header = np.frombuffer(memory, HEADER, 1)[0]
-        key, wanted = bytes.fromhex(opening.key), opening.layout
-        is_same = (layout.count, layout.fixed_bytes) == (wanted.count, wanted.fixed_bytes)
-        if not is_same or self._header["key"].tobytes() != key:
+        self._header = np.frombuffer(memory, _HEADER, 1)[0]
+        key = bytes.fromhex(opening.key)
+        if room_bytes < 0 or self._header["key"].tobytes() != key:
             raise OSError(errno.EBADMSG, "it belongs to another dataset")
         # As in shards, a record's checksum is bound to the store and to the record's number.
         self._bound = identity_crc(key)

@@ -39,7 +39,7 @@ from fastload.system.memory import Room, memory_margin, tmpfs_room
 from fastload.system.units import format_size
 
 # The version of the store format: increased when the layout or the meaning of a key changes.
-_STORE_VERSION = 6
+_STORE_VERSION = 7
 
 # The column of an image's EXIF orientation, which pixels no longer hold.
 _ORIENTATION = "image/orientation"
@@ -152,24 +152,20 @@ class StoreCache(FilledCache):
         report = replace(self._choice, ready=ready, used_bytes=store.used_bytes, stopped=store.why_closed)
         return self._counted(report)
 
-    def hold(self, positions: Positions) -> NDArray[np.bool_]:
-        """See `FilledCache`; missing samples are stored first."""
+    def _mask(self, positions: Positions) -> NDArray[np.bool_]:
         records = self.originals.records
-        is_held = self.store.found(positions, records is not None and records.verify == "always")
-        hits = int(np.count_nonzero(is_held))
-        self._count_reads(hits, len(positions) - hits)
-        if hits == len(positions):
-            return is_held
-        missing = positions[~is_held]
-        if records is not None:
-            records.verify_records(missing)
-        if self.store.is_open:
-            for position in missing.tolist():
-                # The error of one that cannot be read is raised where it is read from the original.
-                with contextlib.suppress(SourceError, DamageError, DecodeError):
-                    self._store_sample(position)
-            is_held[~is_held] = self.store.found(missing)
-        return is_held
+        return self.store.found(positions, records is not None and records.verify == "always")
+
+    def _take(self, positions: Positions) -> NDArray[np.bool_]:
+        if self.originals.records is not None:
+            self.originals.records.verify_records(positions)
+        if not self.store.is_open:
+            return super()._take(positions)
+        for position in positions.tolist():
+            # The error of one that cannot be read is raised where it is read from the original.
+            with contextlib.suppress(SourceError, DamageError, DecodeError):
+                self._store_sample(position)
+        return self.store.found(positions)
 
     def _images(self, positions: Positions, reducing_gap: float | None) -> BatchSource:
         encoding = _PIXELS if self.store.opening.form == "decoded" else self.originals.encoding

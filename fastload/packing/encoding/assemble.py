@@ -194,7 +194,7 @@ class SplitPartition:
         entries = tuple(shard.entry for shard in found if shard.entry is not None)
         is_complete = len(found) == len(self.cuts) - 1
         if is_complete:
-            require_records(self.manifest.made["source"], self.cuts[-1], len(entries), skipped)
+            require_records(str(self.manifest.made["source"]), self.cuts[-1], len(entries), skipped)
         shapes = {shard.image_shape for shard in found if shard.entry is not None}
         return replace(
             self.manifest,
