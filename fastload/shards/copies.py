@@ -21,7 +21,7 @@ from pathlib import Path
 from google_crc32c import extend
 
 from fastload.errors import AccessError, OptionError, RemoteError
-from fastload.shards.files import ShardEntry
+from fastload.shards.container import ShardEntry
 from fastload.shards.remote import RemoteFolder, changed
 from fastload.system.cache_folder import CacheFolder
 from fastload.system.own_files import CacheLock, make_own, require_own

@@ -17,11 +17,8 @@ from pathlib import Path
 
 from fastload.errors import HOW_TO_INSTALL, AccessError, FormatError, RemoteMissingError
 from fastload.shards.attachment import ATTACHMENT_NAME, Attachment
-from fastload.shards.files import MOST_RECORDS, stamp_of, unreadable
-from fastload.shards.files import LeftOut as LeftOut
-from fastload.shards.files import ShardEntry as ShardEntry
-from fastload.shards.files import Skipped as Skipped
-from fastload.shards.files import is_shard_name as is_shard_name
+from fastload.shards.container import MOST_RECORDS, is_shard_name, stamp_of, unreadable
+from fastload.shards.container import ShardEntry as ShardEntry
 from fastload.shards.json_values import JsonValue
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.remote_errors import text_of
@@ -39,6 +36,24 @@ _CONTAINER = re.compile("hdf5|lmdb")
 _NO_DIGEST = "0" * 64
 _DIGEST_BEGIN = b'"sha256": "'
 _DAMAGED = "the file was damaged after packing: restore it from a copy, or pack again"
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A source file that could not be packed as an image, and the reason."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A source file that is not a record, or all such files of a kind."""
+
+    key: str  # its path relative to the source; for a kind, a pattern such as `**/*.txt`
+    reason: str
+    files: int = 1  # the number of files that the entry stands for
+    is_clutter: bool = False  # needs no attention: a hidden file, a system file, a README
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fastload.errors import AccessError
-from fastload.shards.container import ShardReader, ShardWriter
-from fastload.shards.files import TOO_MANY_OPEN, ShardEntry
+from fastload.shards.container import TOO_MANY_OPEN, ShardEntry, ShardReader, ShardWriter
 from fastload.shards.schema import Column
 from fastload.system.descriptors import descriptor_limit
 

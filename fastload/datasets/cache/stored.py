@@ -13,7 +13,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,6 @@ from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.images.encodings import Raw
 from fastload.images.header import orientation_of
 from fastload.images.opencv import cv2
-from fastload.shards.container import ShardReader
 from fastload.shards.record import Record, value_reader
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder
@@ -217,8 +216,7 @@ class _HeldRecords:
         return self._shards.folder
 
     def read_verified(self, index: int) -> Record:
-        # A record uses only `row` of its shard.
-        return Record(index, cast(ShardReader, self), index, self._values)
+        return Record(index, self, index, self._values)
 
     def row(self, column: str, index: int) -> Bytes:
         if column == "image" and self._originals.encoding is not None:
