@@ -6,7 +6,6 @@ import functools
 import mmap
 import os
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -133,11 +132,9 @@ class FileImages(BatchSource):
 
 
 class FilesDataset(ImageDataset):
-    """Base of datasets of image files; a subclass calls its `__init__` once `__len__` works."""
+    """Base of datasets of image files; a subclass sets `_headers` once `__len__` works."""
 
-    def __init__(self, *options: Any) -> None:
-        super().__init__(*options)
-        self._headers = unread_headers(len(self))
+    _headers: Headers
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in super().__getstate__().items() if name != "_headers"}
@@ -192,6 +189,7 @@ class FolderDataset(FilesDataset):
             raise SourceError(f"{self.root}: is split into {', '.join(sources)}: name one of these folders")
         self.source = sources[""]
         super().__init__(transform, target_transform, memory_format, reducing_gap, apply_orientation)
+        self._headers = unread_headers(len(self))
         self.classes = list(self.source.classes)
         self.use_cache(cache)
 

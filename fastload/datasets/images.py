@@ -2,7 +2,11 @@
 
 Both work in torch's DataLoader and in fastload's, with every start method of workers, and can replace a
 torchvision ImageFolder. fastload's DataLoader asks for whole batches: only the region of each image that the
-transform's crop needs is decoded, and written to the batch's final memory.
+transform's crop needs is decoded, and written to the batch's final memory:
+
+    fetch_into ──▶ _drawn ──▶ source_of: images of the cache, or of _stored_images ──▶ Pipeline.draw
+               ──▶ batch.fill ──▶ BatchSource.region: decoded pixels of one image ──▶ the batch's memory
+               ──▶ batch_of_targets
 """
 
 from __future__ import annotations

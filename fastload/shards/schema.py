@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
 
@@ -241,8 +241,9 @@ class Field:
         json = JsonValue(entry, name)
         try:
             shape, encoding = json.get("shape"), json.get("encoding")
-            kind: Any = json["kind"].text()
-            box_format: Any = None if (given := json.get("format")) is None else given.text(_FORMAT)
+            kind = cast(FieldKind, json["kind"].text())
+            given = json.get("format")
+            named = None if given is None else cast(Format, given.text(_FORMAT))
             flags = {flag: value.flag() for flag in _FLAGS if (value := json.get(flag)) is not None}
             return cls(
                 json["name"].text(),
@@ -250,7 +251,7 @@ class Field:
                 json["dtype"].text(),
                 () if shape is None else tuple(length.count() for length in shape.each()),
                 None if encoding is None else encoding.text(_ENCODING),
-                box_format,
+                named,
                 **flags,
             )
         except ValueError as error:

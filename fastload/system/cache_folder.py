@@ -105,8 +105,12 @@ class CacheFolder:
         """Make the folder, for this user alone; raise OptionError if it cannot be used."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.mkdir(mode=0o700, exist_ok=True)
-            require_own(self.path, is_folder=True)
+            while True:
+                self.path.mkdir(mode=0o700, exist_ok=True)
+                # Another process may remove it with its last cache.
+                with contextlib.suppress(FileNotFoundError):
+                    require_own(self.path, is_folder=True)
+                    break
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError(13, "it is not writable")
         except OSError as error:

@@ -65,8 +65,9 @@ def open_store(opening: Opening) -> Store:
         descriptor = None if is_only else open_held(users)
         if descriptor is None:
             descriptor = opening.create()
-            counts = {"samples": opening.layout.count, "total": opening.layout.count}
-            folder.describe(name, dataset=opening.dataset, encode=opening.form, **counts)
+            if is_only:
+                counts = {"samples": opening.layout.count, "total": opening.layout.count}
+                folder.describe(name, dataset=opening.dataset, encode=opening.form, **counts)
         try:
             store = Store(descriptor, opening)
         except OSError:
