@@ -22,7 +22,7 @@ ELSEWHERE: dict[str, str] = {
     "cli/test_preview.py": "datasets/preview",
     "cli/test_run.py": "loader/replacing system/patching",
     "datasets/test_*.py": "datasets",
-    "datasets/cache/test_*.py": "datasets/cache system/cache_folder system/held_files system/own_files",
+    "datasets/cache/test_*.py": "datasets/cache system/cache_folder system/own_files",
     "datasets/compiled/test_*.py": "datasets/compiled",
     "datasets/test_contracts.py": "contracts",
     "doctor/test_fixes.py": "doctor/evidence",

@@ -141,25 +141,20 @@ class Copies:
 
     def _shared(self, name: str, path: Path, entry: ShardEntry) -> Copy | None:
         """Return the copy if it is complete."""
-        if not path.exists() or (lock := self._folder.lock(name, shared=True)) is None:
-            return None
         try:
-            self._folder.require_own(name)
-            is_complete = path.stat().st_size == entry.size_bytes
-        except FileNotFoundError:
-            is_complete = False  # removed a moment ago
+            lock = self._folder.share(name)
         except PermissionError as error:
-            lock.release()
             raise AccessError(
                 f"{error.filename}: must be a copy that only you can have made ({error.strerror}): remove "
                 'it, or name another folder with cache=fastload.Cache("disk", folder=...)'
             ) from error
-        if not is_complete:
-            lock.release()
-            self._folder.remove(name)
+        if lock is None:
             return None
-        self._folder.note_use(name)
-        return path, lock
+        if path.exists() and path.stat().st_size == entry.size_bytes:
+            return path, lock
+        lock.release()
+        self._folder.remove(name)
+        return None
 
     def _fetch(self, name: str, path: Path, entry: ShardEntry) -> bool:
         """Fetch a shard whose lock is held; return False if there is no room for it."""

@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Literal
 
 from fastload.errors import OptionError
-from fastload.system.held_files import holders
-from fastload.system.own_files import CacheLock, make_own, read_own, require_own, require_own_tree
+from fastload.system.own_files import CacheLock, holders, make_own, read_own, require_own, require_own_tree
 
 _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 
@@ -125,11 +124,6 @@ class CacheFolder:
         except OSError:
             return  # there is none
 
-    def require_own(self, name: str) -> None:
-        """Raise PermissionError unless only this user can have made the packed dataset of a cache."""
-        require_own(self.path, is_folder=True)
-        require_own_tree(self.dataset(name))
-
     def dataset(self, name: str) -> Path:
         """Return the path of a cache's packed dataset, which exists once it is complete."""
         return self.path / f"{name}.fl"
@@ -158,10 +152,23 @@ class CacheFolder:
             lock.release()
         return lock is None
 
-    def note_use(self, name: str) -> None:
-        """Set the time of a cache's last use to now."""
+    def share(self, name: str) -> CacheLock | None:
+        """Lock a complete cache, to read it; return None if there is none, or if it is made or removed now.
+
+        Raises PermissionError unless only this user can have made it.
+        """
+        if not self.dataset(name).is_dir() or (lock := self.lock(name, shared=True)) is None:
+            return None
+        try:
+            require_own_tree(self.dataset(name))
+        except OSError as error:
+            lock.release()
+            if isinstance(error, FileNotFoundError):  # removed a moment ago
+                return None
+            raise
         with contextlib.suppress(OSError):
             os.utime(self.lock_file(name))
+        return lock
 
     def describe(self, name: str, **parts: str | int) -> None:
         """Change parts of a cache's description, in one step."""
@@ -307,7 +314,7 @@ class CacheFolder:
     def _unusable(self, kind: str, error: OSError) -> OptionError:
         return OptionError(
             f"{self.path}: must be a folder {kind} ({error.strerror}): name another place with "
-            "the folder of fastload.Cache or, for caches on a disk, XDG_CACHE_HOME"
+            "fastload.Cache(..., folder=...) or, for a disk, XDG_CACHE_HOME"
         )
 
     def _folders(self, name: str) -> list[Path]:

@@ -168,14 +168,13 @@ class DiskCache(FilledCache):
             self.place.folder.remove(self.place.name)
             return
         try:
-            lock = self.place.folder.lock(self.place.name, shared=True)
+            lock = self.place.folder.share(self.place.name)
         except OSError as error:
             self._give_up(error)
             return
         if lock is None:
             return  # it is being published or removed at this moment
         try:
-            self.place.folder.require_own(self.place.name)
             reader = RecordReader(self.place.dataset)
             if (image := reader.manifest.image) is None:
                 raise FormatError(f"{reader.folder}: a cache of images must have some, got none")
@@ -194,7 +193,6 @@ class DiskCache(FilledCache):
             self._give_up(error)
             return
         weakref.finalize(self, lock.release)
-        self.place.folder.note_use(self.place.name)
         self._reader, self._encoding, self._is_stored = reader, encoding, is_stored
 
     def _fill(self, source: CacheableFiles) -> None:

@@ -5,8 +5,8 @@ A dataset asks its cache for images and never knows which of the media it is:
     StoreCache    memory that all processes of a node share (ram, tmpfs), in stored.py
     DiskCache     a packed copy on a disk, in disk.py
 
-A lock of flock(2) tells who uses a store (registry.py) or a copy (system/cache_folder.py): users share it,
-and whoever makes or removes one holds it alone.
+All media have one registry, `system.cache_folder.CacheFolder`: who uses a store or a copy, how large it is,
+when it was used last, and how it is removed. Users share its lock; whoever makes or removes it is alone.
 
 A dataset without a cache has one that holds nothing. Whatever a cache does not hold is read from the
 dataset's own files or records, the *originals*. A device's memory is not among the media: see resident.py.

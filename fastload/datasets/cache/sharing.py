@@ -17,8 +17,7 @@ import weakref
 from fastload.datasets.cache.store import Opening, Store
 from fastload.errors import OptionError
 from fastload.system.cache_folder import CacheFolder
-from fastload.system.held_files import add_holder, open_held
-from fastload.system.own_files import CacheLock
+from fastload.system.own_files import CacheLock, add_holder, open_held
 
 # The stores of this process: two datasets of one folder share one.
 _opened: weakref.WeakValueDictionary[tuple[str, str], Store] = weakref.WeakValueDictionary()
@@ -66,7 +65,7 @@ def open_store(opening: Opening) -> Store:
         if descriptor is None:
             descriptor = opening.create()
             if is_only:
-                counts = {"samples": opening.layout.count, "total": opening.layout.count}
+                counts = {"samples": opening.count, "total": opening.count}
                 folder.describe(name, dataset=opening.dataset, encode=opening.form, **counts)
         try:
             store = Store(descriptor, opening)

@@ -22,7 +22,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -66,33 +66,6 @@ _STEP_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """The number of records, the bytes that each has in fixed columns, and the bytes of the area."""
-
-    count: int
-    fixed_bytes: int
-    capacity_bytes: int
-
-    @property
-    def area_offset(self) -> int:
-        """Offset of the area, a multiple of the page size."""
-        before = _HEADER_BYTES + self.count * (_ENTRY.itemsize + self.fixed_bytes)
-        return -(-before // mmap.PAGESIZE) * mmap.PAGESIZE
-
-    @property
-    def size_bytes(self) -> int:
-        """Size of the store."""
-        return self.area_offset + self.capacity_bytes
-
-    def write(self, descriptor: int, key: bytes) -> None:
-        """Make an empty store in an empty file; raise OSError if there is no room for its index."""
-        os.ftruncate(descriptor, self.size_bytes)
-        if self.count:
-            os.posix_fallocate(descriptor, 0, self.area_offset)
-        os.pwrite(descriptor, np.array((0, 0, 0, _OPEN, key), _HEADER).tobytes(), 0)
-
-
-@dataclass(frozen=True, slots=True)
 class Opening:
     """Parameters with which a store is opened, in this process or, pickled, in another."""
 
@@ -101,7 +74,9 @@ class Opening:
     folder: CacheFolder  # where its users register; in a tmpfs, the store lies there too
     dataset: str  # the folder or URL of the originals
     key: str  # 32 hexadecimal digits that identify the dataset's content and the form in which it is stored
-    layout: Layout  # of a new store; an existing one has its own
+    count: int  # of records
+    fixed_bytes: int  # of a record's columns of fixed size
+    capacity_bytes: int  # of the area of a new store; an existing one has its own
     room: Room = memory_room
 
     @property
@@ -109,15 +84,25 @@ class Opening:
         """The name in the folder."""
         return cache_name(self.dataset, self.key)
 
+    @property
+    def area_offset(self) -> int:
+        """Offset of the area, a multiple of the page size."""
+        before = _HEADER_BYTES + self.count * (_ENTRY.itemsize + self.fixed_bytes)
+        return -(-before // mmap.PAGESIZE) * mmap.PAGESIZE
+
     def create(self) -> int:
-        """Return a descriptor of a new, empty store."""
+        """Return a descriptor of a new, empty store; raise OSError if there is no room for its index."""
         if self.kind == "ram":
             descriptor = os.memfd_create("fastload-cache", os.MFD_CLOEXEC)
         else:
             with tempfile.TemporaryFile(dir=self.folder.path, buffering=0) as file:
                 descriptor = os.dup(file.fileno())
         try:
-            self.layout.write(descriptor, bytes.fromhex(self.key))
+            os.ftruncate(descriptor, self.area_offset + self.capacity_bytes)
+            if self.count:
+                os.posix_fallocate(descriptor, 0, self.area_offset)
+            header = np.array((0, 0, 0, _OPEN, bytes.fromhex(self.key)), _HEADER)
+            os.pwrite(descriptor, header.tobytes(), 0)
         except BaseException:
             os.close(descriptor)
             raise
@@ -133,16 +118,16 @@ class Store:
 
     def __init__(self, descriptor: int, opening: Opening) -> None:
         self.descriptor, self.opening = descriptor, opening
+        self.count = opening.count
+        size_bytes = os.fstat(descriptor).st_size
         # The process that made it may have had more or less room.
-        room_bytes = os.fstat(descriptor).st_size - opening.layout.area_offset
-        self.layout = layout = replace(opening.layout, capacity_bytes=room_bytes)
-        self.count = layout.count
-        memory = mmap.mmap(descriptor, layout.size_bytes)
+        self.capacity_bytes = size_bytes - opening.area_offset
+        memory = mmap.mmap(descriptor, size_bytes)
         if hasattr(mmap, "MADV_DONTDUMP"):
             memory.madvise(mmap.MADV_DONTDUMP)
         self._header = np.frombuffer(memory, _HEADER, 1)[0]
         key = bytes.fromhex(opening.key)
-        if room_bytes < 0 or self._header["key"].tobytes() != key:
+        if self.capacity_bytes < 0 or self._header["key"].tobytes() != key:
             raise OSError(errno.EBADMSG, "it belongs to another dataset")
         # As in shards, a record's checksum is bound to the store and to the record's number.
         self._bound = identity_crc(key)
@@ -150,9 +135,9 @@ class Store:
         self._states = self._index["state"]
         everything = np.frombuffer(memory, np.uint8)
         begin = _HEADER_BYTES + self._index.nbytes
-        end = begin + self.count * layout.fixed_bytes
-        self._writable_fixed = everything[begin:end].reshape(self.count, layout.fixed_bytes)
-        self._writable = everything[layout.area_offset :]
+        end = begin + self.count * opening.fixed_bytes
+        self._writable_fixed = everything[begin:end].reshape(self.count, opening.fixed_bytes)
+        self._writable = everything[opening.area_offset :]
         self.fixed, self._area = self._writable_fixed[:], self._writable[:]
         self.fixed.flags.writeable = self._area.flags.writeable = False
         self._forget_checks()
@@ -262,7 +247,7 @@ class Store:
         """Allocate memory for a record, under the lock; return the offsets of image and tail."""
         if self._states[index] != _EMPTY or not self.is_open:
             return None
-        header, capacity = self._header, self.layout.capacity_bytes
+        header, capacity = self._header, self.capacity_bytes
         offset = int(header["front"])
         front, back = offset + size, int(header["back"]) + tail_size
         if front + back > capacity:
@@ -286,7 +271,7 @@ class Store:
         """Allocate memory for a part of the area; close the store if there is no space."""
         try:
             if size:
-                os.posix_fallocate(self.descriptor, self.layout.area_offset + offset, size)
+                os.posix_fallocate(self.descriptor, self.opening.area_offset + offset, size)
         except OSError:
             self._header["closed"] = _NO_SPACE
             return False

@@ -23,7 +23,7 @@ from fastload.datasets.cache.options import Cache, CacheReport, Form, no_cache
 from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.sample_cache import FilledCache, SampleCache
 from fastload.datasets.cache.sharing import can_cache, open_store, store_folder
-from fastload.datasets.cache.store import Bytes, Layout, Opening, Store
+from fastload.datasets.cache.store import Bytes, Opening, Store
 from fastload.datasets.records import RecordImages, Records
 from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.images.encodings import Raw
@@ -63,14 +63,14 @@ def open_store_cache(cache: Cache, choice: CacheReport, originals: Originals, ro
     room_bytes, bound = room(), f"{format_size(memory_margin())} of the memory must stay free"
     if kind == "tmpfs" and tmpfs_room(parent) < room_bytes:
         room_bytes, bound = tmpfs_room(parent), f"a tenth of the file system of {parent} must stay free"
-    needed, fixed_bytes = originals.size_bytes(form), RecordLayout(originals).fixed.itemsize
-    capacity = min(needed, room_bytes - Layout(originals.samples, fixed_bytes, 0).size_bytes)
+    counts = originals.samples, RecordLayout(originals).fixed.itemsize
+    opening = Opening(kind, form, folder, originals.name, _key(form, originals), *counts, 0, room)
+    needed = originals.size_bytes(form)
+    capacity = min(needed, room_bytes - opening.area_offset)
     if capacity <= 0:
         return SampleCache(no_cache(f"{bound}, which leaves no room"))
-    layout = Layout(originals.samples, fixed_bytes, capacity)
     try:
-        opening = Opening(kind, form, folder, originals.name, _key(form, originals), layout, room)
-        store = open_store(opening)
+        store = open_store(replace(opening, capacity_bytes=capacity))
     except OSError as error:
         return SampleCache(no_cache(f"it could not be opened ({error.strerror})"))
     return StoreCache(originals, store, replace(choice, form=form), needed)
@@ -128,7 +128,7 @@ class StoreCache(FilledCache):
 
     def __init__(self, originals: Originals, store: Store, choice: CacheReport, needed: int) -> None:
         self.originals, self.store, self._needed = originals, store, needed
-        super().__init__(replace(choice, share=min(1.0, store.layout.capacity_bytes / max(1, needed))))
+        super().__init__(replace(choice, share=min(1.0, store.capacity_bytes / max(1, needed))))
         self._layout = RecordLayout(originals)
         parts = store, originals, self._layout
         self._held, self._records = _HeldRecords(*parts), _StoredRecords(*parts)

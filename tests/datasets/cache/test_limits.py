@@ -10,7 +10,7 @@ import pytest
 from fastload import FolderDataset, PackedDataset, pack
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.sharing import open_store, store_folder
-from fastload.datasets.cache.store import Layout, Opening
+from fastload.datasets.cache.store import Opening
 from fastload.system.memory import margin_of, memory_margin, memory_room, tmpfs_room
 from fastload.system.units import format_size
 from tests.datasets.cache.programs import ROOT, plenty
@@ -34,6 +34,12 @@ def folder(tmp_path):
     return class_folders(tmp_path / "photos", 40)
 
 
+def index_bytes(count, fixed_bytes):
+    """Return the size of a store without its area."""
+    folder = store_folder("/tmp")
+    return Opening("ram", "encoded", folder, "photos", "a" * 32, count, fixed_bytes, 0).area_offset
+
+
 def read_all(dataset):
     for index in range(len(dataset)):
         dataset[index]
@@ -43,7 +49,7 @@ class TestRoom:
     def test_half_of_the_samples_is_the_hit_ratio(self, folder, place):
         dataset = FolderDataset(folder)
         half = dataset.source.size_bytes() // 2
-        index = Layout(40, 12, 0).size_bytes
+        index = index_bytes(40, 12)
         report = dataset.use_cache(Cache("ram", place), room=Memory(half + index, 1 << 33))
         assert report.share == pytest.approx(0.5, abs=0.01)
         read_all(dataset)
@@ -63,7 +69,7 @@ class TestRoom:
         pack(root, tmp_path / "photos.fl", encode="raw", workers=1)
         dataset = PackedDataset(tmp_path / "photos.fl")
         plain = PackedDataset(tmp_path / "photos.fl")
-        index = Layout(40, 53, 0).size_bytes
+        index = index_bytes(40, 53)
         pixels = 20 * 24 * 32 * 3
         dataset.use_cache(Cache("ram", place), room=Memory(pixels + index, 1 << 33))
         for _ in range(2):
@@ -106,13 +112,13 @@ class TestRoom:
 _IN_A_SMALL_TMPFS = """
 import sys
 from fastload.datasets.cache.sharing import open_store, store_folder
-from fastload.datasets.cache.store import Layout, Opening
+from fastload.datasets.cache.store import Opening
 from tests.datasets.cache.programs import plenty
 import fastload.datasets.cache.store as module
 if sys.argv[2] == "unforeseen":
     module.tmpfs_room = lambda folder: 1 << 40  # another process is quicker
-folder, layout = store_folder(sys.argv[1]), Layout(1000, 0, 1 << 30)
-opening = Opening("tmpfs", "encoded", folder, "photos", "a" * 32, layout, plenty)
+folder = store_folder(sys.argv[1])
+opening = Opening("tmpfs", "encoded", folder, "photos", "a" * 32, 1000, 0, 1 << 30, plenty)
 store = open_store(opening)
 stored = sum(store.put(index, bytes([index % 250]) * 100_000) for index in range(1000))
 assert all(store.has(index) for index in range(stored))
@@ -213,8 +219,8 @@ class TestTampering:
             dataset.close_cache()
 
     def test_damaged_index_finds_no_record(self, place):
-        layout = Layout(4, 0, MIB)
-        store = open_store(Opening("ram", "encoded", store_folder(place), "photos", "a" * 32, layout, plenty))
+        folder = store_folder(place)
+        store = open_store(Opening("ram", "encoded", folder, "photos", "a" * 32, 4, 0, MIB, plenty))
         assert store.put(0, b"x" * 1000)
         store._index["offset"][0] = 1 << 60
         assert not store.found(np.array([0])).any()

@@ -14,7 +14,7 @@ from torchvision.datasets import ImageFolder
 import fastload
 from fastload import FolderDataset
 from fastload.datasets.cache.sharing import open_store, store_folder
-from fastload.datasets.cache.store import Layout, Opening
+from fastload.datasets.cache.store import Opening
 from fastload.system.own_files import CacheLock
 from tests.datasets.cache.programs import running
 from tests.folders import class_folders
@@ -169,8 +169,8 @@ class TestFilling:
 
 
 def _opened(place, count=8, capacity=1 << 20):
-    layout = Layout(count, 0, capacity)
-    return open_store(Opening("ram", "encoded", store_folder(place), "photos", "a" * 32, layout))
+    folder = store_folder(place)
+    return open_store(Opening("ram", "encoded", folder, "photos", "a" * 32, count, 0, capacity))
 
 
 class TestWriters:
