@@ -42,7 +42,7 @@ from fastload.transforms.transform import Sizes
 AnySample = tuple[Any, Any]
 """An image and its target, as the user's transforms return them."""
 
-_NO_CACHE = SampleCache(no_cache("not requested"))
+_NOT_REQUESTED = no_cache("not requested")
 
 
 class ImageDataset(torch.utils.data.Dataset[AnySample]):
@@ -77,7 +77,8 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         self.apply_orientation = apply_orientation
         self._compiled: tuple[list[AnyTransform], Pipeline] | None = None
         self.cache_option: Cache | None = None
-        self._cache: SampleCache = _NO_CACHE
+        self._cache: SampleCache | None = None
+        self._why_no_cache = _NOT_REQUESTED
 
     @property
     def memory_format(self) -> torch.memory_format:
@@ -148,7 +149,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
     @property
     def cached(self) -> CacheReport:
         """The state of the cache: its kind, the share of samples stored, why it was chosen."""
-        return self._cache.report()
+        return self._why_no_cache if self._cache is None else self._cache.report()
 
     def use_cache(
         self, cache: str | Cache | None, measured: Measured | None = None, room: Room = memory_room
@@ -185,23 +186,31 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         def choose() -> CacheReport:
             return choose_cache(gather(self, originals, option, measured or Measured(), room))
 
-        self._cache = open_cache(option, originals, choose, room)
+        opened = open_cache(option, originals, choose, room)
+        self.close_cache()
+        if isinstance(opened, SampleCache):
+            self._cache = opened
+        else:
+            self._why_no_cache = opened
         return self.cached
 
     def fill_cache(self) -> None:
         """Start reading the missing samples in the background; making a batch calls this too."""
-        self._cache.refresh()
+        if self._cache is not None:
+            self._cache.refresh()
 
     def prefetch(self, indices: Sequence[int]) -> None:
         """Start reading some samples from the disk without waiting; all indices must be in range."""
-        self.fill_cache()
-        positions = self._cache.missing(np.asarray(indices, np.int64))
+        positions = np.asarray(indices, np.int64)
+        if self._cache is not None:
+            self._cache.refresh()
+            positions = self._cache.missing(positions)
         if len(positions):
             self._prefetch(positions)
 
     def close_cache(self) -> None:
         """Stop using the cache, which is removed if no other process uses it and it is not on a disk."""
-        self._cache = _NO_CACHE
+        self._cache, self._why_no_cache = None, _NOT_REQUESTED
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -280,8 +289,11 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
 
     def source_of(self, positions: Positions) -> BatchSource:
         """Return the stored images at valid positions."""
-        self.fill_cache()
-        stored = self._cache.images(positions, self._stored_images, self.reducing_gap)
+        if self._cache is None:
+            stored = self._stored_images(positions)
+        else:
+            self._cache.refresh()
+            stored = self._cache.images(positions, self._stored_images, self.reducing_gap)
         return UprightImages(stored) if self.apply_orientation else stored
 
     def annotations_of(self, positions: Positions, sizes: Sizes) -> list[Annotations] | None:

@@ -240,8 +240,10 @@ class PackedDataset(ImageDataset):
         if self.transform is not None:
             self._require_images("transform is")
         self._begin_epoch()
-        self.fill_cache()
-        self._cache.verify_records(self._records, positions)
+        if self._cache is None:
+            self._records.verify_records(positions)
+        else:
+            self._cache.hold(positions)
 
     def _begin_epoch(self) -> None:
         if (draws := current_draws()) is not None:
@@ -259,7 +261,7 @@ class PackedDataset(ImageDataset):
     @property
     def _stored(self) -> Records:
         """The records, from the shards or through the cache."""
-        return self._cache.records(self._records)
+        return self._records if self._cache is None else self._cache.records(self._records)
 
     def _originals(self) -> RecordOriginals:
         return RecordOriginals(self._records, self._encoding)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fastload.datasets.batch import BatchSource, Positions
 from fastload.datasets.cache.disk_filling import CopyPlace, start_filling
 from fastload.datasets.cache.options import Cache, CacheReport
-from fastload.datasets.cache.sample_cache import FilledCache, ImagesAt
+from fastload.datasets.cache.sample_cache import ImagesAt, SampleCache
 from fastload.datasets.records import RecordImages
 from fastload.errors import AccessError, DamageError, FormatError, OptionError
 from fastload.images.encodings import Encoding, Keep, encoding_named
@@ -62,7 +62,7 @@ def open_disk_cache(source: CacheableFiles, cache: Cache) -> DiskCache:
     return opened
 
 
-class DiskCache(FilledCache):
+class DiskCache(SampleCache):
     """The packed copy of a dataset's files, which may not be complete yet.
 
     `failure` is the reason why this process no longer fills, or no longer reads, the copy; "" if it does.
@@ -93,7 +93,7 @@ class DiskCache(FilledCache):
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        FilledCache.__init__(self, self._choice)
+        SampleCache.__init__(self, self._choice)
         self._source = None
         self._begin()
 

@@ -8,8 +8,8 @@ A dataset asks its cache for images and never knows which of the media it is:
 All media have one registry, `system.cache_folder.CacheFolder`: who uses a store or a copy, how large it is,
 when it was used last, and how it is removed. Users share its lock; whoever makes or removes it is alone.
 
-A dataset without a cache has one that holds nothing. Whatever a cache does not hold is read from the
-dataset's own files or records, the *originals*. A device's memory is not among the media: see resident.py.
+Whatever a cache does not hold is read from the dataset's own files or records, the *originals*. A device's
+memory is not among the media: see resident.py.
 """
 
 from __future__ import annotations
@@ -37,47 +37,39 @@ ImagesAt = Callable[[Positions], BatchSource]
 """Returns the images at some positions, as they are stored: before their orientation is applied."""
 
 
-class SampleCache:
-    """Cache of one dataset's samples; picklable, and usable in forked processes. This one holds nothing."""
+class SampleCache(ABC):
+    """Cache of one dataset's samples; picklable, and usable in forked processes.
+
+    It counts how many samples are read from it.
+    """
 
     def __init__(self, choice: CacheReport) -> None:
         self._choice = choice
-
-    def refresh(self) -> None:
-        """Begin to use what has been stored in the background; cheap, called for every batch."""
-
-    def images(self, positions: Positions, originals: ImagesAt, reducing_gap: float | None) -> BatchSource:
-        """Return the images at some positions: from the cache if it holds them, else `originals`."""
-        return originals(positions)
-
-    def records(self, originals: RecordReader) -> Records:
-        """Return the records of a packed dataset, read through this cache."""
-        return originals
-
-    def verify_records(self, originals: RecordReader, positions: Positions) -> None:
-        """Verify records of a packed dataset; raise DamageError for the first damaged one."""
-        originals.verify_records(positions)
-
-    def missing(self, positions: Positions) -> Positions:
-        """Return the positions that will be read from originals; called for samples needed soon."""
-        return positions
-
-    def report(self) -> CacheReport:
-        """Return the choice, how full the cache is, and how often it was read."""
-        return self._choice
-
-
-class FilledCache(SampleCache, ABC):
-    """Base of caches that hold samples, and count how many are read from them."""
-
-    def __init__(self, choice: CacheReport) -> None:
-        super().__init__(choice)
         # Pairs of hits and misses, shared with forked processes: those forked one after another have
         # consecutive PIDs, so that each has its own pair.
         self._counts = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
 
+    @abstractmethod
+    def refresh(self) -> None:
+        """Begin to use what has been stored in the background; cheap, called for every batch."""
+
+    @abstractmethod
+    def missing(self, positions: Positions) -> Positions:
+        """Return the positions that will be read from originals; called for samples needed soon."""
+
+    @abstractmethod
+    def report(self) -> CacheReport:
+        """Return the choice, how full the cache is, and how often it was read."""
+
+    def records(self, originals: RecordReader) -> Records:
+        """Return the records of a packed dataset, read through this cache if it holds records."""
+        return originals
+
     def images(self, positions: Positions, originals: ImagesAt, reducing_gap: float | None) -> BatchSource:
-        """See `SampleCache`; samples that the medium takes while they are read are stored first."""
+        """Return the images at some positions: from the cache if it holds them, else `originals`.
+
+        Samples that the medium takes while they are read are stored first.
+        """
         is_held = self.hold(positions)
         count = np.count_nonzero(is_held)
         if count == len(positions):
@@ -92,7 +84,10 @@ class FilledCache(SampleCache, ABC):
         return joined
 
     def hold(self, positions: Positions) -> NDArray[np.bool_]:
-        """Return a mask of the samples that can be read from the cache, and count all as read."""
+        """Return a mask of the samples that can be read from the cache, and count all as read.
+
+        Of records, those that it does not hold are verified; raises DamageError for the first damaged one.
+        """
         is_held = self._mask(positions)
         hits = int(np.count_nonzero(is_held))
         place = 2 * os.getpid() % len(self._counts)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fastload.datasets.batch import BatchSource, Positions
 from fastload.datasets.cache.options import Cache, CacheReport, Form, no_cache
 from fastload.datasets.cache.originals import Originals
-from fastload.datasets.cache.sample_cache import FilledCache, SampleCache
+from fastload.datasets.cache.sample_cache import SampleCache
 from fastload.datasets.cache.sharing import can_cache, open_store, store_folder
 from fastload.datasets.cache.store import Bytes, Opening, Store
 from fastload.datasets.records import RecordImages, Records
@@ -52,8 +52,10 @@ _LENGTHS = "/lengths"
 _SHAPE = struct.Struct("<3I")
 
 
-def open_store_cache(cache: Cache, choice: CacheReport, originals: Originals, room: Room) -> SampleCache:
-    """Open the cache in memory that is asked for or chosen; one that holds nothing if there is no room."""
+def open_store_cache(
+    cache: Cache, choice: CacheReport, originals: Originals, room: Room
+) -> StoreCache | CacheReport:
+    """Open the cache in memory that is asked for or chosen; return the reason if there is no room."""
     if not can_cache():
         raise OptionError(f'cache="{cache.kind}" needs Linux (memfd, posix_fallocate, /proc): leave it out')
     kind: Literal["ram", "tmpfs"] = "tmpfs" if choice.kind == "tmpfs" else "ram"
@@ -68,11 +70,11 @@ def open_store_cache(cache: Cache, choice: CacheReport, originals: Originals, ro
     needed = originals.size_bytes(form)
     capacity = min(needed, room_bytes - opening.area_offset)
     if capacity <= 0:
-        return SampleCache(no_cache(f"{bound}, which leaves no room"))
+        return no_cache(f"{bound}, which leaves no room")
     try:
         store = open_store(replace(opening, capacity_bytes=capacity))
     except OSError as error:
-        return SampleCache(no_cache(f"it could not be opened ({error.strerror})"))
+        return no_cache(f"it could not be opened ({error.strerror})")
     return StoreCache(originals, store, replace(choice, form=form), needed)
 
 
@@ -120,7 +122,7 @@ class RecordLayout:
         return b"".join(bytes(fixed[name]) for name in self.fixed.names or ()), b"".join(tail)
 
 
-class StoreCache(FilledCache):
+class StoreCache(SampleCache):
     """Samples in a store; missing ones are stored by the processes that read them, while there is room.
 
     `needed` is the size in bytes of a store that holds all samples.
@@ -136,11 +138,11 @@ class StoreCache(FilledCache):
     def __reduce__(self) -> tuple[type[StoreCache], tuple[object, ...]]:
         return StoreCache, (self.originals, self.store, self._choice, self._needed)
 
+    def refresh(self) -> None:
+        """See `SampleCache`; samples are stored only as they are read."""
+
     def records(self, originals: RecordReader) -> Records:
         return self._records
-
-    def verify_records(self, originals: RecordReader, positions: Positions) -> None:
-        self.hold(positions)
 
     def missing(self, positions: Positions) -> Positions:
         return positions[~self.store.found(positions)]

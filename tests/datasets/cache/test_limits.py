@@ -153,7 +153,7 @@ assert len([*loader]) == 3
 print(loader.plan.cache.value, loader.plan.cache.reason)
 chosen = CacheReport("ram", "encoded", 1.0, "chosen")
 opened = open_cache(fastload.Cache("auto"), dataset._originals(), lambda: chosen, memory_room)
-print(opened.report().kind, opened.report().reason)
+print(opened.kind, opened.reason)
 try:
     fastload.FolderDataset(sys.argv[1], cache="tmpfs")
 except fastload.OptionError:
