@@ -103,10 +103,11 @@ def add_holder(users: Path, descriptor: int) -> None:
 
 def holders(users: Path) -> Iterator[tuple[int, str, os.stat_result]]:
     """Yield the PID of each process in a list that holds the file still, its path there, and its status."""
-    for line in users.read_text(encoding="utf-8").splitlines():
-        process, number, *identity = map(int, line.split())
-        path = f"/proc/{process}/fd/{number}"
-        with contextlib.suppress(OSError):  # the process has ended since
+    for line in users.read_text(encoding="utf-8", errors="replace").splitlines():
+        # The process has ended since, perhaps before it wrote all of the line.
+        with contextlib.suppress(OSError, ValueError):
+            process, number, *identity = map(int, line.split())
+            path = f"/proc/{process}/fd/{number}"
             status = os.stat(path)
             # The PID or the descriptor may have been reused.
             if [status.st_dev, status.st_ino] == identity:

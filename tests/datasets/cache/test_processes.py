@@ -15,7 +15,7 @@ import fastload
 from fastload import FolderDataset
 from fastload.datasets.cache.sharing import open_store, store_folder
 from fastload.datasets.cache.store import Opening
-from fastload.system.own_files import CacheLock
+from fastload.system.own_files import CacheLock, holders, open_held
 from tests.datasets.cache.programs import running
 from tests.folders import class_folders
 
@@ -288,6 +288,15 @@ class TestFolder:
         os.waitpid(child, 0)
         assert again is not None
         again.release()
+
+    def test_lines_of_processes_that_ended_while_they_wrote_are_left_out(self, place):
+        store = _opened(place)
+        users = store.opening.folder.lock_file(store.opening.name)
+        users.write_bytes(b"\xff 12\n1\n1 x 3 4\n999999999 3 4 5\n" + users.read_bytes() + b"12 3")
+        descriptor = open_held(users)
+        assert os.path.samestat(os.fstat(descriptor), os.fstat(store.descriptor))
+        os.close(descriptor)
+        assert [process for process, *_ in holders(users)] == [os.getpid()]
 
     def test_processes_that_begin_at_once_share_one_store(self, place):
         ready, go = os.pipe()
