@@ -102,7 +102,7 @@ def _filled(dataset: FolderDataset, kind: str) -> StoreCache:
     """Return a cache that holds all files, each checked."""
     originals = dataset._originals()
     cache = open_cache(Cache(kind), originals, lambda: no_cache("measured"))
-    assert isinstance(cache, StoreCache), cache.report()
+    assert isinstance(cache, StoreCache), cache
     everything = np.arange(len(dataset))
     for _ in range(2):
         cache.images(everything, dataset._stored_images, None)

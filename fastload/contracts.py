@@ -15,7 +15,7 @@ translated to those of its dataset. Contracts of one room lie in it, from the fi
     shards         `shards.container`
     encodings      `images.encodings`, and `images.region` for whatever pixels can be asked for by region
     transforms     `transforms.transform`
-    samples        `datasets.batch_source` (a batch's images), `datasets.cache.sample_cache`
+    samples        `datasets.batch` (a batch's images), `datasets.cache.sample_cache`
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""`fastload cache list|clear`: caches on a disk, from cache="disk" or from reading remote shards."""
+"""`fastload cache list|clear`: caches on disks and in memory, and copies of remote shards."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -15,7 +16,7 @@ from fastload.system.units import aligned, format_count, format_size
 if TYPE_CHECKING:
     from fastload.system.cache_folder import CacheEntry, CacheFolder
 
-HELP = 'show or remove the caches on the disk: those of cache="disk", and copies of remote shards'
+HELP = "show or remove caches on the disk, in memory, and copies of remote shards"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     # With a default, so that argparse does not call them required.
     parser.add_argument("names", nargs="*", default=[], metavar="NAME", help=names_help)
     parser.add_argument("--all", action="store_true", help="remove all that no running program uses")
-    parser.add_argument("--folder", help="the folder of fastload.Cache (default: the user's cache folder)")
+    parser.add_argument(
+        "--folder", help="the folder of fastload.Cache (default: the user's cache folder and /dev/shm)"
+    )
     parser.add_argument("--json", action="store_true", help="print the list as JSON")
 
 
@@ -34,20 +37,30 @@ def run(options: argparse.Namespace) -> int:
     """List or remove caches; return 1 if one could not be removed because it is in use."""
     from fastload.system.cache_folder import CacheFolder
 
-    folder = CacheFolder(options.folder)
-    entries = folder.entries()
+    folders = [CacheFolder(options.folder)]
+    if sys.platform == "linux":  # others have no caches in memory
+        folders.append(CacheFolder.of_memory(options.folder or "/dev/shm"))
+    found = [(folder, folder.entries()) for folder in folders]
     if options.action == "clear":
-        return _clear(folder, entries, options)
+        return _clear([(folder, entry) for folder, entries in found for entry in entries], options)
     if options.names or options.all:
         raise OptionError("list shows all caches: NAME and --all are for clear")
     if options.json:
-        found = [
-            {"path": str(folder.dataset(each.name)), **asdict(each), "reserved_bytes": each.reserved_bytes}
-            for each in entries
-        ]
-        show_json(found)
+        show_json(
+            [
+                {
+                    "path": str(folder.dataset(each.name)),
+                    **asdict(each),
+                    "reserved_bytes": each.reserved_bytes,
+                }
+                for folder, entries in found
+                for each in entries
+            ]
+        )
     else:
-        _print_table(folder, entries)
+        for number, (folder, entries) in enumerate(found):
+            if entries or not number:
+                _print_table(folder, entries)
     return 0
 
 
@@ -95,18 +108,19 @@ def _ago(seconds: float) -> str:
 def _state(entry: CacheEntry) -> str:
     is_partial = entry.state in ("filling", "unfinished")
     done = f", {entry.done / max(1, entry.samples):.0%}" if is_partial else ""
-    return f"{entry.state}{done}" + (f": {entry.stopped}" if entry.stopped else "")
+    users = f", of {format_count(len(entry.users), 'process', 'processes')}" if entry.users else ""
+    return f"{entry.state}{done}{users}" + (f": {entry.stopped}" if entry.stopped else "")
 
 
-def _clear(folder: CacheFolder, entries: Sequence[CacheEntry], options: argparse.Namespace) -> int:
+def _clear(found: Sequence[tuple[CacheFolder, CacheEntry]], options: argparse.Namespace) -> int:
     if bool(options.names) == options.all:
         raise OptionError("clear needs the names of caches, as 'fastload cache list' shows them, or --all")
     for name in options.names:
-        if not any(name in (entry.name, entry.dataset) for entry in entries):
-            known = f"it has {', '.join(entry.name for entry in entries)}" if entries else "it has none"
-            raise OptionError(f"{folder.path} has no cache {name!r}: {known}")
+        if not any(name in (entry.name, entry.dataset) for _, entry in found):
+            known = f"there are {', '.join(entry.name for _, entry in found)}" if found else "there is none"
+            raise OptionError(f"there is no cache {name!r}: {known}")
     code = 0
-    for entry in entries:
+    for folder, entry in found:
         if not options.all and not {entry.name, entry.dataset}.intersection(options.names):
             continue
         if folder.remove(entry.name):

@@ -1,4 +1,4 @@
-"""Batches of images: drawn, decoded where needed, transformed, and written to the batch's final memory.
+"""Batches of images: decoded where needed, transformed, and written to the batch's final memory.
 
     source ──region──▶ pixels ──resize, flip──▶ the batch's memory            (photos: one by one)
     source ──gathered──▶ windows ──flip──▶ the batch's memory                 (thumbnails: all at once)
@@ -8,32 +8,50 @@ Both paths give the same pixels as `Pipeline.run` for each image.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence, Sized
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from fastload.contracts import BatchMemory as BatchMemory
-from fastload.datasets.batch_source import BatchSource
-from fastload.errors import OptionError
+from fastload.contracts import BatchMemory
 from fastload.images.arrays import Pixels, Size
-from fastload.images.deferred import DeferredImage, PixelSource, View, render_view
+from fastload.images.deferred import View, render_view
 from fastload.images.region import Box
 from fastload.system.buffers import reusable_array, reusable_tensor
-from fastload.transforms.annotations import Annotations
-from fastload.transforms.draws import Draws, draws_for
 from fastload.transforms.levels.rescaling import Rescale
 from fastload.transforms.pipeline import Drawn, Pipeline
-from fastload.transforms.scenes import Indices, Scene, SceneSteps
 from fastload.transforms.shapes.cropping import flip_batch
-from fastload.transforms.transform import Geometry, common_size
+from fastload.transforms.transform import Geometry, Sizes, common_size
 from fastload.transforms.windows import Gathered, memory_for, windows_into
 
-Opened = Callable[[Indices], tuple[BatchSource, list[Annotations] | None]]
+Positions = NDArray[np.int64]
+"""Samples by their positions in the dataset, counted from the first one."""
 
-# An image that a batch uses at least this often is decoded completely, once.
-_OFTEN = 3
+
+class BatchSource(ABC):
+    """The stored images of a batch; see `Regions`."""
+
+    sizes: Sizes  # heights and widths, in pixels: (images, 2)
+    channels = 3  # of every image: 3, or 1
+    gives_own_regions = False  # True if each region is in memory that nobody else uses
+
+    @abstractmethod
+    def region(self, position: int, box: Box, size: Size) -> Pixels:
+        """Return a region of one image; see `Regions`."""
+
+    def info(self, position: int) -> dict[object, object]:
+        """Return PIL's `info` of one image."""
+        return {}
+
+    def orientations(self) -> list[int]:
+        """Return the EXIF orientation with which each image is stored, 1 if it has none."""
+        return [1] * len(self.sizes)
+
+    def gathered(self) -> Gathered | None:
+        """Return all images if that needs no decoding and they have one size."""
+        return None
 
 
 class HostMemory:
@@ -44,23 +62,6 @@ class HostMemory:
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         return reusable_tensor(shape, dtype)
-
-
-def draw_batch(
-    pipeline: Pipeline, positions: Indices, dataset: Sized, opened: Opened
-) -> tuple[BatchSource, Drawn]:
-    """Return the images of a batch, and the pipeline with the parameters drawn for them.
-
-    `opened` returns the source of some images of the dataset, given their indices, and their annotations.
-    """
-    draws = draws_for(positions, dataset)
-    source: BatchSource
-    if pipeline.scenes.steps:
-        source = scenes = SceneImages(pipeline.scenes, positions, len(dataset), draws, opened)
-        annotations = scenes.annotations
-    else:
-        source, annotations = opened(positions)
-    return source, pipeline.draw(draws, source.sizes, source.channels, annotations)
 
 
 def fill(
@@ -179,71 +180,3 @@ def _crop_gathered(gathered: Gathered, geometry: Geometry, size: Size, out: Pixe
     for axis in (0, 1):
         flip_batch(images, geometry.flips[:, axis], axis)
     return images
-
-
-class SceneImages(BatchSource):
-    """Images of a batch that are composed of several images of the dataset, such as mosaics.
-
-    Attributes:
-        annotations: Annotations of the composed images; None if the dataset has none.
-
-    Raises:
-        OptionError: A transform needs objects, but the images have none.
-    """
-
-    gives_own_regions = True
-
-    def __init__(
-        self, steps: SceneSteps, positions: Indices, count: int, draws: Draws, opened: Opened
-    ) -> None:
-        parameters = steps.draw(draws, np.zeros((len(positions), 2), np.int64))
-        indices = np.column_stack((positions, steps.others(parameters, positions, count)))
-        distinct, rows = np.unique(indices, return_inverse=True)
-        source, annotations = opened(distinct)
-        if annotations is None and steps.needed:
-            raise OptionError(
-                "Mosaic, ObjectMixUp, ObjectCutMix and CopyPaste must be given a dataset with objects, got "
-                "one with labels of images: use MixUp and CutMix"
-            )
-        sizes: list[Size] = [(height, width) for height, width in source.sizes.tolist()]
-        objects = list(map(Annotations, sizes)) if annotations is None else annotations
-        images = _DecodedOnce(source, sizes)
-        originals = [
-            Scene(DeferredImage.of(PixelSource(images, index, size)), objects[index], is_original=True)
-            for index, size in enumerate(sizes)
-        ]
-        scenes = []
-        for row, numbers in zip(rows.reshape(indices.shape), parameters.tolist(), strict=True):
-            own, *others = [originals[index] for index in row]
-            scenes.append(steps.compose(own, numbers, others))
-        images.expect([scene.image for scene in scenes])
-        self.annotations = None if annotations is None else [scene.objects for scene in scenes]
-        self.sizes = np.array([scene.size for scene in scenes], np.int64)
-        self._scenes = scenes
-
-    def region(self, position: int, box: Box, size: Size) -> Pixels:
-        return box.of(self._scenes[position].pixels())
-
-
-class _DecodedOnce:
-    """Images of a batch; one that is used often is decoded once, completely. See `Regions`."""
-
-    def __init__(self, source: BatchSource, sizes: Sequence[Size]) -> None:
-        self._source = source
-        self._sizes = sizes
-        self._often: set[int] = set()
-        self._decoded: dict[int, Pixels] = {}
-
-    def expect(self, images: Sequence[DeferredImage]) -> None:
-        """Find the images that are often sources of these."""
-        sources = [source for image in images for source in image.sources if source.regions is self]
-        uses = Counter(source.position for source in sources)
-        self._often = {position for position, count in uses.items() if count >= _OFTEN}
-
-    def region(self, position: int, box: Box, size: Size) -> Pixels:
-        if position not in self._often:
-            return self._source.region(position, box, size)
-        if position not in self._decoded:
-            whole = self._sizes[position]
-            self._decoded[position] = self._source.region(position, Box(0, 0, *whole), whole)
-        return box.of(self._decoded[position])

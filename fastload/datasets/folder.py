@@ -3,29 +3,138 @@
 from __future__ import annotations
 
 import functools
+import mmap
 import os
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets.batch_source import FileImages, Positions, unread_headers
+from fastload.datasets.batch import BatchSource, Positions
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.originals import FileOriginals
 from fastload.datasets.images import ImageDataset
-from fastload.errors import SourceError
+from fastload.errors import DecodeError, SourceError
+from fastload.images.arrays import Pixels
+from fastload.images.decode import decode, is_reducible
+from fastload.images.header import ImageHeader, orientation_of, parsed_header
+from fastload.images.region import Box, crop, decode_region, reduction_for
 from fastload.sources.cacheable import CacheableFiles
 from fastload.sources.opening import open_class_folders
 from fastload.transforms.compose import AnyTransform
+from fastload.transforms.transform import Sizes
+
+Headers = NDArray[np.uint32]
+
+# Bytes of files that a batch may hold in memory at once; files beyond that are read a second time.
+_MOST_BUFFERED_BYTES = 64 << 20
+
+
+def unread_headers(count: int) -> Headers:
+    """Return an array for height, width and EXIF orientation of files: (count, 3), zeros until one is read.
+
+    It is shared with forked processes, so that each header is read once.
+    """
+    # A page takes no memory until it is written.
+    memory = mmap.mmap(-1, max(1, count) * 3 * np.dtype(np.uint32).itemsize)
+    return np.frombuffer(memory, np.uint32).reshape(-1, 3)
+
+
+class FileImages(BatchSource):
+    """Images in files, at `positions`.
+
+    `path` returns the path of a file, for messages, and `read` its content.
+
+    Raises:
+        SourceError: A file cannot be read.
+        DecodeError: A file is not a complete image.
+    """
+
+    def __init__(
+        self,
+        path: Callable[[int], str],
+        read: Callable[[int], bytes],
+        positions: list[int],
+        headers: Headers,
+        reducing_gap: float | None = None,
+    ) -> None:
+        self._headers = headers
+        self._path = path
+        self._read_file = read
+        self._positions = positions
+        self._reducing_gap = reducing_gap
+        self._files: dict[int, bytes] = {}
+        self._decoded: dict[int, Pixels] = {}
+        self._free_bytes = _MOST_BUFFERED_BYTES
+        self.sizes: Sizes = np.array([self._size(position) for position in range(len(positions))], np.int64)
+
+    def region(self, position: int, box: Box, size: tuple[int, int]) -> Pixels:
+        height, width = self.sizes[position].tolist()
+        pixels = self._decoded.get(position)
+        try:
+            if pixels is not None:
+                return crop(pixels, (height, width), box)
+            data = self._files.get(position) or self._read(position)
+            reduction = 1
+            if self._reducing_gap is not None and is_reducible(data):
+                reduction = reduction_for(box, size, self._reducing_gap)
+            return decode_region(data, (height, width), None, box, reduction)
+        except DecodeError as error:
+            raise self._with_path(position, error) from error
+
+    def orientations(self) -> list[int]:
+        return [int(self._headers[index, 2]) or 1 for index in self._positions]
+
+    def _size(self, position: int) -> tuple[int, int]:
+        """Return the size of one image; data that has to be read or decoded is buffered for `region`."""
+        index = self._positions[position]
+        height, width, orientation = self._headers[index].tolist()
+        if orientation:
+            return height, width
+        try:
+            data, header = self._opened(position)
+            if header is not None:
+                height, width, orientation = header.height, header.width, header.orientation
+                if self._may_buffer(len(data)):
+                    self._files[position] = data
+            else:
+                pixels, orientation = self._whole(position, data)
+                height, width = pixels.shape[:2]
+                if self._may_buffer(pixels.nbytes):
+                    self._decoded[position] = pixels
+        except DecodeError as error:
+            raise self._with_path(position, error) from error
+        self._headers[index, :2] = height, width
+        self._headers[index, 2] = orientation  # last, because it marks the others as known
+        return height, width
+
+    def _opened(self, position: int) -> tuple[bytes, ImageHeader | None]:
+        """Return a file's content, and its header; None if only decoding shows the size."""
+        data = self._read(position)
+        return data, parsed_header(data)
+
+    def _whole(self, position: int, data: bytes) -> tuple[Pixels, int]:
+        """Return all pixels of a file without a header, and its orientation."""
+        return decode(data), orientation_of(data)
+
+    def _may_buffer(self, size_bytes: int) -> bool:
+        """Return True, and count the bytes, if so many more may be held in memory."""
+        fits = size_bytes <= self._free_bytes
+        self._free_bytes -= size_bytes * fits
+        return fits
+
+    def _read(self, position: int) -> bytes:
+        return self._read_file(self._positions[position])
+
+    def _with_path(self, position: int, error: DecodeError) -> DecodeError:
+        return DecodeError(f"{self._path(self._positions[position])}: {error}")
 
 
 class FilesDataset(ImageDataset):
-    """Base of datasets of image files; a subclass calls its `__init__` once `__len__` works."""
+    """Base of datasets of image files; a subclass sets `_headers` once `__len__` works."""
 
-    def __init__(self, *options: Any) -> None:
-        super().__init__(*options)
-        self._headers = unread_headers(len(self))
+    _headers: Headers
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in super().__getstate__().items() if name != "_headers"}
@@ -80,6 +189,7 @@ class FolderDataset(FilesDataset):
             raise SourceError(f"{self.root}: is split into {', '.join(sources)}: name one of these folders")
         self.source = sources[""]
         super().__init__(transform, target_transform, memory_format, reducing_gap, apply_orientation)
+        self._headers = unread_headers(len(self))
         self.classes = list(self.source.classes)
         self.use_cache(cache)
 

@@ -2,7 +2,11 @@
 
 Both work in torch's DataLoader and in fastload's, with every start method of workers, and can replace a
 torchvision ImageFolder. fastload's DataLoader asks for whole batches: only the region of each image that the
-transform's crop needs is decoded, and written to the batch's final memory.
+transform's crop needs is decoded, and written to the batch's final memory:
+
+    fetch_into ──▶ _drawn ──▶ source_of: images of the cache, or of _stored_images ──▶ Pipeline.draw
+               ──▶ batch.fill ──▶ BatchSource.region: decoded pixels of one image ──▶ the batch's memory
+               ──▶ batch_of_targets
 """
 
 from __future__ import annotations
@@ -19,25 +23,26 @@ import torch.utils.data
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
-from fastload.datasets.batch import BatchMemory, draw_batch, fill, render
-from fastload.datasets.batch_source import BatchSource, Positions, UprightImages
+from fastload.contracts import BatchMemory
+from fastload.datasets.batch import BatchSource, Positions, fill, render
 from fastload.datasets.cache.choosing import Measured, choose_cache, gather, open_cache
 from fastload.datasets.cache.options import Cache, CacheReport, cache_of, no_cache
 from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.sample_cache import SampleCache
+from fastload.datasets.composed import SceneImages, UprightImages
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
 from fastload.images.region import Box
 from fastload.system.memory import Room, memory_room
 from fastload.transforms.annotations import Annotations
-from fastload.transforms.compose import AnyTransform, are_fastloads, flattened
+from fastload.transforms.compose import AnyTransform, are_fastloads, flattened, package_of
 from fastload.transforms.draws import begin_sample, draws_for
-from fastload.transforms.pipeline import Pipeline
+from fastload.transforms.pipeline import Drawn, Pipeline
 from fastload.transforms.transform import Sizes
 
 AnySample = tuple[Any, Any]
 """An image and its target, as the user's transforms return them."""
 
-_NO_CACHE = SampleCache(no_cache("not requested"))
+_NOT_REQUESTED = no_cache("not requested")
 
 
 class ImageDataset(torch.utils.data.Dataset[AnySample]):
@@ -72,7 +77,8 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         self.apply_orientation = apply_orientation
         self._compiled: tuple[list[AnyTransform], Pipeline] | None = None
         self.cache_option: Cache | None = None
-        self._cache: SampleCache = _NO_CACHE
+        self._cache: SampleCache | None = None
+        self._why_no_cache = _NOT_REQUESTED
 
     @property
     def memory_format(self) -> torch.memory_format:
@@ -88,8 +94,8 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
     def draws_from_epoch_seed_only(self) -> bool:
         """True if making samples of an epoch that has a seed uses no global random generator."""
         transforms = [] if self.transform is None else [self.transform]
-        is_own = type(self).__module__.startswith("fastload.")
-        return is_own and self.target_transform is None and are_fastloads(transforms)
+        is_subclassed = package_of(self) != __name__.partition(".")[0]
+        return not is_subclassed and self.target_transform is None and are_fastloads(transforms)
 
     def __getitem__(self, index: SupportsIndex) -> AnySample:
         """Return one sample, (image, target).
@@ -123,7 +129,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
             return NotImplemented
         positions = self.positions_of(indices)
         try:
-            source, drawn = draw_batch(pipeline, positions, self, self._opened)
+            source, drawn = self._drawn(pipeline, positions)
             images = fill(source, pipeline, drawn, out, self.memory_format)
             targets = None if images is None else self.batch_of_targets(positions, out, drawn.annotations)
         except (DamageError, DecodeError):
@@ -143,7 +149,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
     @property
     def cached(self) -> CacheReport:
         """The state of the cache: its kind, the share of samples stored, why it was chosen."""
-        return self._cache.report()
+        return self._why_no_cache if self._cache is None else self._cache.report()
 
     def use_cache(
         self, cache: str | Cache | None, measured: Measured | None = None, room: Room = memory_room
@@ -180,23 +186,31 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         def choose() -> CacheReport:
             return choose_cache(gather(self, originals, option, measured or Measured(), room))
 
-        self._cache = open_cache(option, originals, choose, room)
+        opened = open_cache(option, originals, choose, room)
+        self.close_cache()
+        if isinstance(opened, SampleCache):
+            self._cache = opened
+        else:
+            self._why_no_cache = opened
         return self.cached
 
     def fill_cache(self) -> None:
         """Start reading the missing samples in the background; making a batch calls this too."""
-        self._cache.refresh()
+        if self._cache is not None:
+            self._cache.refresh()
 
     def prefetch(self, indices: Sequence[int]) -> None:
         """Start reading some samples from the disk without waiting; all indices must be in range."""
-        self.fill_cache()
-        positions = self._cache.missing(np.asarray(indices, np.int64))
+        positions = np.asarray(indices, np.int64)
+        if self._cache is not None:
+            self._cache.refresh()
+            positions = self._cache.missing(positions)
         if len(positions):
             self._prefetch(positions)
 
     def close_cache(self) -> None:
         """Stop using the cache, which is removed if no other process uses it and it is not on a disk."""
-        self._cache = _NO_CACHE
+        self._cache, self._why_no_cache = None, _NOT_REQUESTED
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -245,7 +259,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
             full = enumerate(self._full_images(positions))
             images = (pipeline.run(image, draws.image(place)) for place, image in full)
         else:
-            source, drawn = draw_batch(pipeline, positions, self, self._opened)
+            source, drawn = self._drawn(pipeline, positions)
             annotations = drawn.annotations
             views, tail = enumerate(drawn.geometry.views()), pipeline.tail
             images = (render(source, drawn, view, i, tail) for i, view in views)
@@ -261,14 +275,25 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
             pixels = source.region(0, Box(0, 0, height, width), (height, width))
             yield pixels if pixels.flags.writeable and pixels.base is None else pixels.copy()
 
-    def _opened(self, positions: Positions) -> tuple[BatchSource, list[Annotations] | None]:
-        source = self.source_of(positions)
-        return source, self.annotations_of(positions, source.sizes)
+    def _drawn(self, pipeline: Pipeline, positions: Positions) -> tuple[BatchSource, Drawn]:
+        """Return the images at valid positions, and the pipeline with the parameters drawn for them."""
+        draws = draws_for(positions, self)
+        source: BatchSource
+        if pipeline.scenes.steps:
+            source = scenes = SceneImages(pipeline.scenes, positions, draws, self)
+            annotations = scenes.annotations
+        else:
+            source = self.source_of(positions)
+            annotations = self.annotations_of(positions, source.sizes)
+        return source, pipeline.draw(draws, source.sizes, source.channels, annotations)
 
     def source_of(self, positions: Positions) -> BatchSource:
         """Return the stored images at valid positions."""
-        self.fill_cache()
-        stored = self._cache.images(positions, self._stored_images, self.reducing_gap)
+        if self._cache is None:
+            stored = self._stored_images(positions)
+        else:
+            self._cache.refresh()
+            stored = self._cache.images(positions, self._stored_images, self.reducing_gap)
         return UprightImages(stored) if self.apply_orientation else stored
 
     def annotations_of(self, positions: Positions, sizes: Sizes) -> list[Annotations] | None:

@@ -11,12 +11,13 @@ from typing import Any, SupportsIndex
 
 import torch
 
-from fastload.datasets.batch import BatchMemory
-from fastload.datasets.batch_source import Positions, RecordImages, Records
+from fastload.contracts import BatchMemory
+from fastload.datasets.batch import Positions
 from fastload.datasets.cache.options import Cache, cache_of
 from fastload.datasets.cache.originals import RecordOriginals
 from fastload.datasets.images import AnySample, ImageDataset
-from fastload.datasets.values import ObjectFields, RecordValues, is_upright
+from fastload.datasets.objects import ObjectFields
+from fastload.datasets.records import RecordImages, Records, RecordValues
 from fastload.errors import DamageError, DecodeError, OptionError
 from fastload.images.encodings import Encoding, encoding_named
 from fastload.shards.reading_ahead import ReadingAhead
@@ -239,8 +240,10 @@ class PackedDataset(ImageDataset):
         if self.transform is not None:
             self._require_images("transform is")
         self._begin_epoch()
-        self.fill_cache()
-        self._cache.verify_records(self._records, positions)
+        if self._cache is None:
+            self._records.verify_records(positions)
+        else:
+            self._cache.hold(positions)
 
     def _begin_epoch(self) -> None:
         if (draws := current_draws()) is not None:
@@ -258,7 +261,7 @@ class PackedDataset(ImageDataset):
     @property
     def _stored(self) -> Records:
         """The records, from the shards or through the cache."""
-        return self._cache.records(self._records)
+        return self._records if self._cache is None else self._cache.records(self._records)
 
     def _originals(self) -> RecordOriginals:
         return RecordOriginals(self._records, self._encoding)
@@ -320,7 +323,7 @@ class PackedDataset(ImageDataset):
 
     def _required_orientation(self, is_wanted: bool | None) -> bool:
         """Return True if coordinates are those of upright images; raise OptionError if that is not wanted."""
-        is_required = is_upright(self._records.manifest.made)
+        is_required = self._records.manifest.details.get("is_upright") is True
         if is_wanted is not None and is_wanted != is_required:
             raise OptionError(
                 f"apply_orientation must be {is_required} for {self._records.folder}, because its "

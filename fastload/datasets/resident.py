@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from fastload.datasets.batch import BatchMemory, HostMemory
+from fastload.contracts import BatchMemory
+from fastload.datasets.batch import HostMemory
 from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
 from fastload.system.memory import margin_of, memory_room

@@ -14,7 +14,7 @@ from torch.utils.data import Subset, default_collate
 
 from fastload.datasets.cache.choosing import Measured
 from fastload.datasets.cache.options import Cache, CacheReport, cache_of
-from fastload.datasets.cache.registry import can_cache
+from fastload.datasets.cache.sharing import can_cache
 from fastload.datasets.images import ImageDataset
 from fastload.datasets.resident import Resident, device_room
 from fastload.datasets.within import image_datasets_in, is_plain_subset

@@ -37,7 +37,7 @@ from fastload.images.jpeg import index_tiles
 from fastload.images.opencv import cv2
 from fastload.shards.attachment import ATTACHMENT_NAME, check_attachment
 from fastload.shards.checksum import file_crc32c
-from fastload.shards.files import opening
+from fastload.shards.container import opening
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, ShardEntry, looks_packed, read_manifest
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader

@@ -21,7 +21,7 @@ from pathlib import Path
 from google_crc32c import extend
 
 from fastload.errors import AccessError, OptionError, RemoteError
-from fastload.shards.files import ShardEntry
+from fastload.shards.container import ShardEntry
 from fastload.shards.remote import RemoteFolder, changed
 from fastload.system.cache_folder import CacheFolder
 from fastload.system.own_files import CacheLock, make_own, require_own
@@ -79,13 +79,7 @@ class Copies:
 
     def is_being_fetched(self, entry: ShardEntry) -> bool:
         """Return True if a process is fetching a shard."""
-        try:
-            lock = self._folder.lock(self._name(entry), is_new=False)
-        except FileNotFoundError:
-            return False
-        if lock is not None:
-            lock.release()
-        return lock is None
+        return self._folder.is_locked(self._name(entry))
 
     def no_room(self, entry: ShardEntry) -> RemoteError:
         """Return the error for a shard that can only be read from a copy."""
@@ -147,34 +141,28 @@ class Copies:
 
     def _shared(self, name: str, path: Path, entry: ShardEntry) -> Copy | None:
         """Return the copy if it is complete."""
-        if not path.exists() or (lock := self._folder.lock(name, shared=True)) is None:
-            return None
         try:
-            self._folder.require_own(name)
-            is_complete = path.stat().st_size == entry.size_bytes
-        except FileNotFoundError:
-            is_complete = False  # removed a moment ago
+            lock = self._folder.share(name)
         except PermissionError as error:
-            lock.release()
             raise AccessError(
                 f"{error.filename}: must be a copy that only you can have made ({error.strerror}): remove "
                 'it, or name another folder with cache=fastload.Cache("disk", folder=...)'
             ) from error
-        if not is_complete:
-            lock.release()
-            self._folder.remove(name)
+        if lock is None:
             return None
-        self._folder.note_use(name)
-        return path, lock
+        if path.exists() and path.stat().st_size == entry.size_bytes:
+            return path, lock
+        lock.release()
+        self._folder.remove(name)
+        return None
 
     def _fetch(self, name: str, path: Path, entry: ShardEntry) -> bool:
         """Fetch a shard whose lock is held; return False if there is no room for it."""
         folder, size_bytes = self._folder, entry.size_bytes
         try:
             # Reserved first, so that processes that fetch at the same time do not both take the last room.
-            folder.describe(
-                name, dataset=str(self._remote), samples=entry.records, total=entry.records, bytes=size_bytes
-            )
+            counts = {"samples": entry.records, "total": entry.records}
+            folder.describe(name, dataset=str(self._remote), **counts, bytes=size_bytes, stopped="")
             has_room = self.most_bytes is None or size_bytes <= self.most_bytes
             if not has_room or folder.make_room(name, size_bytes, self.most_bytes) < size_bytes:
                 folder.discard(name)

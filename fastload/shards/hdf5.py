@@ -20,8 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.shards.checksum import IDENTITY_BYTES
-from fastload.shards.container import IDENTITY_NAME, ByteArray, Payload, ShardContent, ShardWriter
-from fastload.shards.files import ShardEntry, opening, require_identity
+from fastload.shards.container import (
+    IDENTITY_NAME,
+    ByteArray,
+    Payload,
+    ShardContent,
+    ShardEntry,
+    ShardWriter,
+    opening,
+    require_identity,
+)
 from fastload.shards.schema import CRC32C, Column
 from fastload.system import signals
 

@@ -23,8 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError
-from fastload.shards.container import IDENTITY_NAME, ByteArray, ShardContent, ShardWriter
-from fastload.shards.files import ShardEntry, opening, require_identity
+from fastload.shards.container import (
+    IDENTITY_NAME,
+    ByteArray,
+    ShardContent,
+    ShardEntry,
+    ShardWriter,
+    opening,
+    require_identity,
+)
 from fastload.shards.schema import CRC32C, Column
 
 _COUNT_KEY = b"records"

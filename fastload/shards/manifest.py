@@ -14,15 +14,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from fastload.errors import HOW_TO_INSTALL, AccessError, FormatError, RemoteMissingError
 from fastload.shards.attachment import ATTACHMENT_NAME, Attachment
-from fastload.shards.files import MOST_RECORDS, stamp_of, unreadable
-from fastload.shards.files import LeftOut as LeftOut
-from fastload.shards.files import ShardEntry as ShardEntry
-from fastload.shards.files import Skipped as Skipped
-from fastload.shards.files import is_shard_name as is_shard_name
+from fastload.shards.container import MOST_RECORDS, is_shard_name, stamp_of, unreadable
+from fastload.shards.container import ShardEntry as ShardEntry
 from fastload.shards.json_values import JsonValue
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.remote_errors import text_of
@@ -43,6 +39,24 @@ _DAMAGED = "the file was damaged after packing: restore it from a copy, or pack 
 
 
 @dataclass(frozen=True, slots=True)
+class Skipped:
+    """A source file that could not be packed as an image, and the reason."""
+
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A source file that is not a record, or all such files of a kind."""
+
+    key: str  # its path relative to the source; for a kind, a pattern such as `**/*.txt`
+    reason: str
+    files: int = 1  # the number of files that the entry stands for
+    is_clutter: bool = False  # needs no attention: a hidden file, a system file, a README
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """Description of a packed dataset, without its records."""
 
@@ -50,12 +64,18 @@ class Manifest:
     fields: tuple[Field, ...]  # of every record; the first one is the image, if records have one
     classes: tuple[str, ...]  # names, by label
     shards: tuple[ShardEntry, ...]  # records are numbered through all of them, in this order
-    made: Mapping[str, Any]  # the versions of fastload and of the libraries, source and options
+    made: Mapping[str, object]  # the versions of fastload and of the libraries, source and options
     image_shape: tuple[int, int, int] | None = None  # (height, width, channels) if all stored images share it
     skipped: tuple[Skipped, ...] = ()  # records that were left out because they cannot be read
     kept: tuple[Skipped, ...] = ()  # files that were stored although they cannot be read as images
     left_out: tuple[LeftOut, ...] = ()  # files of the source that are not records
     attachment: Attachment | None = None  # the source's annotation files, in the first split alone
+
+    @property
+    def details(self) -> Mapping[str, object]:
+        """The details of the source, among those of how it was made."""
+        details = self.made.get("details")
+        return details if isinstance(details, dict) else {}
 
     @property
     def records(self) -> int:

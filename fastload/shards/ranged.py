@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError, FastloadError
-from fastload.shards.container import IDENTITY_NAME, ByteArray
-from fastload.shards.files import ShardEntry, Stamp, require_identity
+from fastload.shards.container import IDENTITY_NAME, ByteArray, ShardEntry, Stamp, require_identity
 from fastload.shards.hdf5 import Hdf5Reader
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import CRC32C, Column

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastload.errors import FastloadError, RemoteError
-from fastload.shards.files import ShardEntry
+from fastload.shards.container import ShardEntry
 from fastload.shards.records import RecordReader
 from fastload.shards.remote_shards import RemoteShards, is_worth_a_copy
 from fastload.system.own_files import CacheLock

@@ -6,14 +6,14 @@ import os
 import struct
 from collections.abc import Callable, Sequence, Sized
 from itertools import accumulate, islice, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError
 from fastload.shards.checksum import StoredRow
-from fastload.shards.container import ByteArray, ShardReader
+from fastload.shards.container import ByteArray
 from fastload.shards.schema import DTYPES, Field
 
 _SHAPE = struct.Struct("<3I")
@@ -97,12 +97,19 @@ def _bounds(ends: StoredRow, length: int) -> list[tuple[int, int]]:
 ValueReaders = dict[str, ValueReader]  # by field
 
 
+class Rows(Protocol):
+    """Rows of stored columns, such as those of a ShardReader."""
+
+    def row(self, column: str, index: int) -> bytes | ByteArray:
+        """Return the stored bytes of one record in one column, read-only."""
+
+
 class Record:
     """One stored record, with its index in the dataset; its parts are read on access."""
 
     __slots__ = ("_row", "_shard", "_values", "index")
 
-    def __init__(self, index: int, shard: ShardReader, row: int, values: ValueReaders) -> None:
+    def __init__(self, index: int, shard: Rows, row: int, values: ValueReaders) -> None:
         self.index = index
         self._shard = shard
         self._row = row

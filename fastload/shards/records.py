@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from fastload.errors import DamageError, FormatError, OptionError, RecordIndexError
 from fastload.shards.checksum import array_crc32c, identity_crc, record_crc32c, row_mask
-from fastload.shards.container import ByteArray, ShardReader
+from fastload.shards.container import ByteArray, ShardReader, stamp_of, unreadable
 from fastload.shards.copies import Copies
-from fastload.shards.files import stamp_of, unreadable
 from fastload.shards.manifest import read_manifest
 from fastload.shards.record import Record, value_reader
 from fastload.shards.remote import RemoteFolder, is_url

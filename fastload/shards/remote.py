@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastload.errors import DamageError, RemoteError, RemoteMissingError
-from fastload.shards.files import ShardEntry
+from fastload.shards.container import ShardEntry
 from fastload.shards.remote_errors import final_error, open_system, reason_of, text_of
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DamageError, RemoteError
-from fastload.shards.container import ShardReader
+from fastload.shards.container import ShardEntry, ShardReader
 from fastload.shards.copies import POLL_S, Copies
-from fastload.shards.files import ShardEntry
 from fastload.shards.manifest import Manifest
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Column

@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
 
@@ -46,8 +46,6 @@ _MOST_ROW_BYTES = 1 << 40
 _COORDINATES = {"boxes": (4,), "polygons": (2,), "corners": (4, 2)}
 _COORDINATE_KINDS = (*_COORDINATES, "keypoints")
 
-_ENCODING = re.compile("|".join(ENCODING_NAMES))
-_FORMAT = re.compile("|".join([*get_args(BoxFormat), *get_args(MaskFormat)]))
 _FLAGS = ("relative", "per_object", "internal")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESERVED = frozenset({"key", "crc32c", "records"})
@@ -147,8 +145,9 @@ class Field:
         if len(self.shape) > _MOST_DIMENSIONS or max(row_bytes, *self.shape, 0) > _MOST_ROW_BYTES:
             most = f"{_MOST_DIMENSIONS} dimensions and {_MOST_ROW_BYTES} bytes"
             yield f"a shape has at most {most}, got {self.shape}"
-        if self.kind == "image" and self.encoding not in ENCODING_NAMES:
-            yield f"an image needs one of the encodings {', '.join(ENCODING_NAMES)}"
+        if self.encoding not in (ENCODING_NAMES if self.kind == "image" else (None,)):
+            must = f"an image, and no other field, has one of the encodings {', '.join(ENCODING_NAMES)}"
+            yield f"{must}, got {self.encoding!r}"
 
     @property
     def is_of_objects(self) -> bool:
@@ -241,16 +240,17 @@ class Field:
         json = JsonValue(entry, name)
         try:
             shape, encoding = json.get("shape"), json.get("encoding")
-            kind: Any = json["kind"].text()
-            box_format: Any = None if (given := json.get("format")) is None else given.text(_FORMAT)
+            kind = cast(FieldKind, json["kind"].text())
+            given = json.get("format")
+            named = None if given is None else cast(Format, given.text())
             flags = {flag: value.flag() for flag in _FLAGS if (value := json.get(flag)) is not None}
             return cls(
                 json["name"].text(),
                 kind,
                 json["dtype"].text(),
                 () if shape is None else tuple(length.count() for length in shape.each()),
-                None if encoding is None else encoding.text(_ENCODING),
-                box_format,
+                None if encoding is None else encoding.text(),
+                named,
                 **flags,
             )
         except ValueError as error:

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fastload.errors import AccessError
-from fastload.shards.container import ShardReader, ShardWriter
-from fastload.shards.files import TOO_MANY_OPEN, ShardEntry
+from fastload.shards.container import TOO_MANY_OPEN, ShardEntry, ShardReader, ShardWriter
 from fastload.shards.schema import Column
 from fastload.system.descriptors import descriptor_limit
 
@@ -23,11 +22,9 @@ _FALLBACK_OPEN_SHARDS = 256
 # Half of the 65,530 mappings that Linux allows (vm.max_map_count).
 _MOST_OPEN_SHARDS = 32_000
 
-# A weak reference to the reader's method that closes the shard, and the shard's number.
-_OpenShards = deque[tuple["weakref.WeakMethod[Callable[[int], None]]", int]]
-
-# The open shards that take a descriptor (True), and the others; oldest first.
-_open: dict[bool, _OpenShards] = {True: deque(), False: deque()}
+# A weak reference to the method of each open shard's reader that closes it, and the shard's number; oldest
+# first.
+_open: deque[tuple[weakref.WeakMethod[Callable[[int], None]], int]] = deque()
 
 
 def writer_for(container: str) -> ShardWriter:
@@ -61,37 +58,33 @@ def open_within_limit(
     entry: ShardEntry,
 ) -> ShardReader:
     """Open a shard, which `close(number)` closes; at the limit, first close the oldest one of any reader."""
-    shards = _open[_takes_descriptor(container)]
-    while len(shards) >= max_open_shards(container):
-        _close_oldest(shards)
+    while len(_open) >= max_open_shards(container):
+        _close_oldest()
     while True:
         try:
             shard = open_shard(container, path, columns, entry)
         except AccessError as error:
             cause = error.__cause__
             is_full = isinstance(cause, OSError) and cause.errno in TOO_MANY_OPEN
-            if not (is_full and _close_oldest(_open[True])):
+            if not (is_full and _close_oldest()):
                 raise
         else:
-            shards.append((weakref.WeakMethod(close), number))
+            _open.append((weakref.WeakMethod(close), number))
             return shard
 
 
 def max_open_shards(container: str) -> int:
     """Return how many shards of a container may be open: half of the descriptors, if each takes one."""
-    limit = descriptor_limit() if _takes_descriptor(container) else sys.maxsize
+    # From Python 3.13 on a mapping needs no descriptor, and HDF5 shards are only mapped.
+    takes_descriptor = container != "hdf5" or sys.version_info < (3, 13)
+    limit = descriptor_limit() if takes_descriptor else sys.maxsize
     return _FALLBACK_OPEN_SHARDS if limit is None else max(1, min(limit // 2, _MOST_OPEN_SHARDS))
 
 
-def _takes_descriptor(container: str) -> bool:
-    # From Python 3.13 on a mapping needs no descriptor, and HDF5 shards are only mapped.
-    return container != "hdf5" or sys.version_info < (3, 13)
-
-
-def _close_oldest(shards: _OpenShards) -> bool:
+def _close_oldest() -> bool:
     """Close the shard that was opened first, and return True if there was one."""
     try:
-        reference, number = shards.popleft()
+        reference, number = _open.popleft()
     except IndexError:
         return False
     if (close := reference()) is not None:

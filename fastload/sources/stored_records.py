@@ -51,7 +51,7 @@ class StoredRecords:
         self.manifest = reader.manifest
         every = [field for field in self.manifest.fields if field.kind == "image"]
         self._images = every if images is None else images
-        self.details: Details = self.manifest.made.get("details") or {}
+        self.details: Details = dict(self.manifest.details)
         self.damaged: list[str] = []
 
     def __len__(self) -> int:

@@ -23,8 +23,7 @@ class LayoutWriter:
         self.manifest = manifest
         self.split = split
         self.images: list[PurePosixPath] = []
-        details = manifest.made.get("details")
-        self.details: Details = details if isinstance(details, dict) else {}
+        self.details: Details = dict(manifest.details)
         self.names = frozenset(field.name for field in manifest.fields)
 
     def further_images(self, record: Record, image: PurePosixPath) -> WrittenFiles:

@@ -1,11 +1,11 @@
-"""Folder of caches on a disk: each has a state, a lock and a time of last use; one limit is for all of them.
+"""Registry of caches, in memory and on disks: who uses each, its size, its last use, and its removal.
 
-A cache NAME, which ends with twelve hexadecimal digits, has in this folder
+A cache NAME, which ends with twelve hexadecimal digits, has in the folder of its medium
 
-    NAME.fl            the complete cache; while it is filled, `.NAME.fl.partial`
+    NAME.lock          locked exclusively by the process that makes it, shared by those that use it; its time
+                       is that of the last use; for a cache in memory, it lists the processes that hold it
     NAME.json          its description: dataset, samples, how many of them are stored
-    NAME.lock          locked exclusively by the process that fills it, shared by those that read it; its time
-                       is that of the last use
+    NAME.fl            the complete cache on a disk; while it is filled, `.NAME.fl.partial`
 
 Nothing else in the folder is read, changed or removed, and nothing at all unless the folder, and what is read
 in it, can only have been written by this user. The locks are those of flock(2), which the kernel drops with
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Literal
 
 from fastload.errors import OptionError
-from fastload.system.own_files import CacheLock, make_own, read_own, require_own, require_own_tree
+from fastload.system.own_files import CacheLock, holders, make_own, read_own, require_own, require_own_tree
 
 _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 
@@ -34,7 +34,7 @@ _LOCK_FILE = re.compile(r"(.+-[0-9a-f]{12})\.lock")
 # checkpoints and other programs need space too.
 _FREE_SHARE = 0.1
 
-CacheState = Literal["complete", "filling", "unfinished", "damaged"]
+CacheState = Literal["complete", "filling", "unfinished", "damaged", "in memory"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,10 @@ class CacheEntry(CacheDescription):
     """One cache of a folder."""
 
     name: str  # which `remove` takes
-    size_bytes: int  # of its files
+    size_bytes: int  # of its files, or the memory that it takes
     used_s: float  # the time of its last use, in seconds since the epoch
     state: CacheState  # `unfinished`: filling was interrupted or given up; `damaged`: it cannot be locked
+    users: tuple[int, ...] = ()  # the processes that hold it in memory
 
     @property
     def reserved_bytes(self) -> int:
@@ -76,19 +77,39 @@ def _user_cache_folder() -> str:
     return os.path.expanduser("~/Library/Caches" if sys.platform == "darwin" else "~/.cache")
 
 
+def cache_name(dataset: str, digest: str) -> str:
+    """Return the name of the cache of a folder or URL, with the digest of all that distinguishes it."""
+    title = "".join(each if each.isalnum() else "_" for each in os.path.basename(dataset.rstrip("/")))
+    return f"{title or 'files'}-{digest[:12]}"
+
+
 class CacheFolder:
-    """The caches in `parent`/fastload, or in the user's cache folder; the folder need not exist yet."""
+    """The caches in `parent`/fastload, or in the user's cache folder; the folder need not exist yet.
+
+    A cache in memory ends with its last user; the folder of such caches is removed with the last of them.
+    """
 
     def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
         place = _user_cache_folder() if parent is None else os.path.expanduser(os.fspath(parent))
         self.path = Path(os.path.abspath(place)) / "fastload"
 
+    @classmethod
+    def of_memory(cls, parent: str | os.PathLike[str] = "/dev/shm") -> CacheFolder:
+        """Return the folder of this user's caches in memory, in a folder that all users may share."""
+        folder = cls(parent)
+        folder.path = folder.path.with_name(f"fastload-{os.getuid()}")
+        return folder
+
     def make(self) -> None:
         """Make the folder, for this user alone; raise OptionError if it cannot be used."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.mkdir(mode=0o700, exist_ok=True)
-            require_own(self.path, is_folder=True)
+            while True:
+                self.path.mkdir(mode=0o700, exist_ok=True)
+                # Another process may remove it with its last cache.
+                with contextlib.suppress(FileNotFoundError):
+                    require_own(self.path, is_folder=True)
+                    break
             if not os.access(self.path, os.W_OK | os.X_OK):
                 raise PermissionError(13, "it is not writable")
         except OSError as error:
@@ -103,27 +124,51 @@ class CacheFolder:
         except OSError:
             return  # there is none
 
-    def require_own(self, name: str) -> None:
-        """Raise PermissionError unless only this user can have made the packed dataset of a cache."""
-        require_own(self.path, is_folder=True)
-        require_own_tree(self.dataset(name))
-
     def dataset(self, name: str) -> Path:
         """Return the path of a cache's packed dataset, which exists once it is complete."""
         return self.path / f"{name}.fl"
 
-    def lock(self, name: str, *, shared: bool = False, is_new: bool = True) -> CacheLock | None:
-        """Lock a cache without waiting; return None if another process or call holds its lock.
+    def lock_file(self, name: str) -> Path:
+        """Return the path of a cache's lock."""
+        return self.path / f"{name}.lock"
+
+    def lock(
+        self, name: str, *, shared: bool = False, is_new: bool = True, waits: bool = False
+    ) -> CacheLock | None:
+        """Lock a cache; unless it `waits`, return None if another process or call holds its lock.
 
         Unless `is_new`, raises FileNotFoundError for a cache that does not exist.
         """
         require_own(self.path, is_folder=True)
-        return CacheLock.on(self.path / f"{name}.lock", shared=shared, is_new=is_new)
+        return CacheLock.on(self.lock_file(name), shared=shared, is_new=is_new, waits=waits)
 
-    def note_use(self, name: str) -> None:
-        """Set the time of a cache's last use to now."""
+    def is_locked(self, name: str) -> bool:
+        """Return True if a process makes or uses a cache."""
+        try:
+            lock = self.lock(name, is_new=False)
+        except FileNotFoundError:
+            return False
+        if lock is not None:
+            lock.release()
+        return lock is None
+
+    def share(self, name: str) -> CacheLock | None:
+        """Lock a complete cache, to read it; return None if there is none, or if it is made or removed now.
+
+        Raises PermissionError unless only this user can have made it.
+        """
+        if not self.dataset(name).is_dir() or (lock := self.lock(name, shared=True)) is None:
+            return None
+        try:
+            require_own_tree(self.dataset(name))
+        except OSError as error:
+            lock.release()
+            if isinstance(error, FileNotFoundError):  # removed a moment ago
+                return None
+            raise
         with contextlib.suppress(OSError):
-            os.utime(self.path / f"{name}.lock")
+            os.utime(self.lock_file(name))
+        return lock
 
     def describe(self, name: str, **parts: str | int) -> None:
         """Change parts of a cache's description, in one step."""
@@ -134,44 +179,41 @@ class CacheFolder:
         os.replace(draft, self.path / f"{name}.json")
 
     def description(self, name: str) -> CacheDescription:
-        """Return a cache's description, as far as it is valid; the default one if that is not this user's."""
-        return self._described(name)[0]
-
-    def _described(self, name: str) -> tuple[CacheDescription, bool]:
-        """Return a cache's description, and True if some of it is not valid."""
-        try:
-            require_own(self.path, is_folder=True)
-            found: object = json.loads(read_own(self.path / f"{name}.json"))
-        except OSError:
-            return CacheDescription(), False
-        except (ValueError, RecursionError):
-            return CacheDescription(), True
-        parts = found if isinstance(found, dict) else {}
-        valid = {part: value for part, value in parts.items() if _is_valid(part, value)}
-        return CacheDescription(**valid), valid != found
+        """Return a cache's description; the default one if there is none of this user's."""
+        found: object = None
+        with contextlib.suppress(ValueError, RecursionError):
+            try:
+                require_own(self.path, is_folder=True)
+                found = json.loads(read_own(self.path / f"{name}.json"))
+            except OSError:
+                return CacheDescription()
+        if isinstance(found, dict) and all(_is_valid(*part) for part in found.items()):
+            return CacheDescription(**found)
+        command = f"'fastload cache clear {name} --folder {self.path.parent}'"
+        return CacheDescription(stopped=f"{name}.json is damaged: {command} removes the cache")
 
     def entry(self, name: str) -> CacheEntry:
         """Return the state of a cache."""
-        found, is_damaged = self._described(name)
-        lock = self.path / f"{name}.lock"
-        command = f"'fastload cache clear {name} --folder {self.path.parent}'"
-        stopped = f"{name}.json is damaged: {command} removes the cache" if is_damaged else found.stopped
+        found, lock, users = self.description(name), self.lock_file(name), []
+        stopped, size_bytes = found.stopped, self.size_bytes(name)
         try:
             require_own(lock)
+            users = list(holders(lock))
             state: CacheState = "complete"
-            if not self.dataset(name).is_dir():
-                partial = self.lock(name, is_new=False)
-                state = "filling" if partial is None else "unfinished"
-                if partial is not None:
-                    partial.release()
+            if users:
+                # Memory is allocated as samples are stored.
+                state, size_bytes = "in memory", users[0][2].st_blocks * 512
+            elif not self.dataset(name).is_dir():
+                state = "filling" if self.is_locked(name) else "unfinished"
         except PermissionError as error:
             state, stopped = "damaged", f"remove {lock} yourself: {error.strerror}"
         return CacheEntry(
             **{**asdict(found), "stopped": stopped},
             name=name,
-            size_bytes=self.size_bytes(name),
+            size_bytes=size_bytes,
             used_s=os.lstat(lock).st_mtime,
             state=state,
+            users=tuple(process for process, *_ in users),
         )
 
     def size_bytes(self, name: str) -> int:
@@ -187,10 +229,22 @@ class CacheFolder:
         """Return all caches, the last used first; raise OptionError if another user may have made them."""
         self.check()
         found = []
-        for match in map(_LOCK_FILE.fullmatch, os.listdir(self.path) if self.path.is_dir() else []):
+        for name in self._names():
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                found += [self.entry(match[1])] if match else []
+                found.append(self.entry(name))
         return sorted(found, key=lambda entry: -entry.used_s)
+
+    def _names(self) -> list[str]:
+        matches = map(_LOCK_FILE.fullmatch, os.listdir(self.path) if self.path.is_dir() else [])
+        return [match[1] for match in matches if match]
+
+    def sweep(self) -> None:
+        """Remove what unused caches in memory have left, and their folder if it is then empty."""
+        with contextlib.suppress(OSError):
+            require_own(self.path, is_folder=True)
+            for name in self._names():
+                self.remove(name)
+            self.path.rmdir()
 
     def remove(self, name: str) -> bool:
         """Remove a cache; return False if a process fills or reads it, or if its lock is no file of ours."""
@@ -260,7 +314,7 @@ class CacheFolder:
     def _unusable(self, kind: str, error: OSError) -> OptionError:
         return OptionError(
             f"{self.path}: must be a folder {kind} ({error.strerror}): name another place with "
-            'fastload.Cache("disk", folder=...) or XDG_CACHE_HOME'
+            "fastload.Cache(..., folder=...) or, for a disk, XDG_CACHE_HOME"
         )
 
     def _folders(self, name: str) -> list[Path]:

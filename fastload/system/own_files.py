@@ -1,7 +1,11 @@
-"""Folders and files that only this user can have written (by owner, mode, kind; no links), and their locks.
+"""Folders and files that only this user can have written (by owner, mode, kind; no links), locked and shared.
 
 In a folder such as /tmp, anybody may make a folder of a name that a program will look for. There, its sticky
 bit keeps others from replacing a folder of ours; within ours, its mode does.
+
+A file without a name, such as anonymous memory, is shared by a list of the processes that hold it: a line
+each, with the PID, the descriptor, and the file's device and inode. Others open it through /proc/<pid>/fd,
+and the kernel frees it with the last of them.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import os
 import stat
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 if sys.platform != "win32":
@@ -87,6 +92,38 @@ def _require_own(status: os.stat_result, path: str | os.PathLike[str], is_folder
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+def add_holder(users: Path, descriptor: int) -> None:
+    """Add this process, which holds a file by its descriptor, to a list."""
+    status = os.fstat(descriptor)
+    with users.open("a", encoding="utf-8") as file:
+        file.write(f"{os.getpid()} {descriptor} {status.st_dev} {status.st_ino}\n")
+
+
+def holders(users: Path) -> Iterator[tuple[int, str, os.stat_result]]:
+    """Yield the PID of each process in a list that holds the file still, its path there, and its status."""
+    for line in users.read_text(encoding="utf-8", errors="replace").splitlines():
+        # The process has ended since, perhaps before it wrote all of the line.
+        with contextlib.suppress(OSError, ValueError):
+            process, number, *identity = map(int, line.split())
+            path = f"/proc/{process}/fd/{number}"
+            status = os.stat(path)
+            # The PID or the descriptor may have been reused.
+            if [status.st_dev, status.st_ino] == identity:
+                yield process, path, status
+
+
+def open_held(users: Path) -> int | None:
+    """Return a descriptor of the file that the processes in a list hold; None if all have ended."""
+    for _, path, wanted in holders(users):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            # Reused between looking at it and opening it.
+            if os.path.samestat(os.fstat(descriptor), wanted):
+                return descriptor
+            os.close(descriptor)
+    return None
 
 
 class CacheLock:

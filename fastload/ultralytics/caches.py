@@ -26,8 +26,8 @@ from ultralytics.utils import LOCAL_RANK, LOGGER, NUM_THREADS, TQDM
 
 from fastload.datasets.cache.disk import DiskCache, open_disk_cache
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.cache.registry import can_cache, open_store, store_folder
-from fastload.datasets.cache.store import Layout, Opening
+from fastload.datasets.cache.sharing import can_cache, open_store, store_folder
+from fastload.datasets.cache.store import Opening
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
 from fastload.images.deferred import DeferredImage, PixelSource
@@ -153,8 +153,9 @@ def _opening(dataset: BaseDataset) -> Opening:
         digest.update(f"\n{name} {state}".encode(errors="surrogateescape"))
     # Memory is allocated as images are stored.
     capacity = dataset.ni * nv12_size(side, side)
-    layout = Layout(dataset.ni, _SIZES.size, capacity)
-    return Opening("ram", "decoded", store_folder(holds_data=False), digest.hexdigest(), layout)
+    folder = store_folder(holds_data=False)
+    key, place = digest.hexdigest(), os.path.dirname(name)
+    return Opening("ram", "decoded", folder, place, key, dataset.ni, _SIZES.size, capacity)
 
 
 class CopiedFile(str):

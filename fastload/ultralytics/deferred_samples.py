@@ -18,7 +18,8 @@ from ultralytics.data.build import InfiniteDataLoader
 from ultralytics.data.dataset import YOLOConcatDataset, YOLODataset
 from ultralytics.utils import LOGGER, dist
 
-from fastload.datasets.batch import BatchMemory, HostMemory
+from fastload.contracts import BatchMemory
+from fastload.datasets.batch import HostMemory
 from fastload.loader.dataloader import DataLoader
 from fastload.system.patching import Replacement
 from fastload.ultralytics.bgr_image import BgrImage

@@ -65,7 +65,7 @@ class PackedImages:
         if manifest.image is None:
             raise OptionError(f"{folder}: must have images to train YOLO, and its records have none")
         self._encoding = encoding_named(manifest.image.encoding or "keep")
-        self._is_upright = bool(manifest.made.get("details", {}).get("is_upright"))
+        self._is_upright = bool(manifest.details.get("is_upright"))
         self._fields = {field.name: field for field in manifest.fields}
         self.identity = " ".join(shard.identity for shard in manifest.shards)
         records = range(len(self._reader))
@@ -188,7 +188,7 @@ def _check_det_dataset(dataset: object, *args: object, **options: object) -> dic
     splits.setdefault("train", str(found[0]))
     splits.setdefault("val", splits.get("test", splits["train"]))
     manifest = RecordReader(splits["train"]).manifest
-    described = yaml.safe_load(manifest.made.get("details", {}).get("yaml") or "{}")
+    described = yaml.safe_load(str(manifest.details.get("yaml") or "{}"))
     names = dict(enumerate(manifest.classes))
     entries = "kpt_shape", "flip_idx", "kpt_names"
     keypoints = {name: described[name] for name in entries if name in described}

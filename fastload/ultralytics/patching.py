@@ -17,7 +17,7 @@ from types import ModuleType
 
 import torch
 
-from fastload.datasets.batch import BatchMemory
+from fastload.contracts import BatchMemory
 from fastload.errors import LibraryMissingError
 from fastload.loader.dataloader import DataLoader
 from fastload.system.patching import Replacement, patched

@@ -3,9 +3,11 @@
 import contextlib
 import json
 import os
+import sys
 
 import pytest
 
+from fastload import Cache, FolderDataset
 from fastload.cli.cache import _ago
 from fastload.cli.main import main
 from fastload.datasets.cache.disk_filling import CopyPlace, fill
@@ -77,6 +79,34 @@ def test_a_filled_one_is_shown_as_filling(cli, folder):
     lock = folder.lock("photos-bbbbbbbbbbbb")
     assert "filling, 0%" in cli("list")[1]
     lock.release()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="caches in memory need Linux")
+def test_caches_in_memory_are_shown_and_removed_once_nobody_uses_them(cli, folder, tmp_path):
+    parent = folder.path.parent
+    dataset = FolderDataset(tmp_path / "photos", cache=Cache("ram", parent))
+    list(dataset)
+    name, size = dataset._cache.store.opening.name, dataset.cached.used_bytes
+    _, out, _ = cli("list")
+    (line,) = [line for line in out.splitlines() if name in line]
+    assert "12" in line
+    assert "in memory, of 1 process" in line
+    (entry,) = [each for each in json.loads(cli("list", "--json")[1]) if each["name"] == name]
+    assert entry["users"] == [os.getpid()]
+    assert size <= entry["size_bytes"] < size + 100_000
+    code, _, err = cli("clear", name)
+    assert code == 1
+    assert "is in use by a running program" in err
+    dataset.close_cache()
+    assert name not in cli("list")[1]
+
+    left = CacheFolder.of_memory(parent)  # by a process that was killed
+    left.make()
+    left.lock(name).release()
+    assert cli("clear", name)[0] == 0
+    assert os.listdir(left.path) == []
+    left.sweep()
+    assert not left.path.exists()
 
 
 def test_clear_removes_what_is_named(cli, folder):

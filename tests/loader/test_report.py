@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import fastload
-from fastload.datasets.cache.registry import can_cache
+from fastload.datasets.cache.sharing import can_cache
 from fastload.loader.caching import can_be_cached
 from fastload.loader.clock import EpochTimes, LoadTimes
 from fastload.loader.report import report_of

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fastload
-from fastload.shards.files import ShardEntry
+from fastload.shards.container import ShardEntry
 from fastload.shards.remote import RemoteFolder
 from tests.remote.conftest import RECORDS
 from tests.remote.server import FAULTS, serving

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from fastload.shards.container import Payload, Ragged, ShardContent, ShardReader
-from fastload.shards.files import ShardEntry
+from fastload.shards.container import Payload, Ragged, ShardContent, ShardEntry, ShardReader
 from fastload.shards.schema import DTYPES, Column, Field, record_columns
 from fastload.shards.shard import open_shard, writer_for
 

@@ -7,10 +7,8 @@ from fastload.shards.records import RecordReader
 from tests.shards.test_records import FIELDS, row_of, write_dataset
 
 
-@pytest.mark.parametrize("takes_descriptor", [True, False])
-def test_oldest_shards_are_closed_at_the_limit(tmp_path, monkeypatch, takes_descriptor):
-    monkeypatch.setattr(shard, "_open", {True: shard.deque(), False: shard.deque()})
-    monkeypatch.setattr(shard, "_takes_descriptor", lambda container: takes_descriptor)
+def test_oldest_shards_are_closed_at_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(shard, "_open", shard.deque())
     monkeypatch.setattr(shard, "max_open_shards", lambda container: 2)
     folder = write_dataset(tmp_path / "five.fl", "hdf5", FIELDS, [[row_of(index)] for index in range(5)])
     reader = RecordReader(folder)

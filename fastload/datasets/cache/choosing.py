@@ -27,8 +27,8 @@ from fastload.datasets.batch import HostMemory
 from fastload.datasets.cache.disk import open_disk_cache
 from fastload.datasets.cache.options import Cache, CacheKind, CacheReport, Form, no_cache
 from fastload.datasets.cache.originals import Originals
-from fastload.datasets.cache.registry import can_cache
 from fastload.datasets.cache.sample_cache import SampleCache
+from fastload.datasets.cache.sharing import can_cache
 from fastload.datasets.cache.stored import find_shared, open_store_cache
 from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.sources.protocol import evenly_spaced
@@ -113,28 +113,29 @@ class CacheReadings:
 
 def open_cache(
     cache: Cache, originals: Originals, choose: Callable[[], CacheReport], room: Room = memory_room
-) -> SampleCache:
+) -> SampleCache | CacheReport:
     """Open the cache that is asked for; for `auto`, that of other processes, or else the one of `choose`.
 
+    Returns the report alone if there is none on the host.
     Raises OptionError if it is not possible here; for `auto`, only because of a folder that the user named.
     """
     if cache.kind == "disk":
         return open_disk_cache(originals.files(), cache)
     if cache.kind == "device":
         reason = "asked for: a DataLoader with device= holds the pixels there"
-        return SampleCache(CacheReport("device", "decoded", 1.0, reason))
+        return CacheReport("device", "decoded", 1.0, reason)
     if cache.kind != "auto":
         kind: CacheKind = "tmpfs" if cache.kind == "tmpfs" else "ram"
         return open_store_cache(cache, CacheReport(kind, cache.form, 1.0, "asked for"), originals, room)
     try:
         choice = find_shared(cache, originals) or choose()
         if choice.kind in (None, "device"):
-            return SampleCache(choice)
+            return choice
         return open_store_cache(cache, choice, originals, room)
     except OptionError as error:  # /dev/shm cannot be written to, or another user has prepared the place
         if cache.folder is not None:
             raise
-        return SampleCache(no_cache(str(error)))
+        return no_cache(str(error))
 
 
 def gather(

@@ -21,16 +21,17 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.batch_source import BatchSource, ImagesAt, Positions, RecordImages
+from fastload.datasets.batch import BatchSource, Positions
 from fastload.datasets.cache.disk_filling import CopyPlace, start_filling
 from fastload.datasets.cache.options import Cache, CacheReport
-from fastload.datasets.cache.sample_cache import FilledCache
+from fastload.datasets.cache.sample_cache import ImagesAt, SampleCache
+from fastload.datasets.records import RecordImages
 from fastload.errors import AccessError, DamageError, FormatError, OptionError
 from fastload.images.encodings import Encoding, Keep, encoding_named
 from fastload.images.opencv import cv2
 from fastload.shards.records import RecordReader
 from fastload.sources.cacheable import CacheableFiles
-from fastload.system.cache_folder import CacheFolder
+from fastload.system.cache_folder import CacheFolder, cache_name
 
 # Increased when the meaning of the records of a cache changes.
 _VERSION = 2
@@ -49,8 +50,7 @@ def open_disk_cache(source: CacheableFiles, cache: Cache) -> DiskCache:
     # Decoders differ between releases, by a level at most.
     decoder = "" if cache.form == "encoded" else cv2.__version__
     parts = "\n".join((str(_VERSION), str(cache.form), decoder, source.origin))
-    title = "".join(each if each.isalnum() else "_" for each in os.path.basename(source.name)) or "files"
-    name = f"{title}-{hashlib.sha256(parts.encode()).hexdigest()[:12]}"
+    name = cache_name(source.name, hashlib.sha256(parts.encode()).hexdigest())
     folder.check()
     if not folder.dataset(name).is_dir() or folder.description(name).stopped:
         folder.make()  # a complete one may lie in a folder that can only be read
@@ -62,16 +62,15 @@ def open_disk_cache(source: CacheableFiles, cache: Cache) -> DiskCache:
     return opened
 
 
-class DiskCache(FilledCache):
+class DiskCache(SampleCache):
     """The packed copy of a dataset's files, which may not be complete yet.
 
     `failure` is the reason why this process no longer fills, or no longer reads, the copy; "" if it does.
     """
 
     def __init__(self, source: CacheableFiles, place: CopyPlace) -> None:
-        self._folder, self._name = place.folder, place.name
         super().__init__(CacheReport("disk", place.form, 1.0, f"asked for: in {place.dataset}"))
-        self._place = place
+        self.place = place
         self._count, self._origin = len(source), source.origin
         # Only this process starts another one to pack; a worker forked from it does not.
         self._owner = os.getpid()
@@ -89,12 +88,12 @@ class DiskCache(FilledCache):
         self._is_given_up = mmap.mmap(-1, 1)
 
     def __getstate__(self) -> dict[str, object]:
-        names = "_choice", "_folder", "_name", "_place", "_count", "_origin", "_owner"
+        names = "_choice", "place", "_count", "_origin", "_owner"
         return {name: self.__dict__[name] for name in names}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        FilledCache.__init__(self, self._choice)
+        SampleCache.__init__(self, self._choice)
         self._source = None
         self._begin()
 
@@ -126,8 +125,8 @@ class DiskCache(FilledCache):
 
     def report(self) -> CacheReport:
         self.refresh()
-        described, total = self._folder.description(self._name), max(1, self._count)
-        samples, form = described.samples or total, self._place.form
+        described, total = self.place.folder.description(self.place.name), max(1, self._count)
+        samples, form = described.samples or total, self.place.form
         ready = min(described.done, 0.99 * samples)  # complete only once it can be read
         if self._reader is not None:
             samples = ready = int(self._is_stored.sum())
@@ -137,7 +136,7 @@ class DiskCache(FilledCache):
             form=form,
             share=samples / total,
             ready=ready / total,
-            used_bytes=self._folder.size_bytes(self._name),
+            used_bytes=self.place.folder.size_bytes(self.place.name),
             stopped=self.failure or described.stopped,
         )
         return self._counted(report)
@@ -150,16 +149,13 @@ class DiskCache(FilledCache):
         elif self._reader is not None:
             if os.getpid() == self._owner and self._process is not None:
                 self._process.poll()  # reaps it once it has ended
-        elif self._place.dataset.is_dir():
+        elif self.place.dataset.is_dir():
             self._open()
         elif self._source is not None and os.getpid() == self._owner:
             self._fill(self._source)
 
-    def hold(self, positions: Positions) -> NDArray[np.bool_]:
-        is_held: NDArray[np.bool_] = self._is_stored[positions]
-        hits = int(np.count_nonzero(is_held))
-        self._count_reads(hits, len(positions) - hits)
-        return is_held
+    def _mask(self, positions: Positions) -> NDArray[np.bool_]:
+        return self._is_stored[positions]
 
     def _images(self, positions: Positions, reducing_gap: float | None) -> BatchSource:
         assert self._reader is not None
@@ -168,24 +164,21 @@ class DiskCache(FilledCache):
 
     def _open(self) -> None:
         """Open the complete copy for reading; remove it if it was found to be damaged."""
-        if self._folder.description(self._name).stopped:
-            self._folder.remove(self._name)
+        if self.place.folder.description(self.place.name).stopped:
+            self.place.folder.remove(self.place.name)
             return
         try:
-            lock = self._folder.lock(self._name, shared=True)
+            lock = self.place.folder.share(self.place.name)
         except OSError as error:
             self._give_up(error)
             return
         if lock is None:
             return  # it is being published or removed at this moment
         try:
-            self._folder.require_own(self._name)
-            reader = RecordReader(self._place.dataset)
+            reader = RecordReader(self.place.dataset)
             if (image := reader.manifest.image) is None:
                 raise FormatError(f"{reader.folder}: a cache of images must have some, got none")
-            details = reader.manifest.made.get("details")
-            origin = details.get("origin") if isinstance(details, dict) else None
-            if origin != self._origin:
+            if (origin := reader.manifest.details.get("origin")) != self._origin:
                 must = f"must be made of the files with the digest {self._origin}"
                 raise FormatError(f"{reader.folder}: {must}, it names {origin}")
             encoding = encoding_named(image.encoding or "keep")
@@ -200,28 +193,27 @@ class DiskCache(FilledCache):
             self._give_up(error)
             return
         weakref.finalize(self, lock.release)
-        self._folder.note_use(self._name)
         self._reader, self._encoding, self._is_stored = reader, encoding, is_stored
 
     def _fill(self, source: CacheableFiles) -> None:
         """Start the process that makes the copy, unless another one does."""
         if self._process is not None:
             code = self._process.poll()
-            if code is not None and not self._place.dataset.is_dir():
+            if code is not None and not self.place.dataset.is_dir():
                 how = f"was killed (signal {-code})" if code < 0 else f"ended with code {code}"
-                stopped = self._folder.description(self._name).stopped
+                stopped = self.place.folder.description(self.place.name).stopped
                 self.failure = stopped or f"the process that fills it {how}; the next run resumes it"
             return
         try:
-            lock = self._folder.lock(self._name)
+            lock = self.place.folder.lock(self.place.name)
         except OSError as error:
             self.failure = f"its lock cannot be used ({error})"
             return
         if lock is None:
             return
         try:
-            if not self._place.dataset.is_dir():
-                self._process = start_filling(self, source, self._place, lock.fileno())
+            if not self.place.dataset.is_dir():
+                self._process = start_filling(self, source, self.place, lock.fileno())
         except OSError as error:
             self.failure = f"no process could be started to fill it ({error})"
         finally:
@@ -235,9 +227,9 @@ class DiskCache(FilledCache):
     def _give_up(self, error: Exception) -> None:
         """Read files from now on; the next process that opens a damaged copy makes a new one."""
         self._stop_reading(str(error))
-        if isinstance(error, (DamageError, ValueError)) and self._place.dataset.is_dir():
+        if isinstance(error, (DamageError, ValueError)) and self.place.dataset.is_dir():
             with contextlib.suppress(OSError):
-                self._folder.describe(self._name, stopped=self.failure)
+                self.place.folder.describe(self.place.name, stopped=self.failure)
         if not self._is_given_up[0]:
             self._is_given_up[0] = 1
             warnings.warn(

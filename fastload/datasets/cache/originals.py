@@ -38,6 +38,7 @@ _SHAPE = struct.Struct("<3I")
 class Originals(ABC):
     """The samples of a dataset where they lie without a cache; picklable."""
 
+    name: str  # the folder or URL in which they lie
     columns: tuple[Column, ...]  # of a sample, among them `image` and `image/shape` if it has an image
     encoding: Encoding | None  # of the images; None without images
     records: RecordReader | None = None  # of a packed dataset; None for files
@@ -89,7 +90,7 @@ class FileOriginals(Originals):
     encoding = Keep()
 
     def __init__(self, source: CacheableFiles) -> None:
-        self._source = source
+        self._source, self.name = source, source.name
         self.samples = len(source)
         self.stored_bytes = int(source.files.sizes_bytes.clip(min=0).sum())
 
@@ -126,6 +127,7 @@ class RecordOriginals(Originals):
 
     def __init__(self, records: RecordReader, encoding: Encoding | None) -> None:
         self.records: RecordReader = records
+        self.name = str(records.folder)
         self.encoding = encoding
         manifest, self.samples = records.manifest, len(records)
         self.columns, self.stored_bytes = manifest.columns, manifest.size_bytes

@@ -5,11 +5,11 @@ A dataset asks its cache for images and never knows which of the media it is:
     StoreCache    memory that all processes of a node share (ram, tmpfs), in stored.py
     DiskCache     a packed copy on a disk, in disk.py
 
-A lock of flock(2) tells who uses a store (registry.py) or a copy (system/cache_folder.py): users share it,
-and whoever makes or removes one holds it alone.
+All media have one registry, `system.cache_folder.CacheFolder`: who uses a store or a copy, how large it is,
+when it was used last, and how it is removed. Users share its lock; whoever makes or removes it is alone.
 
-A dataset without a cache has one that holds nothing. Whatever a cache does not hold is read from the
-dataset's own files or records, the *originals*. A device's memory is not among the media: see resident.py.
+Whatever a cache does not hold is read from the dataset's own files or records, the *originals*. A device's
+memory is not among the media: see resident.py.
 """
 
 from __future__ import annotations
@@ -17,61 +17,59 @@ from __future__ import annotations
 import mmap
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.batch_source import BatchSource, ImagesAt, JoinedImages, Positions, Records
+from fastload.datasets.batch import BatchSource, Positions
 from fastload.datasets.cache.options import CacheReport
+from fastload.datasets.composed import JoinedImages
+from fastload.datasets.records import Records
 from fastload.errors import AccessError, DamageError, DecodeError
 from fastload.images.arrays import Pixels
 from fastload.images.region import Box
 from fastload.shards.records import RecordReader
 from fastload.transforms.windows import Gathered
 
+ImagesAt = Callable[[Positions], BatchSource]
+"""Returns the images at some positions, as they are stored: before their orientation is applied."""
 
-class SampleCache:
-    """Cache of one dataset's samples; picklable, and usable in forked processes. This one holds nothing."""
+
+class SampleCache(ABC):
+    """Cache of one dataset's samples; picklable, and usable in forked processes.
+
+    It counts how many samples are read from it.
+    """
 
     def __init__(self, choice: CacheReport) -> None:
         self._choice = choice
-
-    def refresh(self) -> None:
-        """Begin to use what has been stored in the background; cheap, called for every batch."""
-
-    def images(self, positions: Positions, originals: ImagesAt, reducing_gap: float | None) -> BatchSource:
-        """Return the images at some positions: from the cache if it holds them, else `originals`."""
-        return originals(positions)
-
-    def records(self, originals: RecordReader) -> Records:
-        """Return the records of a packed dataset, read through this cache."""
-        return originals
-
-    def verify_records(self, originals: RecordReader, positions: Positions) -> None:
-        """Verify records of a packed dataset; raise DamageError for the first damaged one."""
-        originals.verify_records(positions)
-
-    def missing(self, positions: Positions) -> Positions:
-        """Return the positions that will be read from originals; called for samples needed soon."""
-        return positions
-
-    def report(self) -> CacheReport:
-        """Return the choice, how full the cache is, and how often it was read."""
-        return self._choice
-
-
-class FilledCache(SampleCache, ABC):
-    """Base of caches that hold samples, and count how many are read from them."""
-
-    def __init__(self, choice: CacheReport) -> None:
-        super().__init__(choice)
         # Pairs of hits and misses, shared with forked processes: those forked one after another have
         # consecutive PIDs, so that each has its own pair.
         self._counts = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
 
+    @abstractmethod
+    def refresh(self) -> None:
+        """Begin to use what has been stored in the background; cheap, called for every batch."""
+
+    @abstractmethod
+    def missing(self, positions: Positions) -> Positions:
+        """Return the positions that will be read from originals; called for samples needed soon."""
+
+    @abstractmethod
+    def report(self) -> CacheReport:
+        """Return the choice, how full the cache is, and how often it was read."""
+
+    def records(self, originals: RecordReader) -> Records:
+        """Return the records of a packed dataset, read through this cache if it holds records."""
+        return originals
+
     def images(self, positions: Positions, originals: ImagesAt, reducing_gap: float | None) -> BatchSource:
-        """See `SampleCache`; samples that the medium takes while they are read are stored first."""
+        """Return the images at some positions: from the cache if it holds them, else `originals`.
+
+        Samples that the medium takes while they are read are stored first.
+        """
         is_held = self.hold(positions)
         count = np.count_nonzero(is_held)
         if count == len(positions):
@@ -85,19 +83,31 @@ class FilledCache(SampleCache, ABC):
         joined.add(_CachedImages(cached, positions[held], originals), held.tolist())
         return joined
 
-    @abstractmethod
     def hold(self, positions: Positions) -> NDArray[np.bool_]:
-        """Return a mask of the samples that can be read from the cache, and count all as read."""
+        """Return a mask of the samples that can be read from the cache, and count all as read.
+
+        Of records, those that it does not hold are verified; raises DamageError for the first damaged one.
+        """
+        is_held = self._mask(positions)
+        hits = int(np.count_nonzero(is_held))
+        place = 2 * os.getpid() % len(self._counts)
+        self._counts[place] += hits
+        self._counts[place + 1] += len(positions) - hits
+        if hits < len(positions):
+            is_held[~is_held] = self._take(positions[~is_held])
+        return is_held
+
+    @abstractmethod
+    def _mask(self, positions: Positions) -> NDArray[np.bool_]:
+        """Return a new mask of the samples that the cache holds."""
+
+    def _take(self, positions: Positions) -> NDArray[np.bool_]:
+        """Store samples that are about to be read; return a mask of those that the cache then holds."""
+        return np.zeros(len(positions), bool)
 
     @abstractmethod
     def _images(self, positions: Positions, reducing_gap: float | None) -> BatchSource:
         """Return images that the cache holds."""
-
-    def _count_reads(self, hits: int, misses: int) -> None:
-        """Count samples that this process reads."""
-        place = 2 * os.getpid() % len(self._counts)
-        self._counts[place] += hits
-        self._counts[place + 1] += misses
 
     def _counted(self, report: CacheReport) -> CacheReport:
         """Return a report with the counts of this process and those forked from it."""

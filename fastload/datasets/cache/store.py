@@ -1,6 +1,6 @@
 """A store: one copy of a dataset's records in memory that many processes map, written once and never evicted.
 
-    header    4 KiB: the dataset's key, sizes, how much of the area is taken, why the store is closed
+    header    4 KiB: the dataset's key, how much of the area is taken, why the store is closed
     index     40 bytes a record: state, CRC-32C, offsets of its parts
     fixed     the record's columns of fixed size, record by record
     area      images from the front, one after the other; other columns from the back
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from fastload.datasets.cache.options import Form
 from fastload.shards.checksum import identity_crc, row_mask
+from fastload.system.cache_folder import CacheFolder, cache_name
 from fastload.system.memory import Room, memory_room, tmpfs_room
 
 if sys.platform != "win32":
@@ -42,8 +43,8 @@ _HEADER_BYTES = 4096
 
 # `front` and `back`: bytes taken from either end of the area; `granted`: bytes for which there was room when
 # free memory was last read.
-_NUMBERS = ("count", "fixed_bytes", "capacity_bytes", "front", "back", "granted", "closed")
-HEADER = np.dtype([*((name, "<i8") for name in _NUMBERS), ("key", "V16")])
+_NUMBERS = ("front", "back", "granted", "closed")
+_HEADER = np.dtype([*((name, "<i8") for name in _NUMBERS), ("key", "V16")])
 
 _PLACES = ("offset", "tail_offset", "size", "tail_size")
 _ENTRY = np.dtype([("state", "<u4"), ("crc", "<u4"), *((name, "<u8") for name in _PLACES)])
@@ -65,12 +66,23 @@ _STEP_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """The number of records, the bytes that each has in fixed columns, and the bytes of the area."""
+class Opening:
+    """Parameters with which a store is opened, in this process or, pickled, in another."""
 
-    count: int
-    fixed_bytes: int
-    capacity_bytes: int
+    kind: Literal["ram", "tmpfs"]
+    form: Form
+    folder: CacheFolder  # where its users register; in a tmpfs, the store lies there too
+    dataset: str  # the folder or URL of the originals
+    key: str  # 32 hexadecimal digits that identify the dataset's content and the form in which it is stored
+    count: int  # of records
+    fixed_bytes: int  # of a record's columns of fixed size
+    capacity_bytes: int  # of the area of a new store; an existing one has its own
+    room: Room = memory_room
+
+    @property
+    def name(self) -> str:
+        """The name in the folder."""
+        return cache_name(self.dataset, self.key)
 
     @property
     def area_offset(self) -> int:
@@ -78,54 +90,19 @@ class Layout:
         before = _HEADER_BYTES + self.count * (_ENTRY.itemsize + self.fixed_bytes)
         return -(-before // mmap.PAGESIZE) * mmap.PAGESIZE
 
-    @property
-    def size_bytes(self) -> int:
-        """Size of the store."""
-        return self.area_offset + self.capacity_bytes
-
-    def write(self, descriptor: int, key: bytes) -> None:
-        """Make an empty store in an empty file; raise OSError if there is no room for its index."""
-        os.ftruncate(descriptor, self.size_bytes)
-        if self.count:
-            os.posix_fallocate(descriptor, 0, self.area_offset)
-        sizes = self.count, self.fixed_bytes, self.capacity_bytes
-        os.pwrite(descriptor, np.array((*sizes, 0, 0, 0, _OPEN, key), HEADER).tobytes(), 0)
-
-    @classmethod
-    def read(cls, descriptor: int) -> Layout:
-        """Return the layout in a store's header; raise OSError if the header is damaged."""
-        data = os.pread(descriptor, HEADER.itemsize, 0)
-        if len(data) == HEADER.itemsize:
-            *numbers, _ = np.frombuffer(data, HEADER)[0].item()
-            count, fixed_bytes, capacity_bytes, front, back, _, closed = numbers
-            layout = cls(count, fixed_bytes, capacity_bytes)
-            is_sound = min(numbers) >= 0 and max(numbers) < 1 << 62 and closed < len(_REASONS)
-            is_sound = is_sound and front + back <= capacity_bytes
-            if is_sound and layout.size_bytes == os.fstat(descriptor).st_size:
-                return layout
-        raise OSError(errno.EBADMSG, "its header is damaged")
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """Parameters with which a store is opened, in this process or, pickled, in another."""
-
-    kind: Literal["ram", "tmpfs"]
-    form: Form
-    folder: str  # where its users register, see `store_folder`; in a tmpfs, the store lies there too
-    key: str  # 32 hexadecimal digits that identify the dataset's content and the form in which it is stored
-    layout: Layout  # of a new store; an existing one has its own
-    room: Room = memory_room
-
     def create(self) -> int:
-        """Return a descriptor of a new, empty store."""
+        """Return a descriptor of a new, empty store; raise OSError if there is no room for its index."""
         if self.kind == "ram":
             descriptor = os.memfd_create("fastload-cache", os.MFD_CLOEXEC)
         else:
-            with tempfile.TemporaryFile(dir=self.folder, buffering=0) as file:
+            with tempfile.TemporaryFile(dir=self.folder.path, buffering=0) as file:
                 descriptor = os.dup(file.fileno())
         try:
-            self.layout.write(descriptor, bytes.fromhex(self.key))
+            os.ftruncate(descriptor, self.area_offset + self.capacity_bytes)
+            if self.count:
+                os.posix_fallocate(descriptor, 0, self.area_offset)
+            header = np.array((0, 0, 0, _OPEN, bytes.fromhex(self.key)), _HEADER)
+            os.pwrite(descriptor, header.tobytes(), 0)
         except BaseException:
             os.close(descriptor)
             raise
@@ -136,20 +113,21 @@ class Store:
     """A store, mapped by this process, which closes the descriptor in the end.
 
     `fixed` holds the fixed columns, (records, fixed_bytes), read-only: valid for records that were found.
-    Raises OSError if the header is damaged or of another dataset.
+    Raises OSError if it is of another dataset.
     """
 
     def __init__(self, descriptor: int, opening: Opening) -> None:
         self.descriptor, self.opening = descriptor, opening
-        self.layout = layout = Layout.read(descriptor)
-        self.count = layout.count
-        memory = mmap.mmap(descriptor, layout.size_bytes)
+        self.count = opening.count
+        size_bytes = os.fstat(descriptor).st_size
+        # The process that made it may have had more or less room.
+        self.capacity_bytes = size_bytes - opening.area_offset
+        memory = mmap.mmap(descriptor, size_bytes)
         if hasattr(mmap, "MADV_DONTDUMP"):
             memory.madvise(mmap.MADV_DONTDUMP)
-        self._header = np.frombuffer(memory, HEADER, 1)[0]
-        key, wanted = bytes.fromhex(opening.key), opening.layout
-        is_same = (layout.count, layout.fixed_bytes) == (wanted.count, wanted.fixed_bytes)
-        if not is_same or self._header["key"].tobytes() != key:
+        self._header = np.frombuffer(memory, _HEADER, 1)[0]
+        key = bytes.fromhex(opening.key)
+        if self.capacity_bytes < 0 or self._header["key"].tobytes() != key:
             raise OSError(errno.EBADMSG, "it belongs to another dataset")
         # As in shards, a record's checksum is bound to the store and to the record's number.
         self._bound = identity_crc(key)
@@ -157,9 +135,9 @@ class Store:
         self._states = self._index["state"]
         everything = np.frombuffer(memory, np.uint8)
         begin = _HEADER_BYTES + self._index.nbytes
-        end = begin + self.count * layout.fixed_bytes
-        self._writable_fixed = everything[begin:end].reshape(self.count, layout.fixed_bytes)
-        self._writable = everything[layout.area_offset :]
+        end = begin + self.count * opening.fixed_bytes
+        self._writable_fixed = everything[begin:end].reshape(self.count, opening.fixed_bytes)
+        self._writable = everything[opening.area_offset :]
         self.fixed, self._area = self._writable_fixed[:], self._writable[:]
         self.fixed.flags.writeable = self._area.flags.writeable = False
         self._forget_checks()
@@ -269,7 +247,7 @@ class Store:
         """Allocate memory for a record, under the lock; return the offsets of image and tail."""
         if self._states[index] != _EMPTY or not self.is_open:
             return None
-        header, capacity = self._header, self.layout.capacity_bytes
+        header, capacity = self._header, self.capacity_bytes
         offset = int(header["front"])
         front, back = offset + size, int(header["back"]) + tail_size
         if front + back > capacity:
@@ -279,7 +257,7 @@ class Store:
             step = min(max(_STEP_BYTES, front + back - granted), capacity - granted)
             if self.opening.room() < step:
                 header["closed"] = _NO_MEMORY
-            elif self.opening.kind == "tmpfs" and tmpfs_room(self.opening.folder) < step:
+            elif self.opening.kind == "tmpfs" and tmpfs_room(str(self.opening.folder.path)) < step:
                 header["closed"] = _NO_SPACE
             else:
                 header["granted"] = granted + step
@@ -293,7 +271,7 @@ class Store:
         """Allocate memory for a part of the area; close the store if there is no space."""
         try:
             if size:
-                os.posix_fallocate(self.descriptor, self.layout.area_offset + offset, size)
+                os.posix_fallocate(self.descriptor, self.opening.area_offset + offset, size)
         except OSError:
             self._header["closed"] = _NO_SPACE
             return False

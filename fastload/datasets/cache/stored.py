@@ -9,36 +9,36 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastload.datasets.batch_source import BatchSource, Positions, RecordImages, Records
+from fastload.datasets.batch import BatchSource, Positions
 from fastload.datasets.cache.options import Cache, CacheReport, Form, no_cache
 from fastload.datasets.cache.originals import Originals
-from fastload.datasets.cache.registry import can_cache, is_used, open_store, store_folder
-from fastload.datasets.cache.sample_cache import FilledCache, SampleCache
-from fastload.datasets.cache.store import Bytes, Layout, Opening, Store
+from fastload.datasets.cache.sample_cache import SampleCache
+from fastload.datasets.cache.sharing import can_cache, open_store, store_folder
+from fastload.datasets.cache.store import Bytes, Opening, Store
+from fastload.datasets.records import RecordImages, Records
 from fastload.errors import DamageError, DecodeError, OptionError, SourceError
 from fastload.images.encodings import Raw
 from fastload.images.header import orientation_of
 from fastload.images.opencv import cv2
-from fastload.shards.container import ShardReader
 from fastload.shards.record import Record, value_reader
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder
 from fastload.shards.schema import Column
+from fastload.system.cache_folder import cache_name
 from fastload.system.memory import Room, memory_margin, tmpfs_room
 from fastload.system.units import format_size
 
 # The version of the store format: increased when the layout or the meaning of a key changes.
-_STORE_VERSION = 6
+_STORE_VERSION = 7
 
 # The column of an image's EXIF orientation, which pixels no longer hold.
 _ORIENTATION = "image/orientation"
@@ -52,26 +52,29 @@ _LENGTHS = "/lengths"
 _SHAPE = struct.Struct("<3I")
 
 
-def open_store_cache(cache: Cache, choice: CacheReport, originals: Originals, room: Room) -> SampleCache:
-    """Open the cache in memory that is asked for or chosen; one that holds nothing if there is no room."""
+def open_store_cache(
+    cache: Cache, choice: CacheReport, originals: Originals, room: Room
+) -> StoreCache | CacheReport:
+    """Open the cache in memory that is asked for or chosen; return the reason if there is no room."""
     if not can_cache():
         raise OptionError(f'cache="{cache.kind}" needs Linux (memfd, posix_fallocate, /proc): leave it out')
     kind: Literal["ram", "tmpfs"] = "tmpfs" if choice.kind == "tmpfs" else "ram"
     form: Form = (cache.form or choice.form or "encoded") if originals.can_be_decoded else "encoded"
     folder = store_folder(cache.folder, holds_data=kind == "tmpfs")
-    parent = os.path.dirname(folder)
+    parent = str(folder.path.parent)
     room_bytes, bound = room(), f"{format_size(memory_margin())} of the memory must stay free"
     if kind == "tmpfs" and tmpfs_room(parent) < room_bytes:
         room_bytes, bound = tmpfs_room(parent), f"a tenth of the file system of {parent} must stay free"
-    needed, fixed_bytes = originals.size_bytes(form), RecordLayout(originals).fixed.itemsize
-    capacity = min(needed, room_bytes - Layout(originals.samples, fixed_bytes, 0).size_bytes)
+    counts = originals.samples, RecordLayout(originals).fixed.itemsize
+    opening = Opening(kind, form, folder, originals.name, _key(form, originals), *counts, 0, room)
+    needed = originals.size_bytes(form)
+    capacity = min(needed, room_bytes - opening.area_offset)
     if capacity <= 0:
-        return SampleCache(no_cache(f"{bound}, which leaves no room"))
-    layout = Layout(originals.samples, fixed_bytes, capacity)
+        return no_cache(f"{bound}, which leaves no room")
     try:
-        store = open_store(Opening(kind, form, folder, _key(form, originals), layout, room))
+        store = open_store(replace(opening, capacity_bytes=capacity))
     except OSError as error:
-        return SampleCache(no_cache(f"it could not be opened ({error.strerror})"))
+        return no_cache(f"it could not be opened ({error.strerror})")
     return StoreCache(originals, store, replace(choice, form=form), needed)
 
 
@@ -83,7 +86,7 @@ def find_shared(cache: Cache, originals: Originals) -> CacheReport | None:
     forms: tuple[Form, ...] = ("encoded", "decoded") if cache.form is None else (cache.form,)
     folder = store_folder(cache.folder)
     for form in forms if can_cache() else ():
-        if is_used(folder, _key(form, originals)):
+        if folder.is_locked(cache_name(originals.name, _key(form, originals))):
             reason = "another of your processes chose it for this dataset"
             return CacheReport("ram" if cache.folder is None else "tmpfs", form, 1.0, reason)
     return None
@@ -119,7 +122,7 @@ class RecordLayout:
         return b"".join(bytes(fixed[name]) for name in self.fixed.names or ()), b"".join(tail)
 
 
-class StoreCache(FilledCache):
+class StoreCache(SampleCache):
     """Samples in a store; missing ones are stored by the processes that read them, while there is room.
 
     `needed` is the size in bytes of a store that holds all samples.
@@ -127,7 +130,7 @@ class StoreCache(FilledCache):
 
     def __init__(self, originals: Originals, store: Store, choice: CacheReport, needed: int) -> None:
         self.originals, self.store, self._needed = originals, store, needed
-        super().__init__(replace(choice, share=min(1.0, store.layout.capacity_bytes / max(1, needed))))
+        super().__init__(replace(choice, share=min(1.0, store.capacity_bytes / max(1, needed))))
         self._layout = RecordLayout(originals)
         parts = store, originals, self._layout
         self._held, self._records = _HeldRecords(*parts), _StoredRecords(*parts)
@@ -135,11 +138,11 @@ class StoreCache(FilledCache):
     def __reduce__(self) -> tuple[type[StoreCache], tuple[object, ...]]:
         return StoreCache, (self.originals, self.store, self._choice, self._needed)
 
+    def refresh(self) -> None:
+        """See `SampleCache`; samples are stored only as they are read."""
+
     def records(self, originals: RecordReader) -> Records:
         return self._records
-
-    def verify_records(self, originals: RecordReader, positions: Positions) -> None:
-        self.hold(positions)
 
     def missing(self, positions: Positions) -> Positions:
         return positions[~self.store.found(positions)]
@@ -150,24 +153,20 @@ class StoreCache(FilledCache):
         report = replace(self._choice, ready=ready, used_bytes=store.used_bytes, stopped=store.why_closed)
         return self._counted(report)
 
-    def hold(self, positions: Positions) -> NDArray[np.bool_]:
-        """See `FilledCache`; missing samples are stored first."""
+    def _mask(self, positions: Positions) -> NDArray[np.bool_]:
         records = self.originals.records
-        is_held = self.store.found(positions, records is not None and records.verify == "always")
-        hits = int(np.count_nonzero(is_held))
-        self._count_reads(hits, len(positions) - hits)
-        if hits == len(positions):
-            return is_held
-        missing = positions[~is_held]
-        if records is not None:
-            records.verify_records(missing)
-        if self.store.is_open:
-            for position in missing.tolist():
-                # The error of one that cannot be read is raised where it is read from the original.
-                with contextlib.suppress(SourceError, DamageError, DecodeError):
-                    self._store_sample(position)
-            is_held[~is_held] = self.store.found(missing)
-        return is_held
+        return self.store.found(positions, records is not None and records.verify == "always")
+
+    def _take(self, positions: Positions) -> NDArray[np.bool_]:
+        if self.originals.records is not None:
+            self.originals.records.verify_records(positions)
+        if not self.store.is_open:
+            return super()._take(positions)
+        for position in positions.tolist():
+            # The error of one that cannot be read is raised where it is read from the original.
+            with contextlib.suppress(SourceError, DamageError, DecodeError):
+                self._store_sample(position)
+        return self.store.found(positions)
 
     def _images(self, positions: Positions, reducing_gap: float | None) -> BatchSource:
         encoding = _PIXELS if self.store.opening.form == "decoded" else self.originals.encoding
@@ -219,8 +218,7 @@ class _HeldRecords:
         return self._shards.folder
 
     def read_verified(self, index: int) -> Record:
-        # A record uses only `row` of its shard.
-        return Record(index, cast(ShardReader, self), index, self._values)
+        return Record(index, self, index, self._values)
 
     def row(self, column: str, index: int) -> Bytes:
         if column == "image" and self._originals.encoding is not None:

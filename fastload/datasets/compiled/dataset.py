@@ -12,12 +12,13 @@ from typing import Any, SupportsIndex, cast
 import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate
 
-from fastload.datasets.batch import BatchMemory, HostMemory, fill
-from fastload.datasets.batch_source import BatchSource, JoinedImages
+from fastload.contracts import BatchMemory
+from fastload.datasets.batch import BatchSource, HostMemory, fill
 from fastload.datasets.compiled.explain import LATE, Explained, description_of
 from fastload.datasets.compiled.lazy import LazyImage
 from fastload.datasets.compiled.pipeline import CompiledTransform
 from fastload.datasets.compiled.sources import TheirDataset, images_of, source_attributes
+from fastload.datasets.composed import JoinedImages
 from fastload.datasets.images import ImageDataset
 from fastload.errors import OptionError
 from fastload.images.deferred import DeferredImage, PixelSource

@@ -20,7 +20,8 @@ import numpy as np
 import PIL.Image
 import torch
 
-from fastload.datasets.batch import BatchMemory, HostMemory
+from fastload.contracts import BatchMemory
+from fastload.datasets.batch import HostMemory
 from fastload.datasets.compiled.lazy import LazyImage
 from fastload.datasets.compiled.steps import CompiledStep, Foreign, StepKind, is_timms, is_v2, steps_of
 from fastload.datasets.compiled.vector import vectorized

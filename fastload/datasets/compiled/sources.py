@@ -13,12 +13,12 @@ import PIL.Image
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from fastload.datasets.batch_source import BatchSource, FileImages, Headers
+from fastload.datasets.batch import BatchSource
 from fastload.datasets.cache.originals import FileOriginals
 from fastload.datasets.compiled.functions import CompiledFunction
 from fastload.datasets.compiled.lazy import info_of
 from fastload.datasets.compiled.steps import Foreign, Untyped
-from fastload.datasets.folder import FilesDataset
+from fastload.datasets.folder import FileImages, FilesDataset, Headers, unread_headers
 from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels
@@ -220,6 +220,7 @@ class ListedFiles(FilesDataset):
         self._count = len(listed)  # the user may extend the list
         self._load = load
         super().__init__(None, None, torch.contiguous_format, None, False)
+        self._headers = unread_headers(self._count)
 
     def __len__(self) -> int:
         return self._count

@@ -21,7 +21,8 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from fastload.datasets.batch import BatchMemory, HostMemory
+from fastload.contracts import BatchMemory
+from fastload.datasets.batch import HostMemory
 from fastload.errors import UnpicklableError
 from fastload.loader.arguments import LoaderView
 from fastload.loader.clock import (

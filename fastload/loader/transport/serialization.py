@@ -45,7 +45,7 @@ Span = tuple[Any, ...]
 class BatchSerializer:
     """Serializes the batches of the worker with number `section`; also the memory that they are made in.
 
-    See `fastload.datasets.batch.BatchMemory`.
+    See `fastload.contracts.BatchMemory`.
     """
 
     def __init__(self, arena: Arena, section: int, finishes_on_device: bool = False) -> None:

@@ -23,7 +23,7 @@ _BYTES_PER_RECORD, _LEAST_BYTES = 1 << 14, 1 << 24
 
 def write_databases(records: StoredRecords, root: Path) -> list[Path]:
     """Write the databases of a dataset under their names below root."""
-    program = DATABASES[records.manifest.made["source_kind"]]
+    program = DATABASES[str(records.manifest.made["source_kind"])]
     if program.keys == "rows":
         return [_write_arrays(program, records, root)]
     written, lines = [], list[str]()

@@ -47,8 +47,8 @@ def on_disk(caches, no_process):
     def on_disk(dataset, form=None):
         dataset.use_cache(Cache("disk", caches, form))
         disk = dataset._cache
-        lock = disk._folder.lock(disk._name)
-        fill(disk._source, disk._place, lambda: True)
+        lock = disk.place.folder.lock(disk.place.name)
+        fill(disk._source, disk.place, lambda: True)
         lock.release()
         disk._next_check_s = 0.0
         disk.refresh()

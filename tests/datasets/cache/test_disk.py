@@ -107,7 +107,7 @@ class TestEqual:
             report = dataset.images.cached
             assert 0 < report.hits < len(theirs)
             disk = dataset.images._cache
-            entry = CacheFolder(caches).entry(disk._name)
+            entry = CacheFolder(caches).entry(disk.place.name)
             assert (entry.samples, entry.total) == (report.hits, len(theirs))
             own = on_disk(FolderDataset(tmp_path / "mixed", layout="classes"), form)
             for index in range(len(theirs)):
@@ -222,7 +222,7 @@ class TestDamage:
         dataset = FolderDataset(folder, cache=Cache("disk", caches))
         disk = dataset._cache
         with pytest.raises(SystemExit):
-            fill(disk._source, disk._place, lambda: False)
+            fill(disk._source, disk.place, lambda: False)
         assert dataset.cached.state.startswith("filling")
         assert dataset[0][0].shape == (3, 40, 50)
         assert dataset.cached.hits == 0

@@ -43,7 +43,7 @@ class TestBound:
         half = int(source.files.sizes_bytes.sum()) // 2
         dataset = FolderDataset(photos, T.CenterCrop(32), cache=Cache("disk", caches, size=half))
         disk = dataset._cache
-        entry = self.filled(source, folder, disk._name, half)
+        entry = self.filled(source, folder, disk.place.name, half)
         assert 0 < entry.samples < 12
         assert entry.size_bytes <= half
         assert entry.total == 24
@@ -176,7 +176,7 @@ time.sleep(60)
         second = copy.copy(disk)
         second._process, second._next_check_s = None, 0.0
         second.refresh()
-        assert second._process is None or folder.dataset(disk._name).is_dir()
+        assert second._process is None or folder.dataset(disk.place.name).is_dir()
 
     def test_without_room_it_is_given_up_with_one_warning(self, photos, caches, capfd):
         dataset = FolderDataset(photos, cache=Cache("disk", caches, size=1000))

@@ -41,8 +41,8 @@ def photos(tmp_path):
 def planted(tmp_path, photos, caches, on_disk):
     """The name of a complete cache in the place of that of `photos`, of another's files: all are 200."""
     evil = on_disk(FolderDataset(images(tmp_path / "evil", 200)))._cache
-    made = caches / "fastload" / f"{evil._name}.fl"
-    ours = on_disk(FolderDataset(photos))._cache._name
+    made = caches / "fastload" / f"{evil.place.name}.fl"
+    ours = on_disk(FolderDataset(photos))._cache.place.name
     shutil.rmtree(caches / "fastload" / f"{ours}.fl")
     shutil.copytree(made, caches / "fastload" / f"{ours}.fl")
     return ours
@@ -122,7 +122,7 @@ class TestOwner:
     @AS_ROOT
     @pytest.mark.parametrize("part", ["", "manifest.json", "shard-00000.h5"])
     def test_a_part_of_another_user_in_our_folder_is_not_read(self, photos, caches, on_disk, part):
-        name = on_disk(FolderDataset(photos))._cache._name
+        name = on_disk(FolderDataset(photos))._cache.place.name
         path = caches / "fastload" / f"{name}.fl" / part
         os.chown(path, OTHER, OTHER)
         check_files_are_read(photos, caches, f"it belongs to another user, {OTHER}")
@@ -131,10 +131,10 @@ class TestOwner:
     @AS_ROOT
     def test_a_description_of_another_user_is_not_believed(self, photos, caches, on_disk):
         dataset = on_disk(FolderDataset(photos))
-        file = caches / "fastload" / f"{dataset._cache._name}.json"
+        file = caches / "fastload" / f"{dataset._cache.place.name}.json"
         file.write_text(json.dumps({"stopped": "remove me", "dataset": "evil"}))
         os.chown(file, OTHER, OTHER)
-        assert CacheFolder(caches).entry(dataset._cache._name).dataset == "?"
+        assert CacheFolder(caches).entry(dataset._cache.place.name).dataset == "?"
         again = FolderDataset(photos, cache=Cache("disk", caches))
         assert pixels_of(again) == [10]
         assert again.cached.hits == 4
@@ -166,7 +166,7 @@ class TestMode:
 
     @pytest.mark.parametrize("part", ["", "manifest.json", "shard-00000.h5"])
     def test_a_part_that_others_may_write_to_is_not_read(self, photos, caches, on_disk, part):
-        name = on_disk(FolderDataset(photos))._cache._name
+        name = on_disk(FolderDataset(photos))._cache.place.name
         path = caches / "fastload" / f"{name}.fl" / part
         path.chmod(path.stat().st_mode | 0o020)
         check_files_are_read(photos, caches, "others may write to it")
@@ -201,7 +201,7 @@ class TestLinks:
 
     @pytest.mark.parametrize("part", ["", "manifest.json", "shard-00000.h5"])
     def test_a_part_that_is_a_link_is_not_followed(self, tmp_path, photos, caches, on_disk, part):
-        name = on_disk(FolderDataset(photos))._cache._name
+        name = on_disk(FolderDataset(photos))._cache.place.name
         path = caches / "fastload" / f"{name}.fl" / part
         path = path if part else path.with_name(f"{name}.fl")
         path.rename(tmp_path / "away")
@@ -221,7 +221,7 @@ class TestLinks:
         assert (tmp_path / "outside").read_text() == '{"dataset": "secret"}'
 
     def test_a_lock_that_is_a_pipe_does_not_hang(self, photos, caches, on_disk):
-        name = on_disk(FolderDataset(photos))._cache._name
+        name = on_disk(FolderDataset(photos))._cache.place.name
         (caches / "fastload" / f"{name}.lock").unlink()
         os.mkfifo(caches / "fastload" / f"{name}.lock")
         check_files_are_read(photos, caches, "it is of another kind")

@@ -9,8 +9,8 @@ import pytest
 
 from fastload import FolderDataset, PackedDataset, pack
 from fastload.datasets.cache.options import Cache
-from fastload.datasets.cache.registry import open_store
-from fastload.datasets.cache.store import Layout, Opening
+from fastload.datasets.cache.sharing import open_store, store_folder
+from fastload.datasets.cache.store import Opening
 from fastload.system.memory import margin_of, memory_margin, memory_room, tmpfs_room
 from fastload.system.units import format_size
 from tests.datasets.cache.programs import ROOT, plenty
@@ -34,6 +34,12 @@ def folder(tmp_path):
     return class_folders(tmp_path / "photos", 40)
 
 
+def index_bytes(count, fixed_bytes):
+    """Return the size of a store without its area."""
+    folder = store_folder("/tmp")
+    return Opening("ram", "encoded", folder, "photos", "a" * 32, count, fixed_bytes, 0).area_offset
+
+
 def read_all(dataset):
     for index in range(len(dataset)):
         dataset[index]
@@ -43,7 +49,7 @@ class TestRoom:
     def test_half_of_the_samples_is_the_hit_ratio(self, folder, place):
         dataset = FolderDataset(folder)
         half = dataset.source.size_bytes() // 2
-        index = Layout(40, 12, 0).size_bytes
+        index = index_bytes(40, 12)
         report = dataset.use_cache(Cache("ram", place), room=Memory(half + index, 1 << 33))
         assert report.share == pytest.approx(0.5, abs=0.01)
         read_all(dataset)
@@ -63,7 +69,7 @@ class TestRoom:
         pack(root, tmp_path / "photos.fl", encode="raw", workers=1)
         dataset = PackedDataset(tmp_path / "photos.fl")
         plain = PackedDataset(tmp_path / "photos.fl")
-        index = Layout(40, 53, 0).size_bytes
+        index = index_bytes(40, 53)
         pixels = 20 * 24 * 32 * 3
         dataset.use_cache(Cache("ram", place), room=Memory(pixels + index, 1 << 33))
         for _ in range(2):
@@ -105,13 +111,14 @@ class TestRoom:
 
 _IN_A_SMALL_TMPFS = """
 import sys
-from fastload.datasets.cache.registry import open_store
-from fastload.datasets.cache.store import Layout, Opening
+from fastload.datasets.cache.sharing import open_store, store_folder
+from fastload.datasets.cache.store import Opening
 from tests.datasets.cache.programs import plenty
 import fastload.datasets.cache.store as module
 if sys.argv[2] == "unforeseen":
     module.tmpfs_room = lambda folder: 1 << 40  # another process is quicker
-opening = Opening("tmpfs", "encoded", sys.argv[1] + "/fastload", "a" * 32, Layout(1000, 0, 1 << 30), plenty)
+folder = store_folder(sys.argv[1])
+opening = Opening("tmpfs", "encoded", folder, "photos", "a" * 32, 1000, 0, 1 << 30, plenty)
 store = open_store(opening)
 stored = sum(store.put(index, bytes([index % 250]) * 100_000) for index in range(1000))
 assert all(store.has(index) for index in range(stored))
@@ -146,7 +153,7 @@ assert len([*loader]) == 3
 print(loader.plan.cache.value, loader.plan.cache.reason)
 chosen = CacheReport("ram", "encoded", 1.0, "chosen")
 opened = open_cache(fastload.Cache("auto"), dataset._originals(), lambda: chosen, memory_room)
-print(opened.report().kind, opened.report().reason)
+print(opened.kind, opened.reason)
 try:
     fastload.FolderDataset(sys.argv[1], cache="tmpfs")
 except fastload.OptionError:
@@ -177,14 +184,14 @@ def test_auto_uses_no_cache_where_another_user_has_prepared_its_place(tmp_path, 
     mount = f"mount -t tmpfs tmpfs /dev/shm && ln -s /tmp {place}"
     _, plan, chosen, explicit = outcomes_of_auto(tmp_path, unshare, mount)
     assert plan.startswith("None no cache")
-    assert chosen.startswith(f"None no cache: {place}: must be a folder that you own and others cannot open")
+    assert chosen.startswith(f"None no cache: {place}: must be a folder that only you can write to")
     assert explicit == "refused"
 
 
 def test_pipe_in_the_place_of_a_lock_does_not_hang(folder, place):
     own = place / f"fastload-{os.getuid()}"
     dataset = FolderDataset(folder, cache=Cache("ram", place))
-    users = own / f"{dataset._cache.store.opening.key}.users"
+    users = own / f"{dataset._cache.store.opening.name}.lock"
     dataset.close_cache()
     own.mkdir(mode=0o700)
     os.mkfifo(users)
@@ -212,9 +219,8 @@ class TestTampering:
             dataset.close_cache()
 
     def test_damaged_index_finds_no_record(self, place):
-        store = open_store(
-            Opening("ram", "encoded", str(place / "fastload"), "a" * 32, Layout(4, 0, MIB), plenty)
-        )
+        folder = store_folder(place)
+        store = open_store(Opening("ram", "encoded", folder, "photos", "a" * 32, 4, 0, MIB, plenty))
         assert store.put(0, b"x" * 1000)
         store._index["offset"][0] = 1 << 60
         assert not store.found(np.array([0])).any()

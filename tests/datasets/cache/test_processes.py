@@ -13,9 +13,9 @@ from torchvision.datasets import ImageFolder
 
 import fastload
 from fastload import FolderDataset
-from fastload.datasets.cache.registry import open_store
-from fastload.datasets.cache.store import Layout, Opening
-from fastload.system.own_files import CacheLock
+from fastload.datasets.cache.sharing import open_store, store_folder
+from fastload.datasets.cache.store import Opening
+from fastload.system.own_files import CacheLock, holders, open_held
 from tests.datasets.cache.programs import running
 from tests.folders import class_folders
 
@@ -99,9 +99,9 @@ class TestNothingIsLeft:
         with running(folder, place, kind) as one:
             own = place / f"fastload-{os.getuid()}"
             (own / "notes.txt").write_text("foreign")
-            (own / f"{'0' * 32}.users.old").write_text("foreign too")
+            (own / f"photos-{'0' * 12}.lock.old").write_text("foreign too")
             one.tell(f"read 0 {COUNT}")
-        assert stores_in(place) == [f"{'0' * 32}.users.old", "notes.txt"]
+        assert stores_in(place) == ["notes.txt", f"photos-{'0' * 12}.lock.old"]
         for name in os.listdir(own):
             (own / name).unlink()
         with running(folder, place, kind):
@@ -118,8 +118,8 @@ def test_a_signal_ends_only_the_use_of_one_process(folder, place, number, kind, 
         with running(folder, place, kind) as third:
             assert third.opened["inode"] == one.opened["inode"]
         one.process.send_signal(number)
-    left = [path.stat().st_size for path in place.rglob("*.users")]
-    assert all(size < 100 for size in left)  # the list of its users; its memory is free
+    left = [path.stat().st_size for path in place.rglob("*.*")]
+    assert all(size < 300 for size in left)  # the list of its users, its description; its memory is free
     with running(class_folders(tmp_path / "other", 3, seed=50), place, kind):
         pass
 
@@ -169,9 +169,8 @@ class TestFilling:
 
 
 def _opened(place, count=8, capacity=1 << 20):
-    return open_store(
-        Opening("ram", "encoded", str(place / "fastload"), "a" * 32, Layout(count, 0, capacity))
-    )
+    folder = store_folder(place)
+    return open_store(Opening("ram", "encoded", folder, "photos", "a" * 32, count, 0, capacity))
 
 
 class TestWriters:
@@ -259,10 +258,11 @@ class TestChecks:
 
 
 class TestFolder:
-    def test_folder_open_to_others_is_refused(self, folder, place, cache):
+    def test_folder_that_others_can_write_to_is_refused(self, folder, place, cache):
         own = place / f"fastload-{os.getuid()}"
-        own.mkdir(mode=0o755)
-        with pytest.raises(fastload.OptionError, match="others cannot open"):
+        own.mkdir()
+        own.chmod(0o770)
+        with pytest.raises(fastload.OptionError, match="others may write to it"):
             FolderDataset(folder, cache=cache())
         own.rmdir()
 
@@ -270,7 +270,7 @@ class TestFolder:
         (tmp_path / "elsewhere").mkdir(mode=0o700)
         own = place / f"fastload-{os.getuid()}"
         own.symlink_to(tmp_path / "elsewhere")
-        with pytest.raises(fastload.OptionError, match="others cannot open"):
+        with pytest.raises(fastload.OptionError, match="it is a link"):
             FolderDataset(folder, cache=cache("tmpfs"))
         own.unlink()
 
@@ -288,6 +288,15 @@ class TestFolder:
         os.waitpid(child, 0)
         assert again is not None
         again.release()
+
+    def test_lines_of_processes_that_ended_while_they_wrote_are_left_out(self, place):
+        store = _opened(place)
+        users = store.opening.folder.lock_file(store.opening.name)
+        users.write_bytes(b"\xff 12\n1\n1 x 3 4\n999999999 3 4 5\n" + users.read_bytes() + b"12 3")
+        descriptor = open_held(users)
+        assert os.path.samestat(os.fstat(descriptor), os.fstat(store.descriptor))
+        os.close(descriptor)
+        assert [process for process, *_ in holders(users)] == [os.getpid()]
 
     def test_processes_that_begin_at_once_share_one_store(self, place):
         ready, go = os.pipe()
