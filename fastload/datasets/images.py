@@ -118,7 +118,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         Samples must be made one by one if their sizes differ, the transform holds other libraries' callables,
         or `on_error` must replace a sample.
         """
-        pipeline = self._pipeline()
+        pipeline = self.pipeline()
         if pipeline.is_foreign or len(indices) == 0:
             return NotImplemented
         positions = self.positions_of(indices)
@@ -137,7 +137,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
 
         If the images (batch, 3, height, width) are not uint8, nothing is left to do.
         """
-        tail = self._pipeline().tail
+        tail = self.pipeline().tail
         return images if tail is None or images.dtype != torch.uint8 else tail.on(images)
 
     @property
@@ -238,7 +238,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         """Return the samples at valid positions."""
         if not len(positions):
             return []
-        pipeline = self._pipeline()
+        pipeline = self.pipeline()
         annotations = None
         if pipeline.is_foreign:
             draws = draws_for(positions, self)
@@ -295,8 +295,9 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         targets = self.targets_of(positions, annotations)
         return iter(targets) if self.target_transform is None else map(self.target_transform, targets)
 
-    def _pipeline(self) -> Pipeline:
-        steps = flattened([] if self.transform is None else [self.transform])
+    def pipeline(self) -> Pipeline:
+        """Return the transform, split into parts; it is split again after a change."""
+        steps = flattened(self.transform)
         if self._compiled is None or self._compiled[0] != steps:
             self._compiled = steps, Pipeline(self.transform)
         return self._compiled[1]

@@ -37,7 +37,7 @@ class Compose:
     """
 
     def __init__(self, transforms: Sequence[AnyTransform]) -> None:
-        self.transforms = _to_steps(transforms)
+        self.transforms = to_steps(transforms)
 
     def __call__(self, *inputs: Structure) -> Structure:
         """Apply all transforms, each to what the previous one returned.
@@ -58,12 +58,11 @@ class TakesPILImages(Described):
     """Base class of callables that get PIL images in a Compose while pixels are uint8, like torchvision's."""
 
 
-def flattened(transforms: Sequence[AnyTransform]) -> list[AnyTransform]:
-    """Return transforms with each Compose replaced by the transforms that it holds."""
-    steps: list[AnyTransform] = []
-    for transform in _to_steps(transforms):
-        steps += flattened(transform.transforms) if type(transform) is Compose else [transform]
-    return steps
+def flattened(transform: AnyTransform | None) -> list[AnyTransform]:
+    """Return a transform as a list: those that a Compose holds, itself or in others, or none for None."""
+    if type(transform) is Compose:
+        return [step for each in transform.transforms for step in flattened(each)]
+    return [] if transform is None else [transform]
 
 
 def call_foreign(step: AnyTransform, image: AnyImage) -> AnyImage:
@@ -96,7 +95,8 @@ def are_fastloads(transforms: Sequence[object]) -> bool:
     )
 
 
-def _to_steps(transforms: Iterable[AnyTransform]) -> list[AnyTransform]:
+def to_steps(transforms: Iterable[AnyTransform]) -> list[AnyTransform]:
+    """Return transforms as a list; raise OptionError unless all are callables."""
     require(isinstance(transforms, Iterable), "transforms must be a list of callables", transforms)
     steps = list(transforms)
     for step in steps:
@@ -196,7 +196,7 @@ class RandomChoice(_Sequence):
     """
 
     def __init__(self, transforms: Transforms, p: list[float] | None = None) -> None:
-        are_mixes = all(isinstance(step, BatchTransform) for step in _to_steps(transforms))
+        are_mixes = all(isinstance(step, BatchTransform) for step in to_steps(transforms))
         self._is_of_mixes = _is_list(transforms) and are_mixes
         super().__init__([] if self._is_of_mixes else _each_as_list(transforms, "RandomChoice"), 1)
         self.transforms = transforms
@@ -241,7 +241,7 @@ def _each_as_list(transforms: Transforms, owner: str) -> list[list[Transform]]:
 def _fastload_steps(transforms: Sequence[AnyTransform], owner: str) -> list[Transform]:
     """Return transforms, flattened; raise OptionError unless all are fastload's."""
     steps: list[Transform] = []
-    for step in flattened(transforms):
+    for step in [step for each in to_steps(transforms) for step in flattened(each)]:
         if not isinstance(step, Transform):
             raise OptionError(
                 f"{owner} takes fastload's image transforms, got {step!r}: "

@@ -17,7 +17,14 @@ import numpy as np
 import torch
 
 from fastload.images.arrays import Pixels
-from fastload.transforms.compose import AnyTransform, TakesPILImages, call_foreign, flattened, package_of
+from fastload.transforms.compose import (
+    AnyTransform,
+    TakesPILImages,
+    call_foreign,
+    flattened,
+    package_of,
+    to_steps,
+)
 from fastload.transforms.levels.converting import Conversion, ToTensor
 from fastload.transforms.levels.rescaling import Normalize, Rescale, ToDtype, rescaled
 from fastload.transforms.pixels import AnyImage, to_pil, to_pixels, to_tensor
@@ -69,7 +76,7 @@ class Pipeline:
     """
 
     def __init__(self, transform: AnyTransform | None) -> None:
-        steps = flattened([] if transform is None else [transform])
+        steps = to_steps(flattened(transform))
         self.is_foreign = not all(isinstance(step, Transform) for step in steps)
         scenes: list[SceneTransform] = []
         for step in [] if self.is_foreign else steps:
@@ -86,6 +93,8 @@ class Pipeline:
         self._before_tail = steps[:last] + [step for step in tail if isinstance(step, ObjectTransform)]
         self._tail_steps = [step for step in tail if isinstance(step, (ToDtype, Normalize))]
         self._object_dtypes = [step for step in tail if isinstance(step, ToDtype) and step.of_objects]
+        #: The steps that cannot run on a device.
+        self.host_steps = [step for step in (*scenes, *self._before_tail) if not _runs_on_device(step)]
         dtypes = [step for step in self._before_tail if isinstance(step, ToDtype)]
         self.dtype = Rescale.of(dtypes, torch.uint8).dtype
 
@@ -131,6 +140,18 @@ class Pipeline:
         """Return the parameters of steps that draw together, by position in the pipeline; here none do."""
         return {}
 
+    def on_device(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Run all steps on a batch of one size on its device, (images, channels, height, width).
+
+        There must be no `host_steps`. The parameters are those that `draw` draws.
+        """
+        for place, step in enumerate(self._before_tail):
+            assert isinstance(step, Transform)
+            sizes = np.tile(np.array(images.shape[2:]), (len(images), 1))
+            images = step.on_device(images, step.draw(draws.at(place), sizes))
+        tail = self.tail
+        return images if tail is None else tail.on(images)
+
     def run(self, pixels: Pixels, draws: Draws) -> AnyImage:
         """Run all steps on one image (height, width, 3): the reference, and the only way for foreign ones.
 
@@ -152,6 +173,10 @@ class Pipeline:
             return rescaled(image, self._tail_steps)
         ends_foreign = bool(self._before_tail) and not isinstance(self._before_tail[-1], Transform)
         return image if ends_foreign or not isinstance(image, np.ndarray) else to_tensor(image)
+
+
+def _runs_on_device(step: object) -> bool:
+    return isinstance(step, Transform) and step.runs_on_device
 
 
 def _foreign_result(step: AnyTransform, image: AnyImage) -> AnyImage:

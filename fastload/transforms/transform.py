@@ -4,6 +4,7 @@
     image = transform.apply(image, parameters[i])       # one image (height, width, channels)
     images = transform.apply_batch(images, parameters)  # images of one size (images, height, width, channels)
     annotations = transform.apply_to(annotations, parameters[i])  # boxes, masks, keypoints of one image
+    tensor = transform.on_device(tensor, parameters)    # on a device: (images, channels, height, width)
 
 Called like a function, a transform accepts the images and samples that torchvision's transforms accept, and
 returns the same types.
@@ -11,10 +12,11 @@ returns the same types.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
@@ -81,20 +83,21 @@ class Geometry:
         self.flips[:, axis] ^= which
         return True
 
-    def views(self) -> Iterator[View]:
-        """Yield the geometry of each image."""
+    def views(self) -> list[View]:
+        """Return the geometry of each image."""
         sizes = self._region_sizes.tolist()
         windows = [(0, 0, *size) for size in sizes] if self._windows is None else self._windows.tolist()
-        parts = self.boxes.tolist(), sizes, windows, self.flips.tolist()
-        for box, size, window, flips in zip(*parts, strict=True):
-            yield View(Box(*box), tuple(size), Box(*window), tuple(flips))
+        parts = zip(self.boxes.tolist(), sizes, windows, self.flips.tolist(), strict=True)
+        return [
+            View(Box(*box), tuple(size), Box(*window), tuple(flips)) for box, size, window, flips in parts
+        ]
 
 
 class Transform(Described):
     """Base class of all transforms; derive from it to write your own.
 
-    A subclass defines `apply`, `draw` if it is random, `sizes_after` if it changes an image's size, and
-    `apply_to` if images have boxes, masks or keypoints.
+    A subclass defines `apply`, `draw` if it is random, `sizes_after` if it changes an image's size,
+    `apply_to` if images have boxes, masks or keypoints, and `on_device` if it can transform batches there.
     Making a transform with a parameter outside the documented range raises `OptionError`.
 
     Attributes:
@@ -147,6 +150,20 @@ class Transform(Described):
         `out` is memory that the result may be written to, if it has the result's shape and dtype.
         """
         return self.apply_batch(gathered.taken(out), parameters)
+
+    def on_device(self, images: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        """Apply the result of `draw` to a batch on a device, with the same results as `apply_batch`.
+
+        Images and results are (images, channels, height, width), each of one size, in any memory format; the
+        images are not changed. See `runs_on_device`.
+        """
+        raise NotImplementedError
+
+    @property
+    def runs_on_device(self) -> bool:
+        """True if `on_device` does what `apply` does: a subclass that changes `apply` has to define both."""
+        applies, runs = (_definer(type(self), name) for name in ("apply", "on_device"))
+        return runs is not Transform and issubclass(runs, applies)
 
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         """Move the annotations of one image as `apply` moves its pixels; raise OptionError if it cannot."""
@@ -261,6 +278,11 @@ class BernoulliTransform(ColourTransform):
     def changed(self, image: Pixels) -> Pixels:
         """Return the changed image."""
         raise NotImplementedError
+
+
+def _definer(kind: type, name: str) -> type:
+    """Return the class that defines a method of a class."""
+    return next(each for each in kind.__mro__ if name in vars(each))
 
 
 def common_size(sizes: Sizes) -> tuple[int, int] | None:

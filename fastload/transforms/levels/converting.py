@@ -18,11 +18,14 @@ from fastload.transforms.levels.rescaling import ToDtype, rescaled
 from fastload.transforms.options import Described, require
 from fastload.transforms.pixels import AnyImage, is_pil, to_pixels, to_tensor
 from fastload.transforms.samples import SampleParts, Structure
-from fastload.transforms.transform import ColourTransform, PixelKeeping, is_image
+from fastload.transforms.transform import ColourTransform, Parameters, PixelKeeping, is_image
 
 
 class Conversion(PixelKeeping, ColourTransform):
     """Base class of transforms that change only the type of an image."""
+
+    def on_device(self, images: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        return images
 
 
 class Identity(Conversion):

@@ -21,7 +21,7 @@ from fastload.images.opencv import cv2
 from fastload.transforms.options import IMAGE_TYPES, of_type, require
 from fastload.transforms.pixels import AnyImage, as_tv_image, to_pixels
 from fastload.transforms.samples import TYPES, SampleParts, Structure
-from fastload.transforms.transform import Annotations, ColourTransform, Row, Transform
+from fastload.transforms.transform import Annotations, ColourTransform, Parameters, Row, Transform
 
 _Coefficients = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
 
@@ -127,6 +127,9 @@ class Rescaling(ColourTransform):
         rule = "ToDtype must be the last transform, or be followed by Normalize alone, to give this dtype"
         require(rescale.dtype != torch.bfloat16, rule, rescale.dtype)
         return rescale.of_image(image).permute(1, 2, 0).numpy()
+
+    def on_device(self, images: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        return Rescale.of([self], images.dtype).on(images)
 
     def after(self, earlier: Rescale) -> Rescale:
         """Return an earlier rescaling combined with this one."""

@@ -44,7 +44,7 @@ class _SecondImage(SceneTransform):
     def __init__(self, pre_transform: PreTransform = None, p: float = 0.0) -> None:
         self.p = options.to_probability(p)
         self.pre_transform = pre_transform
-        steps = flattened([] if pre_transform is None else [pre_transform])
+        steps = flattened(pre_transform)
         scene_steps = [step for step in steps if isinstance(step, SceneTransform)]
         is_valid = len(scene_steps) == len(steps)
         rule = "pre_transform must consist of LetterBox, Mosaic, ObjectPerspective, CopyPaste and the like"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
@@ -31,6 +32,7 @@ from fastload.transforms.transform import (
 from fastload.transforms.windows import (
     BORDERS,
     Gathered,
+    crop_on_device,
     crop_padded,
     memory_for,
     windows_over_black_into,
@@ -71,7 +73,14 @@ class BoxCrop(Transform):
         return annotations.cropped(top, left, height, width, self._fills[1], self.padding_mode)
 
 
-class Pad(BoxCrop):
+class WindowCrop(BoxCrop):
+    """Base class of crops and padding whose boxes have one size in images of one size."""
+
+    def on_device(self, images: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        return crop_on_device(images, parameters.astype(np.int64), self._fills[0], self.padding_mode)
+
+
+class Pad(WindowCrop):
     """Pads images; parameters as in torchvision, none of the sides negative."""
 
     def __init__(self, padding: SizeOption, fill: Fill = 0, padding_mode: str = "constant") -> None:
@@ -96,7 +105,7 @@ class Pad(BoxCrop):
         return np.concatenate((np.broadcast_to(first, sizes.shape), padded), axis=1, dtype=np.float64)
 
 
-class CenterCrop(BoxCrop):
+class CenterCrop(WindowCrop):
     """Crops the middle of images, padding small ones with black; parameters as in torchvision."""
 
     def __init__(self, size: SizeOption) -> None:
@@ -107,7 +116,7 @@ class CenterCrop(BoxCrop):
         return np.concatenate((_middle_offsets(self.size, sizes), sides), axis=1)
 
 
-class RandomCrop(BoxCrop):
+class RandomCrop(WindowCrop):
     """Crops a region of a given size at a random position, after padding; parameters as in torchvision.
 
     Using it raises `OptionError` if an image is too small.
@@ -130,6 +139,7 @@ class RandomCrop(BoxCrop):
         self.padding_mode = padding_mode
         self._pad = Pad(0 if padding is None else padding, fill, padding_mode)
         self._fills = self._pad._fills
+        self._is_black = padding_mode == "constant" and not any(options.to_colour(self._fills[0]))
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         return np.broadcast_to(self.size, sizes.shape)
@@ -152,9 +162,9 @@ class RandomCrop(BoxCrop):
         return self.apply_gathered(Gathered(images, np.arange(len(images))), parameters)
 
     def apply_gathered(self, gathered: Gathered, parameters: Parameters, out: Pixels | None = None) -> Pixels:
-        channels = gathered.images.shape[3]
-        if self.padding_mode == "constant" and not any(options.to_colour(self._fills[0], channels)):
-            out = memory_for((len(gathered.rows), *self.size, channels), gathered.images.dtype, out)
+        if self._is_black:
+            shape = len(gathered.rows), *self.size, gathered.images.shape[3]
+            out = memory_for(shape, gathered.images.dtype, out)
             if windows_over_black_into(gathered, parameters[:, :2].astype(np.int64), out):
                 return out
         return super().apply_batch(gathered.taken(), parameters)
@@ -255,6 +265,10 @@ class _RandomFlip(BernoulliTransform):
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
         flip_batch(images, parameters[:, 0] > 0, self._axis)
         return images
+
+    def on_device(self, images: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        is_flipped = torch.from_numpy(parameters[:, 0] > 0).to(images.device)[:, None, None, None]
+        return torch.where(is_flipped, images.flip(2 + self._axis), images)
 
 
 class RandomHorizontalFlip(_RandomFlip):
