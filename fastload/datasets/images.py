@@ -26,6 +26,7 @@ from fastload.datasets.cache.options import Cache, CacheReport, cache_of, no_cac
 from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.sample_cache import SampleCache
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
+from fastload.images.arrays import Pixels
 from fastload.images.region import Box
 from fastload.system.memory import Room, memory_room
 from fastload.transforms.annotations import Annotations
@@ -252,7 +253,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         # Each image is made before its target: the order in which the transforms of an ImageFolder draw.
         return list(zip(images, self._final_targets(positions, annotations), strict=True))
 
-    def _full_images(self, positions: Positions) -> Iterator[NDArray[np.uint8]]:
+    def _full_images(self, positions: Positions) -> Iterator[Pixels]:
         """Yield all pixels of the images at valid positions, writable, for transforms of the user's own."""
         for place, single in enumerate(positions[:, None]):
             begin_sample(place)

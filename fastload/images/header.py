@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
+from fastload.images.arrays import Pixels
 from fastload.images.decode import PNG_SIGNATURE, decode, imdecode, require_end
 from fastload.images.exif import avif_orientation, read_orientation, webp_orientation
 from fastload.images.formats import HEAD_BYTES, format_of
@@ -84,7 +84,7 @@ class ValidFile(NamedTuple):
     """A file whose image can be read."""
 
     header: ImageHeader
-    rgb: NDArray[np.uint8] | None  # as from `decode`, if the file had to be decoded to judge it
+    rgb: Pixels | None  # as from `decode`, if the file had to be decoded to judge it
 
 
 def parsed_header(data: bytes) -> ImageHeader | None:
@@ -180,7 +180,7 @@ def _png_header(data: bytes) -> ImageHeader:
         ) from error
 
 
-def _decode_other(data: bytes) -> tuple[ImageHeader, NDArray[np.uint8]]:
+def _decode_other(data: bytes) -> tuple[ImageHeader, Pixels]:
     if not data:
         raise DecodeError("an image must have bytes, got none: the file is empty")
     try:
@@ -266,7 +266,7 @@ def _require_no_run_lengths(data: bytes) -> None:
         )
 
 
-def _require_agreement(data: bytes, rgb: NDArray[np.uint8]) -> None:
+def _require_agreement(data: bytes, rgb: Pixels) -> None:
     """Raise DecodeError if Pillow knows the format, but cannot read the file or reads other pixels."""
     reference = _read_by_pillow(data)
     if reference is None:
@@ -284,7 +284,7 @@ def _require_agreement(data: bytes, rgb: NDArray[np.uint8]) -> None:
     )
 
 
-def _read_by_pillow(data: bytes) -> NDArray[np.uint8] | None:
+def _read_by_pillow(data: bytes) -> Pixels | None:
     """Return the pixels as Pillow reads them; None if it is not installed or does not know the format."""
     try:
         from PIL import Image

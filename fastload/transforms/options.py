@@ -169,7 +169,7 @@ def to_levels(fill: FillColour, pixels: Pixels) -> tuple[float, ...]:
     """Return a fill colour as `to_colour` does; raise OptionError if pixels of that dtype cannot hold it."""
     colour = to_colour(fill, pixels.shape[-1])
     if pixels.dtype.kind in "iu":
-        bounds = np.iinfo(pixels.dtype)
+        bounds = np.iinfo(pixels.dtype.name)
         rule = f"fill must be from {bounds.min} to {bounds.max} for pixels of {pixels.dtype}"
         require(all(bounds.min <= level <= bounds.max for level in colour), rule, fill)
     return colour
