@@ -16,8 +16,7 @@ from fastload.images.arrays import Pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.options import Described, require, to_probability
-from fastload.transforms.pixels import AnyImage, to_pixels
-from fastload.transforms.samples import Structure
+from fastload.transforms.pixels import to_pixels
 from fastload.transforms.transform import BatchTransform, Parameters, Row, Sizes, Transform
 
 AnyTransform = Callable[..., Any]
@@ -39,13 +38,13 @@ class Compose:
     def __init__(self, transforms: Sequence[AnyTransform]) -> None:
         self.transforms = to_steps(transforms)
 
-    def __call__(self, *inputs: Structure) -> Structure:
+    def __call__(self, *inputs: object) -> Any:
         """Apply all transforms, each to what the previous one returned.
 
         Inputs are an image or a sample; see `Transform`. Of (image, target), a callable of another library is
         called with both, and returns both, as torchvision's do.
         """
-        sample = inputs[0] if len(inputs) == 1 else inputs
+        sample: Any = inputs[0] if len(inputs) == 1 else inputs
         for transform in self.transforms:
             sample = call_foreign(transform, sample) if len(inputs) == 1 else transform(*sample)
         return sample
@@ -65,7 +64,7 @@ def flattened(transform: AnyTransform | None) -> list[AnyTransform]:
     return [] if transform is None else [transform]
 
 
-def call_foreign(step: AnyTransform, image: AnyImage) -> AnyImage:
+def call_foreign(step: AnyTransform, image: object) -> Any:
     """Call any library's transform with an image; albumentations' by keyword and with an array."""
     if package_of(step) != "albumentations":
         return step(image)
@@ -205,7 +204,7 @@ class RandomChoice(_Sequence):
         require(are_weights, f"p must be a weight for each of {len(transforms)} transforms", p)
         self.p = [weight / sum(weights) for weight in weights]
 
-    def __call__(self, *inputs: Structure) -> Structure:
+    def __call__(self, *inputs: object) -> Any:
         """Transform an image or a sample; see `Transform`. With MixUp and CutMix, mix a batch, as they do."""
         if not self._is_of_mixes:
             return super().__call__(*inputs)

@@ -11,7 +11,7 @@ is not split: it runs image by image, step by step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from fastload.transforms.compose import (
 )
 from fastload.transforms.levels.converting import Conversion, ToTensor
 from fastload.transforms.levels.rescaling import Normalize, Rescale, ToDtype, rescaled
-from fastload.transforms.pixels import AnyImage, to_pil, to_pixels, to_tensor
+from fastload.transforms.pixels import to_pil, to_pixels, to_tensor
 from fastload.transforms.scenes import SceneSteps, SceneTransform
 from fastload.transforms.shapes.boxes import ObjectTransform
 from fastload.transforms.transform import (
@@ -152,12 +152,12 @@ class Pipeline:
         tail = self.tail
         return images if tail is None else tail.on(images)
 
-    def run(self, pixels: Pixels, draws: Draws) -> AnyImage:
+    def run(self, pixels: Pixels, draws: Draws) -> Any:
         """Run all steps on one image (height, width, 3): the reference, and the only way for foreign ones.
 
         The result is a tensor (3, height, width), or the result of a foreign callable at the end.
         """
-        image: AnyImage = self.scenes.applied(pixels, draws)
+        image: Any = self.scenes.applied(pixels, draws)
         for place, step in enumerate(self._before_tail):
             if isinstance(step, (Conversion, ToTensor)):
                 image = step(image)
@@ -179,7 +179,7 @@ def _runs_on_device(step: object) -> bool:
     return isinstance(step, Transform) and step.runs_on_device
 
 
-def _foreign_result(step: AnyTransform, image: AnyImage) -> AnyImage:
+def _foreign_result(step: AnyTransform, image: object) -> Any:
     """Call another library's transform with the type of image that it takes."""
     if isinstance(image, np.ndarray):
         # torchvision's transforms return arrays unchanged, without any error.

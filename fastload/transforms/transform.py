@@ -13,7 +13,7 @@ returns the same types.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 import torch
@@ -28,8 +28,8 @@ from fastload.transforms.annotations import Annotations as Annotations
 from fastload.transforms.draws import Draws as Draws
 from fastload.transforms.draws import fresh_draws
 from fastload.transforms.options import Described, to_probability
-from fastload.transforms.pixels import AnyImage, is_pil, like, to_pixels, tv_kind
-from fastload.transforms.samples import SampleParts, Structure
+from fastload.transforms.pixels import Image, is_pil, like, to_pixels, tv_kind
+from fastload.transforms.samples import SampleParts
 from fastload.transforms.windows import Gathered
 
 Ints = NDArray[np.int64]
@@ -172,7 +172,7 @@ class Transform(Described):
             "objects or a mask: return the annotations themselves if it changes only colours"
         )
 
-    def __call__(self, *inputs: Structure) -> Structure:
+    def __call__(self, *inputs: object) -> Any:
         """Transform one image, each image of a batch with its own parameters, or an image with its target.
 
         An image is a tensor (3, height, width) or (images, 3, height, width), an array (height, width, 3) or
@@ -186,7 +186,7 @@ class Transform(Described):
         structure = inputs[0] if len(inputs) == 1 else inputs
         return self.of_image(structure) if is_image(structure) else self.of_sample(structure)
 
-    def of_image(self, image: AnyImage) -> AnyImage:
+    def of_image(self, image: Image) -> Image:
         """Return the transform of an image, or of each image of a batch."""
         pixels = to_pixels(image)
         batch = pixels[None] if pixels.ndim == 3 else pixels
@@ -200,7 +200,7 @@ class Transform(Described):
             )
         return like(image, results[0] if pixels.ndim == 3 else np.stack(results))
 
-    def of_sample(self, structure: Structure) -> Structure:
+    def of_sample(self, structure: object) -> object:
         """Return a sample with all its images and annotations transformed with the same parameters."""
         sample = SampleParts(structure)
         if not self.width or (not sample.has_annotations and len(sample.images) == 1):
@@ -229,7 +229,7 @@ class Transform(Described):
             )
 
 
-def is_image(structure: object) -> bool:
+def is_image(structure: object) -> TypeGuard[Image]:
     """Return True for anything but a sample: a container, or one of torchvision's annotations alone."""
     is_container = isinstance(structure, (Mapping, tuple, list))
     return is_pil(structure) or (not is_container and tv_kind(structure) in ("", "Image"))
@@ -245,7 +245,7 @@ class ColourTransform(Transform):
 class BatchTransform(Described):
     """Base class of transforms of whole batches, as a DataLoader returns them."""
 
-    def __call__(self, *batch: Structure) -> Structure:
+    def __call__(self, *batch: object) -> Any:
         raise NotImplementedError
 
 

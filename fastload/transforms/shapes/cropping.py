@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, between, integers
 from fastload.transforms.options import Fill, FillColour, SizeOption
 from fastload.transforms.pixels import like, to_pixels
-from fastload.transforms.samples import SampleParts, Structure
+from fastload.transforms.samples import SampleParts
 from fastload.transforms.transform import (
     Annotations,
     BernoulliTransform,
@@ -203,7 +203,7 @@ class FiveCrop(TakesPILImages):
     def __init__(self, size: SizeOption) -> None:
         self.size = options.to_size(size)
 
-    def __call__(self, *inputs: Structure) -> Structure:
+    def __call__(self, *inputs: object) -> Any:
         """Return the crops: upper left, upper right, lower left, lower right, middle; of the image's type.
 
         Of a sample, they take the place of its image.
