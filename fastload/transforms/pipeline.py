@@ -153,11 +153,11 @@ class Pipeline:
         return images if tail is None else tail.on(images)
 
     def run(self, pixels: Pixels, draws: Draws) -> Any:
-        """Run all steps on one image (height, width, 3): the reference, and the only way for foreign ones.
+        """Run all steps but scenes' on one image (height, width, 3), as foreign ones have to be.
 
         The result is a tensor (3, height, width), or the result of a foreign callable at the end.
         """
-        image: Any = self.scenes.applied(pixels, draws)
+        image: Any = pixels
         for place, step in enumerate(self._before_tail):
             if isinstance(step, (Conversion, ToTensor)):
                 image = step(image)

@@ -189,16 +189,21 @@ class Transform(Described):
     def of_image(self, image: Image) -> Image:
         """Return the transform of an image, or of each image of a batch."""
         pixels = to_pixels(image)
-        batch = pixels[None] if pixels.ndim == 3 else pixels
-        sizes = np.tile(np.array([batch.shape[1:3]], np.int64), (len(batch), 1))
-        rows = self.draw(fresh_draws(len(batch)), sizes).tolist()
-        results = [self.apply_checked(pixels, row) for pixels, row in zip(batch, rows, strict=True)]
+        count = len(pixels) if pixels.ndim == 4 else 1
+        sizes = np.tile(np.array([pixels.shape[-3:-1]], np.int64), (count, 1))
+        return like(image, self._applied(pixels, self.draw(fresh_draws(count), sizes).tolist()))
+
+    def _applied(self, pixels: Pixels, rows: Sequence[Row]) -> Pixels:
+        """Return an image, or a batch of images, transformed with a row of parameters for each."""
+        if pixels.ndim == 3:
+            return self.apply_checked(pixels, rows[0])
+        results = [self.apply_checked(each, row) for each, row in zip(pixels, rows, strict=True)]
         if len({result.shape for result in results}) > 1:
             raise OptionError(
                 f"{type(self).__name__} must give a batch's images one size, got {results[0].shape[:2]} "
                 "and others: call it on one image at a time"
             )
-        return like(image, results[0] if pixels.ndim == 3 else np.stack(results))
+        return np.stack(results)
 
     def of_sample(self, structure: object) -> object:
         """Return a sample with all its images and annotations transformed with the same parameters."""
@@ -207,12 +212,8 @@ class Transform(Described):
             images = [self.of_image(image) for image in sample.images]
             return sample.rebuilt(images, lambda annotations: self.apply_to(annotations, ()))
         row = self.draw_with(fresh_draws(1), np.array([sample.size]), [sample.annotations])[0].tolist()
-        images = []
-        for image in sample.images:
-            pixels = to_pixels(image)
-            batch = pixels[None] if pixels.ndim == 3 else pixels
-            results = [self.apply_checked(each, row) for each in batch]
-            images.append(like(image, results[0] if pixels.ndim == 3 else np.stack(results)))
+        everything = [(image, to_pixels(image)) for image in sample.images]
+        images = [like(image, self._applied(pixels, [row] * len(pixels))) for image, pixels in everything]
         return sample.rebuilt(images, lambda annotations: self.apply_to(annotations, row))
 
     def apply_checked(self, image: Pixels, parameters: Row) -> Pixels:
