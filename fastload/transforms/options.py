@@ -7,7 +7,7 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,8 @@ ABOVE_0 = math.ulp(0.0)  # the smallest number above 0, as a lower bound
 SEVERAL = range(1, 1 << 30)  # any count above 0
 
 IMAGE_TYPES = ("Image", "Tensor")  # names of PIL's class, of torchvision's and of torch's
+
+_Value = TypeVar("_Value")
 
 # PIL's numbers of its filters, which torchvision accepts too.
 _PIL_FILTERS = {0: "nearest", 2: "bilinear", 3: "bicubic"}
@@ -188,16 +190,16 @@ def to_fills(fill: Fill) -> tuple[FillColour, MaskFill]:
     A class is one number as in torchvision, or 0. A dict has one fill for each type; as in torchvision, that
     of a missing type is "others", or 0.
     """
-    image: Any = fill
-    mask: Any = fill
     if isinstance(fill, Mapping):
         image, mask = of_type(fill, IMAGE_TYPES, "fill"), of_type(fill, ("Mask",), "fill")
+    else:
+        image = mask = fill
     to_colour(image)
     level = mask if is_number(mask) else 0
     return image, MaskFill(level, level if isinstance(fill, Mapping) else 0)
 
 
-def of_type(by_type: Mapping[Any, Any], names: Sequence[str], owner: str) -> Any:
+def of_type(by_type: Mapping[Any, _Value], names: Sequence[str], owner: str) -> _Value | None:
     """Return the value for types with one of these names, else that of "others", else None."""
     found = [value for kind, value in by_type.items() if getattr(kind, "__name__", "") in names]
     rule = f"{owner} must be the same for all types of images, because a dataset has one"

@@ -155,8 +155,9 @@ class RandomCrop(WindowCrop):
                     "choose a smaller size or pad_if_needed=True"
                 )
             first, padded = first - missing, padded + 2 * missing
-        offsets = first + integers(draws.uniform(2), padded - wanted + 1)
-        return np.concatenate((offsets, np.broadcast_to(wanted, sizes.shape)), axis=1, dtype=np.float64)
+        boxes = np.empty((len(sizes), 4))
+        boxes[:, :2], boxes[:, 2:] = first + integers(draws.uniform(2), padded - wanted + 1), wanted
+        return boxes
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
         return self.apply_gathered(Gathered(images, np.arange(len(images))), parameters)
