@@ -13,7 +13,7 @@ from fastload.errors import OptionError
 from fastload.images.arrays import DType, Pixels, with_last_axis
 from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
-from fastload.transforms.options import FillColour, to_colour, to_levels
+from fastload.transforms.options import FillLevels, to_colour, to_levels
 
 # torchvision's padding modes and OpenCV's; `reflect` does not repeat the last row, `symmetric` does.
 BORDERS = {
@@ -53,7 +53,7 @@ def memory_for(shape: tuple[int, ...], dtype: DType, out: Pixels | None) -> Pixe
     return reusable_array(shape, dtype)
 
 
-def pad(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour = 0, mode: str = "constant") -> Pixels:
+def pad(image: Pixels, rows: _Sides, columns: _Sides, fill: FillLevels = 0, mode: str = "constant") -> Pixels:
     """Pad an image with rows above and below, and columns to the left and right."""
     if not (any(rows) or any(columns)):
         return image
@@ -71,7 +71,7 @@ def pad(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour = 0, mode
 
 
 def crop_padded(
-    image: Pixels, top: int, left: int, height: int, width: int, fill: FillColour = 0, mode: str = "constant"
+    image: Pixels, top: int, left: int, height: int, width: int, fill: FillLevels = 0, mode: str = "constant"
 ) -> Pixels:
     """Crop a box, padded where it extends beyond the image."""
     rows = max(0, -top), max(0, top + height - image.shape[0])
@@ -88,7 +88,7 @@ def crop_padded(
 
 
 def crop_on_device(
-    images: torch.Tensor, boxes: NDArray[np.int64], fill: FillColour, mode: str
+    images: torch.Tensor, boxes: NDArray[np.int64], fill: FillLevels, mode: str
 ) -> torch.Tensor:
     """Crop boxes (images, 4) of one size from a batch (images, channels, height, width), as `crop_padded`."""
     device, channels = images.device, images.shape[1]
@@ -196,7 +196,7 @@ def _masks(
     return (both * np.uint8(255)).reshape(len(rows) * len(columns), -1)
 
 
-def _padded_by_numpy(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour, mode: str) -> Pixels:
+def _padded_by_numpy(image: Pixels, rows: _Sides, columns: _Sides, fill: FillLevels, mode: str) -> Pixels:
     """Pad pixels of a dtype that OpenCV lacks: it would turn int64 into int32."""
     if mode != "constant":
         return np.pad(image, (rows, columns, (0, 0)), mode)  # type: ignore[call-overload, no-any-return]
@@ -207,6 +207,6 @@ def _padded_by_numpy(image: Pixels, rows: _Sides, columns: _Sides, fill: FillCol
     return padded
 
 
-def _levels(fill: FillColour, image: Pixels) -> Pixels:
+def _levels(fill: FillLevels, image: Pixels) -> Pixels:
     """Return a colour as four levels of an image's dtype, rounded down for uint8, as torchvision does."""
-    return np.array(to_levels(fill, image)).astype(image.dtype)
+    return np.array(to_levels(fill, image.shape[2], image.dtype)).astype(image.dtype)

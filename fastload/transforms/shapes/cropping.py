@@ -16,7 +16,7 @@ from fastload.system.buffers import reusable_array
 from fastload.transforms import options
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, between, integers
-from fastload.transforms.options import Fill, FillColour, SizeOption
+from fastload.transforms.options import Fill, FillLevels, SizeOption
 from fastload.transforms.pixels import like, to_pixels
 from fastload.transforms.samples import SampleParts
 from fastload.transforms.transform import (
@@ -45,7 +45,7 @@ class BoxCrop(Transform):
     width = 4
     takes_any_dtype = True
 
-    _fills: tuple[FillColour, options.MaskFill] = (0, options.MaskFill())  # of images and of masks
+    _fills: tuple[FillLevels, options.MaskFill] = (0, options.MaskFill())  # of images and of masks
     padding_mode = "constant"
     _may_do_nothing = False  # As in torchvision, boxes are then not even clipped.
 
