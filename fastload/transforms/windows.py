@@ -13,7 +13,7 @@ from fastload.errors import OptionError
 from fastload.images.arrays import DType, Pixels, with_last_axis
 from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
-from fastload.transforms.options import FillLevels, to_colour, to_levels
+from fastload.transforms.options import FillLevels, require, to_colour, to_levels
 
 # torchvision's padding modes and OpenCV's; `reflect` does not repeat the last row, `symmetric` does.
 BORDERS = {
@@ -90,7 +90,11 @@ def crop_padded(
 def crop_on_device(
     images: torch.Tensor, boxes: NDArray[np.int64], fill: FillLevels, mode: str
 ) -> torch.Tensor:
-    """Crop boxes (images, 4) of one size from a batch (images, channels, height, width), as `crop_padded`."""
+    """Crop boxes (images, 4) from a batch (images, channels, height, width), as `crop_padded` does.
+
+    Raises OptionError if they differ in size.
+    """
+    require((boxes[:, 2:] == boxes[0, 2:]).all(), "crops on a device must have one size", boxes[:, 2:])
     device, channels = images.device, images.shape[1]
     height, width = boxes[0, 2:].tolist()
     rows = _source_positions(boxes[:, :1] + np.arange(height), images.shape[2], mode)

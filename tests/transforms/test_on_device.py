@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import fastload.transforms as T
+from fastload.errors import OptionError
 from tests.transforms.samples import drawn, to_array, to_tensor
 from tests.transforms.test_transform import EVERY, FLOATS, SIZE, image_for
 
@@ -30,3 +31,9 @@ def test_a_subclass_that_changes_pixels_in_another_way_does_not_run_on_a_device(
 
     assert [kind(3).runs_on_device for kind in (T.RandomCrop, Inverted, Larger)] == [True, False, True]
     assert not T.RandomErasing(value="random").runs_on_device
+
+
+def test_crops_of_several_sizes_are_refused_on_a_device():
+    boxes = np.array([[0, 0, 5, 5], [0, 0, 5, 6]], np.float64)
+    with pytest.raises(OptionError, match="must have one size"):
+        T.RandomCrop(5).on_device(to_tensor(np.zeros((2, 9, 9, 3), np.uint8)), boxes)
