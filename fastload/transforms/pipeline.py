@@ -93,6 +93,12 @@ class Pipeline:
         self._before_tail = steps[:last] + [step for step in tail if isinstance(step, ObjectTransform)]
         self._tail_steps = [step for step in tail if isinstance(step, (ToDtype, Normalize))]
         self._object_dtypes = [step for step in tail if isinstance(step, ToDtype) and step.of_objects]
+        # The steps that change pixels, with the positions for which their parameters are drawn.
+        self._steps = [
+            (place, step)
+            for place, step in enumerate(self._before_tail)
+            if isinstance(step, Transform) and not isinstance(step, Conversion)
+        ]
         #: The steps that cannot run on a device.
         self.host_steps = [step for step in (*scenes, *self._before_tail) if not _runs_on_device(step)]
         dtypes = [step for step in self._before_tail if isinstance(step, ToDtype)]
@@ -116,9 +122,7 @@ class Pipeline:
         moved = None if annotations is None else list(annotations)
         body: list[tuple[Transform, Parameters]] = []
         is_uniform = True
-        for place, step in enumerate(self._before_tail):
-            if isinstance(step, Conversion) or not isinstance(step, Transform):
-                continue
+        for place, step in self._steps:
             if place in known:
                 parameters = known[place]
             elif moved is None:
@@ -145,8 +149,7 @@ class Pipeline:
 
         There must be no `host_steps`. The parameters are those that `draw` draws.
         """
-        for place, step in enumerate(self._before_tail):
-            assert isinstance(step, Transform)
+        for place, step in self._steps:
             sizes = np.tile(np.array(images.shape[2:]), (len(images), 1))
             images = step.on_device(images, step.draw(draws.at(place), sizes))
         tail = self.tail
