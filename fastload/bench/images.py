@@ -180,7 +180,7 @@ def decode_with_both(data: bytes) -> NDArray[np.uint8] | None:
     """Return OpenCV's pixels if PIL can decode the file, too."""
     try:
         Image.open(io.BytesIO(data)).convert("RGB")
-        pixels = decode(data)
+        pixels = np.asarray(decode(data), np.uint8)
         read_header(data)
     except (DecodeError, OSError, ValueError, SyntaxError, ImportError, Image.DecompressionBombError):
         # ImportError: Ultralytics replaces PIL's open by one that asks pi_heif for files unknown to PIL.

@@ -76,7 +76,7 @@ def collate_ultralytics(samples: Sequence[tuple[torch.Tensor, dict[str, Any]]]) 
         points[..., :2] /= sides
         batch["keypoints"] = points
     if "polygons" in targets[0]:
-        dtype = np.dtype(np.uint8 if max(counts) <= _MOST_IN_A_BYTE else np.int32)
+        dtype: DType = np.dtype(np.uint8) if max(counts) <= _MOST_IN_A_BYTE else np.dtype(np.int32)
         numbered = [_numbered(target, height, width, dtype) for target in targets]
         batch["masks"] = default_collate([torch.from_numpy(mask) for mask, _ in numbered])
         begins = np.cumsum([0, *counts[:-1]])

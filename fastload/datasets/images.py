@@ -31,6 +31,7 @@ from fastload.datasets.cache.originals import Originals
 from fastload.datasets.cache.sample_cache import SampleCache
 from fastload.datasets.composed import SceneImages, UprightImages
 from fastload.errors import DamageError, DecodeError, OptionError, RecordIndexError
+from fastload.images.arrays import Pixels
 from fastload.images.region import Box
 from fastload.system.memory import Room, memory_room
 from fastload.transforms.annotations import Annotations
@@ -124,7 +125,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         Samples must be made one by one if their sizes differ, the transform holds other libraries' callables,
         or `on_error` must replace a sample.
         """
-        pipeline = self._pipeline()
+        pipeline = self.pipeline()
         if pipeline.is_foreign or len(indices) == 0:
             return NotImplemented
         positions = self.positions_of(indices)
@@ -143,7 +144,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
 
         If the images (batch, 3, height, width) are not uint8, nothing is left to do.
         """
-        tail = self._pipeline().tail
+        tail = self.pipeline().tail
         return images if tail is None or images.dtype != torch.uint8 else tail.on(images)
 
     @property
@@ -252,7 +253,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         """Return the samples at valid positions."""
         if not len(positions):
             return []
-        pipeline = self._pipeline()
+        pipeline = self.pipeline()
         annotations = None
         if pipeline.is_foreign:
             draws = draws_for(positions, self)
@@ -266,7 +267,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         # Each image is made before its target: the order in which the transforms of an ImageFolder draw.
         return list(zip(images, self._final_targets(positions, annotations), strict=True))
 
-    def _full_images(self, positions: Positions) -> Iterator[NDArray[np.uint8]]:
+    def _full_images(self, positions: Positions) -> Iterator[Pixels]:
         """Yield all pixels of the images at valid positions, writable, for transforms of the user's own."""
         for place, single in enumerate(positions[:, None]):
             begin_sample(place)
@@ -320,8 +321,9 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
         targets = self.targets_of(positions, annotations)
         return iter(targets) if self.target_transform is None else map(self.target_transform, targets)
 
-    def _pipeline(self) -> Pipeline:
-        steps = flattened([] if self.transform is None else [self.transform])
+    def pipeline(self) -> Pipeline:
+        """Return the transform, split into parts; it is split again after a change."""
+        steps = flattened(self.transform)
         if self._compiled is None or self._compiled[0] != steps:
             self._compiled = steps, Pipeline(self.transform)
         return self._compiled[1]

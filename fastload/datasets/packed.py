@@ -205,7 +205,7 @@ class PackedDataset(ImageDataset):
             self._verify_values(positions)
             return list(self._final_targets(positions, None))
         if self.transforms is None:
-            if self._objects is not None and self._pipeline().is_foreign:
+            if self._objects is not None and self.pipeline().is_foreign:
                 raise OptionError(
                     "transform must be one of fastload's for images with objects or a mask, because others "
                     "would move the image alone: pass a function of (image, target) as `transforms`"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Pixels = NDArray[Any]  # (height, width, channels), or (images, height, width, channels) for a batch
-DType = np.dtype[Any]  # of pixels
+# (height, width, channels), or (images, height, width, channels) for a batch
+Pixels = NDArray[np.integer | np.floating]
+DType = np.dtype[np.integer | np.floating]  # of pixels
 Size = tuple[int, int]  # height, width
+
+StoredBytes: TypeAlias = "bytes | NDArray[np.uint8]"
+"""An image as stored, such as a file: its bytes, or a flat view of mapped memory."""
 
 
 def with_last_axis(pixels: Pixels) -> Pixels:

@@ -69,15 +69,11 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AxisResize:
-    """Range of the source along one axis, whose resize begins `skipped` pixels before the output.
-
-    At a scale of 1 nothing is skipped; `fraction` is then the part of a pixel by which to move.
-    """
+    """Range of the source along one axis, whose resize begins `skipped` pixels before the output."""
 
     start: int
     length: int
     skipped: int
-    fraction: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +108,7 @@ class Canvas:
         if self.matrix is None or self.is_exact or self.fill != GREY:
             return None
         (a, b, x), (d, e, y), bottom = self.matrix.tolist()
-        if b or d or bottom != [0, 0, 1] or a <= 0 or e <= 0 or (a == 1) != (e == 1):
+        if b or d or bottom != [0, 0, 1] or a <= 0 or e <= 0:
             return None
         height, width = self.output
         across, down = axis_resize(a, x, width), axis_resize(e, y, height)
@@ -136,7 +132,8 @@ def render(canvas: Canvas, region: Region, channels: int, dtype: DType) -> Pixel
         box = across.start, down.start, across.start + across.length, down.start + down.length
         pixels = _placed(canvas, region, box, channels, dtype)
         scales = float(matrix[0, 0]), float(matrix[1, 1])
-        return with_last_axis(_resized_axes(pixels, scales, resizes, canvas.output))
+        resized = cv2.resize(pixels, None, fx=scales[0], fy=scales[1], interpolation=cv2.INTER_LINEAR)
+        return with_last_axis(Box(down.skipped, across.skipped, *canvas.output).of(np.asarray(resized)))
     box = canvas.bounds if canvas.is_exact else _visible_part(matrix, canvas.output, canvas.size)
     if box[:2] != (0, 0):
         matrix = matrix @ np.array(((1, 0, box[0]), (0, 1, box[1]), (0, 0, 1.0)))
@@ -157,11 +154,6 @@ def warped(pixels: Pixels, matrix: Matrix, size: Size, interpolation: int, level
 @functools.lru_cache(16)
 def axis_resize(scale: float, offset: float, size: int) -> AxisResize | None:
     """Return the resize that samples `size` pixels at (pixel - offset) / scale; None if none comes near."""
-    if scale == 1:
-        start = math.floor(-offset + _NEAR)
-        fraction = -offset - start
-        fraction = 0.0 if fraction <= _NEAR else fraction
-        return AxisResize(start, size + (fraction > 0), 0, fraction)
     # Resizing from `start`, pixel p is sampled at start + (p + 0.5) / scale - 0.5. The first ones of a
     # magnified range would be sampled before its start.
     first = max(0, math.ceil((scale - 1) / 2))
@@ -169,24 +161,8 @@ def axis_resize(scale: float, offset: float, size: int) -> AxisResize | None:
         start_exactly = 0.5 - (skipped + 0.5 + offset) / scale
         start = round(start_exactly)
         if abs(start_exactly - start) <= _NEAR:
-            return AxisResize(start, math.ceil((skipped + size) / scale) + 2, skipped, 0.0)
+            return AxisResize(start, math.ceil((skipped + size) / scale) + 2, skipped)
     return None
-
-
-def _resized_axes(
-    pixels: Pixels, scales: tuple[float, float], resizes: tuple[AxisResize, AxisResize], size: Size
-) -> Pixels:
-    """Resize the pixels of two ranges, along x and y, to `size`; both scales are 1, or none is."""
-    across, down = resizes
-    if scales != (1, 1):
-        resized = cv2.resize(pixels, None, fx=scales[0], fy=scales[1], interpolation=cv2.INTER_LINEAR)
-        return Box(down.skipped, across.skipped, *size).of(np.asarray(resized))
-    # Moved by fractions of a pixel; along such an axis there is one fewer.
-    if part := across.fraction:
-        pixels = np.asarray(cv2.addWeighted(pixels[:, :-1], 1 - part, pixels[:, 1:], part, 0))
-    if part := down.fraction:
-        pixels = np.asarray(cv2.addWeighted(pixels[:-1], 1 - part, pixels[1:], part, 0))
-    return pixels
 
 
 def _intersection(first: Rectangle, second: Rectangle) -> Rectangle:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastload.errors import DecodeError, OptionError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import Pixels, StoredBytes
 from fastload.images.jpeg import EOI, SOI, parse_jpeg
 from fastload.images.opencv import cv2
 from fastload.system.memory import keep_freed_memory
@@ -32,7 +31,7 @@ _REDUCED = {
 }
 
 
-def decode(data: bytes | NDArray[np.uint8], reduction: int = 1) -> NDArray[np.uint8]:
+def decode(data: StoredBytes, reduction: int = 1) -> Pixels:
     """Decode an image to RGB, uint8, (height, width, 3), contiguous.
 
     Grey becomes three equal channels, alpha is dropped (OpenCV multiplies TIFF by it first), and 16-bit
@@ -52,12 +51,12 @@ def decode(data: bytes | NDArray[np.uint8], reduction: int = 1) -> NDArray[np.ui
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2RGB if image.ndim == 2 else cv2.COLOR_BGR2RGB))
 
 
-def is_reducible(data: bytes | NDArray[np.uint8]) -> bool:
+def is_reducible(data: StoredBytes) -> bool:
     """Return True if an image can be shrunk while it is decoded: a JPEG."""
     return bytes(data[:2]) == SOI
 
 
-def require_end(data: bytes | NDArray[np.uint8]) -> None:
+def require_end(data: StoredBytes) -> None:
     """Raise DecodeError for a JPEG without an end marker: OpenCV before 5 fills it up with old pixels.
 
     See opencv/opencv#26488. Other formats pass: OpenCV itself refuses them if they are truncated.
@@ -73,7 +72,7 @@ def require_end(data: bytes | NDArray[np.uint8]) -> None:
         )
 
 
-def imdecode(data: bytes | NDArray[np.uint8], flags: int) -> Pixels:
+def imdecode(data: StoredBytes, flags: int) -> Pixels:
     """Call `cv2.imdecode`; raise DecodeError if it raises or returns None."""
     keep_freed_memory()
     try:
@@ -90,7 +89,7 @@ def imdecode(data: bytes | NDArray[np.uint8], flags: int) -> Pixels:
     return image
 
 
-def encode(image: NDArray[np.uint8], suffix: str, options: Sequence[int] = ()) -> bytes:
+def encode(image: Pixels, suffix: str, options: Sequence[int] = ()) -> bytes:
     """Encode uint8 pixels, RGB (height, width, 3) or grey (height, width), as a file such as `.jpg`.
 
     The options are OpenCV's IMWRITE constants, each followed by its value. Raises OptionError if the format

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError, OptionError, SourceError
-from fastload.images.arrays import Size
+from fastload.images.arrays import Pixels, Size, StoredBytes
 from fastload.images.decode import decode, encode
 from fastload.images.header import validate_file
 from fastload.images.jpeg import TileIndex, choose_interval, index_tiles, with_orientation
@@ -31,8 +31,7 @@ from fastload.images.opencv import cv2
 from fastload.images.region import Box, decode_region
 from fastload.images.resize import SizeLimit, resize
 
-ImageSource: TypeAlias = "bytes | NDArray[np.uint8]"  # a file, or pixels: RGB (h, w, 3) or grey (h, w)
-StoredBytes: TypeAlias = "bytes | NDArray[np.uint8]"  # as stored, or a flat view of mapped memory
+ImageSource: TypeAlias = "bytes | Pixels"  # a file, or pixels: RGB (h, w, 3) or grey (h, w)
 Shape: TypeAlias = "tuple[int, int, int]"
 
 _NO_GRID = (0, 0, 0, 0)
@@ -79,7 +78,7 @@ class Encoding(ABC):
         OptionError if the encoding cannot store the image or apply the limit.
         """
 
-    def decode(self, data: StoredBytes, shape: Shape) -> NDArray[np.uint8]:
+    def decode(self, data: StoredBytes, shape: Shape) -> Pixels:
         """Decode a stored image to RGB, uint8, (height, width, 3), contiguous; for `raw`, a view of the data.
 
         Raises DecodeError if the record is not a readable image, of this shape; a shape of zeros says so.
@@ -88,7 +87,7 @@ class Encoding(ABC):
 
     def decode_box(
         self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
-    ) -> NDArray[np.uint8]:
+    ) -> Pixels:
         """Decode a region of a stored image, bit-equal to `decode` and cropping; possibly a view.
 
         `index` holds the tiles of a JPEG that has some. `reduction` is the factor by which decoding shrinks
@@ -188,7 +187,7 @@ class Yuv420(Encoding):
 
     def decode_box(
         self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
-    ) -> NDArray[np.uint8]:
+    ) -> Pixels:
         _require_image(shape)
         return nv12_to_rgb(data, shape[:2], box)
 
@@ -207,11 +206,11 @@ class Raw(Encoding):
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; an EXIF orientation is neither applied nor kept."""
         rgb, _, _ = _load_pixels(source, limit)
-        return StoredImage(rgb.reshape(-1), (rgb.shape[0], rgb.shape[1], 3))
+        return StoredImage(rgb.reshape(-1).view(np.uint8), (rgb.shape[0], rgb.shape[1], 3))
 
     def decode_box(
         self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
-    ) -> NDArray[np.uint8]:
+    ) -> Pixels:
         _require_image(shape)
         if len(data) != self.pixel_bytes(shape):
             raise DecodeError(
@@ -245,7 +244,7 @@ def require_no_limit(name: str, limit: SizeLimit | None) -> None:
         )
 
 
-def _load_pixels(source: ImageSource, limit: SizeLimit | None) -> tuple[NDArray[np.uint8], bool, int]:
+def _load_pixels(source: ImageSource, limit: SizeLimit | None) -> tuple[Pixels, bool, int]:
     """Validate and decode a file, or convert an array, and shrink it to the limit.
 
     Returns RGB pixels, True if the source is grey, and its EXIF orientation, which is not applied.
@@ -262,7 +261,7 @@ def _load_pixels(source: ImageSource, limit: SizeLimit | None) -> tuple[NDArray[
     return rgb if target is None else resize(rgb, *target), is_grey, orientation
 
 
-def _require_pixels(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _require_pixels(pixels: Pixels) -> Pixels:
     """Return the pixels as a contiguous array; raise SourceError for another shape or type, or no pixels."""
     is_image = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
     if not is_image or pixels.dtype != np.uint8 or pixels.size == 0:
@@ -273,7 +272,7 @@ def _require_pixels(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.ascontiguousarray(pixels)
 
 
-def _as_png(source: NDArray[np.uint8]) -> StoredImage:
+def _as_png(source: Pixels) -> StoredImage:
     pixels = _require_pixels(source)
     channels = 1 if pixels.ndim == 2 else 3
     return StoredImage(encode(pixels, ".png"), (pixels.shape[0], pixels.shape[1], channels))
@@ -300,7 +299,7 @@ def nv12_size(height: int, width: int) -> int:
     return padded_height * padded_width * 3 // 2
 
 
-def rgb_to_nv12(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def rgb_to_nv12(rgb: Pixels) -> NDArray[np.uint8]:
     """Convert an RGB image, (height, width, 3), to flat planes; an odd last row or column is repeated.
 
     Chroma is averaged over four pixels. OpenCV's own conversion takes it from one of the four: on photos, the
@@ -316,7 +315,7 @@ def rgb_to_nv12(rgb: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.asarray(np.concatenate((luma.reshape(-1), chroma.reshape(-1))))
 
 
-def nv12_to_rgb(data: StoredBytes, size: Size, box: Box) -> NDArray[np.uint8]:
+def nv12_to_rgb(data: StoredBytes, size: Size, box: Box) -> Pixels:
     """Convert the planes of a box to RGB, (height, width, 3), bit-equal to converting all; perhaps a view.
 
     `size` is the image's before padding.

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
+from fastload.images.arrays import StoredBytes
 from fastload.images.decode import PNG_SIGNATURE, encode, imdecode
+from fastload.images.header import chunks_of
 from fastload.images.opencv import cv2
-from fastload.images.png import chunks_of
 from fastload.images.resize import Resampling, resize
 
 # The places of bit depth and colour type in a PNG, whose header's chunk is the first.
@@ -19,7 +20,7 @@ _BIT_DEPTH, _COLOUR_TYPE = 24, 25
 _GREY, _PALETTE = 0, 3
 
 
-def decode_mask(data: bytes | NDArray[np.uint8]) -> NDArray[np.uint8]:
+def decode_mask(data: StoredBytes) -> NDArray[np.uint8]:
     """Decode a mask to classes, uint8, (height, width).
 
     Raises DecodeError if the bytes are not an image, or have colours or more than 8 bits a channel.

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastload.errors import DecodeError
-from fastload.images.arrays import Pixels, Size
+from fastload.images.arrays import Pixels, Size, StoredBytes
 from fastload.images.decode import decode, encode, is_reducible, require_end
 from fastload.images.jpeg import JpegLayout, TileIndex, parse_jpeg
 from fastload.images.opencv import cv2
@@ -84,7 +84,7 @@ class Regions(Protocol):
         """
 
 
-def crop(pixels: NDArray[np.uint8], size: tuple[int, int], box: Box, reduction: int = 1) -> NDArray[np.uint8]:
+def crop(pixels: Pixels, size: tuple[int, int], box: Box, reduction: int = 1) -> Pixels:
     """Return a region of a decoded image as a view.
 
     The image must have `size`, (height, width), divided by the `reduction` with which it was decoded;
@@ -122,7 +122,7 @@ def swaps_sides(orientation: int) -> bool:
     return orientation >= 5
 
 
-def upright(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
+def upright(pixels: Pixels, orientation: int) -> Pixels:
     """Turn stored pixels, (height, width, channels), upright: a contiguous copy, or for 1 the same array."""
     if orientation == 1:
         return pixels
@@ -150,12 +150,12 @@ class _Span(NamedTuple):
 
 
 def decode_region(
-    data: bytes | NDArray[np.uint8],
+    data: StoredBytes,
     size: tuple[int, int],
     index: TileIndex | None,
     box: Box,
     reduction: int = 1,
-) -> NDArray[np.uint8]:
+) -> Pixels:
     """Decode a region of a file of size (height, width), bit-equal to decoding all of it and cropping.
 
     `index` holds the tiles of a JPEG, None if it has none. Other formats ignore `reduction`. Returns RGB,
@@ -175,8 +175,8 @@ def decode_region(
 
 
 def _decode_tiles(
-    data: bytes | NDArray[np.uint8], size: tuple[int, int], index: TileIndex, box: Box, reduction: int
-) -> NDArray[np.uint8]:
+    data: StoredBytes, size: tuple[int, int], index: TileIndex, box: Box, reduction: int
+) -> Pixels:
     _, _, tile_height, tile_width = index.grid
     margin = _MARGIN * reduction
     rows = _touched(box.top, box.height, tile_height, size[0], margin)
@@ -238,9 +238,7 @@ class _Part(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_int) for name in ("left", "top", "width", "height"))
 
 
-def decode_part(
-    data: bytes | NDArray[np.uint8], size: tuple[int, int], box: tuple[int, int, int, int]
-) -> NDArray[np.uint8] | None:
+def decode_part(data: StoredBytes, size: tuple[int, int], box: tuple[int, int, int, int]) -> Pixels | None:
     """Decode a region, (top, left, height, width), of a complete JPEG to RGB.
 
     Returns a view, (height, width, 3), bit-equal to a crop of the decoded image; or None if the full image
@@ -263,7 +261,7 @@ def decode_part(
 
 def _decode(
     library: ctypes.CDLL, file: bytes, layout: JpegLayout, box: tuple[int, int, int, int]
-) -> NDArray[np.uint8] | None:
+) -> Pixels | None:
     # With the samples that its pixels depend on; the left edge is an MCU's.
     (top, left, height, width), mcu = box, layout.mcu_width
     first = max(0, left - _COLUMN_MARGIN) // mcu * mcu

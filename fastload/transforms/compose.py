@@ -16,8 +16,7 @@ from fastload.images.arrays import Pixels
 from fastload.transforms.annotations import Annotations
 from fastload.transforms.draws import Draws
 from fastload.transforms.options import Described, require, to_probability
-from fastload.transforms.pixels import AnyImage, to_pixels
-from fastload.transforms.samples import Structure
+from fastload.transforms.pixels import to_pixels
 from fastload.transforms.transform import BatchTransform, Parameters, Row, Sizes, Transform
 
 AnyTransform = Callable[..., Any]
@@ -37,15 +36,15 @@ class Compose:
     """
 
     def __init__(self, transforms: Sequence[AnyTransform]) -> None:
-        self.transforms = _to_steps(transforms)
+        self.transforms = to_steps(transforms)
 
-    def __call__(self, *inputs: Structure) -> Structure:
+    def __call__(self, *inputs: object) -> Any:
         """Apply all transforms, each to what the previous one returned.
 
         Inputs are an image or a sample; see `Transform`. Of (image, target), a callable of another library is
         called with both, and returns both, as torchvision's do.
         """
-        sample = inputs[0] if len(inputs) == 1 else inputs
+        sample: Any = inputs[0] if len(inputs) == 1 else inputs
         for transform in self.transforms:
             sample = call_foreign(transform, sample) if len(inputs) == 1 else transform(*sample)
         return sample
@@ -58,15 +57,14 @@ class TakesPILImages(Described):
     """Base class of callables that get PIL images in a Compose while pixels are uint8, like torchvision's."""
 
 
-def flattened(transforms: Sequence[AnyTransform]) -> list[AnyTransform]:
-    """Return transforms with each Compose replaced by the transforms that it holds."""
-    steps: list[AnyTransform] = []
-    for transform in _to_steps(transforms):
-        steps += flattened(transform.transforms) if type(transform) is Compose else [transform]
-    return steps
+def flattened(transform: AnyTransform | None) -> list[AnyTransform]:
+    """Return a transform as a list: those that a Compose holds, itself or in others, or none for None."""
+    if type(transform) is Compose:
+        return [step for each in transform.transforms for step in flattened(each)]
+    return [] if transform is None else [transform]
 
 
-def call_foreign(step: AnyTransform, image: AnyImage) -> AnyImage:
+def call_foreign(step: AnyTransform, image: object) -> Any:
     """Call any library's transform with an image; albumentations' by keyword and with an array."""
     if package_of(step) != "albumentations":
         return step(image)
@@ -96,7 +94,8 @@ def are_fastloads(transforms: Sequence[object]) -> bool:
     )
 
 
-def _to_steps(transforms: Iterable[AnyTransform]) -> list[AnyTransform]:
+def to_steps(transforms: Iterable[AnyTransform]) -> list[AnyTransform]:
+    """Return transforms as a list; raise OptionError unless all are callables."""
     require(isinstance(transforms, Iterable), "transforms must be a list of callables", transforms)
     steps = list(transforms)
     for step in steps:
@@ -196,7 +195,7 @@ class RandomChoice(_Sequence):
     """
 
     def __init__(self, transforms: Transforms, p: list[float] | None = None) -> None:
-        are_mixes = all(isinstance(step, BatchTransform) for step in _to_steps(transforms))
+        are_mixes = all(isinstance(step, BatchTransform) for step in to_steps(transforms))
         self._is_of_mixes = _is_list(transforms) and are_mixes
         super().__init__([] if self._is_of_mixes else _each_as_list(transforms, "RandomChoice"), 1)
         self.transforms = transforms
@@ -205,7 +204,7 @@ class RandomChoice(_Sequence):
         require(are_weights, f"p must be a weight for each of {len(transforms)} transforms", p)
         self.p = [weight / sum(weights) for weight in weights]
 
-    def __call__(self, *inputs: Structure) -> Structure:
+    def __call__(self, *inputs: object) -> Any:
         """Transform an image or a sample; see `Transform`. With MixUp and CutMix, mix a batch, as they do."""
         if not self._is_of_mixes:
             return super().__call__(*inputs)
@@ -241,7 +240,7 @@ def _each_as_list(transforms: Transforms, owner: str) -> list[list[Transform]]:
 def _fastload_steps(transforms: Sequence[AnyTransform], owner: str) -> list[Transform]:
     """Return transforms, flattened; raise OptionError unless all are fastload's."""
     steps: list[Transform] = []
-    for step in flattened(transforms):
+    for step in [step for each in to_steps(transforms) for step in flattened(each)]:
         if not isinstance(step, Transform):
             raise OptionError(
                 f"{owner} takes fastload's image transforms, got {step!r}: "

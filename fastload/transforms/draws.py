@@ -14,6 +14,7 @@ torchvision's do.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import zlib
@@ -68,8 +69,7 @@ class Draws:
 
     def uniform(self, count: int) -> NDArray[np.float64]:
         """Return numbers in [0, 1), (images, count)."""
-        counters = np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
-        bits = mixed(self.keys[:, None] ^ mixed(counters))
+        bits = mixed(self.keys[:, None] ^ _counters(count))
         return np.asarray((bits >> _UNUSED_BITS) * (1.0 / (1 << 53)))
 
     def between(self, low: float, high: float) -> NDArray[np.float64]:
@@ -253,6 +253,12 @@ def _torchs_draws(count: int) -> Draws:
 def _keys(seed: int, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     first = mixed(np.array([seed], np.uint64) + _GOLDEN)
     return mixed(first + numbers * _GOLDEN)
+
+
+@functools.lru_cache(64)
+def _counters(count: int) -> NDArray[np.uint64]:
+    """Return the numbers that tell apart those of one key, the same for all keys."""
+    return mixed(np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
 
 
 def _numbered(keys: NDArray[np.uint64], number: int) -> NDArray[np.uint64]:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import numpy as np
 
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import DType
 from fastload.images.resize import Resampling
 
 SizeOption = int | Sequence[int]  # pixels, or (height, width)
 Amount = float | Sequence[float]  # one number, or several
 FillColour = float | Sequence[float] | None  # one number, or one for each channel
+FillLevels = float | tuple[float, ...] | None  # a FillColour that a cache can look up
 Fill = FillColour | Mapping[Any, FillColour]  # a colour, or one for each type of input
 
 Filter = str | int | Enum  # a name, a number of PIL, InterpolationMode or torchvision's
@@ -27,6 +29,8 @@ ABOVE_0 = math.ulp(0.0)  # the smallest number above 0, as a lower bound
 SEVERAL = range(1, 1 << 30)  # any count above 0
 
 IMAGE_TYPES = ("Image", "Tensor")  # names of PIL's class, of torchvision's and of torch's
+
+_Value = TypeVar("_Value")
 
 # PIL's numbers of its filters, which torchvision accepts too.
 _PIL_FILTERS = {0: "nearest", 2: "bilinear", 3: "bicubic"}
@@ -165,12 +169,13 @@ def to_colour(fill: FillColour, channels: int | None = None) -> tuple[float, ...
     return (*colour, 0, 0, 0)[:4]
 
 
-def to_levels(fill: FillColour, pixels: Pixels) -> tuple[float, ...]:
+@functools.lru_cache(256)
+def to_levels(fill: FillLevels, channels: int, dtype: DType) -> tuple[float, ...]:
     """Return a fill colour as `to_colour` does; raise OptionError if pixels of that dtype cannot hold it."""
-    colour = to_colour(fill, pixels.shape[-1])
-    if pixels.dtype.kind in "iu":
-        bounds = np.iinfo(pixels.dtype)
-        rule = f"fill must be from {bounds.min} to {bounds.max} for pixels of {pixels.dtype}"
+    colour = to_colour(fill, channels)
+    if dtype.kind in "iu":
+        bounds = np.iinfo(dtype.name)
+        rule = f"fill must be from {bounds.min} to {bounds.max} for pixels of {dtype}"
         require(all(bounds.min <= level <= bounds.max for level in colour), rule, fill)
     return colour
 
@@ -182,22 +187,23 @@ class MaskFill(NamedTuple):
     objects: float = 0
 
 
-def to_fills(fill: Fill) -> tuple[FillColour, MaskFill]:
+def to_fills(fill: Fill) -> tuple[FillLevels, MaskFill]:
     """Return the colour that pixels outside of an image get, and what those of its masks get.
 
     A class is one number as in torchvision, or 0. A dict has one fill for each type; as in torchvision, that
     of a missing type is "others", or 0.
     """
-    image: Any = fill
-    mask: Any = fill
     if isinstance(fill, Mapping):
         image, mask = of_type(fill, IMAGE_TYPES, "fill"), of_type(fill, ("Mask",), "fill")
+    else:
+        image = mask = fill
     to_colour(image)
     level = mask if is_number(mask) else 0
-    return image, MaskFill(level, level if isinstance(fill, Mapping) else 0)
+    levels = tuple(image) if isinstance(image, Sequence) else image
+    return levels, MaskFill(level, level if isinstance(fill, Mapping) else 0)
 
 
-def of_type(by_type: Mapping[Any, Any], names: Sequence[str], owner: str) -> Any:
+def of_type(by_type: Mapping[Any, _Value], names: Sequence[str], owner: str) -> _Value | None:
     """Return the value for types with one of these names, else that of "others", else None."""
     found = [value for kind, value in by_type.items() if getattr(kind, "__name__", "") in names]
     rule = f"{owner} must be the same for all types of images, because a dataset has one"

@@ -11,16 +11,23 @@ is not split: it runs image by image, step by step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from fastload.images.arrays import Pixels
-from fastload.transforms.compose import AnyTransform, TakesPILImages, call_foreign, flattened, package_of
+from fastload.transforms.compose import (
+    AnyTransform,
+    TakesPILImages,
+    call_foreign,
+    flattened,
+    package_of,
+    to_steps,
+)
 from fastload.transforms.levels.converting import Conversion, ToTensor
 from fastload.transforms.levels.rescaling import Normalize, Rescale, ToDtype, rescaled
-from fastload.transforms.pixels import AnyImage, to_pil, to_pixels, to_tensor
+from fastload.transforms.pixels import to_pil, to_pixels, to_tensor
 from fastload.transforms.scenes import SceneSteps, SceneTransform
 from fastload.transforms.shapes.boxes import ObjectTransform
 from fastload.transforms.transform import (
@@ -69,7 +76,7 @@ class Pipeline:
     """
 
     def __init__(self, transform: AnyTransform | None) -> None:
-        steps = flattened([] if transform is None else [transform])
+        steps = to_steps(flattened(transform))
         self.is_foreign = not all(isinstance(step, Transform) for step in steps)
         scenes: list[SceneTransform] = []
         for step in [] if self.is_foreign else steps:
@@ -86,6 +93,14 @@ class Pipeline:
         self._before_tail = steps[:last] + [step for step in tail if isinstance(step, ObjectTransform)]
         self._tail_steps = [step for step in tail if isinstance(step, (ToDtype, Normalize))]
         self._object_dtypes = [step for step in tail if isinstance(step, ToDtype) and step.of_objects]
+        # The steps that change pixels, with the positions for which their parameters are drawn.
+        self._steps = [
+            (place, step)
+            for place, step in enumerate(self._before_tail)
+            if isinstance(step, Transform) and not isinstance(step, Conversion)
+        ]
+        #: The steps that cannot run on a device.
+        self.host_steps = [step for step in (*scenes, *self._before_tail) if not _runs_on_device(step)]
         dtypes = [step for step in self._before_tail if isinstance(step, ToDtype)]
         self.dtype = Rescale.of(dtypes, torch.uint8).dtype
 
@@ -107,9 +122,7 @@ class Pipeline:
         moved = None if annotations is None else list(annotations)
         body: list[tuple[Transform, Parameters]] = []
         is_uniform = True
-        for place, step in enumerate(self._before_tail):
-            if isinstance(step, Conversion) or not isinstance(step, Transform):
-                continue
+        for place, step in self._steps:
             if place in known:
                 parameters = known[place]
             elif moved is None:
@@ -131,12 +144,23 @@ class Pipeline:
         """Return the parameters of steps that draw together, by position in the pipeline; here none do."""
         return {}
 
-    def run(self, pixels: Pixels, draws: Draws) -> AnyImage:
-        """Run all steps on one image (height, width, 3): the reference, and the only way for foreign ones.
+    def on_device(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Run all steps on a batch of one size on its device, (images, channels, height, width).
+
+        There must be no `host_steps`. The parameters are those that `draw` draws.
+        """
+        for place, step in self._steps:
+            sizes = np.tile(np.array(images.shape[2:]), (len(images), 1))
+            images = step.on_device(images, step.draw(draws.at(place), sizes))
+        tail = self.tail
+        return images if tail is None else tail.on(images)
+
+    def run(self, pixels: Pixels, draws: Draws) -> Any:
+        """Run all steps but scenes' on one image (height, width, 3), as foreign ones have to be.
 
         The result is a tensor (3, height, width), or the result of a foreign callable at the end.
         """
-        image: AnyImage = self.scenes.applied(pixels, draws)
+        image: Any = pixels
         for place, step in enumerate(self._before_tail):
             if isinstance(step, (Conversion, ToTensor)):
                 image = step(image)
@@ -154,7 +178,11 @@ class Pipeline:
         return image if ends_foreign or not isinstance(image, np.ndarray) else to_tensor(image)
 
 
-def _foreign_result(step: AnyTransform, image: AnyImage) -> AnyImage:
+def _runs_on_device(step: object) -> bool:
+    return isinstance(step, Transform) and step.runs_on_device
+
+
+def _foreign_result(step: AnyTransform, image: object) -> Any:
     """Call another library's transform with the type of image that it takes."""
     if isinstance(image, np.ndarray):
         # torchvision's transforms return arrays unchanged, without any error.

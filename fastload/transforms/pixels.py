@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 import torch
@@ -12,11 +12,23 @@ from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size, with_last_axis
 from fastload.images.opencv import cv2
 
-AnyImage = Any
+
+class PilImage(Protocol):
+    """A PIL image, without importing PIL."""
+
+    mode: str
+    width: int
+    height: int
+
+    def convert(self, mode: str) -> PilImage:
+        """Return the image in another mode."""
+
+
+Image: TypeAlias = "torch.Tensor | Pixels | PilImage"
 """A tensor (channels, height, width), an array (height, width, channels), a PIL image, or a batch of such."""
 
 
-def to_pixels(image: AnyImage) -> Pixels:
+def to_pixels(image: object) -> Pixels:
     """Return an image of any type as an array (height, width, channels), a batch with one more axis first."""
     if isinstance(image, np.ndarray):
         pixels = image[:, :, None] if image.ndim == 2 else image
@@ -40,20 +52,20 @@ def to_pixels(image: AnyImage) -> Pixels:
     else:
         raise OptionError(f"an image must be a tensor, an array or a PIL image, got {type(image).__name__}")
     if pixels.ndim not in (3, 4) or 0 in pixels.shape:
+        shape = tuple(getattr(image, "shape", ()))
         raise OptionError(
             "an image must be a tensor (channels, height, width), an array (height, width, channels) or a "
-            f"PIL image, and not empty, got {type(image).__name__} of shape {tuple(image.shape)}"
+            f"PIL image, and not empty, got {type(image).__name__} of shape {shape}"
         )
     return pixels
 
 
-def size_of(image: AnyImage) -> Size:
+def size_of(image: Image) -> Size:
     """Return the height and width of an image of any type."""
-    if is_pil(image):
+    if not isinstance(image, (torch.Tensor, np.ndarray)):
         return image.height, image.width
-    shape = image.shape
-    rows = -2 if isinstance(image, torch.Tensor) or len(shape) == 2 else -3
-    return shape[rows], shape[rows + 1]
+    rows = -2 if isinstance(image, torch.Tensor) or image.ndim == 2 else -3
+    return image.shape[rows], image.shape[rows + 1]
 
 
 def tv_kind(value: object) -> str:
@@ -65,18 +77,20 @@ def tv_kind(value: object) -> str:
     return next((name for name in kinds if isinstance(value, getattr(module, name, ()))), "")
 
 
-def like(image: AnyImage, pixels: Pixels) -> AnyImage:
+def like(image: Image, pixels: Pixels) -> Image:
     """Return pixels as an image of the type of `image`, or as a tensor if PIL cannot hold their dtype."""
     if isinstance(image, np.ndarray):
         return pixels[:, :, 0] if image.ndim == 2 and pixels.shape[2] == 1 else pixels
-    if is_pil(image):
-        return to_pil(pixels) if pixels.dtype == np.uint8 else to_tensor(pixels)
-    return as_tv_image(to_tensor(pixels).to(image.device), image)
+    if isinstance(image, torch.Tensor):
+        return as_tv_image(to_tensor(pixels).to(image.device), image)
+    return to_pil(pixels) if pixels.dtype == np.uint8 else to_tensor(pixels)
 
 
-def as_tv_image(tensor: torch.Tensor, image: AnyImage) -> torch.Tensor:
+def as_tv_image(tensor: torch.Tensor, image: object) -> torch.Tensor:
     """Return a tensor as a `tv_tensors.Image` if the image that it was made of is one; see `with_grad`."""
-    return with_grad(tensor.as_subclass(type(image)) if tv_kind(image) else tensor, image)
+    if isinstance(image, torch.Tensor) and tv_kind(image):
+        tensor = tensor.as_subclass(type(image))
+    return with_grad(tensor, image)
 
 
 def with_grad(tensor: torch.Tensor, given: object) -> torch.Tensor:
@@ -92,14 +106,15 @@ def to_tensor(pixels: Pixels) -> torch.Tensor:
     return torch.from_numpy(np.moveaxis(pixels, -1, -3))
 
 
-def to_pil(pixels: Pixels) -> AnyImage:
+def to_pil(pixels: Pixels) -> PilImage:
     """Return an array (height, width, channels) as a PIL image."""
-    from PIL import Image
+    import PIL.Image
 
-    return Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+    image: PilImage = PIL.Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+    return image
 
 
-def is_pil(image: object) -> bool:
+def is_pil(image: object) -> TypeGuard[PilImage]:
     """Return True for a PIL image, without importing PIL."""
     pil = sys.modules.get("PIL.Image")
     return pil is not None and isinstance(image, pil.Image)

@@ -23,10 +23,7 @@ from numpy.typing import NDArray
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size
 from fastload.transforms.annotations import OF_OBJECTS, Annotations, as_tensors, from_corners, to_corners
-from fastload.transforms.pixels import AnyImage, is_pil, size_of, tv_kind, with_grad
-
-Structure = Any
-"""Images and targets in any structure, of which a transform returns the same."""
+from fastload.transforms.pixels import Image, is_pil, size_of, tv_kind, with_grad
 
 MoveAnnotations = Callable[[Annotations], Annotations]
 
@@ -59,7 +56,7 @@ class SampleParts:
     to transform, or it does not fit together.
     """
 
-    def __init__(self, structure: Structure, size: Size | None = None) -> None:
+    def __init__(self, structure: object, size: Size | None = None) -> None:
         self._structure = structure
         self._leaves: list[_Leaf] = []
         _walked(structure, None, self._add)
@@ -76,7 +73,7 @@ class SampleParts:
         self._find_parts()
 
     @property
-    def images(self) -> list[AnyImage]:
+    def images(self) -> list[Image]:
         """The images, in the order of the structure."""
         return [leaf.value for leaf in self._leaves if leaf.role == "image"]
 
@@ -85,7 +82,7 @@ class SampleParts:
         """True if there are boxes, masks, keypoints or other parts to move."""
         return any(leaf.role in _NAMES for leaf in self._leaves)
 
-    def rebuilt(self, images: Sequence[AnyImage], move: MoveAnnotations = lambda each: each) -> Structure:
+    def rebuilt(self, images: Sequence[Image], move: MoveAnnotations = lambda each: each) -> object:
         """Return the structure with new images, and with the annotations that `move` returns."""
         results: dict[int, object] = {}
         if self.has_annotations:
@@ -100,11 +97,11 @@ class SampleParts:
                     results[id(leaf)] = moved.others[str(id(leaf))]
         return self._with(images, lambda leaf: results.get(id(leaf), leaf.value))
 
-    def converted(self, images: Sequence[AnyImage], convert: Callable[[object, str], object]) -> Structure:
+    def converted(self, images: Sequence[Image], convert: Callable[[object, str], object]) -> object:
         """Return the structure with new images, and all else given to a function with its type, or ""."""
         return self._with(images, lambda leaf: convert(leaf.value, TYPES.get(leaf.role, "")))
 
-    def chosen(self, objects: NDArray[np.bool_], values: Sequence[object]) -> Structure:
+    def chosen(self, objects: NDArray[np.bool_], values: Sequence[object]) -> object:
         """Return the structure with some of its boxes, masks of objects, and rows of the given values."""
 
         def choose(leaf: _Leaf) -> object:
@@ -115,7 +112,7 @@ class SampleParts:
 
         return self._with(self.images, choose)
 
-    def _with(self, images: Sequence[AnyImage], result_of: Callable[[_Leaf], object]) -> Structure:
+    def _with(self, images: Sequence[Image], result_of: Callable[[_Leaf], object]) -> object:
         left = iter(images)
         results = iter([next(left) if leaf.role == "image" else result_of(leaf) for leaf in self._leaves])
         return _walked(self._structure, None, lambda value, name: next(results))
@@ -220,7 +217,7 @@ class SampleParts:
             raise OptionError(f"{rule}, got {canvas}")
 
 
-def _walked(value: Structure, name: object, visit: Callable[[object, object], object]) -> Structure:
+def _walked(value: Any, name: object, visit: Callable[[object, object], object]) -> Any:
     """Return a structure with every leaf replaced by the result of `visit`, given also its name in a dict."""
     if isinstance(value, Mapping):
         results = {key: _walked(each, key, visit) for key, each in value.items()}

@@ -110,13 +110,6 @@ class SceneSteps:
         parts = [step.draw(draws.at(place), sizes) for place, step in enumerate(self.steps)]
         return np.concatenate(parts, axis=1) if parts else np.empty((len(sizes), 0))
 
-    def applied(self, image: Pixels, draws: Draws) -> Pixels:
-        """Return one image transformed, without others and objects; raise OptionError if one needs them."""
-        row = self.draw(draws, np.array([image.shape[:2]]))[0].tolist()
-        for step, columns, _ in self._parts:
-            image = step.apply_checked(image, row[columns])
-        return image
-
     def others(self, parameters: Parameters, positions: Indices, count: int) -> Indices:
         """Return the other images for each image of a batch, (images, `needed`)."""
         parts = [step.others(parameters[:, columns], positions, count) for step, columns, _ in self._parts]

@@ -4,6 +4,7 @@
     image = transform.apply(image, parameters[i])       # one image (height, width, channels)
     images = transform.apply_batch(images, parameters)  # images of one size (images, height, width, channels)
     annotations = transform.apply_to(annotations, parameters[i])  # boxes, masks, keypoints of one image
+    tensor = transform.on_device(tensor, parameters)    # on a device: (images, channels, height, width)
 
 Called like a function, a transform accepts the images and samples that torchvision's transforms accept, and
 returns the same types.
@@ -11,10 +12,11 @@ returns the same types.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
@@ -26,8 +28,8 @@ from fastload.transforms.annotations import Annotations as Annotations
 from fastload.transforms.draws import Draws as Draws
 from fastload.transforms.draws import fresh_draws
 from fastload.transforms.options import Described, to_probability
-from fastload.transforms.pixels import AnyImage, is_pil, like, to_pixels, tv_kind
-from fastload.transforms.samples import SampleParts, Structure
+from fastload.transforms.pixels import Image, is_pil, like, to_pixels, tv_kind
+from fastload.transforms.samples import SampleParts
 from fastload.transforms.windows import Gathered
 
 Ints = NDArray[np.int64]
@@ -81,20 +83,21 @@ class Geometry:
         self.flips[:, axis] ^= which
         return True
 
-    def views(self) -> Iterator[View]:
-        """Yield the geometry of each image."""
+    def views(self) -> list[View]:
+        """Return the geometry of each image."""
         sizes = self._region_sizes.tolist()
         windows = [(0, 0, *size) for size in sizes] if self._windows is None else self._windows.tolist()
-        parts = self.boxes.tolist(), sizes, windows, self.flips.tolist()
-        for box, size, window, flips in zip(*parts, strict=True):
-            yield View(Box(*box), tuple(size), Box(*window), tuple(flips))
+        parts = zip(self.boxes.tolist(), sizes, windows, self.flips.tolist(), strict=True)
+        return [
+            View(Box(*box), tuple(size), Box(*window), tuple(flips)) for box, size, window, flips in parts
+        ]
 
 
 class Transform(Described):
     """Base class of all transforms; derive from it to write your own.
 
-    A subclass defines `apply`, `draw` if it is random, `sizes_after` if it changes an image's size, and
-    `apply_to` if images have boxes, masks or keypoints.
+    A subclass defines `apply`, `draw` if it is random, `sizes_after` if it changes an image's size,
+    `apply_to` if images have boxes, masks or keypoints, and `on_device` if it can transform batches there.
     Making a transform with a parameter outside the documented range raises `OptionError`.
 
     Attributes:
@@ -148,6 +151,20 @@ class Transform(Described):
         """
         return self.apply_batch(gathered.taken(out), parameters)
 
+    def on_device(self, images: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        """Apply the result of `draw` to a batch on a device, with the same results as `apply_batch`.
+
+        Images and results are (images, channels, height, width), each of one size, in any memory format; the
+        images are not changed. See `runs_on_device`.
+        """
+        raise NotImplementedError
+
+    @property
+    def runs_on_device(self) -> bool:
+        """True if `on_device` does what `apply` does: a subclass that changes `apply` has to define both."""
+        applies, runs = (_definer(type(self), name) for name in ("apply", "on_device"))
+        return runs is not Transform and issubclass(runs, applies)
+
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         """Move the annotations of one image as `apply` moves its pixels; raise OptionError if it cannot."""
         raise OptionError(
@@ -155,7 +172,7 @@ class Transform(Described):
             "objects or a mask: return the annotations themselves if it changes only colours"
         )
 
-    def __call__(self, *inputs: Structure) -> Structure:
+    def __call__(self, *inputs: object) -> Any:
         """Transform one image, each image of a batch with its own parameters, or an image with its target.
 
         An image is a tensor (3, height, width) or (images, 3, height, width), an array (height, width, 3) or
@@ -169,33 +186,34 @@ class Transform(Described):
         structure = inputs[0] if len(inputs) == 1 else inputs
         return self.of_image(structure) if is_image(structure) else self.of_sample(structure)
 
-    def of_image(self, image: AnyImage) -> AnyImage:
+    def of_image(self, image: Image) -> Image:
         """Return the transform of an image, or of each image of a batch."""
         pixels = to_pixels(image)
-        batch = pixels[None] if pixels.ndim == 3 else pixels
-        sizes = np.tile(np.array([batch.shape[1:3]], np.int64), (len(batch), 1))
-        rows = self.draw(fresh_draws(len(batch)), sizes).tolist()
-        results = [self.apply_checked(pixels, row) for pixels, row in zip(batch, rows, strict=True)]
+        count = len(pixels) if pixels.ndim == 4 else 1
+        sizes = np.tile(np.array([pixels.shape[-3:-1]], np.int64), (count, 1))
+        return like(image, self._applied(pixels, self.draw(fresh_draws(count), sizes).tolist()))
+
+    def _applied(self, pixels: Pixels, rows: Sequence[Row]) -> Pixels:
+        """Return an image, or a batch of images, transformed with a row of parameters for each."""
+        if pixels.ndim == 3:
+            return self.apply_checked(pixels, rows[0])
+        results = [self.apply_checked(each, row) for each, row in zip(pixels, rows, strict=True)]
         if len({result.shape for result in results}) > 1:
             raise OptionError(
                 f"{type(self).__name__} must give a batch's images one size, got {results[0].shape[:2]} "
                 "and others: call it on one image at a time"
             )
-        return like(image, results[0] if pixels.ndim == 3 else np.stack(results))
+        return np.stack(results)
 
-    def of_sample(self, structure: Structure) -> Structure:
+    def of_sample(self, structure: object) -> object:
         """Return a sample with all its images and annotations transformed with the same parameters."""
         sample = SampleParts(structure)
         if not self.width or (not sample.has_annotations and len(sample.images) == 1):
             images = [self.of_image(image) for image in sample.images]
             return sample.rebuilt(images, lambda annotations: self.apply_to(annotations, ()))
         row = self.draw_with(fresh_draws(1), np.array([sample.size]), [sample.annotations])[0].tolist()
-        images = []
-        for image in sample.images:
-            pixels = to_pixels(image)
-            batch = pixels[None] if pixels.ndim == 3 else pixels
-            results = [self.apply_checked(each, row) for each in batch]
-            images.append(like(image, results[0] if pixels.ndim == 3 else np.stack(results)))
+        everything = [(image, to_pixels(image)) for image in sample.images]
+        images = [like(image, self._applied(pixels, [row] * len(pixels))) for image, pixels in everything]
         return sample.rebuilt(images, lambda annotations: self.apply_to(annotations, row))
 
     def apply_checked(self, image: Pixels, parameters: Row) -> Pixels:
@@ -212,7 +230,7 @@ class Transform(Described):
             )
 
 
-def is_image(structure: object) -> bool:
+def is_image(structure: object) -> TypeGuard[Image]:
     """Return True for anything but a sample: a container, or one of torchvision's annotations alone."""
     is_container = isinstance(structure, (Mapping, tuple, list))
     return is_pil(structure) or (not is_container and tv_kind(structure) in ("", "Image"))
@@ -228,7 +246,7 @@ class ColourTransform(Transform):
 class BatchTransform(Described):
     """Base class of transforms of whole batches, as a DataLoader returns them."""
 
-    def __call__(self, *batch: Structure) -> Structure:
+    def __call__(self, *batch: object) -> Any:
         raise NotImplementedError
 
 
@@ -261,6 +279,11 @@ class BernoulliTransform(ColourTransform):
     def changed(self, image: Pixels) -> Pixels:
         """Return the changed image."""
         raise NotImplementedError
+
+
+def _definer(kind: type, name: str) -> type:
+    """Return the class that defines a method of a class."""
+    return next(each for each in kind.__mro__ if name in vars(each))
 
 
 def common_size(sizes: Sizes) -> tuple[int, int] | None:

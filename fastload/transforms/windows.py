@@ -6,13 +6,14 @@ import functools
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.images.arrays import DType, Pixels, with_last_axis
 from fastload.images.opencv import cv2
 from fastload.system.buffers import reusable_array
-from fastload.transforms.options import FillColour, to_levels
+from fastload.transforms.options import FillLevels, require, to_colour, to_levels
 
 # torchvision's padding modes and OpenCV's; `reflect` does not repeat the last row, `symmetric` does.
 BORDERS = {
@@ -52,7 +53,7 @@ def memory_for(shape: tuple[int, ...], dtype: DType, out: Pixels | None) -> Pixe
     return reusable_array(shape, dtype)
 
 
-def pad(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour = 0, mode: str = "constant") -> Pixels:
+def pad(image: Pixels, rows: _Sides, columns: _Sides, fill: FillLevels = 0, mode: str = "constant") -> Pixels:
     """Pad an image with rows above and below, and columns to the left and right."""
     if not (any(rows) or any(columns)):
         return image
@@ -70,7 +71,7 @@ def pad(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour = 0, mode
 
 
 def crop_padded(
-    image: Pixels, top: int, left: int, height: int, width: int, fill: FillColour = 0, mode: str = "constant"
+    image: Pixels, top: int, left: int, height: int, width: int, fill: FillLevels = 0, mode: str = "constant"
 ) -> Pixels:
     """Crop a box, padded where it extends beyond the image."""
     rows = max(0, -top), max(0, top + height - image.shape[0])
@@ -84,6 +85,38 @@ def crop_padded(
     if inside.size == 0:
         return np.full((height, width, image.shape[2]), _levels(fill, image)[: image.shape[2]])
     return pad(inside, rows, columns, fill)
+
+
+def crop_on_device(
+    images: torch.Tensor, boxes: NDArray[np.int64], fill: FillLevels, mode: str
+) -> torch.Tensor:
+    """Crop boxes (images, 4) from a batch (images, channels, height, width), as `crop_padded` does.
+
+    Raises OptionError if they differ in size.
+    """
+    require((boxes[:, 2:] == boxes[0, 2:]).all(), "crops on a device must have one size", boxes[:, 2:])
+    device, channels = images.device, images.shape[1]
+    height, width = boxes[0, 2:].tolist()
+    rows = _source_positions(boxes[:, :1] + np.arange(height), images.shape[2], mode)
+    columns = _source_positions(boxes[:, 1:2] + np.arange(width), images.shape[3], mode)
+    numbers = torch.arange(len(images), device=device)[:, None, None]
+    row = torch.from_numpy(rows.clip(min=0)).to(device)[:, :, None]
+    column = torch.from_numpy(columns.clip(min=0)).to(device)[:, None]
+    cropped = images.permute(0, 2, 3, 1)[numbers, row, column]
+    is_outside = (rows < 0)[:, :, None] | (columns < 0)[:, None]
+    if is_outside.any():
+        colour = torch.tensor(to_colour(fill, channels)[:channels], device=device).to(images.dtype)
+        cropped = torch.where(torch.from_numpy(is_outside).to(device)[..., None], colour, cropped)
+    return cropped.permute(0, 3, 1, 2)
+
+
+def _source_positions(wanted: NDArray[np.int64], side: int, mode: str) -> NDArray[np.int64]:
+    """Return the source position along a side for each wanted one, which may be outside; -1 for padding."""
+    if mode == "constant":
+        return np.where((wanted < 0) | (wanted >= side), -1, wanted)
+    before, after = max(0, -int(wanted.min())), max(0, int(wanted.max()) - side + 1)
+    # torchvision's names are NumPy's.
+    return np.pad(np.arange(side), (before, after), mode)[wanted + before]  # type: ignore[call-overload, no-any-return]
 
 
 def windows_into(gathered: Gathered, offsets: NDArray[np.int64], out: Pixels) -> None:
@@ -167,7 +200,7 @@ def _masks(
     return (both * np.uint8(255)).reshape(len(rows) * len(columns), -1)
 
 
-def _padded_by_numpy(image: Pixels, rows: _Sides, columns: _Sides, fill: FillColour, mode: str) -> Pixels:
+def _padded_by_numpy(image: Pixels, rows: _Sides, columns: _Sides, fill: FillLevels, mode: str) -> Pixels:
     """Pad pixels of a dtype that OpenCV lacks: it would turn int64 into int32."""
     if mode != "constant":
         return np.pad(image, (rows, columns, (0, 0)), mode)  # type: ignore[call-overload, no-any-return]
@@ -178,6 +211,6 @@ def _padded_by_numpy(image: Pixels, rows: _Sides, columns: _Sides, fill: FillCol
     return padded
 
 
-def _levels(fill: FillColour, image: Pixels) -> Pixels:
+def _levels(fill: FillLevels, image: Pixels) -> Pixels:
     """Return a colour as four levels of an image's dtype, rounded down for uint8, as torchvision does."""
-    return np.array(to_levels(fill, image)).astype(image.dtype)
+    return np.array(to_levels(fill, image.shape[2], image.dtype)).astype(image.dtype)

@@ -29,7 +29,7 @@ from fastload.datasets.cache.options import Cache
 from fastload.datasets.cache.sharing import can_cache, open_store, store_folder
 from fastload.datasets.cache.store import Opening
 from fastload.errors import OptionError
-from fastload.images.arrays import Pixels, Size
+from fastload.images.arrays import Pixels, Size, StoredBytes
 from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.images.encodings import Yuv420, nv12_size
 from fastload.images.opencv import cv2
@@ -94,7 +94,7 @@ class ImagesInMemory:
 class _Planes:
     """A stored image, RGB; see `Regions`."""
 
-    data: Pixels
+    data: StoredBytes
     size: Size
 
     def region(self, position: int, box: Box, size: Size) -> Pixels:

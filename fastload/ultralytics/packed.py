@@ -71,12 +71,12 @@ class PackedImages:
         records = range(len(self._reader))
         self.index = {os.path.join(folder, self._unverified.read(at).key): at for at in records}
 
-    def pixels(self, name: str) -> NDArray[np.uint8]:
+    def pixels(self, name: str) -> Pixels:
         """Return an image, BGR, as Ultralytics reads its file."""
         record = self._reader.read(self.index[name])
         if self._encoding.holds_files:
             data = bytes(record.stored("image"))
-            image: NDArray[np.uint8] = imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+            image = imdecode(data, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
             return upright(image, orientation_of(data)) if self._is_upright else image
         rgb = self._encoding.decode(record.stored("image"), record.image_shape())
         return np.asarray(cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), np.uint8)

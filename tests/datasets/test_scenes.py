@@ -205,7 +205,10 @@ def test_scenes_of_one_image_equal_whole_images_step_by_step(folder, step, most)
     data, plain = fastload.FolderDataset(folder, steps), fastload.FolderDataset(folder)
     with EpochDraws(6):
         for index in range(COUNT):
-            expected = Pipeline(steps).run(plain[index][0].permute(1, 2, 0).numpy(), draws_for([index]))
+            pipeline, draws = Pipeline(steps), draws_for([index])
+            image = steps.transforms[0].apply(plain[index][0].permute(1, 2, 0).numpy(), ())
+            image = step.apply(image, pipeline.scenes.draw(draws, np.zeros((1, 2), np.int64))[0].tolist())
+            expected = pipeline.run(image, draws)
             assert (data[index][0].int() - expected.int()).abs().max() <= most
 
 

@@ -189,7 +189,7 @@ class StoreCache(SampleCache):
                 pixels = encoding.decode(image, shape)
                 if pixels.shape[:2] != shape[:2]:
                     return  # damaged: reading the original raises the error
-                image = np.ascontiguousarray(pixels).reshape(-1)
+                image = np.ascontiguousarray(pixels).reshape(-1).view(np.uint8)
                 changed = {"image/shape": _SHAPE.pack(*shape[:2], 3), "image/tiles": b""}
         changed[_ORIENTATION] = bytes([orientation])
         fixed, tail = self._layout.parts({**columns, **changed})

@@ -151,7 +151,7 @@ class ChunkEncoder:
             # Some encodings drop the orientation, which the coordinates assume.
             is_turned = recipe.source.is_upright and not encoding.holds_files
             if is_turned and isinstance(image, bytes) and (turn := read_header(image).orientation) != 1:
-                image = upright(decode(image), turn)
+                image = np.asarray(upright(decode(image), turn), np.uint8)
             unreadable: list[Skipped] = []
             try:
                 stored = encoding.encode(image, recipe.options.limit, self._temporary)

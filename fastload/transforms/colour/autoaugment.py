@@ -25,7 +25,7 @@ from fastload.images.arrays import Pixels
 from fastload.transforms import options
 from fastload.transforms.colour import adjusting
 from fastload.transforms.draws import Draws, integers, seeds
-from fastload.transforms.options import Fill, FillColour, Filter
+from fastload.transforms.options import Fill, FillLevels, Filter
 from fastload.transforms.shapes.distorting import Distortion
 from fastload.transforms.shapes.warping import inverse_matrix, rotated, warped
 from fastload.transforms.transform import Annotations, Ints, Parameters, Row, Sizes
@@ -79,14 +79,14 @@ def _space_of(
     }
 
 
-def _sheared(image: Pixels, x: float, y: float, interpolation: str, fill: FillColour) -> Pixels:
+def _sheared(image: Pixels, x: float, y: float, interpolation: str, fill: FillLevels) -> Pixels:
     angles = math.degrees(math.atan(x)), math.degrees(math.atan(y))
     corner = -image.shape[1] / 2, -image.shape[0] / 2
     return warped(image, inverse_matrix(0.0, shear=angles, center=corner), interpolation, fill)
 
 
 #: Each operation as a function of an image, a strength, an interpolation and a fill colour.
-_OPERATIONS: dict[str, Callable[[Pixels, float, str, FillColour], Pixels]] = {
+_OPERATIONS: dict[str, Callable[[Pixels, float, str, FillLevels], Pixels]] = {
     "Identity": lambda image, strength, *edges: image,
     "ShearX": lambda image, strength, *edges: _sheared(image, strength, 0, *edges),
     "ShearY": lambda image, strength, *edges: _sheared(image, 0, strength, *edges),

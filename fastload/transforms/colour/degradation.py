@@ -153,11 +153,28 @@ class RandomErasing(ColourTransform):
         if self.value == "random":
             colour = _normal_noise(seed, (height, width, channels), image.dtype)
         else:
-            colour = _converted(self.colour(channels), image.dtype)
+            colour = _converted(self._colour_of(channels), image.dtype)
         erased[top : top + height, left : left + width] = colour
         return erased
 
-    def colour(self, channels: int) -> NDArray[np.float32]:
+    @property
+    def runs_on_device(self) -> bool:
+        """True unless the colour is noise, which the host draws."""
+        return super().runs_on_device and self.value != "random"
+
+    def on_device(self, images: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        device = images.device
+        colour = torch.from_numpy(self._colour_of(images.shape[1])).to(device)[:, None, None]
+        colour = colour if images.dtype.is_floating_point else colour.to(torch.int64)
+        corners = torch.from_numpy(parameters[:, :4].astype(np.int64)).to(device)
+        top, left, height, width = corners.T[..., None]
+        rows, columns = (torch.arange(side, device=device) for side in images.shape[2:])
+        is_in_rows = (rows >= top) & (rows < top + height)
+        is_in_columns = (columns >= left) & (columns < left + width)
+        is_erased = (is_in_rows[:, :, None] & is_in_columns[:, None])[:, None]
+        return torch.where(is_erased, colour.to(images.dtype), images)
+
+    def _colour_of(self, channels: int) -> NDArray[np.float32]:
         """Return the colour, unless it is random: one number, or one for each channel."""
         rule = f"value must be one number, or one for each of {channels} channels"
         options.require(len(self._colour) in (1, channels), rule, self.value)

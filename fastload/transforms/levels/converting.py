@@ -7,6 +7,7 @@ Lambda or another library's transform after a conversion gets the type of image 
 from __future__ import annotations
 
 import sys
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,19 +17,24 @@ from fastload.images.arrays import Pixels, with_last_axis
 from fastload.transforms.compose import AnyTransform, TakesPILImages
 from fastload.transforms.levels.rescaling import ToDtype, rescaled
 from fastload.transforms.options import Described, require
-from fastload.transforms.pixels import AnyImage, is_pil, to_pixels, to_tensor
-from fastload.transforms.samples import SampleParts, Structure
-from fastload.transforms.transform import ColourTransform, PixelKeeping, is_image
+from fastload.transforms.pixels import Image, is_pil, to_pixels, to_tensor
+from fastload.transforms.samples import SampleParts
+from fastload.transforms.transform import ColourTransform, Parameters, PixelKeeping, is_image
+
+_Value = TypeVar("_Value")
 
 
 class Conversion(PixelKeeping, ColourTransform):
     """Base class of transforms that change only the type of an image."""
 
+    def on_device(self, images: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        return images
+
 
 class Identity(Conversion):
     """Leaves images as they are."""
 
-    def of_image(self, image: AnyImage) -> AnyImage:
+    def of_image(self, image: Image) -> Image:
         """Return the image itself."""
         return image
 
@@ -36,7 +42,7 @@ class Identity(Conversion):
 class PILToTensor(Conversion):
     """Converts a PIL image or an array to a tensor (channels, height, width), with the same levels."""
 
-    def of_image(self, image: AnyImage) -> AnyImage:
+    def of_image(self, image: Image) -> Image:
         """Return the image as a tensor; a tensor is returned itself."""
         return image if isinstance(image, torch.Tensor) else to_tensor(_to_pixels(image)).contiguous()
 
@@ -48,14 +54,14 @@ class ToImage(PILToTensor):
 class ToPureTensor(Conversion):
     """Converts subclasses of torch.Tensor, such as torchvision's `tv_tensors.Image`, to plain tensors."""
 
-    def of_image(self, image: AnyImage) -> AnyImage:
+    def of_image(self, image: Image) -> Image:
         """Return a tensor as a plain tensor; anything else is returned unchanged."""
-        return image.as_subclass(torch.Tensor) if isinstance(image, torch.Tensor) else image
+        return _pure(image)
 
-    def of_sample(self, structure: Structure) -> Structure:
+    def of_sample(self, structure: object) -> object:
         """Return a sample with all its tensors, boxes and masks too, as plain tensors."""
         sample = SampleParts(structure)
-        return sample.converted(list(map(self.of_image, sample.images)), lambda leaf, _: self.of_image(leaf))
+        return sample.converted(list(map(self.of_image, sample.images)), lambda leaf, _: _pure(leaf))
 
 
 class ToTensor(ToDtype):
@@ -74,7 +80,7 @@ class ToTensor(ToDtype):
     def _image_dtype(self) -> torch.dtype:
         return torch.get_default_dtype()
 
-    def of_image(self, image: AnyImage) -> AnyImage:
+    def of_image(self, image: Image) -> Image:
         """Return the image as a tensor of floating-point numbers."""
         if isinstance(image, torch.Tensor):
             return rescaled(image, [self])
@@ -101,16 +107,17 @@ class ToPILImage(Described):
     def __init__(self, mode: str | None = None) -> None:
         self.mode = mode
 
-    def __call__(self, *inputs: Structure) -> Structure:
+    def __call__(self, *inputs: object) -> Any:
         """Return the image as a PIL image, or a sample with its images so; a PIL image is returned itself."""
-        structure: Structure = inputs[0] if len(inputs) == 1 else inputs
+        structure: object = inputs[0] if len(inputs) == 1 else inputs
         if not is_image(structure):
             sample = SampleParts(structure)
             return sample.rebuilt([self(image) for image in sample.images])
         if is_pil(structure):
             return structure
-        is_grey = isinstance(structure, torch.Tensor) and structure.ndim == 2
-        pixels = to_pixels(structure[None] if is_grey else structure)
+        if isinstance(structure, torch.Tensor) and structure.ndim == 2:
+            structure = structure[None]
+        pixels = to_pixels(structure)
         if np.issubdtype(pixels.dtype, np.floating) and self.mode != "F":
             pixels = (pixels * 255).astype(np.uint8)
         modes = _PIL_MODES.get((pixels.shape[-1], pixels.dtype.name), [])
@@ -137,7 +144,7 @@ class Lambda(TakesPILImages):
         self.lambd = lambd
         self.types = types or (object,)
 
-    def __call__(self, *inputs: Structure) -> Structure:
+    def __call__(self, *inputs: object) -> Any:
         """Return the result of the function."""
         if len(inputs) != 1:
             raise OptionError(
@@ -165,6 +172,10 @@ _PIL_MODES = {
 }
 
 
-def _to_pixels(image: AnyImage) -> Pixels:
+def _pure(value: _Value) -> _Value | torch.Tensor:
+    return value.as_subclass(torch.Tensor) if isinstance(value, torch.Tensor) else value
+
+
+def _to_pixels(image: Image) -> Pixels:
     """Return an image as an array (height, width, channels); PIL images of any mode keep their numbers."""
     return with_last_axis(np.array(image)) if is_pil(image) else to_pixels(image)

@@ -19,9 +19,9 @@ from fastload.errors import OptionError
 from fastload.images.arrays import DType, Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms.options import IMAGE_TYPES, of_type, require
-from fastload.transforms.pixels import AnyImage, as_tv_image, to_pixels
-from fastload.transforms.samples import TYPES, SampleParts, Structure
-from fastload.transforms.transform import Annotations, ColourTransform, Row, Transform
+from fastload.transforms.pixels import Image, as_tv_image, to_pixels
+from fastload.transforms.samples import TYPES, SampleParts
+from fastload.transforms.transform import Annotations, ColourTransform, Parameters, Row, Transform
 
 _Coefficients = tuple[torch.Tensor | None, torch.Tensor | None]  # factors and offsets; None changes nothing
 
@@ -117,7 +117,7 @@ class Rescaling(ColourTransform):
 
     takes_any_dtype = True
 
-    def of_image(self, image: AnyImage) -> AnyImage:
+    def of_image(self, image: Image) -> Image:
         """Rescale an image; see `Transform`. The result for a PIL image is a tensor."""
         return rescaled(image, [self]) if isinstance(image, torch.Tensor) else super().of_image(image)
 
@@ -127,6 +127,9 @@ class Rescaling(ColourTransform):
         rule = "ToDtype must be the last transform, or be followed by Normalize alone, to give this dtype"
         require(rescale.dtype != torch.bfloat16, rule, rescale.dtype)
         return rescale.of_image(image).permute(1, 2, 0).numpy()
+
+    def on_device(self, images: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        return Rescale.of([self], images.dtype).on(images)
 
     def after(self, earlier: Rescale) -> Rescale:
         """Return an earlier rescaling combined with this one."""
@@ -160,7 +163,7 @@ class ToDtype(Rescaling):
         """True if annotations are converted, too."""
         return isinstance(self.dtype, Mapping)
 
-    def of_sample(self, structure: Structure) -> Structure:
+    def of_sample(self, structure: object) -> object:
         """Return a sample with its image converted, and its annotations if `dtype` is a dict."""
         sample = SampleParts(structure)
         images = [self.of_image(image) for image in sample.images]
@@ -169,14 +172,15 @@ class ToDtype(Rescaling):
     def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
         if not self.of_objects:
             return annotations
-        found = {name: getattr(annotations, name) for name in TYPES}
-        found = {name: torch.from_numpy(value) for name, value in found.items() if value is not None}
-        values = {name: self._converted(value, TYPES[name]).numpy() for name, value in found.items()}
+        values: dict[str, Any] = {}
+        for name, kind in TYPES.items():
+            if (value := getattr(annotations, name)) is not None:
+                values[name] = torch.as_tensor(self._converted(torch.from_numpy(value), kind)).numpy()
         rule = "dtype must be one of floating-point numbers for coordinates in a dataset's transform"
         require(values["boxes"].dtype.kind == "f", rule, self.dtype)
         return replace(annotations, **values)
 
-    def _converted(self, value: Structure, kind: str) -> Structure:
+    def _converted(self, value: object, kind: str) -> object:
         """Return a value converted to the dtype for its type; unchanged if that is none of torchvision's."""
         if not kind or not isinstance(self.dtype, Mapping):
             return value
@@ -247,7 +251,7 @@ class LinearTransformation(ColourTransform):
         self.transformation_matrix = matrix
         self.mean_vector = mean
 
-    def of_image(self, image: AnyImage) -> AnyImage:
+    def of_image(self, image: Image) -> Image:
         """Transform an image; see `Transform`. A tensor is transformed on its device."""
         return self._transformed(image) if isinstance(image, torch.Tensor) else super().of_image(image)
 
@@ -274,7 +278,7 @@ class LinearTransformation(ColourTransform):
         return torch.mm(flat, self.transformation_matrix.to(flat.dtype)).reshape(planes.shape)
 
 
-def rescaled(image: AnyImage, steps: Sequence[Transform]) -> torch.Tensor:
+def rescaled(image: Image, steps: Sequence[Transform]) -> torch.Tensor:
     """Return one image of any type, rescaled by ToDtype and Normalize steps, as a tensor."""
     if isinstance(image, torch.Tensor) and image.ndim >= 3:
         batch = image.reshape(-1, *image.shape[-3:])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 
@@ -17,10 +18,10 @@ from fastload.images.arrays import Pixels
 from fastload.images.opencv import cv2
 from fastload.transforms.options import ABOVE_0, require, to_number, to_whole
 from fastload.transforms.pixels import as_tv_image
-from fastload.transforms.samples import SampleParts, Structure
+from fastload.transforms.samples import SampleParts
 from fastload.transforms.transform import BatchTransform
 
-_LabelsGetter = Callable[[Structure], Structure] | str
+_LabelsGetter = Callable[[Any], object] | str
 
 
 class Mix(BatchTransform):
@@ -42,7 +43,7 @@ class Mix(BatchTransform):
         require(is_valid, "labels_getter must be 'default' or a function", labels_getter)
         self.labels_getter = labels_getter
 
-    def __call__(self, *batch: Structure) -> Structure:
+    def __call__(self, *batch: object) -> Any:
         """Mix a batch of images and labels, or a list, tuple or dict of both; raise OptionError for others.
 
         Images are (images, channels, height, width), uint8 or floating-point; labels are class indices
@@ -58,8 +59,7 @@ class Mix(BatchTransform):
         sample = SampleParts(parts)
         rule = f"{name} takes one tensor of images, without boxes, masks or keypoints"
         require(len(sample.images) == 1 and not sample.has_annotations, rule, type(parts))
-        images = sample.images[0]
-        self._check(images, labels)
+        images, labels = self._checked(sample.images[0], labels)
         mixed, share = self._mixed(images.as_subclass(torch.Tensor))
         shares = self._one_hot(labels)
         shares = shares.roll(1, 0).mul_(1.0 - share).add_(shares.mul(share))
@@ -74,7 +74,7 @@ class Mix(BatchTransform):
         alpha = torch.tensor([self.alpha])
         return float(torch.distributions.Beta(alpha, alpha).sample())
 
-    def _check(self, images: object, labels: object) -> None:
+    def _checked(self, images: object, labels: object) -> tuple[torch.Tensor, torch.Tensor]:
         name = type(self).__name__
         if not isinstance(images, torch.Tensor) or not isinstance(labels, torch.Tensor):
             kinds = f"{type(images).__name__} and {type(labels).__name__}"
@@ -92,6 +92,7 @@ class Mix(BatchTransform):
             is_valid = self.num_classes in (None, labels.shape[1])
             rule = f"labels must be shares of {self.num_classes} classes"
         _require(is_valid, rule, labels)
+        return images, labels
 
     def _one_hot(self, labels: torch.Tensor) -> torch.Tensor:
         if labels.ndim == 2:
@@ -138,7 +139,7 @@ class CutMix(Mix):
         return mixed, 1.0 - (right - left) * (bottom - top) / (width * height)
 
 
-def _labels_of(batch: Structure) -> Structure:
+def _labels_of(batch: Any) -> object:
     """Return a batch's labels, found as torchvision finds them."""
     second = batch if isinstance(batch, Mapping) else batch[1]
     if not isinstance(second, Mapping):

@@ -29,8 +29,6 @@ _ALPHA = 32.0
 # share of any object that a pasted one may hide: Ultralytics' CutMix and CopyPaste.
 _LEAST_OF_OUTLINE, _LEAST_OF_BOX, _MOST_HIDDEN = 0.01, 0.1, 0.3
 
-PreTransform = AnyTransform | None
-
 
 class _SecondImage(SceneTransform):
     """Base class of transforms that draw, for a share `p` of images, a second one from the dataset.
@@ -41,10 +39,10 @@ class _SecondImage(SceneTransform):
 
     needs_dataset = True
 
-    def __init__(self, pre_transform: PreTransform = None, p: float = 0.0) -> None:
+    def __init__(self, pre_transform: AnyTransform | None = None, p: float = 0.0) -> None:
         self.p = options.to_probability(p)
         self.pre_transform = pre_transform
-        steps = flattened([] if pre_transform is None else [pre_transform])
+        steps = flattened(pre_transform)
         scene_steps = [step for step in steps if isinstance(step, SceneTransform)]
         is_valid = len(scene_steps) == len(steps)
         rule = "pre_transform must consist of LetterBox, Mosaic, ObjectPerspective, CopyPaste and the like"
@@ -104,7 +102,7 @@ class ObjectCutMix(_SecondImage):
     """
 
     def __init__(
-        self, pre_transform: PreTransform = None, p: float = 0.0, beta: float = 1.0, num_areas: int = 3
+        self, pre_transform: AnyTransform | None = None, p: float = 0.0, beta: float = 1.0, num_areas: int = 3
     ) -> None:
         super().__init__(pre_transform, p)
         self.beta = options.to_number(beta, "beta", options.ABOVE_0)
@@ -132,7 +130,10 @@ class CopyPaste(_SecondImage):
     """
 
     def __init__(
-        self, pre_transform: PreTransform = None, p: float = 0.5, mode: Literal["flip", "mixup"] = "flip"
+        self,
+        pre_transform: AnyTransform | None = None,
+        p: float = 0.5,
+        mode: Literal["flip", "mixup"] = "flip",
     ) -> None:
         options.require(mode in ("flip", "mixup"), 'mode must be "flip" or "mixup"', mode)
         super().__init__(pre_transform if mode == "mixup" else None, p)

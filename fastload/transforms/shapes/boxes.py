@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,11 +14,11 @@ from fastload.errors import OptionError
 from fastload.transforms import options
 from fastload.transforms.annotations import clipped
 from fastload.transforms.draws import Draws, integers
-from fastload.transforms.samples import SampleParts, Structure
+from fastload.transforms.samples import SampleParts
 from fastload.transforms.shapes.cropping import BoxCrop
 from fastload.transforms.transform import Annotations, Parameters, PixelKeeping, Row, Sizes
 
-LabelsGetter = Callable[[Structure], Structure] | str | None
+LabelsGetter = Callable[[Any], object] | str | None
 
 # torchvision draws until a crop fits, or the option to crop nothing, one of seven, is drawn.
 _MOST_ROUNDS = 100
@@ -118,7 +119,7 @@ class SanitizeBoundingBoxes(ObjectTransform):
         options.require(is_valid, "labels_getter must be 'default', a function or None", labels_getter)
         self.labels_getter = labels_getter
 
-    def of_sample(self, structure: Structure) -> Structure:
+    def of_sample(self, structure: object) -> object:
         """Return a sample without the objects whose boxes are invalid."""
         sample = SampleParts(structure)
         options.require(sample.has_boxes, "SanitizeBoundingBoxes must be given boxes", type(structure))

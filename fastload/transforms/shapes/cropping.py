@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fastload.errors import OptionError
@@ -15,9 +16,9 @@ from fastload.system.buffers import reusable_array
 from fastload.transforms import options
 from fastload.transforms.compose import TakesPILImages
 from fastload.transforms.draws import Draws, between, integers
-from fastload.transforms.options import Fill, FillColour, SizeOption
+from fastload.transforms.options import Fill, FillLevels, SizeOption
 from fastload.transforms.pixels import like, to_pixels
-from fastload.transforms.samples import SampleParts, Structure
+from fastload.transforms.samples import SampleParts
 from fastload.transforms.transform import (
     Annotations,
     BernoulliTransform,
@@ -31,6 +32,7 @@ from fastload.transforms.transform import (
 from fastload.transforms.windows import (
     BORDERS,
     Gathered,
+    crop_on_device,
     crop_padded,
     memory_for,
     windows_over_black_into,
@@ -43,7 +45,7 @@ class BoxCrop(Transform):
     width = 4
     takes_any_dtype = True
 
-    _fills: tuple[FillColour, options.MaskFill] = (0, options.MaskFill())  # of images and of masks
+    _fills: tuple[FillLevels, options.MaskFill] = (0, options.MaskFill())  # of images and of masks
     padding_mode = "constant"
     _may_do_nothing = False  # As in torchvision, boxes are then not even clipped.
 
@@ -71,7 +73,14 @@ class BoxCrop(Transform):
         return annotations.cropped(top, left, height, width, self._fills[1], self.padding_mode)
 
 
-class Pad(BoxCrop):
+class WindowCrop(BoxCrop):
+    """Base class of crops and padding whose boxes have one size in images of one size."""
+
+    def on_device(self, images: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        return crop_on_device(images, parameters.astype(np.int64), self._fills[0], self.padding_mode)
+
+
+class Pad(WindowCrop):
     """Pads images; parameters as in torchvision, none of the sides negative."""
 
     def __init__(self, padding: SizeOption, fill: Fill = 0, padding_mode: str = "constant") -> None:
@@ -96,7 +105,7 @@ class Pad(BoxCrop):
         return np.concatenate((np.broadcast_to(first, sizes.shape), padded), axis=1, dtype=np.float64)
 
 
-class CenterCrop(BoxCrop):
+class CenterCrop(WindowCrop):
     """Crops the middle of images, padding small ones with black; parameters as in torchvision."""
 
     def __init__(self, size: SizeOption) -> None:
@@ -107,7 +116,7 @@ class CenterCrop(BoxCrop):
         return np.concatenate((_middle_offsets(self.size, sizes), sides), axis=1)
 
 
-class RandomCrop(BoxCrop):
+class RandomCrop(WindowCrop):
     """Crops a region of a given size at a random position, after padding; parameters as in torchvision.
 
     Using it raises `OptionError` if an image is too small.
@@ -130,6 +139,7 @@ class RandomCrop(BoxCrop):
         self.padding_mode = padding_mode
         self._pad = Pad(0 if padding is None else padding, fill, padding_mode)
         self._fills = self._pad._fills
+        self._is_black = padding_mode == "constant" and not any(options.to_colour(self._fills[0]))
 
     def sizes_after(self, sizes: Sizes, parameters: Parameters) -> Sizes:
         return np.broadcast_to(self.size, sizes.shape)
@@ -145,16 +155,17 @@ class RandomCrop(BoxCrop):
                     "choose a smaller size or pad_if_needed=True"
                 )
             first, padded = first - missing, padded + 2 * missing
-        offsets = first + integers(draws.uniform(2), padded - wanted + 1)
-        return np.concatenate((offsets, np.broadcast_to(wanted, sizes.shape)), axis=1, dtype=np.float64)
+        boxes = np.empty((len(sizes), 4))
+        boxes[:, :2], boxes[:, 2:] = first + integers(draws.uniform(2), padded - wanted + 1), wanted
+        return boxes
 
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
         return self.apply_gathered(Gathered(images, np.arange(len(images))), parameters)
 
     def apply_gathered(self, gathered: Gathered, parameters: Parameters, out: Pixels | None = None) -> Pixels:
-        channels = gathered.images.shape[3]
-        if self.padding_mode == "constant" and not any(options.to_colour(self._fills[0], channels)):
-            out = memory_for((len(gathered.rows), *self.size, channels), gathered.images.dtype, out)
+        if self._is_black:
+            shape = len(gathered.rows), *self.size, gathered.images.shape[3]
+            out = memory_for(shape, gathered.images.dtype, out)
             if windows_over_black_into(gathered, parameters[:, :2].astype(np.int64), out):
                 return out
         return super().apply_batch(gathered.taken(), parameters)
@@ -193,7 +204,7 @@ class FiveCrop(TakesPILImages):
     def __init__(self, size: SizeOption) -> None:
         self.size = options.to_size(size)
 
-    def __call__(self, *inputs: Structure) -> Structure:
+    def __call__(self, *inputs: object) -> Any:
         """Return the crops: upper left, upper right, lower left, lower right, middle; of the image's type.
 
         Of a sample, they take the place of its image.
@@ -255,6 +266,10 @@ class _RandomFlip(BernoulliTransform):
     def apply_batch(self, images: Pixels, parameters: Parameters) -> Pixels:
         flip_batch(images, parameters[:, 0] > 0, self._axis)
         return images
+
+    def on_device(self, images: torch.Tensor, parameters: Parameters) -> torch.Tensor:
+        is_flipped = torch.from_numpy(parameters[:, 0] > 0).to(images.device)[:, None, None, None]
+        return torch.where(is_flipped, images.flip(2 + self._axis), images)
 
 
 class RandomHorizontalFlip(_RandomFlip):

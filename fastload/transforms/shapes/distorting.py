@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from fastload.images.arrays import Pixels
+from fastload.images.arrays import Pixels, Size
 from fastload.images.opencv import cv2
 from fastload.transforms import options
 from fastload.transforms.annotations import Annotations, Mask, MoveMask, Points
@@ -31,6 +32,14 @@ class Distortion(Transform):
         is_valid = name in ("nearest", "bilinear")
         options.require(is_valid, "interpolation must be nearest or bilinear here", name)
         self._fill, self._mask_fill = options.to_fills(fill)
+
+    def forward(self, parameters: Row, size: Size) -> tuple[NDArray[np.floating], Size]:
+        """Return the matrix, (3, 3), that moves points of an image of a size, and the size of the result."""
+        raise NotImplementedError
+
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
+        matrix, size = self.forward(parameters, annotations.size)
+        return annotations.warped(matrix, size, self.mask_mover(parameters), self._mask_fill)
 
     def mask_mover(self, parameters: Row) -> MoveMask:
         """Return the function that moves a mask as `apply` moves pixels, with the nearest pixels' levels."""
@@ -77,12 +86,10 @@ class RandomRotation(Distortion):
         size = int(parameters[1]), int(parameters[2])
         return warping.rotated(image, parameters[0], self._filter, self._fill, self.center, size)
 
-    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
-        size = int(parameters[1]), int(parameters[2])
-        center = warping.from_middle(self.center, *annotations.size)
-        matrix = warping.inverse_matrix(-parameters[0], center=center)
-        forward = warping.forward_matrix(matrix, annotations.size, size)
-        return annotations.warped(forward, size, self.mask_mover(parameters), self._mask_fill)
+    def forward(self, parameters: Row, size: Size) -> tuple[NDArray[np.floating], Size]:
+        new_size = int(parameters[1]), int(parameters[2])
+        matrix = warping.inverse_matrix(-parameters[0], center=warping.from_middle(self.center, *size))
+        return warping.forward_matrix(matrix, size, new_size), new_size
 
     def _size(self, angle: float, height: int, width: int) -> tuple[int, int]:
         if not self.expand:
@@ -147,10 +154,8 @@ class RandomAffine(Distortion):
         matrix = self._matrix(parameters, image.shape[0], image.shape[1])
         return warping.warped(image, matrix, self._filter, self._fill)
 
-    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
-        size = annotations.size
-        forward = warping.forward_matrix(self._matrix(parameters, *size), size, size)
-        return annotations.warped(forward, size, self.mask_mover(parameters), self._mask_fill)
+    def forward(self, parameters: Row, size: Size) -> tuple[NDArray[np.floating], Size]:
+        return warping.forward_matrix(self._matrix(parameters, *size), size, size), size
 
     def _matrix(self, parameters: Row, height: int, width: int) -> tuple[float, ...]:
         angle, shift_x, shift_y, scale, shear_x, shear_y = parameters
@@ -192,13 +197,12 @@ class RandomPerspective(Distortion):
         grid = warping.perspective_grid(np.reshape(parameters[1:], (4, 2)), *image.shape[:2])
         return warping.sampled(image, grid, self._filter, self._fill)
 
-    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
-        if not parameters[0]:
-            return annotations
-        size = annotations.size
+    def forward(self, parameters: Row, size: Size) -> tuple[NDArray[np.floating], Size]:
         found = warping.perspective_coefficients(np.reshape(parameters[1:], (4, 2)), *size)
-        forward = np.linalg.inv(np.append(found.numpy(), 1).reshape(3, 3))
-        return annotations.warped(forward, size, self.mask_mover(parameters), self._mask_fill)
+        return np.linalg.inv(np.append(found.numpy(), 1).reshape(3, 3)), size
+
+    def apply_to(self, annotations: Annotations, parameters: Row) -> Annotations:
+        return super().apply_to(annotations, parameters) if parameters[0] else annotations
 
 
 class ElasticTransform(Distortion):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fastload.images.arrays import Pixels, with_last_axis
 from fastload.images.opencv import cv2
-from fastload.transforms.options import FillColour, to_levels
+from fastload.transforms.options import FillLevels, to_levels
 from fastload.transforms.pixels import contiguous
 
 _FLAGS = {"nearest": cv2.INTER_NEAREST, "bilinear": cv2.INTER_LINEAR}
@@ -79,7 +79,7 @@ def rotated(
     image: Pixels,
     angle: float,
     interpolation: str,
-    fill: FillColour,
+    fill: FillLevels,
     center: Sequence[float] | None = None,
     size: tuple[int, int] | None = None,
 ) -> Pixels:
@@ -99,7 +99,7 @@ def warped(
     image: Pixels,
     matrix: Sequence[float],
     interpolation: str,
-    fill: FillColour,
+    fill: FillLevels,
     size: tuple[int, int] | None = None,
 ) -> Pixels:
     """Map a uint8 image (height, width, channels) by a matrix of `inverse_matrix`; a fill of None is 0."""
@@ -114,7 +114,7 @@ def warped(
     if interpolation == "nearest" and (_hits_middle(x_of_x, x_of_y, x) or _hits_middle(y_of_x, y_of_y, y)):
         return sampled(image, _affine_grid(matrix, (height, width), (new_height, new_width)), "nearest", fill)
     affine, sides = np.array(((x_of_x, x_of_y, x), (y_of_x, y_of_y, y))), (new_width, new_height)
-    flags, colour = _FLAGS[interpolation] | cv2.WARP_INVERSE_MAP, to_levels(fill, image)
+    flags, colour = _FLAGS[interpolation] | cv2.WARP_INVERSE_MAP, to_levels(fill, channels, image.dtype)
     pixels = with_last_axis(cv2.warpAffine(image, affine, sides, flags=flags, borderValue=colour))
     if interpolation == "bilinear" and fill is not None:
         shares = cv2.warpAffine(np.full((height, width), 255, np.uint8), affine, sides, flags=flags)
@@ -122,7 +122,7 @@ def warped(
     return pixels
 
 
-def sampled(image: Pixels, grid: torch.Tensor, interpolation: str, fill: FillColour) -> Pixels:
+def sampled(image: Pixels, grid: torch.Tensor, interpolation: str, fill: FillLevels) -> Pixels:
     """Sample an image at the points of a grid, as torchvision does.
 
     `grid` holds points of the source, (1, height, width, 2), float32: x and y, from -1 to 1 within the image.
@@ -135,7 +135,8 @@ def sampled(image: Pixels, grid: torch.Tensor, interpolation: str, fill: FillCol
     looked_up = torch.nn.functional.grid_sample(planes, grid, interpolation, "zeros", align_corners=False)
     if fill is not None:
         looked_up, share = looked_up[:, :channels], looked_up[:, channels:]
-        colour = torch.tensor(to_levels(fill, image)[:channels], dtype=torch.float32).view(1, -1, 1, 1)
+        levels = to_levels(fill, channels, image.dtype)[:channels]
+        colour = torch.tensor(levels, dtype=torch.float32).view(1, -1, 1, 1)
         if interpolation == "nearest":
             looked_up = torch.where(share < 0.5, colour, looked_up)
         else:
