@@ -5,12 +5,12 @@ truncated JPEG decodes to an image whose end is grey or, worse, comes from an ea
 (opencv/opencv#26488); so its end marker is required, as is every checksum of a PNG.
 
 Validation makes sure that every decoder reads a file, and reads the same pixels. Of a JPEG, the first MCU is
-decoded, so that OpenCV checks its tables; all of a progressive one, whose scans have their own, and all of
-other formats. OpenCV misreads some files of formats other than PNG, so these are compared with Pillow's
-result if Pillow is installed. Measured with OpenCV 5.0 and Pillow 13 on 500 files: WebP, AVIF, GIF, JPEG
-2000 and TIFF are bit-equal, lossy ones too, or one level apart (CMYK, YCbCr in TIFF, 16 bits in JPEG 2000).
-All other differences are 20 levels or more: TIFF with alpha or in L*a*b*, GIF with a transparent colour, PNM
-of less than 8 bits, some JPEG 2000 of 16 bits.
+decoded, so that OpenCV checks its tables; all of a progressive one, whose scans have their own. OpenCV
+misreads some files of other formats, so these are decoded, and compared with Pillow's result if Pillow is
+installed. Measured with OpenCV 5.0 and Pillow 13 on 500 files: WebP, AVIF, GIF, JPEG 2000 and TIFF are
+bit-equal, lossy ones too, or one level apart (CMYK, YCbCr in TIFF, 16 bits in JPEG 2000). All other
+differences are 20 levels or more: TIFF with alpha or in L*a*b*, GIF with a transparent colour, PNM of less
+than 8 bits, some JPEG 2000 of 16 bits.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ import io
 import re
 import struct
 import warnings
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,21 +27,15 @@ import numpy as np
 from fastload.errors import DecodeError
 from fastload.images.arrays import Pixels
 from fastload.images.decode import PNG_SIGNATURE, decode, imdecode, require_end
-from fastload.images.exif import avif_orientation, read_orientation, webp_orientation
+from fastload.images.exif import avif_orientation, webp_orientation
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.images.jpeg import EOI, SOI, SOS, JpegLayout, parse_jpeg, segments
 from fastload.images.opencv import cv2
+from fastload.images.png import PngLayout, are_rows_intact, parse_png
 
 _MOST_PIXELS = 1 << 30  # OpenCV's CV_IO_MAX_IMAGE_PIXELS
 # The longest side in pixels: libjpeg's JPEG_MAX_DIMENSION, libpng's PNG_USER_WIDTH_MAX.
 _LARGEST_SIDES = {"jpeg": 65_500, "png": 1_000_000}
-
-_CHUNK = struct.Struct(">I4s")  # of a PNG: length of the body, kind; the body and a CRC-32 follow
-_IHDR = struct.Struct(">IIBBBBB")  # width, height, bit depth, colour type; compression, filters, interlacing
-_UINT32 = struct.Struct(">I")
-
-# By a PNG's colour type (PNG 1.2, section 4.1.1): grey, RGB, palette of RGB, grey and alpha, RGB and alpha.
-_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
 
 _TOLERANCE = 1  # in levels of 255
 _HUFFMAN_FRAMES = (0xC0, 0xC1, 0xC2)  # SOF0 and SOF1, baseline, and SOF2, progressive
@@ -112,8 +104,8 @@ def read_header(data: bytes) -> ImageHeader:
     """
     if data.startswith(SOI):
         require_end(data)
-        return _jpeg_header(parse_jpeg(data))
-    return _png_header(data) if data.startswith(PNG_SIGNATURE) else _decode_other(data)[0]
+        return _header_of(parse_jpeg(data))
+    return _header_of(parse_png(data)) if data.startswith(PNG_SIGNATURE) else _decode_other(data)[0]
 
 
 def validate_file(data: bytes) -> ValidFile:
@@ -126,58 +118,22 @@ def validate_file(data: bytes) -> ValidFile:
             _require_enough_codes(data, jpeg)
         # The scans of a progressive file have tables of their own: only decoding shows whether it is intact.
         is_intact = jpeg.is_baseline and _has_intact_header(data, jpeg)
-        return ValidFile(_jpeg_header(jpeg), None if is_intact else decode(data))
+        return ValidFile(_header_of(jpeg), None if is_intact else decode(data))
     if data.startswith(PNG_SIGNATURE):
-        png = _png_header(data)
+        png = parse_png(data)
         _require_size("png", png.height, png.width)
-        return ValidFile(png, decode(data))
+        is_intact = png.is_usual and are_rows_intact(png)
+        return ValidFile(_header_of(png), None if is_intact else decode(data))
     _require_no_run_lengths(data)
     header, rgb = _decode_other(data)
     _require_agreement(data, rgb)
     return ValidFile(header, rgb)
 
 
-def chunks_of(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield the kind and the body of every chunk of a PNG up to IEND, inclusive, after checking its CRC."""
-    view, offset, kind = memoryview(data), len(PNG_SIGNATURE), b""
-    while kind != b"IEND":
-        try:
-            length, kind = _CHUNK.unpack_from(view, offset)
-            (crc,) = _UINT32.unpack_from(view, offset + 8 + length)
-        except struct.error as error:
-            raise DecodeError(
-                f"a PNG must end with an IEND chunk, got the end of its {len(data):,} bytes before one: "
-                "the file is truncated"
-            ) from error
-        actual = zlib.crc32(view[offset + 4 : offset + 8 + length])
-        if actual != crc:
-            raise DecodeError(
-                f"a PNG's chunk {kind!r} at byte {offset} must have the checksum {crc:08x} that it "
-                f"states, got {actual:08x}: the file is damaged"
-            )
-        yield kind, view[offset + 8 : offset + 8 + length]
-        offset += 12 + length
-
-
-def _jpeg_header(layout: JpegLayout) -> ImageHeader:
-    size, depth = (layout.height, layout.width), layout.bit_depth
-    return ImageHeader("jpeg", *size, layout.channels, depth, layout.orientation)
-
-
-def _png_header(data: bytes) -> ImageHeader:
-    header, orientation = b"", 1
-    for kind, body in chunks_of(data):
-        if kind == b"IHDR":
-            header = bytes(body)
-        elif kind == b"eXIf":
-            orientation = read_orientation(bytes(body))
-    try:
-        width, height, bit_depth, colour_type, *_ = _IHDR.unpack(header)
-        return ImageHeader("png", height, width, _CHANNELS[colour_type], bit_depth, orientation)
-    except (struct.error, KeyError) as error:
-        raise DecodeError(
-            f"a PNG must have a header of 13 bytes, got {header!r}: the file is damaged"
-        ) from error
+def _header_of(layout: JpegLayout | PngLayout) -> ImageHeader:
+    name = "jpeg" if isinstance(layout, JpegLayout) else "png"
+    height, width, channels = layout.height, layout.width, layout.channels
+    return ImageHeader(name, height, width, channels, layout.bit_depth, layout.orientation)
 
 
 def _decode_other(data: bytes) -> tuple[ImageHeader, Pixels]:
