@@ -25,10 +25,13 @@ _OF_TRAINING = re.compile(r"train(ing)?([_ -]?(val(id(ation)?)?|test|extra|full|
 
 
 def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source]:
-    """Return the sources of a reading; the first one has the account and the files that are left out."""
-    listing = reading.listing or walked
-    assert listing is not None
-    sources = dict(reading.sources)
+    """Return the sources of a reading; the first one has the account and the files that are left out.
+
+    A file that holds all records has no account.
+    """
+    listing, sources = reading.listing or walked, dict(reading.sources)
+    if listing is None:
+        return sources
     lists = [(each.record_files(), each.annotation_files()) for each in sources.values()]
     records = set(_listed(listing, (files for of_records, _ in lists for files in of_records)))
     annotations = set(_listed(listing, (files for _, others in lists for files in others)))

@@ -132,8 +132,6 @@ class Claim:
     malformed or cannot be packed without loss.
     """
 
-    layout: str  # as `--layout` takes it
-    title: str  # as in "a YOLO dataset"
     evidence: str
     read: Callable[[], Reading]
 

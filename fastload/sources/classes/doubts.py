@@ -29,7 +29,7 @@ from fastload.sources.left_out import clutter_reason
 from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
 from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, paired
-from fastload.sources.protocol import Claim, evenly_spaced
+from fastload.sources.protocol import evenly_spaced
 from fastload.sources.splits import SPLIT_WORD, SPLITS, split_names
 from fastload.sources.table.recognise import labels_not_read, tables_beside
 from fastload.sources.words import (
@@ -57,7 +57,8 @@ _LEAST_SHARED = 3
 _DEEPER = "folders of them"
 _LABEL_STEP = "write a table (.csv) with the columns path and label"
 
-Claims = Callable[[Listing], Iterable[Claim]]
+Claims = Callable[[Listing], Iterable[str]]
+"""The titles of the layouts that claim a folder."""
 
 
 def doubts(listing: Listing, claims: Claims = lambda _: ()) -> Iterator[Doubt]:
@@ -91,8 +92,8 @@ def _leads_to(listing: Listing, path: str, claims: Claims) -> Doubt:
     """Return the first doubt about a folder of a listing, or the outcome of packing it as a step."""
     inside = listing.view(path)
     command = pack_command(inside.name)
-    for claim in claims(inside):
-        return Doubt("", f"{command} packs {claim.title}")
+    for title in claims(inside):
+        return Doubt("", f"{command} packs {title}")
     for doubt in doubts(inside, claims):
         return doubt
     if splits := split_folders(inside.name, inside.top.visible):

@@ -10,7 +10,7 @@ from fastload.errors import DamageError
 from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
 from fastload.shards.schema import Field
-from fastload.sources import are_class_names
+from fastload.sources.table.columns import are_class_names
 
 
 class LabelTable:

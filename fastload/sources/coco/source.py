@@ -35,7 +35,6 @@ from fastload.sources.protocol import Claim, LeftOutReason, Reading, evenly_spac
 from fastload.sources.splits import SPLITS, in_order
 from fastload.system.units import format_count
 
-_TITLE = "a COCO dataset"
 _OBJECTS = "instances_"  # COCO's own files of boxes; others hold keypoints and captions
 _MOST_FILES = 64  # more files than these are annotations of one image each
 _SAMPLED = 16
@@ -66,14 +65,14 @@ def recognise(listing: Listing) -> Claim | None:
     files = [name for name in names if is_coco(listing.absolute(name))]
     if not files:
         return None
-    return Claim("coco", _TITLE, f"its json {files[0]}", partial(_read_folder, listing, files))
+    return Claim(f"its json {files[0]}", partial(_read_folder, listing, files))
 
 
 def recognise_file(path: str) -> Claim | None:
     """Claim a COCO JSON file."""
     if not path.lower().endswith(".json") or not is_coco(path):
         return None
-    return Claim("coco", _TITLE, f"images and annotations in {path}", partial(_read_one, path))
+    return Claim(f"images and annotations in {path}", partial(_read_one, path))
 
 
 def _json_files(listing: Listing) -> Iterator[str]:

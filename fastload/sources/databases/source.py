@@ -89,24 +89,26 @@ DATABASES = {each.kind: each for each in (BASICSR, CRNN, STYLEGAN2, PICKLED, LSU
 def recognise(listing: Listing) -> Claim | None:
     """Claim a folder that is an LMDB database, or the folder of LSUN's databases, by class and split."""
     if DATA in listing.top.others:
-        return Claim("lmdb", "an LMDB database", DATA, lambda: _database(listing))
+        return Claim(DATA, lambda: _database(listing))
     names = [
         name for name in listing.top.visible if name.endswith("_lmdb") and listing.has_file(f"{name}/{DATA}")
     ]
     matches = {name: match[1] for name in names if (match := _LSUN.fullmatch(name))}
     if not matches:
         return None
-    return Claim("lmdb", "LSUN's databases", next(iter(matches)), lambda: _lsun(listing, matches))
+    return Claim(next(iter(matches)), lambda: _lsun(listing, matches))
 
 
-def open_lmdb_file(path: str) -> Mapping[str, DatabaseSource] | None:
-    """List the records of an LMDB database in a single file."""
-    return {"": list_lmdb(path, _UNLABELLED)} if path.lower().endswith((".lmdb", ".mdb")) else None
+def recognise_lmdb_file(path: str) -> Claim | None:
+    """Claim an LMDB database in a single file."""
+    is_lmdb = path.lower().endswith((".lmdb", ".mdb"))
+    return Claim(path, lambda: Reading({"": list_lmdb(path, _UNLABELLED)})) if is_lmdb else None
 
 
-def open_hdf5_file(path: str) -> Mapping[str, DatabaseSource] | None:
-    """List the images of an HDF5 file."""
-    return {"": list_hdf5(path)} if path.lower().endswith((".h5", ".hdf5", ".he5")) else None
+def recognise_hdf5_file(path: str) -> Claim | None:
+    """Claim an HDF5 file."""
+    is_hdf5 = path.lower().endswith((".h5", ".hdf5", ".he5"))
+    return Claim(path, lambda: Reading({"": list_hdf5(path)})) if is_hdf5 else None
 
 
 def _database(listing: Listing) -> Reading:

@@ -41,7 +41,6 @@ from fastload.sources.protocol import Claim, LeftOutReason, Reading, SourceRecor
 from fastload.sources.splits import by_split
 
 _DICT, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
-_TITLE = "a Hugging Face dataset"
 _CACHE: LeftOutReason = "a cache of datasets", True
 
 SUFFIXES = (".arrow", ".parquet")
@@ -55,7 +54,7 @@ def recognise(listing: Listing) -> Claim | None:
     names = {*listing.top.others}
     sign = next((name for name in (_DICT, _STATE) if name in names), "")
     if sign == _DICT or (sign and _INFO in names):
-        return Claim("huggingface", _TITLE, sign, lambda: _saved(listing))
+        return Claim(sign, lambda: _saved(listing))
     found = find_data_files(listing, SUFFIXES, "data")
     if found is None:
         return None
@@ -66,15 +65,14 @@ def recognise(listing: Listing) -> Claim | None:
         next(iter(sources.values())).doubts = gaps_in(listing.name, itertools.chain(*data.values()))
         return Reading(sources)
 
-    return Claim("huggingface", _TITLE, f"files such as {next(iter(found.values()))[0]}", read)
+    return Claim(f"files such as {next(iter(found.values()))[0]}", read)
 
 
-def open_file(path: str) -> Mapping[str, ArrowSource] | None:
-    """List the rows of an .arrow or .parquet file."""
-    if not path.lower().endswith(SUFFIXES):
-        return None
+def recognise_file(path: str) -> Claim | None:
+    """Claim an .arrow or .parquet file."""
     folder, name = os.path.split(os.path.abspath(path))
-    return list_rows(path, folder, {"": [name]})
+    is_data = path.lower().endswith(SUFFIXES)
+    return Claim(path, lambda: Reading(list_rows(path, folder, {"": [name]}))) if is_data else None
 
 
 def _saved(listing: Listing) -> Reading:

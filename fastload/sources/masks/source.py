@@ -47,8 +47,7 @@ def recognise(listing: Listing) -> Claim | None:
     if images != masks:
         shown = f"{images}/" if images else "its images"
         evidence = f"{masks}/ with the names of {shown}"
-    title = "a segmentation dataset of images and masks"
-    return Claim("masks", title, evidence, partial(_read, listing, places))
+    return Claim(evidence, partial(_read, listing, places))
 
 
 def _places(listing: Listing, top: Folder) -> dict[str, list[PairedFolders]]:

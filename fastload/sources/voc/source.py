@@ -34,7 +34,6 @@ from fastload.sources.voc.lists import (
 from fastload.sources.voc.rows import VocReader, class_names
 from fastload.sources.words import FilesByStem, by_stem, one_of_each
 
-_TITLE = "a Pascal VOC dataset"
 _KIT_NAME = "VOC"  # of VOCdevkit, VOC2012, VOCtrainval_11-May-2012
 _IMAGE_FOLDER = re.compile(r"(jpeg)?images?|imgs?|photos|pictures", re.IGNORECASE)
 _SPLIT = re.compile(rf"(?<![a-z])(train_?val|{'|'.join(SPLITS)})(?![a-z])", re.IGNORECASE)
@@ -93,7 +92,7 @@ def recognise(listing: Listing) -> Claim | None:
     """Claim a folder of VOC's own form, or images and their XML files, also by split."""
     if kits := _kits(listing):
         evidence = f"{listing[kits[0]].join(IMAGES)} and its annotations"
-        return Claim("voc", _TITLE, evidence, lambda: _read_kit(listing, kits))
+        return Claim(evidence, lambda: _read_kit(listing, kits))
     if not any(map(_has_xml, listing.folders.values())):
         return None
     names = split_names(listing.top.visible)
@@ -105,7 +104,7 @@ def recognise(listing: Listing) -> Claim | None:
         return None
     first = next(iter(found.values()))[0]
     evidence = f"XML files of VOC in {listing.shown(first.boxes)}"
-    return Claim("voc", _TITLE, evidence, lambda: _read_folders(listing, names, found))
+    return Claim(evidence, lambda: _read_folders(listing, names, found))
 
 
 def _kits(listing: Listing) -> list[str]:

@@ -82,7 +82,7 @@ def recognise(listing: Listing) -> Claim | None:
                 source.doubt = _one_for_each_class(listing, source.files.names[0])
         return Reading(sources)
 
-    return Claim("webdataset", "a WebDataset", f"tar files such as {next(iter(found.values()))[0]}", read)
+    return Claim(f"tar files such as {next(iter(found.values()))[0]}", read)
 
 
 def _one_for_each_class(listing: Listing, shard: str) -> str:
@@ -100,17 +100,19 @@ def _one_for_each_class(listing: Listing, shard: str) -> str:
     )
 
 
-def open_file(path: str) -> Mapping[str, TarSource] | None:
-    """List the samples of a .tar file, or of a pattern such as `shard-{000..003}.tar`, by split."""
-    if not path.lower().endswith(TAR_SUFFIXES):
-        return None
+def recognise_file(path: str) -> Claim | None:
+    """Claim a .tar file, or a pattern such as `shard-{000..003}.tar`."""
+    return Claim(path, lambda: _read_pattern(path)) if path.lower().endswith(TAR_SUFFIXES) else None
+
+
+def _read_pattern(path: str) -> Reading:
     root, pattern = os.path.split(os.path.abspath(path))
     # An existing file with braces in its name is not a pattern.
     names = [pattern] if os.path.isfile(path) else expand_braces(pattern)
     missing = [name for name in names if not os.path.isfile(os.path.join(root, name))]
     if missing:
         raise malformed(os.path.join(root, missing[0]), "exist", "no such file", f"check {path!r}")
-    return list_shards(path, root, files_by_split(path, names))
+    return Reading(list_shards(path, root, files_by_split(path, names)))
 
 
 def list_shards(path: str, root: str, shards: Mapping[str, Sequence[str]]) -> dict[str, TarSource]:

@@ -38,7 +38,6 @@ from fastload.sources.yolo.labels import find_labels, find_masks, label_folders,
 from fastload.sources.yolo.rows import YoloReader, guess_task, scan_rows
 from fastload.system.units import format_count
 
-_TITLE = "a YOLO dataset"
 _OTHER_DESCRIPTION: LeftOutReason = ("another description than the one that was named", True)
 _COPY: LeftOutReason = ("equal to the label file that was read", True)
 _CACHE: LeftOutReason = ("a cache of Ultralytics", True)
@@ -54,7 +53,7 @@ _SAMPLED = 32  # label files that are opened to recognise the layout
 def recognise(listing: Listing) -> Claim | None:
     """Claim a folder with a description, or with images and label files."""
     if found := _descriptions(listing):
-        return Claim("yolo", _TITLE, f"{found[0]} names its splits", lambda: _read_one(listing, found))
+        return Claim(f"{found[0]} names its splits", lambda: _read_one(listing, found))
     texts = {path for path, folder in listing.folders.items() if folder.others and folder.others_with(".txt")}
     if not texts:
         return None
@@ -63,14 +62,14 @@ def recognise(listing: Listing) -> Claim | None:
     label = next(filter(None, labels), None)
     if label is None:
         return None
-    return Claim("yolo", _TITLE, f"rows of boxes in {label}", lambda: _read_folders(listing, folders))
+    return Claim(f"rows of boxes in {label}", lambda: _read_folders(listing, folders))
 
 
 def recognise_file(path: str) -> Claim | None:
     """Claim a file that describes splits."""
     if not describes_splits(path):
         return None
-    return Claim("yolo", _TITLE, f"{path} names its splits", lambda: _read_described(path))
+    return Claim(f"{path} names its splits", lambda: _read_described(path))
 
 
 def _read_one(listing: Listing, names: list[str]) -> Reading:
