@@ -16,6 +16,7 @@ from fastload.datasets.cache.originals import FileOriginals
 from fastload.datasets.images import ImageDataset
 from fastload.errors import SourceError
 from fastload.sources.cacheable import CacheableFiles
+from fastload.sources.file_source import FileSource
 from fastload.sources.opening import open_class_folders
 from fastload.transforms.compose import AnyTransform
 
@@ -104,6 +105,11 @@ class FolderDataset(FilesDataset):
     def targets(self) -> list[int]:
         """The labels of all files."""
         return np.asarray(self.source.values["label"]).tolist()  # type: ignore[no-any-return]
+
+    def files_read(self) -> FileSource | None:
+        """See `ReadsFiles`; a subclass with samples of its own changes them."""
+        is_plain = self.transform is None and self.target_transform is None
+        return self.source if is_plain and type(self).__getitem__ is ImageDataset.__getitem__ else None
 
     def _stored_images(self, positions: Positions) -> FileImages:
         files = self.source.files

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +80,14 @@ class FileSource(ImageFileSource):
     def size_bytes(self) -> int:
         """Return the total size of all files; a file listed twice counts twice."""
         return sum(int(files.sizes_bytes.clip(min=0).sum()) for files in self.record_files())
+
+
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """A dataset that can read its samples from files without changing them."""
+
+    def files_read(self) -> FileSource | None:
+        """Return the files and labels that are the samples; None if they are changed, as by a transform."""
 
 
 def _part(column: Values, indices: Sequence[int]) -> Values:
