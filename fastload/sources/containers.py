@@ -19,13 +19,10 @@ from fastload.sources.left_out import clutter_reason
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import SourceRecord
-from fastload.sources.splits import SPLITS, by_split
+from fastload.sources.splits import SPLITS, by_split, split_words
 
 SHARD = Field("shard", "scalar", "int64", internal=True)
 """The number of the file that holds a record, by which `unpack` restores the files."""
-
-# A split's name among the words of a file's name.
-_SPLIT = re.compile(rf"(?<![a-z])({'|'.join(SPLITS)})(?![a-z])", re.IGNORECASE)
 
 _PART = re.compile(r"(.*?)([0-9]+)-of-([0-9]+)(?![0-9])")  # 00000-of-00002, as by Hugging Face and TensorFlow
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -127,7 +124,7 @@ def files_by_split(where: str, names: Iterable[str]) -> dict[str, list[str]]:
     {'train': ['cats-train-0.tar'], 'val': ['cats-val-0.tar']}
     """
     names = sorted(names)
-    words = [{each.lower() for each in _SPLIT.findall(os.path.basename(name))} for name in names]
+    words = [{word[0] for word in split_words(os.path.basename(name))} for name in names]
     shared = set.intersection(*words) if words else set()
     found: dict[str, list[str]] = {}
     for name, own in zip(names, (each - shared for each in words), strict=True):

@@ -11,7 +11,7 @@ from itertools import combinations
 
 from fastload.sources.malformed import malformed
 from fastload.sources.protocol import evenly_spaced
-from fastload.sources.splits import SPLIT_WORD, SPLITS
+from fastload.sources.splits import SPLITS, split_words
 
 FilesByStem = dict[str, list[str]]
 """Files by their stems: their paths below a folder without the suffix."""
@@ -180,8 +180,8 @@ def named_splits(names: Sequence[str]) -> list[str]:
     >>> named_splits(["WIDER_train", "WIDER_val", "readme"]), named_splits(["crash test", "fire test"])
     (['WIDER_train', 'WIDER_val'], [])
     """
-    found = {name: match for name in names if (match := SPLIT_WORD.search(name) or _RETRIEVAL.search(name))}
-    split_of = {name: SPLITS.get(match[0].rstrip("AB").lower(), match[0]) for name, match in found.items()}
+    found = {name: match for name in names if (match := _split_word(name) or _RETRIEVAL.search(name))}
+    split_of = {name: SPLITS.get(match[0], match[0]) for name, match in found.items()}
     are_splits = len(found) == len(names) and len({*split_of.values()}) > 1
     lower = {*map(str.lower, names)}
     is_split = lower & _SURE_SPLITS or ("train" in lower and (len(names) == 2 or lower & _FURTHER))
@@ -204,10 +204,14 @@ def are_sequences(names: Sequence[str]) -> bool:
 
 def is_split_alone(name: str) -> bool:
     """Return True if a folder's name begins or ends with the word of a split, as `val2017`."""
-    match = SPLIT_WORD.search(name)
+    match = _split_word(name)
     return match is not None and (
         match.start() == 0 or name[match.end() :].isdigit() or match.end() == len(name)
     )
+
+
+def _split_word(name: str) -> re.Match[str] | None:
+    return next(iter(split_words(name, any_case=False)), None)
 
 
 def shared_ends(stems: Collection[str]) -> tuple[str, str]:

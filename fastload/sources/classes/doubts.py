@@ -30,7 +30,7 @@ from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
 from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, paired
 from fastload.sources.protocol import evenly_spaced
-from fastload.sources.splits import SPLIT_WORD, SPLITS, split_names
+from fastload.sources.splits import SPLITS, split_names, split_words
 from fastload.sources.table.recognise import labels_not_read, tables_beside
 from fastload.sources.words import (
     MASK_WORDS,
@@ -183,7 +183,7 @@ def _splits_in_lists(top: Top) -> Iterator[Doubt]:
         folder.join(name)
         for folder in (top.folder, *(below[0] for _, below in top.beside()))
         for name in folder.others_with(".txt", ".lst", ".json")
-        if SPLIT_WORD.search(name.lower())
+        if split_words(name)
     ]
     if named := [path for path in lists[:MOST_FOLDERS] if _lists_images(top, path)]:
         step = f"{_LABEL_STEP} for each of them"
@@ -204,7 +204,7 @@ def _lists_images(top: Top, path: str) -> bool:
 
 
 def _without(top: Top, *packed: str) -> str:
-    """Return the end of a step that packs some folders alone: the names of all else that is not clutter."""
+    """Return the end of a step that packs some folders alone: the other names, except for clutter."""
     lost = [name for name in top.folder.visible if name not in packed]
     lost += [name for name in top.folder.others if not clutter_reason(name)] + top.folder.images
     if top.folder.path:  # a split

@@ -14,9 +14,8 @@ import numpy as np
 from fastload.sources.boxes import Coordinates, Sides, require_pixels
 from fastload.sources.listing import Listing, read_part
 from fastload.sources.malformed import FROM_PYTHON, INT64, explaining, is_finite, is_text, malformed
-from fastload.sources.splits import SPLITS
+from fastload.sources.splits import SPLITS, splits_in
 
-_WORD = re.compile(r"(?<![a-z])(train|val|test)(?:ing|id|idation)?(?![a-z])", re.IGNORECASE)
 _LIKE_A_SPLIT = re.compile(r"train|val|test", re.IGNORECASE)
 _LEVELS = 3  # folders from that of a JSON file upwards, in or below which its images are looked for
 _OF_OBJECTS = frozenset(("bbox", "segmentation", "keypoints", "area", "caption"))
@@ -148,9 +147,8 @@ def split_of(path: str) -> str:
     """
     for name in reversed(path.split("/")):
         stem = os.path.splitext(name)[0]
-        words = {SPLITS[word.lower()] for word in _WORD.findall(stem)}
-        if len(words) == 1:
-            return words.pop()
+        if len(found := splits_in(stem)) == 1:
+            return found.pop()
         if _LIKE_A_SPLIT.search(stem):
             return stem.removeprefix("instances_")
     return ""

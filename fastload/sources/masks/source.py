@@ -20,7 +20,7 @@ from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.masks.pairing import PairedFolders, Pairs, has_masks_beside, paired
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import Claim, LeftOutReason, Reading
-from fastload.sources.splits import SPLIT_WORD, SPLITS, by_split, require_plain_splits, split_names
+from fastload.sources.splits import SPLITS, by_split, require_plain_splits, split_names, split_words
 from fastload.sources.words import IMAGE_WORDS, MASK_ENDING, MASK_WORDS, words_of
 
 NO_IMAGE_OF_MASK = "a mask without an image of its name"
@@ -83,7 +83,7 @@ def _places(listing: Listing, top: Folder) -> dict[str, list[PairedFolders]]:
 def _may_be_classes(listing: Listing, images: str, masks: str) -> bool:
     """Return True for folders such as `face` and `face_mask`, if their files do not say masks either."""
     name = images.rpartition("/")[2].lower()
-    if not IMAGE_WORDS.isdisjoint(words_of(name)) or SPLIT_WORD.search(name):
+    if not IMAGE_WORDS.isdisjoint(words_of(name)) or split_words(name):
         return False
     suffixes, of_masks = (
         {os.path.splitext(path)[1].lower() for path in listing.images_below(folder)}

@@ -27,9 +27,9 @@ from fastload.sources.listing import Folder, Listing, is_image, stem_of
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.names import NameTable
 from fastload.sources.protocol import evenly_spaced
-from fastload.sources.splits import SPLITS
+from fastload.sources.splits import splits_in
 from fastload.sources.table.columns import LABEL, LABEL_HEADERS, TableColumn
-from fastload.sources.words import is_image_part, is_part, is_result, words_of
+from fastload.sources.words import is_image_part, is_part, is_result
 
 PATH_HEADERS = ("path", "file", "filename", "file_name", "image")
 """The headers of a column that must name images."""
@@ -144,8 +144,8 @@ class ImageSearch:
     def find(self, columns: Sequence[TableColumn]) -> TableColumn | None:
         """Return the column of the records' images, and set the files of all columns of images.
 
-        Return None if no column names images, nor should. SourceError is raised if one should and does not,
-        or if the column or the folder of its files may be another one.
+        Return None if no column names images, and none has to. SourceError is raised if one has to and does
+        not, or if the column or the folder of its files may be another one.
         """
         fits = self._fits(columns)
         best = best_fits(fits)
@@ -302,15 +302,6 @@ class ImageSearch:
         if column.kind is None:
             step += f"; or pack with {column.options(text='no column names images')}"
         return column.error(1, "name existing images", got, step)
-
-
-def splits_in(name: str) -> set[str]:
-    """Return the splits that a name has words of.
-
-    >>> splits_in("trainLabels"), splits_in("images/val2017/"), splits_in("labels")
-    ({'train'}, {'val'}, set())
-    """
-    return {SPLITS[word] for word in words_of(name) if word in SPLITS}
 
 
 def _own_places(column: TableColumn, places: set[str]) -> set[str]:

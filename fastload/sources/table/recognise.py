@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from fastload.errors import FastloadError
 from fastload.sources.listing import Folder, Listing, is_image, read_part, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
+from fastload.sources.splits import splits_in
 from fastload.sources.table.cells import (
     JSON_SUFFIXES,
     TABLE_SUFFIXES,
@@ -40,7 +41,6 @@ _NOT_READ = (".csv", ".tsv", ".mat", ".xlsx", ".xls", ".npy", ".npz", ".pkl", *T
 _OF_LABELS = re.compile(r"label|annot|ground_?truth|target|attr(?!ibution)|identity", re.IGNORECASE)
 _HEADERS_OF_LABELS = re.compile(r"label|class|categor|target|diagnos|breed|species", re.IGNORECASE)
 _HEADERS_OF_NUMBERS = {*IMAGE_HEADERS} - {"id"}  # which may be that of a class
-_OF_TESTS = re.compile(r"(?<![a-z])(test|valid?|validation|eval)(?![a-z])", re.IGNORECASE)
 
 
 def tables_beside(listing: Listing, folders: Sequence[Folder]) -> Iterator[tuple[str, str]]:
@@ -154,7 +154,7 @@ def _tables(listing: Listing, folder: Folder, path: str) -> Iterator[tuple[int, 
             rows = size * (head.count("\n") + 1) / max(1, len(head))
             has_labels = _OF_LABELS.search(name) or _HEADERS_OF_LABELS.search(head.partition("\n")[0])
             place = folder.join(name)
-            use = 2 if "submission" in name.lower() else int(bool(_OF_TESTS.search(place)))
+            use = 2 if "submission" in name.lower() else int(bool(splits_in(place) - {"train"}))
             yield use, not has_labels, "train" not in place.lower(), -rows, place
 
 

@@ -30,6 +30,7 @@ from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.listing import Listing, is_image, stem_of
 from fastload.sources.malformed import malformed
 from fastload.sources.protocol import Source, SourceRecord
+from fastload.sources.splits import splits_in
 from fastload.sources.table.cells import TABLE_SUFFIXES, TEXT_SUFFIXES, WRITE_TABLE, Table, read_table
 from fastload.sources.table.columns import (
     LABEL,
@@ -39,7 +40,7 @@ from fastload.sources.table.columns import (
     TableField,
     free_field_name,
 )
-from fastload.sources.table.images import ImageSearch, plain_path, splits_in
+from fastload.sources.table.images import ImageSearch, plain_path
 from fastload.sources.table.numbers import numbers_in
 from fastload.sources.table.objects import OBJECT_HEADER, find_boxes, list_objects
 

@@ -113,7 +113,7 @@ def _by_line(images: FilesByStem) -> dict[str, set[str]]:
 
 
 def _images_of(lines: Iterable[str], by_line: Mapping[str, set[str]], where: str) -> list[str]:
-    """Return the image that each line names, each once."""
+    """Return the images that the lines name, without repetitions."""
     found: dict[str, None] = {}
     for line in lines:
         named = by_line.get(line, set())

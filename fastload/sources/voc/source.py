@@ -20,7 +20,7 @@ from fastload.sources.listing import Folder, Listing
 from fastload.sources.malformed import in_quotes, malformed, pack_command
 from fastload.sources.protocol import Claim, LeftOutReason, Reading
 from fastload.sources.sniffing import holds_boxes
-from fastload.sources.splits import SPLITS, by_split, require_plain_splits, split_names
+from fastload.sources.splits import SPLITS, by_split, require_plain_splits, split_names, split_words
 from fastload.sources.voc.lists import (
     BOXES,
     IMAGES,
@@ -36,7 +36,7 @@ from fastload.sources.words import FilesByStem, by_stem, one_of_each
 
 _KIT_NAME = "VOC"  # of VOCdevkit, VOC2012, VOCtrainval_11-May-2012
 _IMAGE_FOLDER = re.compile(r"(jpeg)?images?|imgs?|photos|pictures", re.IGNORECASE)
-_SPLIT = re.compile(rf"(?<![a-z])(train_?val|{'|'.join(SPLITS)})(?![a-z])", re.IGNORECASE)
+_TRAIN_AND_VAL = re.compile("train_?val", re.IGNORECASE)
 _SAMPLED = 32
 _MOST_FOLDERS = 64  # of classes, for example, each of which would be compared with each other one
 
@@ -129,7 +129,7 @@ def _folders_in(listing: Listing, path: str) -> Iterator[XmlFolders]:
     named = [found for each, found in images.items() if _IMAGE_FOLDER.fullmatch(each.rpartition("/")[2])]
     chosen = named or [*images.values()]
     of_xml = filter(None, (_bearing(listing, each, _has_xml) for each in inner))
-    # XML files beside images are theirs alone.
+    # XML files that lie beside images belong to these alone.
     boxes = [each for each in of_xml if not any(_has_xml(at) and at.images for at in listing.below(each))]
     beside = chosen[0] if len(chosen) == 1 and not here.images else path
     places = [XmlFolders(path, each) for each in boxes]
@@ -142,12 +142,16 @@ def _folders_in(listing: Listing, path: str) -> Iterator[XmlFolders]:
 def _named_splits(listing: Listing) -> dict[str, list[XmlFolders]]:
     """Return the folders of images named after splits, if a folder beside them holds the XML files."""
     names = listing.top.visible[:_MOST_FOLDERS]
-    named = {name: split[1] for name in names if (split := _SPLIT.search(name))}
+    named = {
+        name: name if name.lower() in SPLITS else words[0][0]
+        for name in names
+        if (words := split_words(_TRAIN_AND_VAL.sub("train", name)))
+    }
     boxes = [found for name in names if (found := _bearing(listing, name, _has_xml))]
     if len(named) < 2 or len(boxes) != 1:
         return {}
     places = {
-        split if split.lower() in SPLITS else "train": XmlFolders(images, boxes[0])
+        split: XmlFolders(images, boxes[0])
         for name, split in named.items()
         if (images := _bearing(listing, name, lambda at: bool(at.images)))
     }
