@@ -21,10 +21,9 @@ from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Field
-from fastload.sources.classes.label_table import LabelTable
 from fastload.sources.layouts import layout_of
-from fastload.sources.stored_records import StoredRecords, drafted, restorable, restore, safe_path
-from fastload.sources.writing import LayoutWriter
+from fastload.sources.table.cells import LabelTable
+from fastload.sources.writing import LayoutWriter, StoredRecords, drafted, restorable, restore, safe_path
 
 _SPLITS = ("train", "val", "test")
 

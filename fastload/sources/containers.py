@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,9 +16,9 @@ from fastload.shards.schema import Field
 from fastload.sources.file_source import ListedSource
 from fastload.sources.files import unreadable, value_at
 from fastload.sources.left_out import clutter_reason
-from fastload.sources.listing import Listing
+from fastload.sources.listing import Folder, Listing
 from fastload.sources.malformed import in_quotes, malformed
-from fastload.sources.protocol import SourceRecord
+from fastload.sources.protocol import Claim, Reading, Source, SourceRecord
 from fastload.sources.splits import SPLITS, by_split, split_words
 
 SHARD = Field("shard", "scalar", "int64", internal=True)
@@ -61,38 +61,54 @@ class ContainerSource(ListedSource):
         """Read one record from its file, with the values that are not known from the listing."""
 
 
-def is_data_file(name: str, suffixes: tuple[str, ...]) -> bool:
-    """Return True for a data file (one of many records) by its suffix, but not for macOS's `._x.tar`."""
-    return name.lower().endswith(suffixes) and clutter_reason(os.path.basename(name)) is None
+def claim_data_files(
+    listing: Listing,
+    suffixes: tuple[str, ...],
+    list_records: Callable[[str, str, Mapping[str, Sequence[str]]], Mapping[str, Source]],
+    folder: str = "",
+) -> Claim | None:
+    """Claim a folder of data files, or of folders of them that are named after splits.
+
+    `list_records` lists their records, given the path for messages, the root, and the files by split.
+    """
+    found = _data_files(listing, suffixes, folder)
+    if not found:
+        return None
+
+    def read() -> Reading:
+        files = _data_files_by_split(listing.name, found)
+        sources = list_records(listing.name, listing.root, files)
+        next(iter(sources.values())).doubts = _gaps_in(listing.name, itertools.chain(*files.values()))
+        return Reading(sources)
+
+    return Claim(f"files such as {next(iter(found.values()))[0]}", read)
 
 
-def find_data_files(
-    listing: Listing, suffixes: tuple[str, ...], folder: str = ""
-) -> dict[str, list[str]] | None:
+def _data_files(listing: Listing, suffixes: tuple[str, ...], folder: str) -> dict[str, list[str]]:
     """Return the data files in a listing by the folders that hold them: "", one of this name, or splits.
 
-    Return None if there are none, if others lie elsewhere, or if there are images in several folders, or more
-    than data files: an archive beside class folders is the download from which they were unpacked.
+    None are returned if others lie elsewhere, or if there are images in several folders, or more than data
+    files: an archive beside class folders is the download from which they were unpacked.
     """
+
+    def in_folder(place: Folder) -> list[str]:
+        names = [name for name in place.others_with(*suffixes) if not clutter_reason(name)]  # as `._x.tar` is
+        return list(map(place.join, names))
+
     places = {"": listing.top}
-    if not any(is_data_file(name, suffixes) for name in listing.top.others):
+    if not in_folder(listing.top):
         inner = [name for name in listing.top.visible if name == folder or name.lower() in SPLITS]
         places = {name: listing[name] for name in inner}
-    found = {
-        place: [each.join(name) for name in each.others if is_data_file(name, suffixes)]
-        for place, each in places.items()
-    }
-    found = {place: names for place, names in found.items() if names}
-    if not found or (len(found) > 1 and folder in found):
-        return None
-    shown = [each for each in listing.folders.values() if "/." not in f"/{each.path}"]
-    others = (name for each in shown if each.path not in found for name in each.others)
-    images = [len(each.images) for each in shown if each.images]
+    found = {place: names for place, each in places.items() if (names := in_folder(each))}
+    if len(found) > 1 and folder in found:
+        return {}
+    others = (each for each in listing.visible if each.path not in found)
+    images = [len(each.images) for each in listing.visible if each.images]
     are_few = len(images) <= 1 and sum(images) <= sum(map(len, found.values()))
-    return found if are_few and not any(is_data_file(name, suffixes) for name in others) else None
+    return found if are_few and not any(map(in_folder, others)) else {}
 
 
-def gaps_in(where: str, names: Iterable[str]) -> tuple[str, ...]:
+def _gaps_in(where: str, names: Iterable[str]) -> tuple[str, ...]:
     """Return the doubt that files such as x-00000-of-00002.parquet lack others that their names state."""
     found: dict[tuple[str, str], set[int]] = {}
     for match in filter(None, map(_PART.match, names)):
@@ -107,7 +123,7 @@ def gaps_in(where: str, names: Iterable[str]) -> tuple[str, ...]:
     return (str(malformed(where, must, f"none named {in_quotes(missing)}", step)),) if missing else ()
 
 
-def data_files_by_split(where: str, found: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def _data_files_by_split(where: str, found: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return data files by split: that of their folder, or the one that their names contain."""
     if all(folder.lower() in SPLITS for folder in found):
         return by_split(where, found)

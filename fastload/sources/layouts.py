@@ -15,15 +15,14 @@ from fastload.sources.huggingface.writer import write_arrow
 from fastload.sources.listing import Listing
 from fastload.sources.masks import source as masks
 from fastload.sources.protocol import Claim
-from fastload.sources.stored_records import StoredRecords
 from fastload.sources.table.cells import TableWriter
 from fastload.sources.voc import source as voc
 from fastload.sources.voc.rows import VocWriter
 from fastload.sources.webdataset import source as webdataset
-from fastload.sources.webdataset.writer import write_tar
-from fastload.sources.writing import LayoutWriter
+from fastload.sources.webdataset.tar import write_tar
+from fastload.sources.writing import LayoutWriter, StoredRecords
 from fastload.sources.yolo import source as yolo
-from fastload.sources.yolo.rows import YoloWriter
+from fastload.sources.yolo.labels import YoloWriter
 
 
 def _nothing(_: object) -> None:

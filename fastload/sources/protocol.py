@@ -120,6 +120,7 @@ class Reading:
     annotations: Collection[str] = ()
     reasons: Mapping[str, LeftOutReason] = field(default_factory=dict)
     warnings: Sequence[str] = ()  # peculiarities that did not stop the listing, one sentence each
+    unlabelled: Sequence[tuple[str, str]] = ()  # names of splits without annotations, each with a sentence
     listing: Listing | None = None
     outside: Collection[str] = ()  # absolute paths of descriptions that lie elsewhere
 

@@ -16,6 +16,9 @@ from fastload.sources.splits import SPLITS, split_words
 FilesByStem = dict[str, list[str]]
 """Files by their stems: their paths below a folder without the suffix."""
 
+MASK_SUFFIXES = (".gif",)
+"""The suffixes of masks, besides those of images."""
+
 _WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^A-Za-z_ .-]+")
 _MARKED = re.compile("[^_ .-]+")  # between marks
 _FIRST_WORD = re.compile("[^_ .-]+[_ .-]")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastload.sources.boxes import Coordinates, Sides, require_pixels
-from fastload.sources.listing import Listing, read_part
+from fastload.sources.listing import Listing, list_alone, read_part
 from fastload.sources.malformed import FROM_PYTHON, INT64, explaining, is_finite, is_text, malformed
 from fastload.sources.splits import SPLITS, splits_in
 
@@ -164,7 +164,7 @@ def place_in(listing: Listing, file: str, names: Sequence[str]) -> ImagePlace | 
         path = f"{folder}/{name}" if folder else name
         return os.path.dirname(path) in listing.folders and listing.has_file(path)
 
-    folders = [path for path in sorted(listing.folders) if "/." not in f"/{path}"]
+    folders = sorted(folder.path for folder in listing.visible)
     found = _place(listing.shown(file), file, folders, names, has_file)
     return found and found._replace(folder=listing.absolute(found.folder))
 
@@ -175,7 +175,7 @@ def place_near(file: str, names: Sequence[str]) -> ImagePlace:
     while len(bases) < _LEVELS and os.path.dirname(bases[-1]) != bases[-1]:
         bases.append(os.path.dirname(bases[-1]))
     bases += [os.path.join(base, "images") for base in bases]
-    inner = (os.path.join(base, name) for base in bases for name in Listing.of(base, [""])[""].visible)
+    inner = (os.path.join(base, name) for base in bases for name in list_alone(base).visible)
     folders = dict.fromkeys([*bases, *inner])
     found = _place(file, file, folders, names, lambda *parts: os.path.isfile(os.path.join(*parts)))
     if found is None:

@@ -25,10 +25,9 @@ from fastload.sources.databases.storage import (
     reading_lmdb,
     require_arrays,
 )
-from fastload.sources.files import NO_LABEL, Values, list_files, read_text
+from fastload.sources.files import NO_LABEL, NameTable, Values, list_files, read_text
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import FROM_PYTHON, INT64, malformed
-from fastload.sources.names import NameTable
 from fastload.sources.protocol import Claim, LeftOutReason, Reading, SourceRecord
 from fastload.sources.table.columns import classes_of
 

@@ -13,7 +13,7 @@ import numpy as np
 from fastload.images.decode import decode
 from fastload.shards.record import Record
 from fastload.sources.databases.source import DATABASES, DatabaseLayout
-from fastload.sources.stored_records import ImageFiles, StoredRecords, drafted, safe_path
+from fastload.sources.writing import ImageFiles, StoredRecords, drafted, safe_path
 
 # Room for the tree, and a page of slack for each large value.
 _BYTES_PER_RECORD, _LEAST_BYTES = 1 << 14, 1 << 24

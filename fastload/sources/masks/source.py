@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from fastload.shards.schema import Field
-from fastload.sources.annotated import AnnotatedFiles
-from fastload.sources.files import list_files, safe_key
+from fastload.sources.file_source import AnnotatedFiles
+from fastload.sources.files import NameTable, list_files, safe_key
 from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.masks.pairing import PairedFolders, Pairs, has_masks_beside, paired
-from fastload.sources.names import NameTable
 from fastload.sources.protocol import Claim, LeftOutReason, Reading
 from fastload.sources.splits import SPLITS, by_split, require_plain_splits, split_names, split_words
 from fastload.sources.words import IMAGE_WORDS, MASK_ENDING, MASK_WORDS, words_of

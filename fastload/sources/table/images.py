@@ -23,9 +23,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 from fastload.errors import SourceError
+from fastload.sources.files import NameTable
 from fastload.sources.listing import Folder, Listing, is_image, stem_of
 from fastload.sources.malformed import in_quotes, malformed
-from fastload.sources.names import NameTable
 from fastload.sources.protocol import evenly_spaced
 from fastload.sources.splits import splits_in
 from fastload.sources.table.columns import LABEL, LABEL_HEADERS, TableColumn
@@ -123,10 +123,9 @@ class ImageSearch:
         return Listing.walk(self.folder, skips_unlistable=True)
 
     @property
-    def folders(self) -> Iterator[Folder]:
+    def folders(self) -> list[Folder]:
         """The folders below the table's that are not hidden."""
-        folders = self.listing.folders.values()
-        return (each for each in folders if not (each.path.startswith(".") or "/." in each.path))
+        return self.listing.visible
 
     @cached_property
     def _by_stem(self) -> Mapping[str, Sequence[str]]:

@@ -22,11 +22,10 @@ import numpy.typing as npt
 
 from fastload.errors import SourceError
 from fastload.shards.schema import BoxFormat, Field
-from fastload.sources.annotated import AnnotatedFiles, ImageValues, require_size
 from fastload.sources.boxes import Sides, require_inside, require_pixels, to_xywh, upright_sides
-from fastload.sources.files import Values, digest_of, list_files, value_at
+from fastload.sources.file_source import AnnotatedFiles, ImageValues, require_size
+from fastload.sources.files import NameTable, Values, digest_of, list_files, value_at
 from fastload.sources.malformed import malformed, numbers_of
-from fastload.sources.names import NameTable
 from fastload.sources.protocol import SourceRecord
 from fastload.sources.table.cells import Table
 from fastload.sources.table.columns import LABEL, LabelField, TableColumn, TableField, free_field_name

@@ -14,7 +14,7 @@ from fastload.images.arrays import Size
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.record import Record
 from fastload.shards.schema import Field
-from fastload.sources.annotated import AnnotationReader, ImageValues, require_size
+from fastload.sources.file_source import AnnotationReader, ImageValues, require_size
 from fastload.sources.malformed import explaining, malformed, numbers_of
 from fastload.sources.voc.lists import IMAGES, MASKS, OBJECT_MASKS, SETS
 from fastload.sources.writing import LayoutWriter, WrittenFiles, number_text

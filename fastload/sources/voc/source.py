@@ -5,17 +5,15 @@ Without lists, all images are packed. The classes are numbered in the order of t
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fastload.errors import SourceError
 from fastload.shards.schema import Field
-from fastload.sources.annotated import AnnotatedFiles
-from fastload.sources.files import FileList, list_files
+from fastload.sources.file_source import AnnotatedFiles
+from fastload.sources.files import list_files
 from fastload.sources.listing import Folder, Listing
 from fastload.sources.malformed import in_quotes, malformed, pack_command
 from fastload.sources.protocol import Claim, LeftOutReason, Reading
@@ -32,7 +30,7 @@ from fastload.sources.voc.lists import (
     read_lists_beside,
 )
 from fastload.sources.voc.rows import VocReader, class_names
-from fastload.sources.words import FilesByStem, by_stem, one_of_each
+from fastload.sources.words import MASK_SUFFIXES, FilesByStem, by_stem, one_of_each
 
 _KIT_NAME = "VOC"  # of VOCdevkit, VOC2012, VOCtrainval_11-May-2012
 _IMAGE_FOLDER = re.compile(r"(jpeg)?images?|imgs?|photos|pictures", re.IGNORECASE)
@@ -110,14 +108,14 @@ def recognise(listing: Listing) -> Claim | None:
 def _kits(listing: Listing) -> list[str]:
     """Return the folders with JPEGImages and annotations: those named VOC…, or that with most images."""
     found = []
-    for path in listing.folders:
-        kit, _, name = path.rpartition("/")
-        if name == IMAGES and kit.rpartition("/")[2].lower() not in SPLITS and "/." not in f"/{path}":
+    for folder in listing.visible:
+        kit, _, name = folder.path.rpartition("/")
+        if name == IMAGES and kit.rpartition("/")[2].lower() not in SPLITS:
             boxes, masks = (f"{kit}/{each}".lstrip("/") for each in (BOXES, MASKS))
             if XmlFolders("", boxes).xml_in(listing) or _masks_in(listing, masks):
                 found.append(kit)
     named = [kit for kit in found if all(part.startswith(_KIT_NAME) for part in kit.split("/") if part)]
-    every = sum(len(each.images) for each in listing.folders.values() if "/." not in f"/{each.path}")
+    every = sum(len(each.images) for each in listing.visible)
     return sorted(named or [kit for kit in found if 2 * len(listing.images_below(kit)) > every])
 
 
@@ -264,7 +262,8 @@ def _sources(name: str, listing: Listing, splits: Mapping[str, _Split]) -> dict[
         texts[split] = list_files(root, (found.xml.get(stem, expected(stem)) for stem in stems))
         if found.masks:
             masks[split] = list_files(root, (found.masks.get(stem, "") for stem in found.images))
-    classes = sorted({each for files in texts.values() for each in _class_names(files)})
+    readable = (text for files in texts.values() for text in files.readable())
+    classes = sorted({each for text in readable for each in class_names(text)})
     reader = VocReader({each: label for label, each in enumerate(classes)})
     return {
         split: AnnotatedFiles(
@@ -283,15 +282,6 @@ def _sources(name: str, listing: Listing, splits: Mapping[str, _Split]) -> dict[
     }
 
 
-def _class_names(files: FileList) -> set[str]:
-    names: set[str] = set()
-    for index in range(len(files)):
-        if files.sizes_bytes[index] > 0:
-            with contextlib.suppress(SourceError):  # reading the record reports it
-                names |= class_names(files.read(index))
-    return names
-
-
 def _warnings(kit: Listing, lists: Lists) -> Iterator[str]:
     """Yield which lists decide, if there are lists of several tasks."""
     if lists.note:
@@ -304,9 +294,5 @@ def _warnings(kit: Listing, lists: Lists) -> Iterator[str]:
 
 def _masks_in(listing: Listing, path: str) -> dict[str, str]:
     """Return the masks below a folder by stem: images, GIF among them."""
-    files = (
-        folder.join(name)
-        for folder in listing.below(path)
-        for name in (*folder.images, *folder.others_with(".gif"))
-    )
-    return one_of_each(by_stem(files, path), "mask of its image", listing.shown)
+    files = by_stem(listing.images_below(path, *MASK_SUFFIXES), path)
+    return one_of_each(files, "mask of its image", listing.shown)

@@ -13,12 +13,19 @@ import numpy.typing as npt
 
 from fastload.sources.classes.doubts import doubts
 from fastload.sources.classes.source import split_folders
-from fastload.sources.files import NOT_FOUND, FileList, list_files, safe_key
-from fastload.sources.left_out import HIDDEN, LeftOutFiles, clutter_reason
+from fastload.sources.files import NOT_FOUND, FileList, NameTable, list_files, safe_key
+from fastload.sources.left_out import LeftOutFiles, clutter_reason
 from fastload.sources.listing import Folder, Listing
 from fastload.sources.malformed import in_quotes, malformed
-from fastload.sources.names import NameTable
-from fastload.sources.webdataset.tar import IMAGES, RULES, TAR_SUFFIXES, TEXTS, are_words, tar_members
+from fastload.sources.webdataset.tar import (
+    IMAGES,
+    RULES,
+    TAR_SUFFIXES,
+    TEXTS,
+    are_words,
+    kind_of,
+    tar_members,
+)
 
 WITHOUT_IMAGE = (*TEXTS, "npy")
 """One of these kinds of members shows that an archive without images holds samples."""
@@ -29,11 +36,6 @@ _MOST_EXTENSIONS = 1000
 _Integers = npt.NDArray[np.int64]
 
 UNPACK = "unpack the tar files (tar -xf), and pack the folder"
-
-
-def kind_of(extension: str) -> str:
-    """Return the last part of an extension, which determines what its members hold."""
-    return extension.rpartition(".")[2]
 
 
 class Members(NamedTuple):
@@ -53,16 +55,11 @@ def list_members(root: str, shards: Iterable[str], left_out: LeftOutFiles) -> Me
             if size_bytes == NOT_FOUND:
                 left_out.add(f"{shard}/{safe_key(name)}", "a link or a device")
             elif not RULES["first dot"](name)[0] or _META.match(name):
-                _leave_out(left_out, shard, name)
+                left_out.add(f"{shard}/{safe_key(name)}", _NO_MEMBER)
             else:
                 names.append(name)
                 places.extend((number, offset, size_bytes))
     return Members(files, names, np.array(places, np.int64).reshape(-1, 3))
-
-
-def _leave_out(left_out: LeftOutFiles, shard: str, name: str) -> None:
-    clutter = clutter_reason(os.path.basename(name)) or (HIDDEN if re.search(r"(^|/)\.[^./]", name) else None)
-    left_out.add(f"{shard}/{safe_key(name)}", clutter or _NO_MEMBER, is_clutter=clutter is not None)
 
 
 class Samples:
@@ -175,7 +172,7 @@ class Samples:
         is_stray = np.isin(self.sample_of, strays)
         for index in np.flatnonzero(is_stray).tolist():
             shard = self.members.files.names[int(self.members.places[index, 0])]
-            _leave_out(left_out, shard, self.members.names[index])
+            left_out.add(f"{shard}/{safe_key(self.members.names[index])}", _NO_MEMBER)
         kept = NameTable(self.members.names[index] for index in np.flatnonzero(~is_stray).tolist())
         return Samples(Members(self.members.files, kept, self.members.places[~is_stray]), self.rule)
 

@@ -4,7 +4,7 @@ Shards may be compressed (.tar.gz, .tgz, .tar.bz2, .tar.xz and, with Python 3.14
 
 The members of a sample follow each other and share a key, the path up to the first dot in the file name; the
 rest of each name is an extension, in any case. Tars that other programs made of files with dots in their
-names are recognised by their samples (names.py). Shards named after splits, or in folders named after them,
+names are recognised by their samples (members.py). Shards named after splits, or in folders named after them,
 give one source per split. The last part of an extension determines the field:
 
     jpg, png, …        the image; if samples hold several, each a field named by its extension
@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import itertools
 import math
 import os
 import shlex
@@ -40,22 +39,19 @@ from fastload.shards.schema import DTYPES, Field
 from fastload.sources.containers import (
     SHARD,
     ContainerSource,
-    data_files_by_split,
+    claim_data_files,
     expand_braces,
     files_by_split,
-    find_data_files,
-    gaps_in,
 )
-from fastload.sources.files import NO_LABEL, require_decodable, safe_key
+from fastload.sources.files import NO_LABEL, NameTable, require_decodable, safe_key
 from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import explaining, in_quotes, malformed
-from fastload.sources.names import NameTable
 from fastload.sources.protocol import Claim, Reading, SourceRecord
 from fastload.sources.table.columns import free_field_name, labels_of
 from fastload.sources.table.numbers import numbers_in
-from fastload.sources.webdataset.members import UNPACK, Samples, class_folders, grouped, kind_of, list_members
-from fastload.sources.webdataset.tar import IMAGES, INTEGERS, RULES, TAR_SUFFIXES, TEXTS, TarReader
+from fastload.sources.webdataset.members import UNPACK, Samples, class_folders, grouped, list_members
+from fastload.sources.webdataset.tar import IMAGES, INTEGERS, RULES, TAR_SUFFIXES, TEXTS, TarReader, kind_of
 
 _NPY_HEAD = 1 << 16  # the longest header of version 1.0
 _ALL_BYTES = 1 << 62
@@ -69,35 +65,21 @@ Spans = npt.NDArray[np.int64]
 
 def recognise(listing: Listing) -> Claim | None:
     """Claim a folder of tar files, or folders of them that are named after splits."""
-    found = find_data_files(listing, TAR_SUFFIXES)
-    if found is None:
-        return None
-
-    def read() -> Reading:
-        data = data_files_by_split(listing.name, found)
-        sources = list_shards(listing.name, listing.root, data)
-        next(iter(sources.values())).doubts = gaps_in(listing.name, itertools.chain(*data.values()))
-        for source in sources.values():
-            if len(source.files) > 1 and not source.classes and not source.details["members"]:
-                source.doubt = _one_for_each_class(listing, source.files.names[0])
-        return Reading(sources)
-
-    return Claim(f"tar files such as {next(iter(found.values()))[0]}", read)
+    return claim_data_files(listing, TAR_SUFFIXES, _list_folder)
 
 
-def _one_for_each_class(listing: Listing, shard: str) -> str:
-    """Return the message about tar files of images alone, such as ImageNet's, one for each class."""
-    tars = shlex.quote(os.path.dirname(listing.shown(shard))) + "/*.tar"
-    unpack = f'for tar in {tars}; do mkdir "${{tar%.tar}}" && tar -xf "$tar" -C "${{tar%.tar}}"; done'
-    return str(
-        malformed(
-            listing.name,
-            "hold labels beside its images, or one tar file",
-            f"several of images alone, such as {shard}, each of which may be a class",
-            f"unpack them ({unpack}) and pack the folder; or pack them without labels with "
-            "--layout webdataset (in Python, layout='webdataset')",
-        )
-    )
+def _list_folder(path: str, root: str, shards: Mapping[str, Sequence[str]]) -> dict[str, TarSource]:
+    """List the samples of a folder's shards; several of images alone may be one for each class."""
+    sources = list_shards(path, root, shards)
+    for source in sources.values():
+        if len(source.files) > 1 and not source.classes and not source.details["members"]:
+            shard = source.files.names[0]
+            tars = shlex.quote(os.path.dirname(os.path.join(path, shard))) + "/*.tar"
+            unpack = f'for tar in {tars}; do mkdir "${{tar%.tar}}" && tar -xf "$tar" -C "${{tar%.tar}}"; done'
+            got = f"several of images alone, such as {shard}, each of which may be a class"
+            step = f"unpack them ({unpack}) and pack the folder; {_ALONE}"
+            source.doubt = str(malformed(path, "hold labels beside its images, or one tar file", got, step))
+    return sources
 
 
 def recognise_file(path: str) -> Claim | None:

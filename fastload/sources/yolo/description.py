@@ -13,11 +13,10 @@ from fastload.sources.files import read_text
 from fastload.sources.listing import Listing, is_image, read_part
 from fastload.sources.malformed import explaining, in_quotes, is_text, malformed
 from fastload.sources.splits import SPLITS, by_split, split_names
-from fastload.sources.yolo.labels import parallel_to
+from fastload.sources.yolo.labels import MOST_CLASSES, parallel_to
 
 _MOST_POINTS = 10_000
 _MOST_ABOVE = 3  # folders above a list, to which its lines may be relative
-MOST_CLASSES = 100_000  # larger numbers are not classes: a name would be made for each
 # labelImg's and Label Studio's, Darknet's and CVAT's, Roboflow's
 _CLASSES_FILES = ("classes.txt", "obj.names", "_darknet.labels")
 OTHER_DESCRIPTIONS = ("notes.json", "obj.data")  # theirs, which name the same classes and the lists
