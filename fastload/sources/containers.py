@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fastload.shards.schema import Field
 from fastload.sources.file_source import ListedSource
-from fastload.sources.files import unreadable, value_at
+from fastload.sources.files import unreadable
 from fastload.sources.left_out import clutter_reason
 from fastload.sources.listing import Folder, Listing
 from fastload.sources.malformed import in_quotes, malformed
@@ -51,9 +51,8 @@ class ContainerSource(ListedSource):
         if (status.st_size, status.st_mtime_ns) != listed:
             must = f"be as it was listed, with {listed[0]:,} bytes"
             raise malformed(path, must, f"a changed file of {status.st_size:,}", "list the source again")
-        values = {name: value_at(column, index) for name, column in self.values.items()}
         record = self.read_from(path, index)
-        record.values |= {SHARD.name: number, **values}
+        record.values |= {SHARD.name: number, **self.listed_values(index)}
         return record
 
     @abstractmethod

@@ -35,6 +35,10 @@ class ListedSource(Source):
         yield self.files
         yield from (column for column in self.values.values() if isinstance(column, FileList))
 
+    def listed_values(self, index: int) -> dict[str, object]:
+        """Return the values of a record that are known from the listing."""
+        return {name: value_at(column, index) for name, column in self.values.items()}
+
     def fingerprint(self) -> str:
         """Return a digest of names, sizes, times and values; it does not change when the folder moves."""
         head = self.kind, self.classes, self.fields, self.details, len(self)
@@ -74,13 +78,11 @@ class FileSource(ImageFileSource):
     def read(self, index: int) -> SourceRecord:
         """Read one record; raise SourceError, naming the file and the table's row, if it cannot be read."""
         try:
-            image = self.files.read(index)
-            values = {name: value_at(column, index) for name, column in self.values.items()}
+            return SourceRecord(self.key(index), self.files.read(index), self.listed_values(index))
         except SourceError as error:
             if not self.table:
                 raise
             raise SourceError(f"{self.table}, row {index + 1}: {error}") from error
-        return SourceRecord(self.key(index), image, values)
 
     def size_bytes(self) -> int:
         """Return the total size of all files; a file listed twice counts twice."""

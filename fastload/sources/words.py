@@ -6,7 +6,7 @@ import bisect
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import combinations
 
 from fastload.sources.malformed import malformed
@@ -316,9 +316,7 @@ def by_stem(paths: Iterable[str], folder: str = "") -> FilesByStem:
     return found
 
 
-def one_of_each(
-    files: Mapping[str, Sequence[str]], kind: str, shown: Callable[[str], str] = str
-) -> dict[str, str]:
+def one_of_each(files: FilesByStem, kind: str, shown: Callable[[str], str]) -> dict[str, str]:
     """Return the only file of each stem; raise SourceError if a stem has two.
 
     `kind` names the files, as in "mask of its image", and `shown` returns a path as the user knows it.
