@@ -113,10 +113,10 @@ def _gaps_in(where: str, names: Iterable[str]) -> tuple[str, ...]:
     for match in filter(None, map(_PART.match, names)):
         found.setdefault((match[1], match[3]), set()).add(int(match[2]))
     missing = []
-    for (start, count), own in found.items():
-        first = int(int(count) in own)  # the number of the first file: 0, or seldom 1
+    for (start, count), known in found.items():
+        first = int(int(count) in known)  # the number of the first file: 0, or seldom 1
         numbers = range(first, first + min(int(count), _MOST_FILES))
-        missing += [f"{start}{number:0{len(count)}}-of-{count}" for number in numbers if number not in own]
+        missing += [f"{start}{number:0{len(count)}}-of-{count}" for number in numbers if number not in known]
     must = "have all files whose number their names state"
     step = "add them; or name the layout (--layout) to pack without them"
     return (str(malformed(where, must, f"none named {in_quotes(missing)}", step)),) if missing else ()
@@ -142,11 +142,11 @@ def files_by_split(where: str, names: Iterable[str]) -> dict[str, list[str]]:
     words = [{word[0] for word in split_words(os.path.basename(name))} for name in names]
     shared = set.intersection(*words) if words else set()
     found: dict[str, list[str]] = {}
-    for name, own in zip(names, (each - shared for each in words), strict=True):
-        if len(own) > 1:
-            must, got = "name files after one split each", f"{name!r}, with {' and '.join(sorted(own))}"
+    for name, remaining in zip(names, (each - shared for each in words), strict=True):
+        if len(remaining) > 1:
+            must, got = "name files after one split each", f"{name!r}, with {' and '.join(sorted(remaining))}"
             raise malformed(where, must, got, "rename it, or pack the files of each split by themselves")
-        found.setdefault(next(iter(own), ""), []).append(name)
+        found.setdefault(next(iter(remaining), ""), []).append(name)
     if "" in found and len(found) > 1:
         must = "name all of its files after splits, or none"
         got = f"{found.pop('')[0]!r} beside {next(iter(found.values()))[0]!r}"

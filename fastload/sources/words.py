@@ -172,7 +172,7 @@ def masked_names(names: Sequence[str]) -> list[tuple[str, str]]:
     """
     of_words = {tuple(words_of(name)): name for name in names}
     rest = {name: tuple(word for word in words if word not in MASK_WORDS) for words, name in of_words.items()}
-    return [(of_words[own], name) for name, own in rest.items() if of_words.get(own, name) != name]
+    return [(of_words[key], name) for name, key in rest.items() if of_words.get(key, name) != name]
 
 
 def named_splits(names: Sequence[str]) -> list[str]:
@@ -240,10 +240,10 @@ def told_apart(stems: Iterable[str]) -> list[str]:
     """
     words = [_MARKED.findall(stem) for stem in stems]
     for end in (0, -1):
-        while all(words) and len({own[end] for own in words}) == 1:
-            for own in words:
-                del own[end]
-    return ["_".join(own) for own in words]
+        while all(words) and len({parts[end] for parts in words}) == 1:
+            for parts in words:
+                del parts[end]
+    return ["_".join(parts) for parts in words]
 
 
 def begun_with(names: Sequence[str], start: str) -> list[str]:
@@ -280,11 +280,11 @@ def versions_of(names: Sequence[str]) -> list[str]:
         found: set[str] = set()
         partnered = 0
         for stem in stems if len(words) > 1 else ():
-            before, own, after = parts[stem]
-            if own not in words:
-                before, own, after = ("", "", stem) if at == 0 else (before + own, "", after)
-            others = [word for word in words if word != own and has_stem(names, before + word + after)]
-            found.update([own, *others] if others else ())
+            before, middle, after = parts[stem]
+            if middle not in words:
+                before, middle, after = ("", "", stem) if at == 0 else (before + middle, "", after)
+            others = [word for word in words if word != middle and has_stem(names, before + word + after)]
+            found.update([middle, *others] if others else ())
             partnered += bool(others)
         if found and 2 * partnered >= len(stems):
             return sorted(found)

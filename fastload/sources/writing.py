@@ -89,8 +89,8 @@ class StoredRecords:
         self._reader = reader
         self._progress = progress
         self.manifest = reader.manifest
-        every = [field for field in self.manifest.fields if field.kind == "image"]
-        self._images = every if images is None else images
+        image_fields = [field for field in self.manifest.fields if field.kind == "image"]
+        self._images = image_fields if images is None else images
         self.details: Details = self.manifest.made.get("details") or {}
         self.damaged: list[str] = []
 
@@ -100,14 +100,14 @@ class StoredRecords:
     def __iter__(self) -> Iterator[tuple[Record, ImageFiles]]:
         end = 0
         for number, shard in enumerate(self.manifest.shards):
-            begin, end = end, end + shard.records
+            start, end = end, end + shard.records
             try:
-                self._reader.fetch(np.arange(begin, end))
+                self._reader.fetch(np.arange(start, end))
             except (DamageError, RemoteMissingError) as error:
                 left_out = format_count(shard.records, "record")
-                self.damaged.append(f"{error}: {left_out} from {begin:,} on cannot be read")
+                self.damaged.append(f"{error}: {left_out} from {start:,} on cannot be read")
                 continue
-            for index in range(begin, end):
+            for index in range(start, end):
                 try:
                     record = self._reader.read(index)
                     files = {

@@ -295,8 +295,8 @@ def _some_stems(names: Sequence[str]) -> list[str]:
 
 def _without_own(stem: str, folder: str) -> list[str]:
     """Return the words of a stem that are not in its folder's name: x and 1 for PS-RGB/x_RGB_1.tif."""
-    words, own = (re.split("[_ .-]", name.lower()) for name in (stem, folder))
-    return [word for word in words if word not in own]
+    words, folder_words = (re.split("[_ .-]", name.lower()) for name in (stem, folder))
+    return [word for word in words if word not in folder_words]
 
 
 def _are_numbered(stems: Iterable[str]) -> bool:

@@ -191,8 +191,8 @@ def _place(
     if not names:
         return ImagePlace(os.path.dirname(file), 0)
     for skipped in range(max(name.count("/") for name in names) + 1):
-        own = [name.split("/", skipped)[-1] for name in names]
-        bearing = [folder for folder in folders if any(has_file(folder, name) for name in own)]
+        shortened = [name.split("/", skipped)[-1] for name in names]
+        bearing = [folder for folder in folders if any(has_file(folder, name) for name in shortened)]
         if found := [folder for folder in bearing if not _of_two_splits(file, folder)]:
             return ImagePlace(_named_like(where, file, found), skipped)
     return None

@@ -186,20 +186,20 @@ def _reading(
 def _sources(name: str, listing: Listing, splits: Mapping[str, _Split]) -> dict[str, AnnotatedFiles]:
     contents = [each.content for each in splits.values()]
     categories = contents[0].categories
-    every = [each for found in contents for group in found.annotations.values() for each in group]
+    annotations = [each for found in contents for group in found.annotations.values() for each in group]
     reader = CocoReader(
         "",
         {category["id"]: label for label, category in enumerate(categories)},
-        any(each.get("segmentation") is not None for each in every),
-        max((_points(each) for each in every), default=0),
+        any(each.get("segmentation") is not None for each in annotations),
+        max((_points(each) for each in annotations), default=0),
         {category["id"]: len(names) for category in categories if (names := _names(category))},
-        any("caption" in each for each in every) and not any("bbox" in each for each in every),
+        any("caption" in each for each in annotations) and not any("bbox" in each for each in annotations),
     )
     sources = {}
     for split, each in in_order(splits).items():
         content = each.content
         entries = ((image, content.annotations[image["id"]]) for image in content.images)
-        texts = (json.dumps({"image": image, "annotations": own}) for image, own in entries)
+        texts = (json.dumps({"image": image, "annotations": objects}) for image, objects in entries)
         sources[split] = AnnotatedFiles(
             kind="coco",
             name=name,

@@ -170,15 +170,15 @@ def list_lmdb(path: str, labels: Mapping[str, int], classes: Sequence[str] = ())
         with reading_lmdb(place) as transaction:
             program, patterns = (LSUN, {}) if name else _program_of(place, transaction)
             keys = NameTable(_KEYS[program.keys](program, place, transaction))
-            own = {"lines": 0, "all": 0, "counted": 1, "listed": 2}[program.keys]
-            unknown = transaction.stat()["entries"] - own - len(keys) * (1 + len(patterns))
+            headers = {"lines": 0, "all": 0, "counted": 1, "listed": 2}[program.keys]
+            unknown = transaction.stat()["entries"] - headers - len(keys) * (1 + len(patterns))
         if unknown > 0:
             warnings = (f"{path} has {unknown:,} entries of no record, which are left out",)
         if program.keys == "lines":
             values["line"] = NameTable(_lines(place))
         tables.append(keys)
-    every = NameTable(itertools.chain(*tables))
-    if not len(every):
+    all_keys = NameTable(itertools.chain(*tables))
+    if not len(all_keys):
         raise malformed(path, "hold at least one image", "none", "check the database")
     shard_of = np.repeat(np.arange(len(tables)), [*map(len, tables)])
     sizes = [Field(each, "image", encoding="keep") for each in patterns if each.startswith("image_")]
@@ -197,7 +197,7 @@ def list_lmdb(path: str, labels: Mapping[str, int], classes: Sequence[str] = ())
         values=values,
         shard_of=shard_of,
         details={"files": files, "is_folder": is_folder},
-        keys=every,
+        keys=all_keys,
         patterns=patterns,
     )
 

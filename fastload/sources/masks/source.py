@@ -163,25 +163,25 @@ def _read(listing: Listing, places: Mapping[str, Sequence[PairedFolders]]) -> Re
 
 def _require_one_reading(listing: Listing, places: Mapping[str, Sequence[PairedFolders]]) -> None:
     """Raise SourceError if images have several folders of masks, or the other way round."""
-    every = [place for some in places.values() for place in some]
+    pairs = [place for some in places.values() for place in some]
     if len(places) > 1 and not {*map(str.lower, places)} <= {*SPLITS}:
-        got = " and ".join(f"{images!r} with {masks!r}" for images, masks in every[:2])
+        got = " and ".join(f"{images!r} with {masks!r}" for images, masks in pairs[:2])
         step = "pack each of them after moving the others elsewhere"
         raise malformed(listing.name, "have one folder of images with masks, or splits of it", got, step)
     for (images, masks), *others in places.values():
         shared = [other.masks if other.images == images else other.images for other in others]
-        shared += _of_the_same_names(listing, PairedFolders(images, masks), every)
+        shared += _of_the_same_names(listing, PairedFolders(images, masks), pairs)
         if shared:
             must = f"have one folder of masks for the images in {images or listing.name!r}"
             raise malformed(listing.name, must, f"{masks!r} or {shared[0]!r}, of the same names", _TABLE_STEP)
 
 
-def _of_the_same_names(listing: Listing, place: PairedFolders, every: Sequence[PairedFolders]) -> list[str]:
+def _of_the_same_names(listing: Listing, place: PairedFolders, pairs: Sequence[PairedFolders]) -> list[str]:
     """Return the folders beside those of images and masks that have the same names, too."""
     if place.images == place.masks:
         return []
     parent = listing[place.images.rpartition("/")[0]]
-    known = {path for each in every for path in each}
+    known = {path for each in pairs for path in each}
     others = [parent.join(name) for name in parent.visible if name.lower() not in SPLITS]
     return [
         other

@@ -235,25 +235,25 @@ class ImageSearch:
             found.append([path for _, path in files])
             together[tuple(place for place, _ in files)] += 1
         places = {place for each in together for place in each}
-        own = _own_places(column, places)
-        if "" in own and all("" in each for each in together if each):
-            own = {""}
-        if not own or any(len(own.intersection(each)) > 1 for each in together):
-            got = f"names that are in {in_quotes(sorted(own or places))}"
+        chosen = _own_places(column, places)
+        if "" in chosen and all("" in each for each in together if each):
+            chosen = {""}
+        if not chosen or any(len(chosen.intersection(each)) > 1 for each in together):
+            got = f"names that are in {in_quotes(sorted(chosen or places))}"
             step = (
                 "write their paths in the table, or move it into their folder; a column of paths for each "
                 "image of a record, such as image and mask, keeps those of all folders"
             )
             must = (
                 "name images of one folder"
-                if own
+                if chosen
                 else "name images of the split that the table is named after"
             )
             raise malformed(f"{column.table}, {column.name}", must, got, step)
-        if own != places:
+        if chosen != places:
             pairs = (self._files_of(cell, naming) for cell in column.cells)
-            found = [[path for place, path in each if place in own] for each in pairs]
-        self._set_files(column, naming, own, found)
+            found = [[path for place, path in each if place in chosen] for each in pairs]
+        self._set_files(column, naming, chosen, found)
 
     def _set_files(
         self, column: TableColumn, naming: Naming, places: set[str], found: list[list[str]]

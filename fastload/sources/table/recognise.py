@@ -146,8 +146,8 @@ def _tables(listing: Listing, folder: Folder, path: str) -> Iterator[tuple[int, 
         return
     images = [name for each in listing.below(path) for name in each.images]
     stems = {*map(stem_of, images)}
-    own = {*map(stem_of, folder.images)}
-    for name in [name for name in names if stem_of(name) not in own][:_MOST_FILES]:
+    image_stems = {*map(stem_of, folder.images)}
+    for name in [name for name in names if stem_of(name) not in image_stems][:_MOST_FILES]:
         head = _decoded(listing.head(folder.join(name)))
         if _names_images(name, head, stems, len(images)):
             size = os.path.getsize(listing.absolute(folder.join(name)))

@@ -115,8 +115,8 @@ def _kits(listing: Listing) -> list[str]:
             if XmlFolders("", boxes).xml_in(listing) or _masks_in(listing, masks):
                 found.append(kit)
     named = [kit for kit in found if all(part.startswith(_KIT_NAME) for part in kit.split("/") if part)]
-    every = sum(len(each.images) for each in listing.visible)
-    return sorted(named or [kit for kit in found if 2 * len(listing.images_below(kit)) > every])
+    count = sum(len(each.images) for each in listing.visible)
+    return sorted(named or [kit for kit in found if 2 * len(listing.images_below(kit)) > count])
 
 
 def _folders_in(listing: Listing, path: str) -> Iterator[XmlFolders]:
@@ -199,17 +199,17 @@ def _read_kit(listing: Listing, kits: list[str]) -> Reading:
     lists = read_lists(kit, images, has_boxes=bool(xml))
     splits = lists.splits or {"": [*place.images_of(kit).values()]}
     by_stem = {split: {stems[path]: path for path in listed} for split, listed in splits.items()}
-    found = {split: _Split(place, own, xml, masks) for split, own in by_stem.items()}
+    found = {split: _Split(place, listed, xml, masks) for split, listed in by_stem.items()}
     # Masks of objects are no field of records: they are kept with the annotation files.
-    kept = [object_masks[stem] for own in by_stem.values() for stem in own if stem in object_masks]
+    kept = [object_masks[stem] for listed in by_stem.values() for stem in listed if stem in object_masks]
     clutter = {stem for stem in images if stem in lists.elsewhere or _OF_VOC.fullmatch(stem)}
     unlisted = [path for stem in clutter for path in (*images[stem], xml.get(stem, ""))]
     reasons = {**lists.reasons, **dict.fromkeys(unlisted, _IN_NO_SPLIT)}
     outside = (folder.join(name) for folder in listing.folders.values() for name in folder.others)
-    every = {path: _ABOUT_VOC for path in outside if _DEVKIT.fullmatch(path)}
-    every |= {listing[root].join(path): reason for path, reason in reasons.items()}
+    all_reasons = {path: _ABOUT_VOC for path in outside if _DEVKIT.fullmatch(path)}
+    all_reasons |= {listing[root].join(path): reason for path, reason in reasons.items()}
     read = map(listing[root].join, (*lists.read, *kept))
-    return Reading(_sources(listing.name, kit, found), [*read], every, [*_warnings(kit, lists)])
+    return Reading(_sources(listing.name, kit, found), [*read], all_reasons, [*_warnings(kit, lists)])
 
 
 def _read_folders(
@@ -230,10 +230,10 @@ def _read_folders(
     lists = read_lists_beside(listing, found[""].images_in(listing)) if [*places] == [""] else Lists()
     if lists.splits:
         stems = {path: stem for stem, path in images[""].items()}
-        images = {split: {stems[path]: path for path in own} for split, own in lists.splits.items()}
+        images = {split: {stems[path]: path for path in listed} for split, listed in lists.splits.items()}
         places = dict.fromkeys(images, places[""])
     splits = {
-        name: _Split(places[name], own, places[name].xml_of(listing), {}) for name, own in images.items()
+        name: _Split(places[name], paths, places[name].xml_of(listing), {}) for name, paths in images.items()
     }
     warnings = [
         f"{listing.name}: {name!r} has no annotations, and is left out"

@@ -105,19 +105,19 @@ def list_shards(path: str, root: str, shards: Mapping[str, Sequence[str]]) -> di
         got = f"them in {in_quotes([*folders])} alone"
         raise malformed(path, "have class folders in the shards of every split or of none", got, UNPACK)
     cells = folders or {split: each.texts("cls") for split, each in samples.items() if "cls" in each.columns}
-    every = [cell for column in cells.values() for cell in column]
-    ending = next((end for end in ("\r\n", "\n") if every and all(cell.endswith(end) for cell in every)), "")
-    labels, classes = labels_of([cell.strip() for cell in every])  # webdataset's int() accepts " 3\n"
+    texts = [cell for column in cells.values() for cell in column]
+    ending = next((end for end in ("\r\n", "\n") if texts and all(cell.endswith(end) for cell in texts)), "")
+    labels, classes = labels_of([cell.strip() for cell in texts])  # webdataset's int() accepts " 3\n"
     labels_are = "the names of their folders" if folders else f"{NO_LABEL} for each"
-    sources, begin = {}, 0
+    sources, start = {}, 0
     for split, each in samples.items():
-        own = np.full(len(each), NO_LABEL, np.int64)
+        values = np.full(len(each), NO_LABEL, np.int64)
         if split in cells:
             has_label = slice(None) if folders else each.spans(["cls"])[0] >= 0
-            own[has_label] = labels[begin : begin + len(cells[split])]
-            begin += len(cells[split])
+            values[has_label] = labels[start : start + len(cells[split])]
+            start += len(cells[split])
         is_labelled = bool(cells) or not each.others
-        sources[split] = _source(path, each, own if is_labelled else None, classes, ending, labels_are)
+        sources[split] = _source(path, each, values if is_labelled else None, classes, ending, labels_are)
     first = next(iter(sources.values()))
     first.left_out = left_out.finish()
     unread = [entry.key for entry in first.left_out if entry.key.lower().endswith(_ANNOTATIONS)]

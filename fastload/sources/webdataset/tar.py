@@ -74,10 +74,10 @@ def before_suffixes(name: str) -> tuple[str, str]:
     parts = base.split(".")
     if not parts[0] or len(parts) < 2:
         return "", ""
-    begin = len(parts) - 1
-    while begin > 1 and {parts[begin - 1].lower(), parts[begin].lower()} <= _KNOWN:
-        begin -= 1
-    return folder + slash + ".".join(parts[:begin]), ".".join(parts[begin:])
+    start = len(parts) - 1
+    while start > 1 and {parts[start - 1].lower(), parts[start].lower()} <= _KNOWN:
+        start -= 1
+    return folder + slash + ".".join(parts[:start]), ".".join(parts[start:])
 
 
 RULES: Mapping[str, Split] = {"first dot": at_first_dot, "suffixes": before_suffixes}

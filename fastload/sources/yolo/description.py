@@ -92,11 +92,11 @@ def read_description(path: str) -> YoloDescription:
     given = by_split(path, named)
     if not given:
         raise malformed(path, "have train, val or test", ", ".join(map(str, content)))
-    every = [entry for entries in given.values() for entry in entries]
-    root = _root(path, content.get("path"), every)
-    stated = {os.path.normpath(os.path.join(root, entry)) for entry in every}
-    if len({_resolved(root, entry) for entry in every}) < len(stated):
-        raise malformed(path, "have its splits in the folders that it names", in_quotes(every))
+    all_entries = [entry for entries in given.values() for entry in entries]
+    root = _root(path, content.get("path"), all_entries)
+    stated = {os.path.normpath(os.path.join(root, entry)) for entry in all_entries}
+    if len({_resolved(root, entry) for entry in all_entries}) < len(stated):
+        raise malformed(path, "have its splits in the folders that it names", in_quotes(all_entries))
     splits = {split: [_resolved(root, entry) for entry in entries] for split, entries in given.items()}
     if "test" in splits and not all(map(os.path.exists, splits["test"])) and len(splits) > 1:
         splits["test"] = []  # exported datasets name a test split even if they have none
@@ -165,10 +165,10 @@ def _root(path: str, given: object, entries: Sequence[str]) -> str:
     """
     if given is not None and (not is_text(given) or "\0" in given):
         raise malformed(f"{path}, path", "be a folder", [given])
-    own = os.path.dirname(os.path.abspath(path))
+    folder = os.path.dirname(os.path.abspath(path))
     if not given:
-        return own
-    candidates = [os.path.normpath(os.path.join(own, given)), os.path.abspath(given), own]
+        return folder
+    candidates = [os.path.normpath(os.path.join(folder, given)), os.path.abspath(given), folder]
     return next(
         (each for each in candidates if any(os.path.exists(_resolved(each, entry)) for entry in entries)),
         candidates[0],

@@ -192,8 +192,8 @@ class YoloReader(AnnotationReader):
             ]
         elif self.task != "boxes":
             shape = (4, 2) if self.task == "corners" else self.shape
-            begin = 1 if self.task == "corners" else _BOX_COLUMNS
-            values[self.task] = np.array([row[begin:] for row in rows], np.float64).reshape(-1, *shape)
+            first = 1 if self.task == "corners" else _BOX_COLUMNS
+            values[self.task] = np.array([row[first:] for row in rows], np.float64).reshape(-1, *shape)
         return values
 
     def _box(self, row: list[float]) -> list[float]:
