@@ -35,8 +35,10 @@ def split_words(name: str, *, any_case: bool = True) -> list[re.Match[str]]:
 def splits_in(name: str) -> set[str]:
     """Return the splits that a name has words of.
 
-    >>> splits_in("trainLabels"), splits_in("images/val2017/"), splits_in("labels")
+    >>> splits_in("trainLabels"), splits_in("images/Val2017/"), splits_in("contest_labels")
     ({'train'}, {'val'}, set())
+    >>> splits_in("image_info_test-dev2017"), sorted(splits_in("train_dev"))
+    ({'test'}, ['train', 'val'])
     """
     return {SPLITS[word[0]] for word in split_words(name)}
 

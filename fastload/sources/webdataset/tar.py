@@ -29,6 +29,7 @@ from fastload.shards.record import Record
 from fastload.sources.files import NOT_FOUND
 from fastload.sources.listing import IMAGE_SUFFIXES
 from fastload.sources.malformed import explaining, malformed
+from fastload.sources.protocol import Details
 from fastload.sources.writing import ImageFiles, StoredRecords, drafted, safe_path
 
 IMAGES = tuple(suffix[1:] for suffix in (*IMAGE_SUFFIXES, ".gif", ".avif", ".jp2"))
@@ -188,7 +189,7 @@ def write_tar(records: StoredRecords, root: Path) -> list[Path]:
 
 
 def _members(
-    record: Record, files: ImageFiles, details: Mapping[str, Any], classes: tuple[str, ...], key_of: Split
+    record: Record, files: ImageFiles, details: Details, classes: tuple[str, ...], key_of: Split
 ) -> Iterator[tuple[str, bytes]]:
     key = record.key
     if "image" in files:
