@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -135,6 +135,13 @@ class Claim:
 
     evidence: str
     read: Callable[[], Reading]
+
+
+class Doubt(NamedTuple):
+    """A second reading of a folder, continuing "or", and the step that reads it so."""
+
+    reading: str
+    step: str
 
 
 def evenly_spaced(length: int, count: int) -> list[int]:

@@ -13,14 +13,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import starmap
 
 from fastload.sources.classes.source import split_folders
 from fastload.sources.classes.top import (
     MOST_FOLDERS,
     SAMPLED,
     TABLE_STEP,
-    Doubt,
     Top,
     unread_annotations,
     unread_folders,
@@ -29,7 +27,7 @@ from fastload.sources.left_out import clutter_reason
 from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
 from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, paired
-from fastload.sources.protocol import evenly_spaced
+from fastload.sources.protocol import Doubt, evenly_spaced
 from fastload.sources.splits import SPLITS, split_names, split_words
 from fastload.sources.table.recognise import labels_not_read, tables_beside
 from fastload.sources.words import (
@@ -68,7 +66,7 @@ def doubts(listing: Listing, claims: Claims = lambda _: ()) -> Iterator[Doubt]:
     tops = [Top.of(listing, folder) for folder in splits] or [root]
     for top in (*tops, *([root] if splits else [])):
         yield from unread_annotations(top)
-    yield from starmap(Doubt, tables_beside(listing, [listing.top, *splits]))
+    yield from tables_beside(listing, [listing.top, *splits])
     if splits:
         yield from _split_without_classes(tops, claims)
     for top in tops:
@@ -85,7 +83,7 @@ def doubts(listing: Listing, claims: Claims = lambda _: ()) -> Iterator[Doubt]:
             yield Doubt(f"frames of videos or scenes, by the names {in_quotes(top.bearing)}", _LABEL_STEP)
     are_flat = all(top.folder.images and not top.bearing for top in tops)
     if are_flat or all(top.has_one_folder() for top in tops):
-        yield from starmap(Doubt, labels_not_read(listing, [listing.top, *splits], are_flat=are_flat))
+        yield from labels_not_read(listing, [listing.top, *splits], are_flat=are_flat)
 
 
 def _leads_to(listing: Listing, path: str, claims: Claims) -> Doubt:
