@@ -11,7 +11,8 @@ a user's own may have methods of equal names; a ShardedSampler asks any dataset 
 Images are (batch, channels, height, width); indices are those of `dataset[index]`, within a `Subset` already
 translated to those of its dataset. Contracts of one room lie in it, from the file to the model:
 
-    layouts        `sources.protocol` (reading), `sources.writing` (unpacking)
+    layouts        `sources.layouts` (all), `sources.protocol` (reading), `sources.writing` (unpacking)
+    packing        `sources.file_source.ReadsFiles`, for a dataset whose samples are files
     shards         `shards.container`
     encodings      `images.encodings`, and `images.region` for whatever pixels can be asked for by region
     transforms     `transforms.transform`

@@ -64,7 +64,7 @@ ELSEWHERE: dict[str, str] = {
     "packing/test_schedule.py": "packing/running/workers",
     "packing/test_interrupted.py": "packing/staging system/signals",
     "packing/test_destination.py": "packing/staging",
-    "packing/test_unpack_labels.py": "sources/classes/label_table",
+    "packing/test_unpack_labels.py": "sources/table/cells",
     "remote/test_*.py": (
         "shards/remote shards/copies shards/ranged shards/remote_errors shards/remote_shards "
         "shards/reading_ahead"

@@ -24,7 +24,7 @@ from fastload.images.decode import decode, encode
 from fastload.images.header import read_header
 from fastload.images.opencv import cv2
 from fastload.sources.file_source import FileSource
-from fastload.sources.opening import CLASSES, open_class_folders
+from fastload.sources.opening import open_class_folders
 from fastload.sources.protocol import evenly_spaced
 from fastload.system.cpus import usable_cpus
 
@@ -122,7 +122,7 @@ def list_images(folder: str | os.PathLike[str]) -> FileSource:
 
     Raises SourceError if there are none, or the folder cannot be read.
     """
-    images = next(iter(open_class_folders(os.fspath(folder), layout=CLASSES).values()))
+    images = next(iter(open_class_folders(os.fspath(folder), layout="classes").values()))
     if not len(images):
         raise SourceError(f"{os.fspath(folder)}: must hold images, got class folders without any")
     return images

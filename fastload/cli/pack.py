@@ -27,10 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source",
         metavar="SOURCE",
-        help="a folder of class folders, of train/ val/ test/ with class folders, or of images; a YOLO "
-        "data.yaml, a COCO json, or the folder of a YOLO, COCO or Pascal VOC dataset, or of images with "
-        "masks; a CSV or TSV file (path, label, …); or a tar, Parquet, LMDB or HDF5 file. Tables, tar and "
-        "Parquet files may be without images",
+        help="a folder of class folders, of train/ val/ test/ with class folders, or of images; a CSV or TSV "
+        "file (path, label, …); or a dataset in another layout, such as YOLO's: its folder, the file that "
+        "describes it, or one that holds its records. Some layouts may be without images",
     )
     dest_help = "the packed dataset to make, such as photos.fl or s3://bucket/photos.fl"
     parser.add_argument("dest", metavar="DEST", help=dest_help)
@@ -68,8 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layout",
         metavar="NAME",
-        help="the layout of a folder that could be read in two ways: classes (for class folders), yolo, "
-        "coco, voc, masks, webdataset, huggingface, lmdb or hdf5 (default: the one that the files show)",
+        help="the layout of a source that could be read in two ways, such as classes for class folders; an "
+        "unknown name is answered by all of them (default: the one that the files show)",
     )
     size = parser.add_mutually_exclusive_group()
     side_help = "shrink images whose {} side is larger"

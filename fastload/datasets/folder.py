@@ -21,6 +21,7 @@ from fastload.images.decode import decode, is_reducible
 from fastload.images.header import ImageHeader, orientation_of, parsed_header
 from fastload.images.region import Box, crop, decode_region, reduction_for
 from fastload.sources.cacheable import CacheableFiles
+from fastload.sources.file_source import FileSource
 from fastload.sources.opening import open_class_folders
 from fastload.transforms.compose import AnyTransform
 from fastload.transforms.transform import Sizes
@@ -214,6 +215,11 @@ class FolderDataset(FilesDataset):
     def targets(self) -> list[int]:
         """The labels of all files."""
         return np.asarray(self.source.values["label"]).tolist()  # type: ignore[no-any-return]
+
+    def files_read(self) -> FileSource | None:
+        """See `ReadsFiles`; a subclass with samples of its own changes them."""
+        is_plain = self.transform is None and self.target_transform is None
+        return self.source if is_plain and type(self).__getitem__ is ImageDataset.__getitem__ else None
 
     def _stored_images(self, positions: Positions) -> FileImages:
         files = self.source.files

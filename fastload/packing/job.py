@@ -75,9 +75,9 @@ def pack(
 
     Args:
         source: A folder of class folders, of train/val/test, or of images; a CSV or TSV file; a dataset in
-            the layout of YOLO, COCO or Pascal VOC, or of images with masks; files of WebDataset, Hugging
-            Face, LMDB or HDF5 (see the page "Packing" of the documentation); or a map-style dataset whose
-            samples are (image, target), dicts with an "image", or numbers, arrays and texts without one.
+            another layout, such as YOLO's, as a folder or a file (see the page "Packing" of the
+            documentation); or a map-style dataset whose samples are (image, target), dicts with an "image",
+            or numbers, arrays and texts without one.
         dest: The packed dataset to make, by convention `NAME.fl`, or its URL, such as `s3://bucket/NAME.fl`.
             For several splits, a folder with one packed dataset for each.
         format: The container, `hdf5` or `lmdb`.
@@ -95,8 +95,8 @@ def pack(
         fields: The fields other than the image, if a dataset's first sample does not show them.
         columns: The kinds of a table's columns, by header, where the cells do not show them: `text`,
             `int`, `float`, `label` for labels, or `path` for names of images.
-        layout: The layout of a folder that could be read in two ways: `classes` (class folders), `table`,
-            `yolo`, `coco`, `voc`, `masks`, `webdataset`, `huggingface`, `lmdb` or `hdf5`.
+        layout: The layout of a source that could be read in two ways, as the page "Packing" names it:
+            `classes` for class folders, for example.
         on: `ray` or `ray=ADDRESS` to pack on a Ray cluster, whose nodes all reach source and destination.
         part: (number, count), as in (3, 16), to pack only this part of the shards, numbered from 1; `merge`
             makes the dataset of all parts.

@@ -21,31 +21,9 @@ from fastload.shards.record import Record
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.shards.schema import Field
-from fastload.sources.classes.label_table import LabelTable
-from fastload.sources.coco.rows import CocoWriter
-from fastload.sources.databases.writer import write_databases
-from fastload.sources.huggingface.writer import write_arrow
-from fastload.sources.stored_records import StoredRecords, drafted, restorable, restore, safe_path
-from fastload.sources.table.cells import TableWriter
-from fastload.sources.voc.rows import VocWriter
-from fastload.sources.webdataset.writer import write_tar
-from fastload.sources.writing import LayoutWriter
-from fastload.sources.yolo.rows import YoloWriter
-
-WRITERS: dict[str, type[LayoutWriter]] = {
-    "yolo": YoloWriter,
-    "coco": CocoWriter,
-    "voc": VocWriter,
-    "masks": LayoutWriter,
-    "table": TableWriter,
-}
-# Writers of files that hold many records, by the source's kind up to a hyphen; they return the files' paths.
-_CONTAINER_WRITERS: dict[str, Callable[[StoredRecords, Path], list[Path]]] = {
-    "webdataset": write_tar,
-    "huggingface": write_arrow,
-    "lmdb": write_databases,
-    "hdf5": write_databases,
-}
+from fastload.sources.layouts import layout_of
+from fastload.sources.table.cells import LabelTable
+from fastload.sources.writing import LayoutWriter, StoredRecords, drafted, restorable, restore, safe_path
 
 _SPLITS = ("train", "val", "test")
 
@@ -126,18 +104,17 @@ def unpack(
         readers = {each: stack.enter_context(_reading(each, root, storage_options)) for each in datasets}
         attached = restorable({Path(each).stem: reader for each, reader in readers.items()})
         for each, reader in readers.items():
-            kind = str(reader.manifest.made.get("source_kind"))
-            write_container = _CONTAINER_WRITERS.get(kind.partition("-")[0])
-            if write_container is not None:
+            layout = layout_of(str(reader.manifest.made.get("source_kind")))
+            if layout is not None and layout.write_files is not None:
                 records = StoredRecords(reader, progress)
                 root.mkdir(parents=True, exist_ok=True)
-                files = write_container(records, root)
+                files = layout.write_files(records, root)
                 size_bytes = sum(map(os.path.getsize, files))
                 results.append(UnpackResult(len(files), size_bytes, None, tuple(records.damaged)))
                 continue
             stem = Path(each).stem
             split = stem if stem in _SPLITS else ""
-            writer = WRITERS[kind](reader.manifest, split) if kind in WRITERS else None
+            writer = layout.writer(reader.manifest, split) if layout and layout.writer else None
             # Keys of annotated images hold the folders of their splits.
             folder = root if is_single or writer is not None else root / stem
             unpackings.append(_Unpacking(reader, folder, progress, writer, is_rebuilt=attached is None))

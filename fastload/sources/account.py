@@ -11,7 +11,7 @@ from itertools import chain
 from fastload.errors import SourceError
 from fastload.shards.manifest import LeftOut, Skipped
 from fastload.sources.files import FileList, list_files
-from fastload.sources.left_out import HIDDEN, LeftOutFiles, clutter_reason
+from fastload.sources.left_out import LeftOutFiles, clutter_reason
 from fastload.sources.listing import Listing, is_image
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.protocol import Account, Reading, Source
@@ -25,10 +25,13 @@ _OF_TRAINING = re.compile(r"train(ing)?([_ -]?(val(id(ation)?)?|test|extra|full|
 
 
 def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source]:
-    """Return the sources of a reading; the first one has the account and the files that are left out."""
-    listing = reading.listing or walked
-    assert listing is not None
-    sources = dict(reading.sources)
+    """Return the sources of a reading; the first one has the account and the files that are left out.
+
+    A file that holds all records has no account.
+    """
+    listing, sources = reading.listing or walked, dict(reading.sources)
+    if listing is None:
+        return sources
     lists = [(each.record_files(), each.annotation_files()) for each in sources.values()]
     records = set(_listed(listing, (files for of_records, _ in lists for files in of_records)))
     annotations = set(_listed(listing, (files for _, others in lists for files in others)))
@@ -50,7 +53,12 @@ def settled(reading: Reading, walked: Listing | None = None) -> dict[str, Source
     attach(first, (*reading.outside, *map(listing.absolute, annotations)))
     # Members of containers may be left out too, but are no files of the folder.
     first.left_out = (*first.left_out, *left_out.finish())
-    first.warnings = (*first.warnings, *reading.warnings)
+    # In competitions, the annotations of a test are kept secret.
+    tests = [lack for split, lack in reading.unlabelled if split == "test"]
+    first.warnings = (*first.warnings, *reading.warnings, *tests)
+    named = f"--layout {first.kind} (in Python, layout={first.kind!r})"
+    step = f"add them; or if no image has objects, say {named}"
+    first.doubts += tuple(f"{lack}: {step}" for split, lack in reading.unlabelled if split != "test")
     first.account = account
     is_described = any(path.endswith((".yaml", ".yml", ".data", ".json")) for path in annotations)
     if not is_described and not reading.outside:
@@ -123,7 +131,6 @@ def _kind(path: str) -> tuple[str, str]:
 
 
 def _default_reason(path: str) -> tuple[str, bool]:
-    is_hidden = path.startswith(".") or "/." in path
-    if clutter := clutter_reason(os.path.basename(path)) or (HIDDEN if is_hidden else None):
+    if clutter := clutter_reason(path):
         return clutter, True
     return (UNUSED_IMAGE if is_image(path) else UNUSED), False

@@ -52,20 +52,20 @@ def require_pixels(
     inside it as corners while one ends far outside it as x, y, width, height. `sides_of` returns the sides of
     the image at an index; it is seldom called.
     """
-    every = np.concatenate([np.zeros((0, 4)), *boxes])
-    are_small = bool(every.any() and every.max() <= 1)
-    are_pairs = ((every[:, :2] >= 0) & (every[:, :2] <= every[:, 2:])).all()
+    all_boxes = np.concatenate([np.zeros((0, 4)), *boxes])
+    are_small = bool(all_boxes.any() and all_boxes.max() <= 1)
+    are_pairs = ((all_boxes[:, :2] >= 0) & (all_boxes[:, :2] <= all_boxes[:, 2:])).all()
     if not are_small and not are_pairs:
         return
-    for index, own in enumerate(boxes):
-        sides = sides_of(index) if len(own) else None
+    for index, of_image in enumerate(boxes):
+        sides = sides_of(index) if len(of_image) else None
         if sides is None:
             continue
         if are_small and min(sides) > 1:
             raise malformed(where, must, "fractions in all", step)
         farthest = np.multiply(sides, 1 + _MARGIN)
-        are_corners = are_pairs and (own[:, 2:] <= farthest).all()
-        if are_corners and (own[:, :2] + own[:, 2:] > farthest).any():
+        are_corners = are_pairs and (of_image[:, 2:] <= farthest).all()
+        if are_corners and (of_image[:, :2] + of_image[:, 2:] > farthest).any():
             raise malformed(where, must, "x1 y1 x2 y2 in all", step)
 
 

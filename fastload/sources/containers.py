@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,18 +14,15 @@ import numpy.typing as npt
 
 from fastload.shards.schema import Field
 from fastload.sources.file_source import ListedSource
-from fastload.sources.files import unreadable, value_at
+from fastload.sources.files import unreadable
 from fastload.sources.left_out import clutter_reason
-from fastload.sources.listing import Listing
+from fastload.sources.listing import Folder, Listing
 from fastload.sources.malformed import in_quotes, malformed
-from fastload.sources.protocol import SourceRecord
-from fastload.sources.splits import SPLITS, by_split
+from fastload.sources.protocol import Claim, Reading, Source, SourceRecord
+from fastload.sources.splits import SPLITS, by_split, split_words
 
 SHARD = Field("shard", "scalar", "int64", internal=True)
 """The number of the file that holds a record, by which `unpack` restores the files."""
-
-# A split's name among the words of a file's name.
-_SPLIT = re.compile(rf"(?<![a-z])({'|'.join(SPLITS)})(?![a-z])", re.IGNORECASE)
 
 _PART = re.compile(r"(.*?)([0-9]+)-of-([0-9]+)(?![0-9])")  # 00000-of-00002, as by Hugging Face and TensorFlow
 _BRACES = re.compile(r"\{([^{}]*)\}")
@@ -54,9 +51,8 @@ class ContainerSource(ListedSource):
         if (status.st_size, status.st_mtime_ns) != listed:
             must = f"be as it was listed, with {listed[0]:,} bytes"
             raise malformed(path, must, f"a changed file of {status.st_size:,}", "list the source again")
-        values = {name: value_at(column, index) for name, column in self.values.items()}
         record = self.read_from(path, index)
-        record.values |= {SHARD.name: number, **values}
+        record.values |= {SHARD.name: number, **self.listed_values(index)}
         return record
 
     @abstractmethod
@@ -64,53 +60,69 @@ class ContainerSource(ListedSource):
         """Read one record from its file, with the values that are not known from the listing."""
 
 
-def is_data_file(name: str, suffixes: tuple[str, ...]) -> bool:
-    """Return True for a data file (one of many records) by its suffix, but not for macOS's `._x.tar`."""
-    return name.lower().endswith(suffixes) and clutter_reason(os.path.basename(name)) is None
+def claim_data_files(
+    listing: Listing,
+    suffixes: tuple[str, ...],
+    list_records: Callable[[str, str, Mapping[str, Sequence[str]]], Mapping[str, Source]],
+    folder: str = "",
+) -> Claim | None:
+    """Claim a folder of data files, or of folders of them that are named after splits.
+
+    `list_records` lists their records, given the path for messages, the root, and the files by split.
+    """
+    found = _data_files(listing, suffixes, folder)
+    if not found:
+        return None
+
+    def read() -> Reading:
+        files = _data_files_by_split(listing.name, found)
+        sources = list_records(listing.name, listing.root, files)
+        next(iter(sources.values())).doubts = _gaps_in(listing.name, itertools.chain(*files.values()))
+        return Reading(sources)
+
+    return Claim(f"files such as {next(iter(found.values()))[0]}", read)
 
 
-def find_data_files(
-    listing: Listing, suffixes: tuple[str, ...], folder: str = ""
-) -> dict[str, list[str]] | None:
+def _data_files(listing: Listing, suffixes: tuple[str, ...], folder: str) -> dict[str, list[str]]:
     """Return the data files in a listing by the folders that hold them: "", one of this name, or splits.
 
-    Return None if there are none, if others lie elsewhere, or if there are images in several folders, or more
-    than data files: an archive beside class folders is the download from which they were unpacked.
+    None are returned if others lie elsewhere, or if there are images in several folders, or more than data
+    files: an archive beside class folders is the download from which they were unpacked.
     """
+
+    def in_folder(place: Folder) -> list[str]:
+        names = [name for name in place.others_with(*suffixes) if not clutter_reason(name)]  # as `._x.tar` is
+        return list(map(place.join, names))
+
     places = {"": listing.top}
-    if not any(is_data_file(name, suffixes) for name in listing.top.others):
+    if not in_folder(listing.top):
         inner = [name for name in listing.top.visible if name == folder or name.lower() in SPLITS]
         places = {name: listing[name] for name in inner}
-    found = {
-        place: [each.join(name) for name in each.others if is_data_file(name, suffixes)]
-        for place, each in places.items()
-    }
-    found = {place: names for place, names in found.items() if names}
-    if not found or (len(found) > 1 and folder in found):
-        return None
-    shown = [each for each in listing.folders.values() if "/." not in f"/{each.path}"]
-    others = (name for each in shown if each.path not in found for name in each.others)
-    images = [len(each.images) for each in shown if each.images]
+    found = {place: names for place, each in places.items() if (names := in_folder(each))}
+    if len(found) > 1 and folder in found:
+        return {}
+    others = (each for each in listing.visible if each.path not in found)
+    images = [len(each.images) for each in listing.visible if each.images]
     are_few = len(images) <= 1 and sum(images) <= sum(map(len, found.values()))
-    return found if are_few and not any(is_data_file(name, suffixes) for name in others) else None
+    return found if are_few and not any(map(in_folder, others)) else {}
 
 
-def gaps_in(where: str, names: Iterable[str]) -> tuple[str, ...]:
+def _gaps_in(where: str, names: Iterable[str]) -> tuple[str, ...]:
     """Return the doubt that files such as x-00000-of-00002.parquet lack others that their names state."""
     found: dict[tuple[str, str], set[int]] = {}
     for match in filter(None, map(_PART.match, names)):
         found.setdefault((match[1], match[3]), set()).add(int(match[2]))
     missing = []
-    for (start, count), own in found.items():
-        first = int(int(count) in own)  # the number of the first file: 0, or seldom 1
+    for (start, count), known in found.items():
+        first = int(int(count) in known)  # the number of the first file: 0, or seldom 1
         numbers = range(first, first + min(int(count), _MOST_FILES))
-        missing += [f"{start}{number:0{len(count)}}-of-{count}" for number in numbers if number not in own]
+        missing += [f"{start}{number:0{len(count)}}-of-{count}" for number in numbers if number not in known]
     must = "have all files whose number their names state"
     step = "add them; or name the layout (--layout) to pack without them"
     return (str(malformed(where, must, f"none named {in_quotes(missing)}", step)),) if missing else ()
 
 
-def data_files_by_split(where: str, found: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def _data_files_by_split(where: str, found: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return data files by split: that of their folder, or the one that their names contain."""
     if all(folder.lower() in SPLITS for folder in found):
         return by_split(where, found)
@@ -127,14 +139,14 @@ def files_by_split(where: str, names: Iterable[str]) -> dict[str, list[str]]:
     {'train': ['cats-train-0.tar'], 'val': ['cats-val-0.tar']}
     """
     names = sorted(names)
-    words = [{each.lower() for each in _SPLIT.findall(os.path.basename(name))} for name in names]
+    words = [{word[0] for word in split_words(os.path.basename(name))} for name in names]
     shared = set.intersection(*words) if words else set()
     found: dict[str, list[str]] = {}
-    for name, own in zip(names, (each - shared for each in words), strict=True):
-        if len(own) > 1:
-            must, got = "name files after one split each", f"{name!r}, with {' and '.join(sorted(own))}"
+    for name, remaining in zip(names, (each - shared for each in words), strict=True):
+        if len(remaining) > 1:
+            must, got = "name files after one split each", f"{name!r}, with {' and '.join(sorted(remaining))}"
             raise malformed(where, must, got, "rename it, or pack the files of each split by themselves")
-        found.setdefault(next(iter(own), ""), []).append(name)
+        found.setdefault(next(iter(remaining), ""), []).append(name)
     if "" in found and len(found) > 1:
         must = "name all of its files after splits, or none"
         got = f"{found.pop('')[0]!r} beside {next(iter(found.values()))[0]!r}"

@@ -1,15 +1,15 @@
-"""Records that are files, listed once with their sizes and times, then read by any process."""
+"""Files of records, listed once with their sizes and times in little memory, then read by any process."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import hashlib
-import itertools
 import os
 import posixpath
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, groupby, islice, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,6 @@ import numpy.typing as npt
 from fastload.errors import AccessError, SourceError
 from fastload.images.formats import MOST_BYTES
 from fastload.sources.malformed import malformed
-from fastload.sources.names import NameTable
 
 NOT_FOUND = -1
 """The size of a file that does not exist."""
@@ -38,6 +37,8 @@ _LEAST_IN_FOLDER = 8
 OPEN_FILES_STEP = "allow this process more open files (ulimit -n)"
 """The next step after one of these errors."""
 
+
+_PORTION = 4096  # of names that are encoded or decoded together
 
 Status = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """The sizes of files, and their modification times."""
@@ -69,6 +70,59 @@ def read_text(path: str) -> str:
             return file.read()
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+class NameTable(Sequence[str]):
+    """An append-only sequence of strings, stored as joined UTF-8 bytes and n + 1 int64 offsets.
+
+    A list of ten million names takes a gigabyte, and as much again in each forked worker, because reading a
+    Python object writes its reference count. The two arrays stay shared, and are pickled in one copy.
+
+    Names that are not UTF-8 come from `os` with surrogate escapes (PEP 383), and are returned unchanged.
+    """
+
+    __slots__ = ("data", "offsets")
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.data = bytearray()
+        self.offsets = array("q", [0])
+        rest = iter(names)
+        while some := list(islice(rest, _PORTION)):
+            self.extend(some)
+
+    def append(self, name: str) -> None:
+        """Add a name at the end."""
+        self.extend([name])
+
+    def extend(self, names: Sequence[str]) -> None:
+        """Add names at the end, encoded together: a third of the time of one after another."""
+        joined = "".join(names).encode("utf-8", "surrogateescape")
+        lengths: Iterable[int] = map(len, names)
+        if not joined.isascii():
+            lengths = (len(name.encode("utf-8", "surrogateescape")) for name in names)
+        ends = accumulate(lengths, initial=len(self.data))
+        next(ends)
+        self.offsets.extend(ends)
+        self.data += joined
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> str:  # type: ignore[override]  # no slices
+        position = range(len(self))[index]  # handles negative indices, and raises IndexError
+        start, stop = self.offsets[position], self.offsets[position + 1]
+        return self.data[start:stop].decode("utf-8", "surrogateescape")
+
+    def __iter__(self) -> Iterator[str]:
+        for first in range(0, len(self), _PORTION):  # decoded together: in a third of the time
+            offsets = self.offsets[first : first + _PORTION + 1]
+            data, base = self.data[offsets[0] : offsets[-1]], offsets[0]
+            if data.isascii():
+                text = data.decode("ascii")
+                yield from [text[start - base : stop - base] for start, stop in pairwise(offsets)]
+            else:
+                for start, stop in pairwise(offsets):
+                    yield data[start - base : stop - base].decode("utf-8", "surrogateescape")
 
 
 class FileList:
@@ -136,6 +190,13 @@ class FileList:
             raise malformed(path, must, got, "list the source again")
         return data
 
+    def readable(self, indices: Iterable[int] | None = None) -> Iterator[bytes]:
+        """Yield the bytes of the files that are not empty and can be read."""
+        for index in range(len(self)) if indices is None else indices:
+            if self.sizes_bytes[index] > 0:
+                with contextlib.suppress(SourceError):
+                    yield self.read(index)
+
     def prefetch(self, indices: Sequence[int]) -> None:
         """Ask the system to read files ahead, without waiting."""
         if not hasattr(os, "posix_fadvise"):
@@ -160,7 +221,7 @@ def list_files(folder: str, names: Iterable[str]) -> FileList:
 
 def _status_of(folder: str, names: NameTable) -> Status:
     sizes_bytes, times_ns = array("q"), array("q")
-    for inner, group in itertools.groupby(names, lambda name: name.rpartition("/")[0]):
+    for inner, group in groupby(names, lambda name: name.rpartition("/")[0]):
         place, skipped = os.path.join(folder, inner), len(inner) + bool(inner)
         paths = [name[skipped:] for name in group]
         # Relative to an open folder, which the system then need not find for each file: a quarter of the

@@ -54,11 +54,12 @@ _FILE_KINDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 )
 
 
-def clutter_reason(name: str) -> str | None:
-    """Return the reason why a file or folder of this name is clutter, or None if it is not."""
+def clutter_reason(path: str) -> str | None:
+    """Return the reason why a file or folder of this path is clutter, or None if it is not."""
+    name = os.path.basename(path)
     if name.lower() in _SYSTEM_NAMES or name.startswith("._"):
         return SYSTEM
-    if name.startswith("."):
+    if "/." in f"/{path}":
         return HIDDEN
     return ABOUT if _ABOUT.fullmatch(name) else None
 
@@ -70,7 +71,12 @@ class LeftOutFiles:
         self._found: dict[tuple[str, bool], tuple[list[str], Counter[str]]] = {}
 
     def add(self, key: str, reason: str, *, is_clutter: bool = False) -> None:
-        """Add a file by its path relative to the source; `is_clutter` if no user would want it packed."""
+        """Add a file by its path relative to the source; `is_clutter` if no user would want it packed.
+
+        The names of system files, hidden ones and those about the dataset are reasons that come first.
+        """
+        if clutter := clutter_reason(key):
+            reason, is_clutter = clutter, True
         names, suffixes = self._found.setdefault((reason, is_clutter), ([], Counter()))
         suffix = _suffix_of(key)
         suffixes[suffix if suffix in suffixes or len(suffixes) < _MOST_SUFFIXES else ""] += 1

@@ -35,8 +35,13 @@ class Folder:
     others: list[str] = field(default_factory=list)  # all other files
 
     @property
+    def is_hidden(self) -> bool:
+        """True if the folder, or one above it, is hidden."""
+        return "/." in f"/{self.path}"
+
+    @property
     def visible(self) -> list[str]:
-        """The folders that are not hidden."""
+        """The names of the folders that are not hidden."""
         start, stop = bisect.bisect_left(self.folders, "."), bisect.bisect_left(self.folders, "/")
         return self.folders[:start] + self.folders[stop:]
 
@@ -85,15 +90,6 @@ class Listing:
         return cls(name, root, folders)
 
     @classmethod
-    def of(cls, name: str, paths: Iterable[str]) -> Listing:
-        """List some of the folders below a root alone; those that cannot be listed are empty."""
-        listing = cls(name, os.path.abspath(name), {})
-        for path in paths:
-            with contextlib.suppress(SourceError):
-                listing.folders[path] = _listed(listing.root, path)[0]
-        return listing
-
-    @classmethod
     def covering(cls, root: str, folders: Iterable[str], files: Iterable[str] = ()) -> Listing:
         """List some folders, with those in them, and single files; nothing else below the root.
 
@@ -133,6 +129,11 @@ class Listing:
         return self.folders[""]
 
     @property
+    def visible(self) -> list[Folder]:
+        """The folders that are not hidden."""
+        return [each for each in self.folders.values() if not each.is_hidden]
+
+    @property
     def files(self) -> int:
         """The number of all files."""
         return sum(len(each.images) + len(each.others) for each in self.folders.values())
@@ -151,9 +152,13 @@ class Listing:
             pending += map(folder.join, folder.folders)
         return sorted(found, key=lambda folder: folder.path)
 
-    def images_below(self, path: str) -> list[str]:
-        """Return the images below a folder, by suffix, in the order of ImageFolder."""
-        return [folder.join(name) for folder in self.below(path) for name in folder.images]
+    def images_below(self, path: str, *suffixes: str) -> list[str]:
+        """Return the images below a folder, in the order of ImageFolder, and files with further suffixes."""
+        return [
+            folder.join(name)
+            for folder in self.below(path)
+            for name in (*folder.images, *(folder.others_with(*suffixes) if suffixes else ()))
+        ]
 
     def view(self, path: str) -> Listing:
         """Return the listing of a folder below the root, without another walk."""
@@ -187,6 +192,13 @@ class Listing:
         # In LabelMe's JSON with sorted keys, the image itself lies before its objects.
         shares = (0.0, 1.0) if path.lower().endswith(".json") else (0.0,)
         return b"".join(read_part(self.absolute(path), share) for share in shares)
+
+
+def list_alone(path: str) -> Folder:
+    """List a folder without those in it; one that cannot be listed is empty."""
+    with contextlib.suppress(SourceError):
+        return _listed(path, "")[0]
+    return Folder("")
 
 
 def is_image(name: str) -> bool:

@@ -17,7 +17,7 @@ FROM_PYTHON = (
     "in Python, fastload.pack takes a map-style dataset that reads them: fastload.pack(dataset, 'DEST.fl')"
 )
 INT64 = range(-(2**63), 2**63)
-_MOST_CHARACTERS = 300
+_MOST_CHARACTERS, _MOST_NAMES = 300, 5  # in a message
 
 
 def malformed(where: str, must: str, got: object, step: str = CORRECT) -> SourceError:
@@ -82,10 +82,10 @@ def numbers_of(cells: Sequence[str]) -> list[float] | None:
     return numbers if all(map(math.isfinite, numbers)) else None
 
 
-def in_quotes(names: Sequence[str], limit: int = 5) -> str:
+def in_quotes(names: Sequence[str]) -> str:
     """Return the first names in quotes, and the number of the others."""
-    shown = ", ".join(map(repr, names[:limit]))
-    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown
+    shown, others = ", ".join(map(repr, names[:_MOST_NAMES])), len(names) - _MOST_NAMES
+    return f"{shown} and {others} more" if others > 0 else shown
 
 
 def pack_command(path: str) -> str:

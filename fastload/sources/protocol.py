@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -120,6 +120,7 @@ class Reading:
     annotations: Collection[str] = ()
     reasons: Mapping[str, LeftOutReason] = field(default_factory=dict)
     warnings: Sequence[str] = ()  # peculiarities that did not stop the listing, one sentence each
+    unlabelled: Sequence[tuple[str, str]] = ()  # names of splits without annotations, each with a sentence
     listing: Listing | None = None
     outside: Collection[str] = ()  # absolute paths of descriptions that lie elsewhere
 
@@ -132,10 +133,15 @@ class Claim:
     malformed or cannot be packed without loss.
     """
 
-    layout: str  # as `--layout` takes it
-    title: str  # as in "a YOLO dataset"
     evidence: str
     read: Callable[[], Reading]
+
+
+class Doubt(NamedTuple):
+    """A second reading of a folder, continuing "or", and the step that reads it so."""
+
+    reading: str
+    step: str
 
 
 def evenly_spaced(length: int, count: int) -> list[int]:

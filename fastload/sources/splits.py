@@ -1,4 +1,4 @@
-"""Names of splits: the folders and lists that stand for train, val and test."""
+"""Names of splits: the folders, files and words that stand for train, val and test."""
 
 from __future__ import annotations
 
@@ -18,8 +18,29 @@ SPLITS = {
 }  # fmt: skip
 """The split that each lower-case name stands for, in the order in which splits are packed."""
 
-SPLIT_WORD = re.compile(r"(?<![a-z])(train(ing)?|val(id(ation)?)?|test(ing)?)(?![a-z])|(train|test|val)[AB]")
-"""A part of a name that says that it stands for a split, as in train2017."""
+# A "test-dev", as COCO has one, is a test.
+_WORD = re.compile(r"(?<![a-z])(train(ing)?|val(id(ation)?)?|(?<!test[_-])dev|test(ing)?)(?![a-z])")
+_CAPITAL_INSIDE = re.compile("(?<=[a-z])(?=[A-Z])")
+
+
+def split_words(name: str, *, any_case: bool = True) -> list[re.Match[str]]:
+    """Return the words in a name that stand for a split, as in train2017.
+
+    With `any_case`, they may be in capitals, and a capital after a small letter begins a word; the matches
+    are then of the name in lower case. In the names of classes, `Test` is no such word.
+    """
+    return [*_WORD.finditer(_CAPITAL_INSIDE.sub("_", name).lower() if any_case else name)]
+
+
+def splits_in(name: str) -> set[str]:
+    """Return the splits that a name has words of.
+
+    >>> splits_in("trainLabels"), splits_in("images/Val2017/"), splits_in("contest_labels")
+    ({'train'}, {'val'}, set())
+    >>> splits_in("image_info_test-dev2017"), sorted(splits_in("train_dev"))
+    ({'test'}, ['train', 'val'])
+    """
+    return {SPLITS[word[0]] for word in split_words(name)}
 
 
 def in_order(splits: Mapping[str, T]) -> dict[str, T]:
@@ -51,7 +72,7 @@ def require_plain_splits(listing: Listing, folder: Folder) -> None:
     if folder.images:
         return
     names = [name for name in folder.visible if listing.images_below(folder.join(name))]
-    if len(names) > 1 and all(map(SPLIT_WORD.search, names)):
+    if len(names) > 1 and all(map(split_words, names)):
         must, step = (
             "have splits named train, val and test",
             "rename them, and the folders of their annotations",

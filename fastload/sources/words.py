@@ -6,15 +6,18 @@ import bisect
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import combinations
 
 from fastload.sources.malformed import malformed
 from fastload.sources.protocol import evenly_spaced
-from fastload.sources.splits import SPLIT_WORD, SPLITS
+from fastload.sources.splits import SPLITS, split_words
 
 FilesByStem = dict[str, list[str]]
 """Files by their stems: their paths below a folder without the suffix."""
+
+MASK_SUFFIXES = (".gif",)
+"""The suffixes of masks, besides those of images."""
 
 _WORD = re.compile("[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^A-Za-z_ .-]+")
 _MARKED = re.compile("[^_ .-]+")  # between marks
@@ -169,7 +172,7 @@ def masked_names(names: Sequence[str]) -> list[tuple[str, str]]:
     """
     of_words = {tuple(words_of(name)): name for name in names}
     rest = {name: tuple(word for word in words if word not in MASK_WORDS) for words, name in of_words.items()}
-    return [(of_words[own], name) for name, own in rest.items() if of_words.get(own, name) != name]
+    return [(of_words[key], name) for name, key in rest.items() if of_words.get(key, name) != name]
 
 
 def named_splits(names: Sequence[str]) -> list[str]:
@@ -180,8 +183,8 @@ def named_splits(names: Sequence[str]) -> list[str]:
     >>> named_splits(["WIDER_train", "WIDER_val", "readme"]), named_splits(["crash test", "fire test"])
     (['WIDER_train', 'WIDER_val'], [])
     """
-    found = {name: match for name in names if (match := SPLIT_WORD.search(name) or _RETRIEVAL.search(name))}
-    split_of = {name: SPLITS.get(match[0].rstrip("AB").lower(), match[0]) for name, match in found.items()}
+    found = {name: match for name in names if (match := _split_word(name) or _RETRIEVAL.search(name))}
+    split_of = {name: SPLITS.get(match[0], match[0]) for name, match in found.items()}
     are_splits = len(found) == len(names) and len({*split_of.values()}) > 1
     lower = {*map(str.lower, names)}
     is_split = lower & _SURE_SPLITS or ("train" in lower and (len(names) == 2 or lower & _FURTHER))
@@ -204,10 +207,14 @@ def are_sequences(names: Sequence[str]) -> bool:
 
 def is_split_alone(name: str) -> bool:
     """Return True if a folder's name begins or ends with the word of a split, as `val2017`."""
-    match = SPLIT_WORD.search(name)
+    match = _split_word(name)
     return match is not None and (
         match.start() == 0 or name[match.end() :].isdigit() or match.end() == len(name)
     )
+
+
+def _split_word(name: str) -> re.Match[str] | None:
+    return next(iter(split_words(name, any_case=False)), None)
 
 
 def shared_ends(stems: Collection[str]) -> tuple[str, str]:
@@ -233,10 +240,10 @@ def told_apart(stems: Iterable[str]) -> list[str]:
     """
     words = [_MARKED.findall(stem) for stem in stems]
     for end in (0, -1):
-        while all(words) and len({own[end] for own in words}) == 1:
-            for own in words:
-                del own[end]
-    return ["_".join(own) for own in words]
+        while all(words) and len({parts[end] for parts in words}) == 1:
+            for parts in words:
+                del parts[end]
+    return ["_".join(parts) for parts in words]
 
 
 def begun_with(names: Sequence[str], start: str) -> list[str]:
@@ -273,11 +280,11 @@ def versions_of(names: Sequence[str]) -> list[str]:
         found: set[str] = set()
         partnered = 0
         for stem in stems if len(words) > 1 else ():
-            before, own, after = parts[stem]
-            if own not in words:
-                before, own, after = ("", "", stem) if at == 0 else (before + own, "", after)
-            others = [word for word in words if word != own and has_stem(names, before + word + after)]
-            found.update([own, *others] if others else ())
+            before, middle, after = parts[stem]
+            if middle not in words:
+                before, middle, after = ("", "", stem) if at == 0 else (before + middle, "", after)
+            others = [word for word in words if word != middle and has_stem(names, before + word + after)]
+            found.update([middle, *others] if others else ())
             partnered += bool(others)
         if found and 2 * partnered >= len(stems):
             return sorted(found)
@@ -309,9 +316,7 @@ def by_stem(paths: Iterable[str], folder: str = "") -> FilesByStem:
     return found
 
 
-def one_of_each(
-    files: Mapping[str, Sequence[str]], kind: str, shown: Callable[[str], str] = str
-) -> dict[str, str]:
+def one_of_each(files: FilesByStem, kind: str, shown: Callable[[str], str]) -> dict[str, str]:
     """Return the only file of each stem; raise SourceError if a stem has two.
 
     `kind` names the files, as in "mask of its image", and `shown` returns a path as the user knows it.

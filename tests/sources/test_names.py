@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.sources.names import NameTable
+from fastload.sources.files import NameTable
 
 # Whatever the file system can hold, valid UTF-8 or not.
 file_names = st.binary().map(os.fsdecode)

@@ -13,14 +13,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import starmap
 
 from fastload.sources.classes.source import split_folders
 from fastload.sources.classes.top import (
     MOST_FOLDERS,
     SAMPLED,
     TABLE_STEP,
-    Doubt,
     Top,
     unread_annotations,
     unread_folders,
@@ -29,8 +27,8 @@ from fastload.sources.left_out import clutter_reason
 from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
 from fastload.sources.masks.pairing import PairedFolders, has_masks_beside, paired
-from fastload.sources.protocol import Claim, evenly_spaced
-from fastload.sources.splits import SPLIT_WORD, SPLITS, split_names
+from fastload.sources.protocol import Doubt, evenly_spaced
+from fastload.sources.splits import SPLITS, split_names, split_words
 from fastload.sources.table.recognise import labels_not_read, tables_beside
 from fastload.sources.words import (
     MASK_WORDS,
@@ -57,7 +55,8 @@ _LEAST_SHARED = 3
 _DEEPER = "folders of them"
 _LABEL_STEP = "write a table (.csv) with the columns path and label"
 
-Claims = Callable[[Listing], Iterable[Claim]]
+Claims = Callable[[Listing], Iterable[str]]
+"""The titles of the layouts that claim a folder."""
 
 
 def doubts(listing: Listing, claims: Claims = lambda _: ()) -> Iterator[Doubt]:
@@ -67,7 +66,7 @@ def doubts(listing: Listing, claims: Claims = lambda _: ()) -> Iterator[Doubt]:
     tops = [Top.of(listing, folder) for folder in splits] or [root]
     for top in (*tops, *([root] if splits else [])):
         yield from unread_annotations(top)
-    yield from starmap(Doubt, tables_beside(listing, [listing.top, *splits]))
+    yield from tables_beside(listing, [listing.top, *splits])
     if splits:
         yield from _split_without_classes(tops, claims)
     for top in tops:
@@ -84,15 +83,15 @@ def doubts(listing: Listing, claims: Claims = lambda _: ()) -> Iterator[Doubt]:
             yield Doubt(f"frames of videos or scenes, by the names {in_quotes(top.bearing)}", _LABEL_STEP)
     are_flat = all(top.folder.images and not top.bearing for top in tops)
     if are_flat or all(top.has_one_folder() for top in tops):
-        yield from starmap(Doubt, labels_not_read(listing, [listing.top, *splits], are_flat=are_flat))
+        yield from labels_not_read(listing, [listing.top, *splits], are_flat=are_flat)
 
 
 def _leads_to(listing: Listing, path: str, claims: Claims) -> Doubt:
     """Return the first doubt about a folder of a listing, or the outcome of packing it as a step."""
     inside = listing.view(path)
     command = pack_command(inside.name)
-    for claim in claims(inside):
-        return Doubt("", f"{command} packs {claim.title}")
+    for title in claims(inside):
+        return Doubt("", f"{command} packs {title}")
     for doubt in doubts(inside, claims):
         return doubt
     if splits := split_folders(inside.name, inside.top.visible):
@@ -182,7 +181,7 @@ def _splits_in_lists(top: Top) -> Iterator[Doubt]:
         folder.join(name)
         for folder in (top.folder, *(below[0] for _, below in top.beside()))
         for name in folder.others_with(".txt", ".lst", ".json")
-        if SPLIT_WORD.search(name.lower())
+        if split_words(name)
     ]
     if named := [path for path in lists[:MOST_FOLDERS] if _lists_images(top, path)]:
         step = f"{_LABEL_STEP} for each of them"
@@ -203,7 +202,7 @@ def _lists_images(top: Top, path: str) -> bool:
 
 
 def _without(top: Top, *packed: str) -> str:
-    """Return the end of a step that packs some folders alone: the names of all else that is not clutter."""
+    """Return the end of a step that packs some folders alone: the other names, except for clutter."""
     lost = [name for name in top.folder.visible if name not in packed]
     lost += [name for name in top.folder.others if not clutter_reason(name)] + top.folder.images
     if top.folder.path:  # a split
@@ -294,8 +293,8 @@ def _some_stems(names: Sequence[str]) -> list[str]:
 
 def _without_own(stem: str, folder: str) -> list[str]:
     """Return the words of a stem that are not in its folder's name: x and 1 for PS-RGB/x_RGB_1.tif."""
-    words, own = (re.split("[_ .-]", name.lower()) for name in (stem, folder))
-    return [word for word in words if word not in own]
+    words, folder_words = (re.split("[_ .-]", name.lower()) for name in (stem, folder))
+    return [word for word in words if word not in folder_words]
 
 
 def _are_numbered(stems: Iterable[str]) -> bool:

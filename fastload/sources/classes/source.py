@@ -19,11 +19,10 @@ from fastload.images.formats import HEAD_BYTES, format_of, unreadable_reason
 from fastload.shards.schema import Field
 from fastload.sources.account import balanced
 from fastload.sources.file_source import FileSource
-from fastload.sources.files import NO_LABEL, OUT_OF_DESCRIPTORS, FileList
-from fastload.sources.left_out import HIDDEN, NO_IMAGE, LeftOutFiles, clutter_reason, explain_no_images
+from fastload.sources.files import NO_LABEL, OUT_OF_DESCRIPTORS, FileList, NameTable
+from fastload.sources.left_out import HIDDEN, NO_IMAGE, LeftOutFiles, explain_no_images
 from fastload.sources.listing import IMAGE_SUFFIXES, Folder, Listing, head_of, stem_of, unlistable
 from fastload.sources.malformed import in_quotes, malformed
-from fastload.sources.names import NameTable
 from fastload.sources.sniffing import ANNOTATION_SUFFIXES
 from fastload.sources.splits import SPLITS, by_split, split_names
 from fastload.sources.words import has_stem
@@ -51,24 +50,20 @@ class Selection:
         found = [name for name in folder.others if self._is_image(folder, name)]
         return sorted((*folder.images, *found)) if found else folder.images
 
-    def leave_out(self, paths: Iterable[str], reason: str, *, is_clutter: bool = False) -> None:
+    def leave_out(self, paths: Iterable[str], reason: str) -> None:
         """Record images as left out."""
-        if self.by_content:
-            for path in paths:
-                is_hidden = os.path.basename(path).startswith(".")
-                self.left_out.add(path, HIDDEN if is_hidden else reason, is_clutter=is_clutter or is_hidden)
+        for path in paths if self.by_content else ():
+            self.left_out.add(path, reason)
 
     def _is_image(self, folder: Folder, name: str) -> bool:
         key = folder.join(name)
         # Files below hidden folders are not opened: the .git of a clone holds its images a second time.
-        is_hidden = folder.path.startswith(".") or "/." in folder.path
-        reason = HIDDEN if is_hidden else self._reason_to_leave_out(key)
+        reason = HIDDEN if folder.is_hidden else self._reason_to_leave_out(key)
         if reason is None:
             return True
         if reason is NO_IMAGE and name.lower().endswith(ANNOTATION_SUFFIXES):
             reason = TEXT_OF_IMAGE if has_stem(folder.images, stem_of(name)) else NO_IMAGE
-        clutter = HIDDEN if reason is HIDDEN else clutter_reason(name) if reason is NO_IMAGE else None
-        self.left_out.add(key, clutter or reason, is_clutter=clutter is not None)
+        self.left_out.add(key, reason)
         return False
 
     def _reason_to_leave_out(self, key: str) -> str | None:
@@ -130,9 +125,7 @@ def _list_splits(selection: Selection, splits: Mapping[str, str]) -> dict[str, F
     for name in listing.top.folders:
         beside += listing.below(name) if name not in splits.values() else []
     for folder in beside:
-        is_hidden = folder.path.startswith(".")
-        reason = HIDDEN if is_hidden else BESIDE_SPLITS
-        selection.leave_out(map(folder.join, selection.images(folder)), reason, is_clutter=is_hidden)
+        selection.leave_out(map(folder.join, selection.images(folder)), BESIDE_SPLITS)
     full = {split: source for split, source in sources.items() if len(source)}
     warnings = []
     if len(full) < len(sources):
@@ -181,7 +174,7 @@ def _list_one(selection: Selection, top: Folder) -> FileSource:
     warnings: tuple[str, ...]
     is_visible = any(count and not name.startswith(".") for name, count in zip(classes, counts, strict=True))
     if loose and not (is_visible or (len(names) and not selection.by_content)):
-        selection.leave_out(map(top.join, names), HIDDEN, is_clutter=True)
+        selection.leave_out(map(top.join, names), HIDDEN)
         labels, kind, classes = np.full(len(loose), NO_LABEL, np.int64), "flat", []
         names, warnings = NameTable(loose), ()
     else:

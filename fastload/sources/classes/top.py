@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fastload.sources.left_out import clutter_reason
 from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.malformed import pack_command
-from fastload.sources.protocol import evenly_spaced
+from fastload.sources.protocol import Doubt, evenly_spaced
 from fastload.sources.sniffing import (
     ANNOTATION_SUFFIXES,
     TABLE_OF_BOXES,
@@ -31,13 +31,6 @@ _OF_VIDEO = re.compile(r"^(ground_?truth|gt)(_|\b)", re.IGNORECASE)
 _ROW_OF_BOX = re.compile(rb"(-?[0-9.]+|nan)([\s,]+(-?[0-9.]+|nan)){3}", re.IGNORECASE)
 
 _TABLES_AND_ARRAYS = (".csv", ".tsv", ".npy", ".npz", ".mat")
-
-
-class Doubt(NamedTuple):
-    """A second reading of a folder, continuing "or", and the step that reads it so."""
-
-    reading: str
-    step: str
 
 
 class Top(NamedTuple):

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastload.sources.boxes import Coordinates, Sides, require_pixels
-from fastload.sources.listing import Listing, read_part
+from fastload.sources.listing import Listing, list_alone, read_part
 from fastload.sources.malformed import FROM_PYTHON, INT64, explaining, is_finite, is_text, malformed
-from fastload.sources.splits import SPLITS
+from fastload.sources.splits import SPLITS, splits_in
 
-_WORD = re.compile(r"(?<![a-z])(train|val|test)(?:ing|id|idation)?(?![a-z])", re.IGNORECASE)
 _LIKE_A_SPLIT = re.compile(r"train|val|test", re.IGNORECASE)
 _LEVELS = 3  # folders from that of a JSON file upwards, in or below which its images are looked for
 _OF_OBJECTS = frozenset(("bbox", "segmentation", "keypoints", "area", "caption"))
@@ -148,9 +147,8 @@ def split_of(path: str) -> str:
     """
     for name in reversed(path.split("/")):
         stem = os.path.splitext(name)[0]
-        words = {SPLITS[word.lower()] for word in _WORD.findall(stem)}
-        if len(words) == 1:
-            return words.pop()
+        if len(found := splits_in(stem)) == 1:
+            return found.pop()
         if _LIKE_A_SPLIT.search(stem):
             return stem.removeprefix("instances_")
     return ""
@@ -166,7 +164,7 @@ def place_in(listing: Listing, file: str, names: Sequence[str]) -> ImagePlace | 
         path = f"{folder}/{name}" if folder else name
         return os.path.dirname(path) in listing.folders and listing.has_file(path)
 
-    folders = [path for path in sorted(listing.folders) if "/." not in f"/{path}"]
+    folders = sorted(folder.path for folder in listing.visible)
     found = _place(listing.shown(file), file, folders, names, has_file)
     return found and found._replace(folder=listing.absolute(found.folder))
 
@@ -177,7 +175,7 @@ def place_near(file: str, names: Sequence[str]) -> ImagePlace:
     while len(bases) < _LEVELS and os.path.dirname(bases[-1]) != bases[-1]:
         bases.append(os.path.dirname(bases[-1]))
     bases += [os.path.join(base, "images") for base in bases]
-    inner = (os.path.join(base, name) for base in bases for name in Listing.of(base, [""])[""].visible)
+    inner = (os.path.join(base, name) for base in bases for name in list_alone(base).visible)
     folders = dict.fromkeys([*bases, *inner])
     found = _place(file, file, folders, names, lambda *parts: os.path.isfile(os.path.join(*parts)))
     if found is None:
@@ -193,8 +191,8 @@ def _place(
     if not names:
         return ImagePlace(os.path.dirname(file), 0)
     for skipped in range(max(name.count("/") for name in names) + 1):
-        own = [name.split("/", skipped)[-1] for name in names]
-        bearing = [folder for folder in folders if any(has_file(folder, name) for name in own)]
+        shortened = [name.split("/", skipped)[-1] for name in names]
+        bearing = [folder for folder in folders if any(has_file(folder, name) for name in shortened)]
         if found := [folder for folder in bearing if not _of_two_splits(file, folder)]:
             return ImagePlace(_named_like(where, file, found), skipped)
     return None

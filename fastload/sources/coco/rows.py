@@ -25,8 +25,8 @@ from fastload.images.polygons import outlines
 from fastload.shards.manifest import Manifest
 from fastload.shards.record import Record
 from fastload.shards.schema import Field
-from fastload.sources.annotated import AnnotationReader, ImageValues, require_size
 from fastload.sources.coco.content import Entry
+from fastload.sources.file_source import AnnotationReader, ImageValues, require_size
 from fastload.sources.malformed import explaining, finite_numbers, is_text, malformed, quoted
 from fastload.sources.writing import LayoutWriter, WrittenFiles
 

@@ -15,7 +15,6 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from fastload.sources.annotated import AnnotatedFiles
 from fastload.sources.coco.content import (
     CocoContent,
     Entry,
@@ -27,15 +26,14 @@ from fastload.sources.coco.content import (
     split_of,
 )
 from fastload.sources.coco.rows import CocoReader
-from fastload.sources.files import list_files
-from fastload.sources.listing import Listing
+from fastload.sources.file_source import AnnotatedFiles
+from fastload.sources.files import NameTable, list_files
+from fastload.sources.listing import Listing, list_alone
 from fastload.sources.malformed import malformed, pack_command
-from fastload.sources.names import NameTable
 from fastload.sources.protocol import Claim, LeftOutReason, Reading, evenly_spaced
 from fastload.sources.splits import SPLITS, in_order
 from fastload.system.units import format_count
 
-_TITLE = "a COCO dataset"
 _OBJECTS = "instances_"  # COCO's own files of boxes; others hold keypoints and captions
 _MOST_FILES = 64  # more files than these are annotations of one image each
 _SAMPLED = 16
@@ -66,14 +64,14 @@ def recognise(listing: Listing) -> Claim | None:
     files = [name for name in names if is_coco(listing.absolute(name))]
     if not files:
         return None
-    return Claim("coco", _TITLE, f"its json {files[0]}", partial(_read_folder, listing, files))
+    return Claim(f"its json {files[0]}", partial(_read_folder, listing, files))
 
 
 def recognise_file(path: str) -> Claim | None:
     """Claim a COCO JSON file."""
     if not path.lower().endswith(".json") or not is_coco(path):
         return None
-    return Claim("coco", _TITLE, f"images and annotations in {path}", partial(_read_one, path))
+    return Claim(f"images and annotations in {path}", partial(_read_one, path))
 
 
 def _json_files(listing: Listing) -> Iterator[str]:
@@ -82,7 +80,7 @@ def _json_files(listing: Listing) -> Iterator[str]:
     def depth(path: str) -> int:
         return len(path.split("/")) - 2 * ("annotation" in path.lower()) if path else 0
 
-    bearing = (each for each in listing.folders.values() if each.others and "/." not in f"/{each.path}")
+    bearing = (each for each in listing.visible if each.others)
     for folder in sorted(bearing, key=lambda each: (depth(each.path), each.path)):
         found = folder.others_with(".json")
         yield from map(folder.join, sorted(found, key=lambda name: not name.startswith(_OBJECTS)))
@@ -108,7 +106,7 @@ def _read_one(path: str) -> Reading:
     place = place_near(content.path, _sampled(content))
     folder = os.path.dirname(content.path)
     listing = Listing.covering(os.path.commonpath([folder, place.folder]), [place.folder], [content.path])
-    beside = (os.path.join(folder, name) for name in Listing.of(folder, [""])[""].others_with(".json"))
+    beside = (os.path.join(folder, name) for name in list_alone(folder).others_with(".json"))
     others = [each for each in beside if each != content.path and is_coco(each)]
     reasons = dict.fromkeys(others, _OTHER_JSON)
     return _reading(path, listing, {"": _Split(content, place)}, [], reasons, is_whole=not others)
@@ -171,8 +169,8 @@ def _reading(
     """List the records, with absolute paths; unless `is_whole`, other JSON files may list other images."""
     sources = _sources(name, listing, splits)
     listed = {image for source in sources.values() for image in source.files.names}
-    images = (path for folder in listing.folders.values() for path in map(folder.join, folder.images))
-    unlisted = [path for path in images if path not in listed and "/." not in f"/{path}"]
+    images = (path for folder in listing.visible for path in map(folder.join, folder.images))
+    unlisted = [path for path in images if path not in listed]
     if unlisted:
         count = format_count(len(unlisted), "image")
         warnings.append(f"{name}: its json does not list {count}, such as {unlisted[0]}")
@@ -181,34 +179,27 @@ def _reading(
     read = [place for content in contents if (place := listing.place_of(content.path))]
     known |= dict.fromkeys(unlisted, (_UNLISTED, not is_whole))
     bare = [content.path for content in contents if not any(content.annotations.values())]
-    # In competitions, the annotations of a test are kept secret.
-    warnings += [f"{path}: none of its images has an annotation" for path in bare if split_of(path) == "test"]
-    next(iter(sources.values())).doubts = tuple(
-        f"{path}: none of its images has an annotation: add them; or if no image has objects, say "
-        "--layout coco (in Python, layout='coco')"
-        for path in bare
-        if split_of(path) != "test"
-    )
-    return Reading(sources, read, known, warnings, listing)
+    unlabelled = [(split_of(path), f"{path}: none of its images has an annotation") for path in bare]
+    return Reading(sources, read, known, warnings, unlabelled, listing)
 
 
 def _sources(name: str, listing: Listing, splits: Mapping[str, _Split]) -> dict[str, AnnotatedFiles]:
     contents = [each.content for each in splits.values()]
     categories = contents[0].categories
-    every = [each for found in contents for group in found.annotations.values() for each in group]
+    annotations = [each for found in contents for group in found.annotations.values() for each in group]
     reader = CocoReader(
         "",
         {category["id"]: label for label, category in enumerate(categories)},
-        any(each.get("segmentation") is not None for each in every),
-        max((_points(each) for each in every), default=0),
+        any(each.get("segmentation") is not None for each in annotations),
+        max((_points(each) for each in annotations), default=0),
         {category["id"]: len(names) for category in categories if (names := _names(category))},
-        any("caption" in each for each in every) and not any("bbox" in each for each in every),
+        any("caption" in each for each in annotations) and not any("bbox" in each for each in annotations),
     )
     sources = {}
     for split, each in in_order(splits).items():
         content = each.content
         entries = ((image, content.annotations[image["id"]]) for image in content.images)
-        texts = (json.dumps({"image": image, "annotations": own}) for image, own in entries)
+        texts = (json.dumps({"image": image, "annotations": objects}) for image, objects in entries)
         sources[split] = AnnotatedFiles(
             kind="coco",
             name=name,

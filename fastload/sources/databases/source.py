@@ -25,10 +25,9 @@ from fastload.sources.databases.storage import (
     reading_lmdb,
     require_arrays,
 )
-from fastload.sources.files import NO_LABEL, Values, list_files, read_text
+from fastload.sources.files import NO_LABEL, NameTable, Values, list_files, read_text
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import FROM_PYTHON, INT64, malformed
-from fastload.sources.names import NameTable
 from fastload.sources.protocol import Claim, LeftOutReason, Reading, SourceRecord
 from fastload.sources.table.columns import classes_of
 
@@ -89,24 +88,26 @@ DATABASES = {each.kind: each for each in (BASICSR, CRNN, STYLEGAN2, PICKLED, LSU
 def recognise(listing: Listing) -> Claim | None:
     """Claim a folder that is an LMDB database, or the folder of LSUN's databases, by class and split."""
     if DATA in listing.top.others:
-        return Claim("lmdb", "an LMDB database", DATA, lambda: _database(listing))
+        return Claim(DATA, lambda: _database(listing))
     names = [
         name for name in listing.top.visible if name.endswith("_lmdb") and listing.has_file(f"{name}/{DATA}")
     ]
     matches = {name: match[1] for name in names if (match := _LSUN.fullmatch(name))}
     if not matches:
         return None
-    return Claim("lmdb", "LSUN's databases", next(iter(matches)), lambda: _lsun(listing, matches))
+    return Claim(next(iter(matches)), lambda: _lsun(listing, matches))
 
 
-def open_lmdb_file(path: str) -> Mapping[str, DatabaseSource] | None:
-    """List the records of an LMDB database in a single file."""
-    return {"": list_lmdb(path, _UNLABELLED)} if path.lower().endswith((".lmdb", ".mdb")) else None
+def recognise_lmdb_file(path: str) -> Claim | None:
+    """Claim an LMDB database in a single file."""
+    is_lmdb = path.lower().endswith((".lmdb", ".mdb"))
+    return Claim(path, lambda: Reading({"": list_lmdb(path, _UNLABELLED)})) if is_lmdb else None
 
 
-def open_hdf5_file(path: str) -> Mapping[str, DatabaseSource] | None:
-    """List the images of an HDF5 file."""
-    return {"": list_hdf5(path)} if path.lower().endswith((".h5", ".hdf5", ".he5")) else None
+def recognise_hdf5_file(path: str) -> Claim | None:
+    """Claim an HDF5 file."""
+    is_hdf5 = path.lower().endswith((".h5", ".hdf5", ".he5"))
+    return Claim(path, lambda: Reading({"": list_hdf5(path)})) if is_hdf5 else None
 
 
 def _database(listing: Listing) -> Reading:
@@ -169,15 +170,15 @@ def list_lmdb(path: str, labels: Mapping[str, int], classes: Sequence[str] = ())
         with reading_lmdb(place) as transaction:
             program, patterns = (LSUN, {}) if name else _program_of(place, transaction)
             keys = NameTable(_KEYS[program.keys](program, place, transaction))
-            own = {"lines": 0, "all": 0, "counted": 1, "listed": 2}[program.keys]
-            unknown = transaction.stat()["entries"] - own - len(keys) * (1 + len(patterns))
+            headers = {"lines": 0, "all": 0, "counted": 1, "listed": 2}[program.keys]
+            unknown = transaction.stat()["entries"] - headers - len(keys) * (1 + len(patterns))
         if unknown > 0:
             warnings = (f"{path} has {unknown:,} entries of no record, which are left out",)
         if program.keys == "lines":
             values["line"] = NameTable(_lines(place))
         tables.append(keys)
-    every = NameTable(itertools.chain(*tables))
-    if not len(every):
+    all_keys = NameTable(itertools.chain(*tables))
+    if not len(all_keys):
         raise malformed(path, "hold at least one image", "none", "check the database")
     shard_of = np.repeat(np.arange(len(tables)), [*map(len, tables)])
     sizes = [Field(each, "image", encoding="keep") for each in patterns if each.startswith("image_")]
@@ -196,7 +197,7 @@ def list_lmdb(path: str, labels: Mapping[str, int], classes: Sequence[str] = ())
         values=values,
         shard_of=shard_of,
         details={"files": files, "is_folder": is_folder},
-        keys=every,
+        keys=all_keys,
         patterns=patterns,
     )
 

@@ -8,14 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import h5py
-import lmdb
 import numpy as np
 
 from fastload.images.decode import decode
 from fastload.shards.record import Record
 from fastload.sources.databases.source import DATABASES, DatabaseLayout
-from fastload.sources.stored_records import ImageFiles, StoredRecords, drafted, safe_path
+from fastload.sources.writing import ImageFiles, StoredRecords, drafted, safe_path
 
 # Room for the tree, and a page of slack for each large value.
 _BYTES_PER_RECORD, _LEAST_BYTES = 1 << 14, 1 << 24
@@ -23,6 +21,8 @@ _BYTES_PER_RECORD, _LEAST_BYTES = 1 << 14, 1 << 24
 
 def write_databases(records: StoredRecords, root: Path) -> list[Path]:
     """Write the databases of a dataset under their names below root."""
+    import lmdb
+
     program = DATABASES[str(records.manifest.made["source_kind"])]
     if program.keys == "rows":
         return [_write_arrays(program, records, root)]
@@ -77,6 +77,8 @@ def _entries(
 
 
 def _write_arrays(program: DatabaseLayout, records: StoredRecords, root: Path) -> Path:
+    import h5py
+
     details = records.details
     path = safe_path(root, details["files"][0])
     labels: list[int] = []

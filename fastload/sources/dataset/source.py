@@ -24,7 +24,7 @@ from fastload.sources.dataset.nested import (
     unmoved,
 )
 from fastload.sources.dataset.samples import infer_fields, require_no_images, to_image, to_values
-from fastload.sources.file_source import FileSource
+from fastload.sources.file_source import FileSource, ReadsFiles
 from fastload.sources.files import list_files
 from fastload.sources.malformed import explaining
 from fastload.sources.protocol import Source, SourceRecord, evenly_spaced
@@ -32,8 +32,6 @@ from fastload.system.random_states import preserved_random_states
 
 # The number of samples that are read to see which lists vary in length.
 _SAMPLED = 8
-
-_PLAIN_MODULES = {"torchvision.datasets.folder", "fastload.datasets.images"}
 
 
 class DatasetSource(Source):
@@ -125,10 +123,13 @@ class DatasetSource(Source):
 def files_behind(dataset: Any) -> FileSource | None:
     """Return the files of a dataset that only reads them, such as an ImageFolder without transforms.
 
-    Files can be packed byte for byte; decoded samples would be larger or lossy. The dataset has `samples`,
-    `classes` and `root` like ImageFolder, or a `source`, or is torch's Subset of such a dataset. Return None
-    if the dataset does more: if it has transforms, another loader, or another `__getitem__`.
+    Files can be packed byte for byte; decoded samples would be larger or lossy. The dataset is one that
+    `ReadsFiles`, or has `samples`, `classes` and `root` like ImageFolder, or is torch's Subset of such a
+    dataset. Return None if the dataset does more: if it has transforms, another loader, or another
+    `__getitem__`.
     """
+    if isinstance(dataset, ReadsFiles):
+        return dataset.files_read()
     if _is_subset(dataset) and type(dataset).__module__ == "torch.utils.data.dataset":
         parent = files_behind(dataset.dataset)
         if parent is None:
@@ -140,11 +141,8 @@ def files_behind(dataset: Any) -> FileSource | None:
         return None
     # The effects of a subclass's own __getitem__ or of a loader would be lost silently.
     makers = [type(dataset).__getitem__, *([dataset.loader] if hasattr(dataset, "loader") else [])]
-    if not {getattr(maker, "__module__", None) for maker in makers} <= _PLAIN_MODULES:
+    if any(getattr(maker, "__module__", None) != "torchvision.datasets.folder" for maker in makers):
         return None
-    source = getattr(dataset, "source", None)
-    if isinstance(source, FileSource):
-        return source
     if not all(hasattr(dataset, name) for name in ("samples", "classes", "root")):
         return None
     root = os.path.abspath(dataset.root)

@@ -265,9 +265,9 @@ class ArrowColumns:
         sides = tuple(length for length in leaf.lengths[1:] if length is not None)
         if len(sides) < len(leaf.lengths) - 1:
             column, *inner = leaf.path
-            every = (dig(value.as_py(), inner) for values in self._rows.columns(column) for value in values)
+            items = (dig(value.as_py(), inner) for values in self._rows.columns(column) for value in values)
             try:
-                sides = np.shape(next(filter(None, every), []))[1:]
+                sides = np.shape(next(filter(None, items), []))[1:]
             except ValueError:
                 return None
         return sides if len(sides) == len(leaf.lengths) - 1 else None

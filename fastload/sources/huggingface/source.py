@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -31,7 +30,7 @@ import numpy as np
 from fastload.errors import FastloadError
 from fastload.shards.schema import Field
 from fastload.sources.boxes import Coordinates, Sides, require_inside, require_pixels, upright_sides
-from fastload.sources.containers import SHARD, ContainerSource, data_files_by_split, find_data_files, gaps_in
+from fastload.sources.containers import SHARD, ContainerSource, claim_data_files
 from fastload.sources.dataset.samples import fit
 from fastload.sources.files import list_files, read_text
 from fastload.sources.huggingface.columns import ArrowColumns, ArrowFiles, dig
@@ -41,7 +40,6 @@ from fastload.sources.protocol import Claim, LeftOutReason, Reading, SourceRecor
 from fastload.sources.splits import by_split
 
 _DICT, _STATE, _INFO = "dataset_dict.json", "state.json", "dataset_info.json"
-_TITLE = "a Hugging Face dataset"
 _CACHE: LeftOutReason = "a cache of datasets", True
 
 SUFFIXES = (".arrow", ".parquet")
@@ -55,26 +53,15 @@ def recognise(listing: Listing) -> Claim | None:
     names = {*listing.top.others}
     sign = next((name for name in (_DICT, _STATE) if name in names), "")
     if sign == _DICT or (sign and _INFO in names):
-        return Claim("huggingface", _TITLE, sign, lambda: _saved(listing))
-    found = find_data_files(listing, SUFFIXES, "data")
-    if found is None:
-        return None
-
-    def read() -> Reading:
-        data = data_files_by_split(listing.name, found)
-        sources = list_rows(listing.name, listing.root, data)
-        next(iter(sources.values())).doubts = gaps_in(listing.name, itertools.chain(*data.values()))
-        return Reading(sources)
-
-    return Claim("huggingface", _TITLE, f"files such as {next(iter(found.values()))[0]}", read)
+        return Claim(sign, lambda: _saved(listing))
+    return claim_data_files(listing, SUFFIXES, list_rows, "data")
 
 
-def open_file(path: str) -> Mapping[str, ArrowSource] | None:
-    """List the rows of an .arrow or .parquet file."""
-    if not path.lower().endswith(SUFFIXES):
-        return None
+def recognise_file(path: str) -> Claim | None:
+    """Claim an .arrow or .parquet file."""
     folder, name = os.path.split(os.path.abspath(path))
-    return list_rows(path, folder, {"": [name]})
+    is_data = path.lower().endswith(SUFFIXES)
+    return Claim(path, lambda: Reading(list_rows(path, folder, {"": [name]}))) if is_data else None
 
 
 def _saved(listing: Listing) -> Reading:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fastload.shards.record import Record
 from fastload.sources.huggingface.columns import import_arrow
-from fastload.sources.stored_records import ImageFiles, StoredRecords, drafted, safe_path
+from fastload.sources.writing import ImageFiles, StoredRecords, drafted, safe_path
 
 if TYPE_CHECKING:
     import pyarrow

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.splits import SPLITS
-from fastload.sources.words import MASK_ENDING, FilesByStem, begun_with, by_stem, shared_ends
+from fastload.sources.words import MASK_ENDING, MASK_SUFFIXES, FilesByStem, begun_with, by_stem, shared_ends
 
-_FURTHER_SUFFIXES = (".gif",)  # of masks, besides those of images
 _PHOTO_SUFFIXES = (".jpg", ".jpeg")
 
 # In a folder of masks, any last word is an ending, such as `_L` or `_lesion`; numbers are not.
@@ -49,9 +48,7 @@ class Pairs(NamedTuple):
 def paired(listing: Listing, place: PairedFolders) -> Pairs:
     """Pair the images and the masks of a place."""
     images, masks = place
-    files = [
-        folder.join(name) for folder in listing.below(masks) for name in (*folder.images, *_further(folder))
-    ]
+    files = listing.images_below(masks, *MASK_SUFFIXES)
     if images == masks:
         return _paired_beside(by_stem(files, images))
     # Masks in a folder inside that of the images leave it the images that lie directly in it.
@@ -74,12 +71,8 @@ def has_masks_beside(folder: Folder) -> bool:
     )
     if not any(_may_be_mask(name, folder.images) for name in names):
         return False
-    found = _paired_beside(by_stem([*folder.images, *_further(folder)])).mask_of
+    found = _paired_beside(by_stem([*folder.images, *folder.others_with(*MASK_SUFFIXES)])).mask_of
     return 0 < len(found) <= 2 * sum(map(bool, found.values()))
-
-
-def _further(folder: Folder) -> list[str]:
-    return folder.others_with(*_FURTHER_SUFFIXES)
 
 
 def _paired_beside(files: FilesByStem) -> Pairs:
@@ -93,7 +86,7 @@ def _paired_beside(files: FilesByStem) -> Pairs:
         for path in paths:
             if is_mask or (has_photo and path.lower().endswith(".png")):
                 masks.setdefault(stem, []).append(path)
-            elif not path.lower().endswith(_FURTHER_SUFFIXES):
+            elif not path.lower().endswith(MASK_SUFFIXES):
                 images.setdefault(stem, []).append(path)
     return _united(images, masks, is_beside=True)
 

@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from fastload.shards.schema import Field
-from fastload.sources.annotated import AnnotatedFiles
-from fastload.sources.files import list_files, safe_key
+from fastload.sources.file_source import AnnotatedFiles
+from fastload.sources.files import NameTable, list_files, safe_key
 from fastload.sources.listing import Folder, Listing, stem_of
 from fastload.sources.malformed import in_quotes, malformed
 from fastload.sources.masks.pairing import PairedFolders, Pairs, has_masks_beside, paired
-from fastload.sources.names import NameTable
 from fastload.sources.protocol import Claim, LeftOutReason, Reading
-from fastload.sources.splits import SPLIT_WORD, SPLITS, by_split, require_plain_splits, split_names
+from fastload.sources.splits import SPLITS, by_split, require_plain_splits, split_names, split_words
 from fastload.sources.words import IMAGE_WORDS, MASK_ENDING, MASK_WORDS, words_of
 
 NO_IMAGE_OF_MASK = "a mask without an image of its name"
@@ -47,8 +46,7 @@ def recognise(listing: Listing) -> Claim | None:
     if images != masks:
         shown = f"{images}/" if images else "its images"
         evidence = f"{masks}/ with the names of {shown}"
-    title = "a segmentation dataset of images and masks"
-    return Claim("masks", title, evidence, partial(_read, listing, places))
+    return Claim(evidence, partial(_read, listing, places))
 
 
 def _places(listing: Listing, top: Folder) -> dict[str, list[PairedFolders]]:
@@ -84,7 +82,7 @@ def _places(listing: Listing, top: Folder) -> dict[str, list[PairedFolders]]:
 def _may_be_classes(listing: Listing, images: str, masks: str) -> bool:
     """Return True for folders such as `face` and `face_mask`, if their files do not say masks either."""
     name = images.rpartition("/")[2].lower()
-    if not IMAGE_WORDS.isdisjoint(words_of(name)) or SPLIT_WORD.search(name):
+    if not IMAGE_WORDS.isdisjoint(words_of(name)) or split_words(name):
         return False
     suffixes, of_masks = (
         {os.path.splitext(path)[1].lower() for path in listing.images_below(folder)}
@@ -165,25 +163,25 @@ def _read(listing: Listing, places: Mapping[str, Sequence[PairedFolders]]) -> Re
 
 def _require_one_reading(listing: Listing, places: Mapping[str, Sequence[PairedFolders]]) -> None:
     """Raise SourceError if images have several folders of masks, or the other way round."""
-    every = [place for some in places.values() for place in some]
+    pairs = [place for some in places.values() for place in some]
     if len(places) > 1 and not {*map(str.lower, places)} <= {*SPLITS}:
-        got = " and ".join(f"{images!r} with {masks!r}" for images, masks in every[:2])
+        got = " and ".join(f"{images!r} with {masks!r}" for images, masks in pairs[:2])
         step = "pack each of them after moving the others elsewhere"
         raise malformed(listing.name, "have one folder of images with masks, or splits of it", got, step)
     for (images, masks), *others in places.values():
         shared = [other.masks if other.images == images else other.images for other in others]
-        shared += _of_the_same_names(listing, PairedFolders(images, masks), every)
+        shared += _of_the_same_names(listing, PairedFolders(images, masks), pairs)
         if shared:
             must = f"have one folder of masks for the images in {images or listing.name!r}"
             raise malformed(listing.name, must, f"{masks!r} or {shared[0]!r}, of the same names", _TABLE_STEP)
 
 
-def _of_the_same_names(listing: Listing, place: PairedFolders, every: Sequence[PairedFolders]) -> list[str]:
+def _of_the_same_names(listing: Listing, place: PairedFolders, pairs: Sequence[PairedFolders]) -> list[str]:
     """Return the folders beside those of images and masks that have the same names, too."""
     if place.images == place.masks:
         return []
     parent = listing[place.images.rpartition("/")[0]]
-    known = {path for each in every for path in each}
+    known = {path for each in pairs for path in each}
     others = [parent.join(name) for name in parent.visible if name.lower() not in SPLITS]
     return [
         other

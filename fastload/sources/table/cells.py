@@ -1,4 +1,4 @@
-"""Reading and writing of a table: its delimiter, its header and its cells, column by column.
+"""Reading and writing of tables: the delimiter, the header and the cells, column by column.
 
 The cells of a text are delimited as in a .csv file or, without such delimiters, by spaces. As in CelebA's
 files, its first line may be the number of rows, and its header may lack a name for the first column. In JSON,
@@ -13,20 +13,23 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal, TextIO, get_args
 
-from fastload.errors import OptionError
+import numpy as np
+
+from fastload.errors import DamageError, OptionError
 from fastload.shards.manifest import Manifest
 from fastload.shards.record import Record
+from fastload.shards.records import RecordReader
+from fastload.shards.schema import Field
 from fastload.sources.files import read_text, unreadable
 from fastload.sources.malformed import explaining, is_finite, malformed, quoted
-from fastload.sources.stored_records import safe_path
-from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn
+from fastload.sources.table.columns import LABEL, ColumnKind, TableColumn, are_class_names
 from fastload.sources.table.images import PATH_HEADERS, ImageSearch
-from fastload.sources.writing import LayoutWriter, WrittenFiles, number_text
+from fastload.sources.writing import LayoutWriter, WrittenFiles, number_text, safe_path
 
 TEXT_SUFFIXES = (".txt", ".lst")
 """The suffixes of texts that may be tables of images."""
@@ -260,3 +263,49 @@ class TableWriter(LayoutWriter):
                 for at, side in zip(places["size"], size, strict=False):
                     cells[at] = str(side)
             self._rows.append((number, cells))
+
+
+class LabelTable:
+    """Writer of a table with a row for each record."""
+
+    def __init__(
+        self,
+        write_row: Callable[[Iterable[object]], object],
+        reader: RecordReader,
+        fields: Sequence[Field],
+        images: Sequence[Field],
+    ) -> None:
+        self._write_row = write_row
+        self._fields = fields
+        self._classes = reader.manifest.classes
+        has_label = any(field.name == "label" for field in fields)
+        are_numbers = self._classes == tuple(map(str, range(len(self._classes))))  # or there are none
+        self._has_names = has_label and not are_numbers
+        self._names_are_labels = self._has_names and _names_give_labels(reader)
+        extra = ["class"] if self._has_names and not self._names_are_labels else []
+        names = [field.name for field in images]
+        paths = ["path"] if reader.manifest.image is not None else []
+        write_row([*paths, *(field.name for field in fields), *extra, *names])
+
+    def add(self, paths: Sequence[str], record: Record) -> None:
+        """Write the row of a record whose images, if it has any, are at `paths`."""
+        row = {field.name: record[field.name] for field in self._fields}
+        if self._has_names:
+            label = row["label"]
+            name = self._classes[label] if 0 <= label < len(self._classes) else ""
+            row["label" if self._names_are_labels else "class"] = name
+        self._write_row([*paths[:1], *row.values(), *paths[1:]])
+
+
+def _names_give_labels(reader: RecordReader) -> bool:
+    """Return True if `pack` would derive the same labels from the class names.
+
+    It numbers the names in sorted order, and does not accept numbers or file names as class names.
+    """
+    classes = reader.manifest.classes
+    try:
+        labels = {int(label) for label in np.unique(reader.column("label"))}
+    except DamageError:
+        return False
+    is_same_order = labels == set(range(len(classes))) and list(classes) == sorted({*classes} - {""})
+    return is_same_order and are_class_names(classes)

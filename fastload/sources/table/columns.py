@@ -17,10 +17,9 @@ import numpy.typing as npt
 
 from fastload.errors import OptionError, SourceError
 from fastload.shards.schema import Field
-from fastload.sources.files import FileList, Values, list_files
+from fastload.sources.files import FileList, NameTable, Values, list_files
 from fastload.sources.listing import is_image
 from fastload.sources.malformed import is_text, malformed
-from fastload.sources.names import NameTable
 from fastload.sources.protocol import evenly_spaced
 from fastload.sources.table.numbers import (
     CONVERSIONS,

@@ -23,13 +23,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 from fastload.errors import SourceError
+from fastload.sources.files import NameTable
 from fastload.sources.listing import Folder, Listing, is_image, stem_of
 from fastload.sources.malformed import in_quotes, malformed
-from fastload.sources.names import NameTable
 from fastload.sources.protocol import evenly_spaced
-from fastload.sources.splits import SPLITS
+from fastload.sources.splits import splits_in
 from fastload.sources.table.columns import LABEL, LABEL_HEADERS, TableColumn
-from fastload.sources.words import is_image_part, is_part, is_result, words_of
+from fastload.sources.words import is_image_part, is_part, is_result
 
 PATH_HEADERS = ("path", "file", "filename", "file_name", "image")
 """The headers of a column that must name images."""
@@ -123,10 +123,9 @@ class ImageSearch:
         return Listing.walk(self.folder, skips_unlistable=True)
 
     @property
-    def folders(self) -> Iterator[Folder]:
+    def folders(self) -> list[Folder]:
         """The folders below the table's that are not hidden."""
-        folders = self.listing.folders.values()
-        return (each for each in folders if not (each.path.startswith(".") or "/." in each.path))
+        return self.listing.visible
 
     @cached_property
     def _by_stem(self) -> Mapping[str, Sequence[str]]:
@@ -144,8 +143,8 @@ class ImageSearch:
     def find(self, columns: Sequence[TableColumn]) -> TableColumn | None:
         """Return the column of the records' images, and set the files of all columns of images.
 
-        Return None if no column names images, nor should. SourceError is raised if one should and does not,
-        or if the column or the folder of its files may be another one.
+        Return None if no column names images, and none has to. SourceError is raised if one has to and does
+        not, or if the column or the folder of its files may be another one.
         """
         fits = self._fits(columns)
         best = best_fits(fits)
@@ -236,25 +235,25 @@ class ImageSearch:
             found.append([path for _, path in files])
             together[tuple(place for place, _ in files)] += 1
         places = {place for each in together for place in each}
-        own = _own_places(column, places)
-        if "" in own and all("" in each for each in together if each):
-            own = {""}
-        if not own or any(len(own.intersection(each)) > 1 for each in together):
-            got = f"names that are in {in_quotes(sorted(own or places))}"
+        chosen = _own_places(column, places)
+        if "" in chosen and all("" in each for each in together if each):
+            chosen = {""}
+        if not chosen or any(len(chosen.intersection(each)) > 1 for each in together):
+            got = f"names that are in {in_quotes(sorted(chosen or places))}"
             step = (
                 "write their paths in the table, or move it into their folder; a column of paths for each "
                 "image of a record, such as image and mask, keeps those of all folders"
             )
             must = (
                 "name images of one folder"
-                if own
+                if chosen
                 else "name images of the split that the table is named after"
             )
             raise malformed(f"{column.table}, {column.name}", must, got, step)
-        if own != places:
+        if chosen != places:
             pairs = (self._files_of(cell, naming) for cell in column.cells)
-            found = [[path for place, path in each if place in own] for each in pairs]
-        self._set_files(column, naming, own, found)
+            found = [[path for place, path in each if place in chosen] for each in pairs]
+        self._set_files(column, naming, chosen, found)
 
     def _set_files(
         self, column: TableColumn, naming: Naming, places: set[str], found: list[list[str]]
@@ -302,15 +301,6 @@ class ImageSearch:
         if column.kind is None:
             step += f"; or pack with {column.options(text='no column names images')}"
         return column.error(1, "name existing images", got, step)
-
-
-def splits_in(name: str) -> set[str]:
-    """Return the splits that a name has words of.
-
-    >>> splits_in("trainLabels"), splits_in("images/val2017/"), splits_in("labels")
-    ({'train'}, {'val'}, set())
-    """
-    return {SPLITS[word] for word in words_of(name) if word in SPLITS}
 
 
 def _own_places(column: TableColumn, places: set[str]) -> set[str]:

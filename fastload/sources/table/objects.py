@@ -22,11 +22,10 @@ import numpy.typing as npt
 
 from fastload.errors import SourceError
 from fastload.shards.schema import BoxFormat, Field
-from fastload.sources.annotated import AnnotatedFiles, ImageValues, require_size
 from fastload.sources.boxes import Sides, require_inside, require_pixels, to_xywh, upright_sides
-from fastload.sources.files import Values, digest_of, list_files, value_at
+from fastload.sources.file_source import AnnotatedFiles, ImageValues, require_size
+from fastload.sources.files import NameTable, Values, digest_of, list_files, value_at
 from fastload.sources.malformed import malformed, numbers_of
-from fastload.sources.names import NameTable
 from fastload.sources.protocol import SourceRecord
 from fastload.sources.table.cells import Table
 from fastload.sources.table.columns import LABEL, LabelField, TableColumn, TableField, free_field_name
@@ -155,9 +154,9 @@ def list_objects(table: Table, image: TableColumn, found: BoxColumns) -> ObjectS
 
     if found.format == "xywh":
         step = "name them xmin,ymin,xmax,ymax, or cx,cy,w,h for the center; a kind (--column) keeps numbers"
-        grouped = (order[begin:end] for begin, end in itertools.pairwise(starts.tolist()))
-        every = [boxes[own[is_right[own]]] for own in grouped]
-        require_pixels(path, f"have x, y, width, height in pixels in {names}", step, every, sides_of)
+        grouped = (order[start:end] for start, end in itertools.pairwise(starts.tolist()))
+        by_image = [boxes[rows[is_right[rows]]] for rows in grouped]
+        require_pixels(path, f"have x, y, width, height in pixels in {names}", step, by_image, sides_of)
     used = {columns.index(image), *found.box, found.label}
     further = [column for at, column in enumerate(columns) if at not in used]
     has_label = found.label >= 0

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from fastload.errors import FastloadError
 from fastload.sources.listing import Folder, Listing, is_image, read_part, stem_of
 from fastload.sources.malformed import in_quotes, pack_command
+from fastload.sources.protocol import Doubt
+from fastload.sources.splits import splits_in
 from fastload.sources.table.cells import (
     JSON_SUFFIXES,
     TABLE_SUFFIXES,
@@ -40,11 +42,10 @@ _NOT_READ = (".csv", ".tsv", ".mat", ".xlsx", ".xls", ".npy", ".npz", ".pkl", *T
 _OF_LABELS = re.compile(r"label|annot|ground_?truth|target|attr(?!ibution)|identity", re.IGNORECASE)
 _HEADERS_OF_LABELS = re.compile(r"label|class|categor|target|diagnos|breed|species", re.IGNORECASE)
 _HEADERS_OF_NUMBERS = {*IMAGE_HEADERS} - {"id"}  # which may be that of a class
-_OF_TESTS = re.compile(r"(?<![a-z])(test|valid?|validation|eval)(?![a-z])", re.IGNORECASE)
 
 
-def tables_beside(listing: Listing, folders: Sequence[Folder]) -> Iterator[tuple[str, str]]:
-    """Yield the readings of tables that name images in or below some folders, and the steps to them."""
+def tables_beside(listing: Listing, folders: Sequence[Folder]) -> Iterator[Doubt]:
+    """Yield the doubts about tables that name images in or below some folders."""
     found = [each for folder in folders for each in _tables(listing, folder, folder.path)]
     for folder in (listing[name] for name in listing.top.visible[:_MOST_FOLDERS]):
         if folder not in folders:
@@ -52,19 +53,17 @@ def tables_beside(listing: Listing, folders: Sequence[Folder]) -> Iterator[tuple
             tables = _tables(listing, folder, place)
             found += [each for each in tables if not (place and _is_of_one_class(listing, each[-1]))]
     if found:
-        yield _reading_of(listing, [path for *_, path in sorted(found)])
+        yield _doubt_of(listing, [path for *_, path in sorted(found)])
     for folder in folders:
         for name in folder.others_with(".parquet"):
             path = folder.join(name)
             # The names of columns are in the clear at the end of the file.
             if name == "metadata.parquet" or b"file_name" in read_part(listing.absolute(path), 1):
-                yield f"the table {listing.shown(path)}, whose labels would be lost", WRITE_TABLE
+                yield Doubt(f"the table {listing.shown(path)}, whose labels would be lost", WRITE_TABLE)
 
 
-def labels_not_read(
-    listing: Listing, folders: Sequence[Folder], *, are_flat: bool
-) -> Iterator[tuple[str, str]]:
-    """Yield the readings of files that are named after labels, beside images without classes.
+def labels_not_read(listing: Listing, folders: Sequence[Folder], *, are_flat: bool) -> Iterator[Doubt]:
+    """Yield the doubts about files that are named after labels, beside images without classes.
 
     Images that are in no folder may have them in any table.
     """
@@ -75,7 +74,7 @@ def labels_not_read(
             is_table = name.lower().endswith((".csv", ".tsv", ".mat")) and "submission" not in name.lower()
             if ((is_table and are_flat) or _OF_LABELS.search(name)) and stem_of(name) not in stems:
                 where = listing.shown(folder.join(name))
-                yield f"images with labels in {where}, which is not read", WRITE_TABLE
+                yield Doubt(f"images with labels in {where}, which is not read", WRITE_TABLE)
 
 
 def _beside(listing: Listing) -> list[Folder]:
@@ -84,14 +83,14 @@ def _beside(listing: Listing) -> list[Folder]:
     return [folder for folder in folders if not folder.images and not folder.folders]
 
 
-def _reading_of(listing: Listing, paths: Sequence[str]) -> tuple[str, str]:
+def _doubt_of(listing: Listing, paths: Sequence[str]) -> Doubt:
     """Return the reading of some tables, and the step that packs the first one."""
     shown = [*map(listing.shown, paths)]
     listed = shown[0] if len(shown) == 1 else in_quotes(paths)
     inner = paths[0].partition("/")[0]
     is_beside = "/" in paths[0] and not listing.images_below(inner)
     if not _is_table(shown[0], is_beside):
-        return f"labels in {listed}, with the names of images", WRITE_TABLE
+        return Doubt(f"labels in {listed}, with the names of images", WRITE_TABLE)
     place = _folder_above(listing, paths[0]) or (listing.name if is_beside else None)
     if place is None:
         step = _step_of(shown[0], "it" if len(shown) == 1 else "the first")
@@ -99,9 +98,8 @@ def _reading_of(listing: Listing, paths: Sequence[str]) -> tuple[str, str]:
         moved = os.path.join(place, os.path.basename(paths[0]))
         move = f"mv {shlex.quote(shown[0])} {shlex.quote(moved)}"
         step = f"move it to {place} ({move}), and pack it there"
-    if len(shown) == 1:
-        return f"the table {listed}, which names the images", step
-    return f"the tables {listed}, which name the images", step
+    table = "the table {}, which names" if len(shown) == 1 else "the tables {}, which name"
+    return Doubt(f"{table.format(listed)} the images", step)
 
 
 def _step_of(path: str, what: str) -> str:
@@ -146,15 +144,15 @@ def _tables(listing: Listing, folder: Folder, path: str) -> Iterator[tuple[int, 
         return
     images = [name for each in listing.below(path) for name in each.images]
     stems = {*map(stem_of, images)}
-    own = {*map(stem_of, folder.images)}
-    for name in [name for name in names if stem_of(name) not in own][:_MOST_FILES]:
+    image_stems = {*map(stem_of, folder.images)}
+    for name in [name for name in names if stem_of(name) not in image_stems][:_MOST_FILES]:
         head = _decoded(listing.head(folder.join(name)))
         if _names_images(name, head, stems, len(images)):
             size = os.path.getsize(listing.absolute(folder.join(name)))
             rows = size * (head.count("\n") + 1) / max(1, len(head))
             has_labels = _OF_LABELS.search(name) or _HEADERS_OF_LABELS.search(head.partition("\n")[0])
             place = folder.join(name)
-            use = 2 if "submission" in name.lower() else int(bool(_OF_TESTS.search(place)))
+            use = 2 if "submission" in name.lower() else int(bool(splits_in(place) - {"train"}))
             yield use, not has_labels, "train" not in place.lower(), -rows, place
 
 

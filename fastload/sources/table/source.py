@@ -25,11 +25,12 @@ from fastload.errors import FastloadError, OptionError
 from fastload.shards.manifest import LeftOut
 from fastload.shards.schema import Field
 from fastload.sources.file_source import FileSource, ListedSource
-from fastload.sources.files import NO_LABEL, FileList, list_files, value_at
+from fastload.sources.files import NO_LABEL, FileList, list_files
 from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.listing import Listing, is_image, stem_of
 from fastload.sources.malformed import malformed
 from fastload.sources.protocol import Source, SourceRecord
+from fastload.sources.splits import splits_in
 from fastload.sources.table.cells import TABLE_SUFFIXES, TEXT_SUFFIXES, WRITE_TABLE, Table, read_table
 from fastload.sources.table.columns import (
     LABEL,
@@ -39,7 +40,7 @@ from fastload.sources.table.columns import (
     TableField,
     free_field_name,
 )
-from fastload.sources.table.images import ImageSearch, plain_path, splits_in
+from fastload.sources.table.images import ImageSearch, plain_path
 from fastload.sources.table.numbers import numbers_in
 from fastload.sources.table.objects import OBJECT_HEADER, find_boxes, list_objects
 
@@ -114,9 +115,8 @@ def _list_records(table: Table, image: TableColumn | None) -> ListedSource:
         if column.kind == "path":
             path_field = Field(free_field_name(f"{name}_path", taken), "text", internal=True)
             paths[name] = TableField(path_field, column.file_names(), "")
-    rows = len(table.columns[0].cells)
     if not fields:
-        unlabelled = np.full(rows, NO_LABEL, np.int64)
+        unlabelled = np.full(len(table.columns[0].cells), NO_LABEL, np.int64)
         fields.append(TableField(Field.label(), unlabelled, f"none: {NO_LABEL} for every image"))
     meanings = {each.field.name: each.meaning for each in fields}
     if image is not None:
@@ -124,7 +124,7 @@ def _list_records(table: Table, image: TableColumn | None) -> ListedSource:
     stored = [*fields, *paths.values()]
     make: partial[FileSource] | partial[RowSource]
     if image is None:
-        make = partial(RowSource, files=_table_alone(table.path), rows=rows, has_images=False)
+        make = partial(RowSource, files=_table_alone(table.path), has_images=False)
     else:
         make = partial(FileSource, files=image.to_files(), table=table.path)
     return make(
@@ -178,15 +178,12 @@ def _label_of(table: Table, *, has_images: bool) -> tuple[TableColumn | None, li
 class RowSource(ListedSource):
     """A `Source` of the rows of a table without images."""
 
-    rows: int
-
     def __len__(self) -> int:
-        return self.rows
+        return len(next(iter(self.values.values())))
 
     def read(self, index: int) -> SourceRecord:
         """Read one row."""
-        values = {name: value_at(column, index) for name, column in self.values.items()}
-        return SourceRecord(self.key(index), None, values)
+        return SourceRecord(self.key(index), None, self.listed_values(index))
 
 
 def _require_no_boxes(table: Table) -> None:

@@ -68,7 +68,7 @@ def read_lists_beside(listing: Listing, images: FilesByStem) -> Lists:
     """Read the lists beside the folders of images, if each of their lines names an image."""
     lines = {name: _lines_of(listing, name) for name in listing.top.others_with(".txt") if _is_split(name)}
     by_line = _by_line(images)
-    is_known = by_line.keys() >= {line for own in lines.values() for line in own}
+    is_known = by_line.keys() >= {line for names in lines.values() for line in names}
     return _decided(listing, lines, by_line, [*lines]) if is_known and any(lines.values()) else Lists()
 
 
@@ -83,7 +83,7 @@ def _decided(
         splits = {"": deciding[0]}
     else:
         splits = _by_split(listing.shown(chosen or ""), found)
-    elsewhere = (line for path, own in lines.items() if os.path.dirname(path) != chosen for line in own)
+    elsewhere = (line for path, names in lines.items() if os.path.dirname(path) != chosen for line in names)
     return Lists(
         chosen or "",
         {split: found[path] for split, path in splits.items()},
@@ -113,7 +113,7 @@ def _by_line(images: FilesByStem) -> dict[str, set[str]]:
 
 
 def _images_of(lines: Iterable[str], by_line: Mapping[str, set[str]], where: str) -> list[str]:
-    """Return the image that each line names, each once."""
+    """Return the images that the lines name, without repetitions."""
     found: dict[str, None] = {}
     for line in lines:
         named = by_line.get(line, set())
@@ -165,10 +165,10 @@ def _by_split(where: str, found: Mapping[str, list[str]]) -> dict[str, str]:
 
 def _whole(lines: _Lines, folders: Sequence[str], by_line: Mapping[str, set[str]]) -> str | None:
     """Return a list under another name, such as default.txt, that names every image and nothing else."""
-    every = set().union(*by_line.values())
-    for path, own in lines.items():
-        is_known = os.path.dirname(path) in folders and by_line.keys() >= {*own}
-        if is_known and every == set().union(*map(by_line.__getitem__, own)):
+    all_images = set().union(*by_line.values())
+    for path, names in lines.items():
+        is_known = os.path.dirname(path) in folders and by_line.keys() >= {*names}
+        if is_known and all_images == set().union(*map(by_line.__getitem__, names)):
             return path
     return None
 
@@ -177,9 +177,9 @@ def _reasons(lines: _Lines, chosen: str | None) -> dict[str, LeftOutReason]:
     """Return the reasons for leaving out lists: those of one class, of other tasks, and under other names."""
     has_splits = chosen is not None
     reasons: dict[str, LeftOutReason] = {}
-    for path, own in lines.items():
+    for path, names in lines.items():
         folder = os.path.dirname(path)
-        if _OF_CLASS.fullmatch(stem_of(path)) and all(map(_ROW_OF_CLASS.fullmatch, own)):
+        if _OF_CLASS.fullmatch(stem_of(path)) and all(map(_ROW_OF_CLASS.fullmatch, names)):
             reasons[path] = "a list of the images of one class", has_splits
         elif folder == chosen or (chosen is None and folder.endswith((SETS, "Main"))):
             reasons[path] = _OTHER_LIST

@@ -14,7 +14,7 @@ from fastload.images.arrays import Size
 from fastload.images.formats import HEAD_BYTES, format_of
 from fastload.shards.record import Record
 from fastload.shards.schema import Field
-from fastload.sources.annotated import AnnotationReader, ImageValues, require_size
+from fastload.sources.file_source import AnnotationReader, ImageValues, require_size
 from fastload.sources.malformed import explaining, malformed, numbers_of
 from fastload.sources.voc.lists import IMAGES, MASKS, OBJECT_MASKS, SETS
 from fastload.sources.writing import LayoutWriter, WrittenFiles, number_text
@@ -133,9 +133,9 @@ class VocWriter(LayoutWriter):
         """Yield the members and the box of each object."""
         flags = zip(*(record[name].tolist() for name in FLAGS), strict=True)
         columns = record["labels"].tolist(), record["pose"], flags, record["boxes"].tolist()
-        for label, pose, own, (left, top, right, bottom) in zip(*columns, strict=True):
+        for label, pose, flag_values, (left, top, right, bottom) in zip(*columns, strict=True):
             members = {"name": self.manifest.classes[label], "pose": pose}
-            members |= dict(zip(FLAGS, map(str, own), strict=True))
+            members |= dict(zip(FLAGS, map(str, flag_values), strict=True))
             sides = map(number_text, (left + 1, top + 1, right, bottom))
             yield members, dict(zip(SIDES, sides, strict=True))
 

@@ -5,22 +5,20 @@ Without lists, all images are packed. The classes are numbered in the order of t
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fastload.errors import SourceError
 from fastload.shards.schema import Field
-from fastload.sources.annotated import AnnotatedFiles
-from fastload.sources.files import FileList, list_files
+from fastload.sources.file_source import AnnotatedFiles
+from fastload.sources.files import list_files
 from fastload.sources.listing import Folder, Listing
 from fastload.sources.malformed import in_quotes, malformed, pack_command
 from fastload.sources.protocol import Claim, LeftOutReason, Reading
 from fastload.sources.sniffing import holds_boxes
-from fastload.sources.splits import SPLITS, by_split, require_plain_splits, split_names
+from fastload.sources.splits import SPLITS, by_split, require_plain_splits, split_names, split_words
 from fastload.sources.voc.lists import (
     BOXES,
     IMAGES,
@@ -32,12 +30,11 @@ from fastload.sources.voc.lists import (
     read_lists_beside,
 )
 from fastload.sources.voc.rows import VocReader, class_names
-from fastload.sources.words import FilesByStem, by_stem, one_of_each
+from fastload.sources.words import MASK_SUFFIXES, FilesByStem, by_stem, one_of_each
 
-_TITLE = "a Pascal VOC dataset"
 _KIT_NAME = "VOC"  # of VOCdevkit, VOC2012, VOCtrainval_11-May-2012
 _IMAGE_FOLDER = re.compile(r"(jpeg)?images?|imgs?|photos|pictures", re.IGNORECASE)
-_SPLIT = re.compile(rf"(?<![a-z])(train_?val|{'|'.join(SPLITS)})(?![a-z])", re.IGNORECASE)
+_TRAIN_AND_VAL = re.compile("train_?val", re.IGNORECASE)
 _SAMPLED = 32
 _MOST_FOLDERS = 64  # of classes, for example, each of which would be compared with each other one
 
@@ -93,7 +90,7 @@ def recognise(listing: Listing) -> Claim | None:
     """Claim a folder of VOC's own form, or images and their XML files, also by split."""
     if kits := _kits(listing):
         evidence = f"{listing[kits[0]].join(IMAGES)} and its annotations"
-        return Claim("voc", _TITLE, evidence, lambda: _read_kit(listing, kits))
+        return Claim(evidence, lambda: _read_kit(listing, kits))
     if not any(map(_has_xml, listing.folders.values())):
         return None
     names = split_names(listing.top.visible)
@@ -105,21 +102,21 @@ def recognise(listing: Listing) -> Claim | None:
         return None
     first = next(iter(found.values()))[0]
     evidence = f"XML files of VOC in {listing.shown(first.boxes)}"
-    return Claim("voc", _TITLE, evidence, lambda: _read_folders(listing, names, found))
+    return Claim(evidence, lambda: _read_folders(listing, names, found))
 
 
 def _kits(listing: Listing) -> list[str]:
     """Return the folders with JPEGImages and annotations: those named VOC…, or that with most images."""
     found = []
-    for path in listing.folders:
-        kit, _, name = path.rpartition("/")
-        if name == IMAGES and kit.rpartition("/")[2].lower() not in SPLITS and "/." not in f"/{path}":
+    for folder in listing.visible:
+        kit, _, name = folder.path.rpartition("/")
+        if name == IMAGES and kit.rpartition("/")[2].lower() not in SPLITS:
             boxes, masks = (f"{kit}/{each}".lstrip("/") for each in (BOXES, MASKS))
             if XmlFolders("", boxes).xml_in(listing) or _masks_in(listing, masks):
                 found.append(kit)
     named = [kit for kit in found if all(part.startswith(_KIT_NAME) for part in kit.split("/") if part)]
-    every = sum(len(each.images) for each in listing.folders.values() if "/." not in f"/{each.path}")
-    return sorted(named or [kit for kit in found if 2 * len(listing.images_below(kit)) > every])
+    count = sum(len(each.images) for each in listing.visible)
+    return sorted(named or [kit for kit in found if 2 * len(listing.images_below(kit)) > count])
 
 
 def _folders_in(listing: Listing, path: str) -> Iterator[XmlFolders]:
@@ -130,7 +127,7 @@ def _folders_in(listing: Listing, path: str) -> Iterator[XmlFolders]:
     named = [found for each, found in images.items() if _IMAGE_FOLDER.fullmatch(each.rpartition("/")[2])]
     chosen = named or [*images.values()]
     of_xml = filter(None, (_bearing(listing, each, _has_xml) for each in inner))
-    # XML files beside images are theirs alone.
+    # XML files that lie beside images belong to these alone.
     boxes = [each for each in of_xml if not any(_has_xml(at) and at.images for at in listing.below(each))]
     beside = chosen[0] if len(chosen) == 1 and not here.images else path
     places = [XmlFolders(path, each) for each in boxes]
@@ -143,12 +140,16 @@ def _folders_in(listing: Listing, path: str) -> Iterator[XmlFolders]:
 def _named_splits(listing: Listing) -> dict[str, list[XmlFolders]]:
     """Return the folders of images named after splits, if a folder beside them holds the XML files."""
     names = listing.top.visible[:_MOST_FOLDERS]
-    named = {name: split[1] for name in names if (split := _SPLIT.search(name))}
+    named = {
+        name: name if name.lower() in SPLITS else words[0][0]
+        for name in names
+        if (words := split_words(_TRAIN_AND_VAL.sub("train", name)))
+    }
     boxes = [found for name in names if (found := _bearing(listing, name, _has_xml))]
     if len(named) < 2 or len(boxes) != 1:
         return {}
     places = {
-        split if split.lower() in SPLITS else "train": XmlFolders(images, boxes[0])
+        split: XmlFolders(images, boxes[0])
         for name, split in named.items()
         if (images := _bearing(listing, name, lambda at: bool(at.images)))
     }
@@ -198,17 +199,17 @@ def _read_kit(listing: Listing, kits: list[str]) -> Reading:
     lists = read_lists(kit, images, has_boxes=bool(xml))
     splits = lists.splits or {"": [*place.images_of(kit).values()]}
     by_stem = {split: {stems[path]: path for path in listed} for split, listed in splits.items()}
-    found = {split: _Split(place, own, xml, masks) for split, own in by_stem.items()}
+    found = {split: _Split(place, listed, xml, masks) for split, listed in by_stem.items()}
     # Masks of objects are no field of records: they are kept with the annotation files.
-    kept = [object_masks[stem] for own in by_stem.values() for stem in own if stem in object_masks]
+    kept = [object_masks[stem] for listed in by_stem.values() for stem in listed if stem in object_masks]
     clutter = {stem for stem in images if stem in lists.elsewhere or _OF_VOC.fullmatch(stem)}
     unlisted = [path for stem in clutter for path in (*images[stem], xml.get(stem, ""))]
     reasons = {**lists.reasons, **dict.fromkeys(unlisted, _IN_NO_SPLIT)}
     outside = (folder.join(name) for folder in listing.folders.values() for name in folder.others)
-    every = {path: _ABOUT_VOC for path in outside if _DEVKIT.fullmatch(path)}
-    every |= {listing[root].join(path): reason for path, reason in reasons.items()}
+    all_reasons = {path: _ABOUT_VOC for path in outside if _DEVKIT.fullmatch(path)}
+    all_reasons |= {listing[root].join(path): reason for path, reason in reasons.items()}
     read = map(listing[root].join, (*lists.read, *kept))
-    return Reading(_sources(listing.name, kit, found), [*read], every, [*_warnings(kit, lists)])
+    return Reading(_sources(listing.name, kit, found), [*read], all_reasons, [*_warnings(kit, lists)])
 
 
 def _read_folders(
@@ -229,10 +230,10 @@ def _read_folders(
     lists = read_lists_beside(listing, found[""].images_in(listing)) if [*places] == [""] else Lists()
     if lists.splits:
         stems = {path: stem for stem, path in images[""].items()}
-        images = {split: {stems[path]: path for path in own} for split, own in lists.splits.items()}
+        images = {split: {stems[path]: path for path in listed} for split, listed in lists.splits.items()}
         places = dict.fromkeys(images, places[""])
     splits = {
-        name: _Split(places[name], own, places[name].xml_of(listing), {}) for name, own in images.items()
+        name: _Split(places[name], paths, places[name].xml_of(listing), {}) for name, paths in images.items()
     }
     warnings = [
         f"{listing.name}: {name!r} has no annotations, and is left out"
@@ -261,7 +262,8 @@ def _sources(name: str, listing: Listing, splits: Mapping[str, _Split]) -> dict[
         texts[split] = list_files(root, (found.xml.get(stem, expected(stem)) for stem in stems))
         if found.masks:
             masks[split] = list_files(root, (found.masks.get(stem, "") for stem in found.images))
-    classes = sorted({each for files in texts.values() for each in _class_names(files)})
+    readable = (text for files in texts.values() for text in files.readable())
+    classes = sorted({each for text in readable for each in class_names(text)})
     reader = VocReader({each: label for label, each in enumerate(classes)})
     return {
         split: AnnotatedFiles(
@@ -280,15 +282,6 @@ def _sources(name: str, listing: Listing, splits: Mapping[str, _Split]) -> dict[
     }
 
 
-def _class_names(files: FileList) -> set[str]:
-    names: set[str] = set()
-    for index in range(len(files)):
-        if files.sizes_bytes[index] > 0:
-            with contextlib.suppress(SourceError):  # reading the record reports it
-                names |= class_names(files.read(index))
-    return names
-
-
 def _warnings(kit: Listing, lists: Lists) -> Iterator[str]:
     """Yield which lists decide, if there are lists of several tasks."""
     if lists.note:
@@ -301,9 +294,5 @@ def _warnings(kit: Listing, lists: Lists) -> Iterator[str]:
 
 def _masks_in(listing: Listing, path: str) -> dict[str, str]:
     """Return the masks below a folder by stem: images, GIF among them."""
-    files = (
-        folder.join(name)
-        for folder in listing.below(path)
-        for name in (*folder.images, *folder.others_with(".gif"))
-    )
-    return one_of_each(by_stem(files, path), "mask of its image", listing.shown)
+    files = by_stem(listing.images_below(path, *MASK_SUFFIXES), path)
+    return one_of_each(files, "mask of its image", listing.shown)

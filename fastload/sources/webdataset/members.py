@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,12 +13,20 @@ import numpy.typing as npt
 
 from fastload.sources.classes.doubts import doubts
 from fastload.sources.classes.source import split_folders
-from fastload.sources.files import NOT_FOUND, FileList, list_files, safe_key
-from fastload.sources.left_out import HIDDEN, LeftOutFiles, clutter_reason
+from fastload.sources.files import NOT_FOUND, FileList, NameTable, list_files, safe_key
+from fastload.sources.left_out import LeftOutFiles, clutter_reason
 from fastload.sources.listing import Folder, Listing
 from fastload.sources.malformed import in_quotes, malformed
-from fastload.sources.names import NameTable
-from fastload.sources.webdataset.tar import IMAGES, RULES, TAR_SUFFIXES, TEXTS, are_words, tar_members
+from fastload.sources.webdataset.tar import (
+    IMAGES,
+    RULES,
+    TAR_SUFFIXES,
+    TEXTS,
+    TarReader,
+    are_words,
+    kind_of,
+    tar_members,
+)
 
 WITHOUT_IMAGE = (*TEXTS, "npy")
 """One of these kinds of members shows that an archive without images holds samples."""
@@ -26,14 +34,14 @@ WITHOUT_IMAGE = (*TEXTS, "npy")
 _META = re.compile("__[^/]*__(/|$)")
 _NO_MEMBER = "not a member of a sample"
 _MOST_EXTENSIONS = 1000
+_ALL_BYTES = 1 << 62
+
 _Integers = npt.NDArray[np.int64]
 
+Spans = npt.NDArray[np.int64]
+"""The offset and size of a member for each sample, (2, samples); -1 where there is none."""
+
 UNPACK = "unpack the tar files (tar -xf), and pack the folder"
-
-
-def kind_of(extension: str) -> str:
-    """Return the last part of an extension, which determines what its members hold."""
-    return extension.rpartition(".")[2]
 
 
 class Members(NamedTuple):
@@ -53,16 +61,11 @@ def list_members(root: str, shards: Iterable[str], left_out: LeftOutFiles) -> Me
             if size_bytes == NOT_FOUND:
                 left_out.add(f"{shard}/{safe_key(name)}", "a link or a device")
             elif not RULES["first dot"](name)[0] or _META.match(name):
-                _leave_out(left_out, shard, name)
+                left_out.add(f"{shard}/{safe_key(name)}", _NO_MEMBER)
             else:
                 names.append(name)
                 places.extend((number, offset, size_bytes))
     return Members(files, names, np.array(places, np.int64).reshape(-1, 3))
-
-
-def _leave_out(left_out: LeftOutFiles, shard: str, name: str) -> None:
-    clutter = clutter_reason(os.path.basename(name)) or (HIDDEN if re.search(r"(^|/)\.[^./]", name) else None)
-    left_out.add(f"{shard}/{safe_key(name)}", clutter or _NO_MEMBER, is_clutter=clutter is not None)
 
 
 class Samples:
@@ -95,6 +98,7 @@ class Samples:
             column.extend((len(first) - 1, index))
         self.first = np.array(first, np.int64)  # the first member of each sample
         self.sample_of = np.array(sample_of, np.int64)
+        self.shard_of: _Integers = members.places[self.first, 0]
         self.columns = {name: np.array(column).reshape(-1, 2).T for name, column in columns.items()}
         images = [extension for extension in self.columns if kind_of(extension) in IMAGES]
         counts = self._counted(images)
@@ -119,6 +123,23 @@ class Samples:
             samples, members = self.columns[extension]
             found[samples] = members
         return found
+
+    def spans(self, extensions: Iterable[str]) -> Spans:
+        """Return the offset and size of the member of each sample with one of these extensions."""
+        members = self.member_of(extensions)
+        return np.where(members < 0, -1, self.members.places[members, 1:].T)
+
+    def texts(self, extension: str) -> list[str]:
+        """Return the members with an extension as texts, for the samples that have one."""
+        return [data.decode("utf-8", "surrogateescape") for data in self.contents(extension)]
+
+    def contents(self, extension: str, most_bytes: int = _ALL_BYTES) -> Iterator[bytes]:
+        """Yield the first bytes of the members with an extension, for the samples that have one."""
+        offsets, sizes = self.spans([extension])
+        reader, shards = TarReader(), self.shard_of
+        for sample in np.flatnonzero(offsets >= 0).tolist():
+            path = self.members.files.path(int(shards[sample]))
+            yield reader.read(path, int(offsets[sample]), min(int(sizes[sample]), most_bytes))
 
     @property
     def is_complete(self) -> bool:
@@ -175,7 +196,7 @@ class Samples:
         is_stray = np.isin(self.sample_of, strays)
         for index in np.flatnonzero(is_stray).tolist():
             shard = self.members.files.names[int(self.members.places[index, 0])]
-            _leave_out(left_out, shard, self.members.names[index])
+            left_out.add(f"{shard}/{safe_key(self.members.names[index])}", _NO_MEMBER)
         kept = NameTable(self.members.names[index] for index in np.flatnonzero(~is_stray).tolist())
         return Samples(Members(self.members.files, kept, self.members.places[~is_stray]), self.rule)
 
@@ -239,12 +260,14 @@ def _by_one_rule(path: str, splits: Sequence[Members]) -> list[Samples]:
     )
 
 
-def class_folders(path: str, names: Iterable[str]) -> list[str] | None:
-    """Return the class folder of each image; None if there are not several folders.
+def class_folders(path: str, samples: Samples) -> list[str] | None:
+    """Return the class folder of each sample; None if they have more than an image, or are in one folder.
 
     SourceError is raised where the folders could be something other than classes.
     """
-    keys = [safe_key(name) for name in names]
+    if samples.others or len(samples.images) != 1:
+        return None
+    keys = [safe_key(name) for name in samples.members.names]
     listing, depth = _listing_of(path, keys), 0
     while len(listing.top.folders) == 1 and not listing.top.images:
         listing, depth = listing.view(listing.top.folders[0]), depth + 1

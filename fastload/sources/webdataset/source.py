@@ -4,7 +4,7 @@ Shards may be compressed (.tar.gz, .tgz, .tar.bz2, .tar.xz and, with Python 3.14
 
 The members of a sample follow each other and share a key, the path up to the first dot in the file name; the
 rest of each name is an extension, in any case. Tars that other programs made of files with dots in their
-names are recognised by their samples (names.py). Shards named after splits, or in folders named after them,
+names are recognised by their samples (members.py). Shards named after splits, or in folders named after them,
 give one source per split. The last part of an extension determines the field:
 
     jpg, png, …        the image; if samples hold several, each a field named by its extension
@@ -25,11 +25,10 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import itertools
 import math
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,206 +39,160 @@ from fastload.shards.schema import DTYPES, Field
 from fastload.sources.containers import (
     SHARD,
     ContainerSource,
-    data_files_by_split,
+    claim_data_files,
     expand_braces,
     files_by_split,
-    find_data_files,
-    gaps_in,
 )
-from fastload.sources.files import NO_LABEL, require_decodable, safe_key
+from fastload.sources.files import NO_LABEL, NameTable, require_decodable, safe_key
 from fastload.sources.left_out import LeftOutFiles
 from fastload.sources.listing import Listing
 from fastload.sources.malformed import explaining, in_quotes, malformed
-from fastload.sources.names import NameTable
 from fastload.sources.protocol import Claim, Reading, SourceRecord
 from fastload.sources.table.columns import free_field_name, labels_of
 from fastload.sources.table.numbers import numbers_in
-from fastload.sources.webdataset.members import UNPACK, Samples, class_folders, grouped, kind_of, list_members
-from fastload.sources.webdataset.tar import IMAGES, INTEGERS, RULES, TAR_SUFFIXES, TEXTS, TarReader
+from fastload.sources.webdataset.members import UNPACK, Samples, Spans, class_folders, grouped, list_members
+from fastload.sources.webdataset.tar import IMAGES, INTEGERS, RULES, TAR_SUFFIXES, TEXTS, TarReader, kind_of
 
 _NPY_HEAD = 1 << 16  # the longest header of version 1.0
-_ALL_BYTES = 1 << 62
 
 _ANNOTATIONS = (".csv", ".tsv", ".json", ".jsonl", ".xml", ".mat")  # that may be of all images
 _ALONE = "or pack the images without labels with --layout webdataset (in Python, layout='webdataset')"
 
-Spans = npt.NDArray[np.int64]
-"""The offset and size of a member for each sample, (2, samples); -1 where there is none."""
-
 
 def recognise(listing: Listing) -> Claim | None:
     """Claim a folder of tar files, or folders of them that are named after splits."""
-    found = find_data_files(listing, TAR_SUFFIXES)
-    if found is None:
-        return None
-
-    def read() -> Reading:
-        data = data_files_by_split(listing.name, found)
-        sources = list_shards(listing.name, listing.root, data)
-        next(iter(sources.values())).doubts = gaps_in(listing.name, itertools.chain(*data.values()))
-        for source in sources.values():
-            if len(source.files) > 1 and not source.classes and not source.details["members"]:
-                source.doubt = _one_for_each_class(listing, source.files.names[0])
-        return Reading(sources)
-
-    return Claim("webdataset", "a WebDataset", f"tar files such as {next(iter(found.values()))[0]}", read)
+    return claim_data_files(listing, TAR_SUFFIXES, _list_folder)
 
 
-def _one_for_each_class(listing: Listing, shard: str) -> str:
-    """Return the message about tar files of images alone, such as ImageNet's, one for each class."""
-    tars = shlex.quote(os.path.dirname(listing.shown(shard))) + "/*.tar"
-    unpack = f'for tar in {tars}; do mkdir "${{tar%.tar}}" && tar -xf "$tar" -C "${{tar%.tar}}"; done'
-    return str(
-        malformed(
-            listing.name,
-            "hold labels beside its images, or one tar file",
-            f"several of images alone, such as {shard}, each of which may be a class",
-            f"unpack them ({unpack}) and pack the folder; or pack them without labels with "
-            "--layout webdataset (in Python, layout='webdataset')",
-        )
-    )
+def _list_folder(path: str, root: str, shards: Mapping[str, Sequence[str]]) -> dict[str, TarSource]:
+    """List the samples of a folder's shards; several of images alone may be one for each class."""
+    sources = list_shards(path, root, shards)
+    for source in sources.values():
+        if len(source.files) > 1 and not source.classes and not source.details["members"]:
+            shard = source.files.names[0]
+            tars = shlex.quote(os.path.dirname(os.path.join(path, shard))) + "/*.tar"
+            unpack = f'for tar in {tars}; do mkdir "${{tar%.tar}}" && tar -xf "$tar" -C "${{tar%.tar}}"; done'
+            got = f"several of images alone, such as {shard}, each of which may be a class"
+            step = f"unpack them ({unpack}) and pack the folder; {_ALONE}"
+            source.doubt = str(malformed(path, "hold labels beside its images, or one tar file", got, step))
+    return sources
 
 
-def open_file(path: str) -> Mapping[str, TarSource] | None:
-    """List the samples of a .tar file, or of a pattern such as `shard-{000..003}.tar`, by split."""
-    if not path.lower().endswith(TAR_SUFFIXES):
-        return None
+def recognise_file(path: str) -> Claim | None:
+    """Claim a .tar file, or a pattern such as `shard-{000..003}.tar`."""
+    return Claim(path, lambda: _read_pattern(path)) if path.lower().endswith(TAR_SUFFIXES) else None
+
+
+def _read_pattern(path: str) -> Reading:
     root, pattern = os.path.split(os.path.abspath(path))
     # An existing file with braces in its name is not a pattern.
     names = [pattern] if os.path.isfile(path) else expand_braces(pattern)
     missing = [name for name in names if not os.path.isfile(os.path.join(root, name))]
     if missing:
         raise malformed(os.path.join(root, missing[0]), "exist", "no such file", f"check {path!r}")
-    return list_shards(path, root, files_by_split(path, names))
+    return Reading(list_shards(path, root, files_by_split(path, names)))
 
 
 def list_shards(path: str, root: str, shards: Mapping[str, Sequence[str]]) -> dict[str, TarSource]:
     """List the samples of shards, which are given by split, relative to the folder `root`."""
     left_out = LeftOutFiles()
     members = {split: list_members(root, names, left_out) for split, names in shards.items()}
-    listings = {split: _Listing(path, each) for split, each in grouped(path, members, left_out).items()}
-    has_folders = {split: each.folders is not None for split, each in listings.items()}
-    if any(has_folders.values()):
-        if not all(has_folders.values()):
-            got = f"them in {in_quotes([split for split, has in has_folders.items() if has])} alone"
-            raise malformed(path, "have class folders in the shards of every split or of none", got, UNPACK)
-        cells = {split: listing.folders or [] for split, listing in listings.items()}
-    else:
-        cells = {
-            split: each.texts("cls") for split, each in listings.items() if "cls" in each.samples.columns
-        }
-    every = [cell for column in cells.values() for cell in column]
-    ending = next((end for end in ("\r\n", "\n") if every and all(cell.endswith(end) for cell in every)), "")
-    labels, classes = labels_of([cell.strip() for cell in every])  # webdataset's int() accepts " 3\n"
-    sources, begin = {}, 0
-    for split, listing in listings.items():
-        own = np.full(len(listing.samples), NO_LABEL, np.int64)
+    samples = grouped(path, members, left_out)
+    folders = {
+        split: found for split, each in samples.items() if (found := class_folders(path, each)) is not None
+    }
+    if folders and len(folders) < len(samples):
+        got = f"them in {in_quotes([*folders])} alone"
+        raise malformed(path, "have class folders in the shards of every split or of none", got, UNPACK)
+    cells = folders or {split: each.texts("cls") for split, each in samples.items() if "cls" in each.columns}
+    texts = [cell for column in cells.values() for cell in column]
+    ending = next((end for end in ("\r\n", "\n") if texts and all(cell.endswith(end) for cell in texts)), "")
+    labels, classes = labels_of([cell.strip() for cell in texts])  # webdataset's int() accepts " 3\n"
+    labels_are = "the names of their folders" if folders else f"{NO_LABEL} for each"
+    sources, start = {}, 0
+    for split, each in samples.items():
+        values = np.full(len(each), NO_LABEL, np.int64)
         if split in cells:
-            has_label = listing.spans(["cls"])[0] >= 0 if listing.folders is None else slice(None)
-            own[has_label] = labels[begin : begin + len(cells[split])]
-            begin += len(cells[split])
-        is_labelled = bool(cells) or not listing.samples.others
-        sources[split] = listing.source(own if is_labelled else None, classes, ending)
+            has_label = slice(None) if folders else each.spans(["cls"])[0] >= 0
+            values[has_label] = labels[start : start + len(cells[split])]
+            start += len(cells[split])
+        is_labelled = bool(cells) or not each.others
+        sources[split] = _source(path, each, values if is_labelled else None, classes, ending, labels_are)
     first = next(iter(sources.values()))
     first.left_out = left_out.finish()
     unread = [entry.key for entry in first.left_out if entry.key.lower().endswith(_ANNOTATIONS)]
-    if unread and not cells and not any(each.samples.others for each in listings.values()):
+    if unread and not cells and not any(each.others for each in samples.values()):
         first.doubt = str(
             malformed(path, "hold labels beside its images", f"{unread[0]!r}", f"{UNPACK}; {_ALONE}")
         )
     return sources
 
 
-class _Listing:
-    """The samples of one split's shards; `folders` are the class folders of samples of images alone."""
+def _source(
+    path: str,
+    samples: Samples,
+    labels: npt.NDArray[np.int64] | None,
+    classes: tuple[str, ...],
+    ending: str,
+    labels_are: str,
+) -> TarSource:
+    """Return the source of the samples of one split, with the labels found for them."""
+    taken = {"image", "shard"} | ({"label"} if labels is not None else set())
+    fields = [] if labels is None else [Field.label()]
+    extensions: dict[str, list[str]] = {"image": samples.images["image"]} if samples.images else {}
+    for extension in [each for each in (*samples.images, *samples.others) if each not in ("image", "cls")]:
+        described = _field(samples, free_field_name(extension, taken), extension)
+        fields.append(described)
+        extensions[described.name] = [extension]
+    if "cls" in samples.columns:
+        extensions["label"] = ["cls"]
+    warning = f"{path} has images alone: their labels are {labels_are}"
+    without = f"{path}: no member is an image (.jpg, .png, …): its samples are packed without images"
+    spelled = samples.spelled
+    images = samples.member_of(samples.images.get("image", [])).tolist()
+    return TarSource(
+        kind="webdataset",
+        name=path,
+        classes=classes,
+        fields=(*fields, SHARD),
+        warnings=(warning,) if not samples.others else () if samples.images else (without,),
+        files=samples.members.files,
+        values={} if labels is None else {"label": labels},
+        names=NameTable(
+            samples.key(sample) if member < 0 else samples.members.names[member]
+            for sample, member in enumerate(images)
+        ),
+        shard_of=samples.shard_of,
+        has_images=bool(samples.images),
+        members={name: samples.spans(found) for name, found in extensions.items()},
+        details={
+            "files": list(samples.members.files.names),
+            "members": {name: spelled[found[0]] for name, found in extensions.items() if name != "image"},
+            "ending": ending,
+            "rule": samples.rule,
+        },
+    )
 
-    def __init__(self, path: str, samples: Samples) -> None:
-        self.path = path
-        self.samples = samples
-        self.files = samples.members.files
-        self.shard_of = samples.members.places[samples.first, 0]
-        are_images = not samples.others and len(samples.images) == 1
-        self.folders = class_folders(path, samples.members.names) if are_images else None
 
-    def spans(self, extensions: Sequence[str]) -> Spans:
-        """Return the offset and size of the member of each sample with one of these extensions."""
-        members = self.samples.member_of(extensions)
-        return np.where(members < 0, -1, self.samples.members.places[members, 1:].T)
-
-    def texts(self, extension: str) -> list[str]:
-        """Return the members with an extension as texts, for the samples that have one."""
-        return [data.decode("utf-8", "surrogateescape") for data in self._contents(extension)]
-
-    def _contents(self, extension: str, most_bytes: int = _ALL_BYTES) -> Iterator[bytes]:
-        offsets, sizes = self.spans([extension])
-        reader = TarReader()
-        for sample in np.flatnonzero(offsets >= 0).tolist():
-            path = self.files.path(int(self.shard_of[sample]))
-            yield reader.read(path, int(offsets[sample]), min(int(sizes[sample]), most_bytes))
-
-    def source(
-        self, labels: npt.NDArray[np.int64] | None, classes: tuple[str, ...], ending: str
-    ) -> TarSource:
-        """Return the source of the samples, with the labels found for them."""
-        path, samples = self.path, self.samples
-        taken = {"image", "shard"} | ({"label"} if labels is not None else set())
-        fields = [] if labels is None else [Field.label()]
-        extensions: dict[str, list[str]] = {"image": samples.images["image"]} if samples.images else {}
-        for extension in [
-            each for each in (*samples.images, *samples.others) if each not in ("image", "cls")
-        ]:
-            described = self._field(free_field_name(extension, taken), extension)
-            fields.append(described)
-            extensions[described.name] = [extension]
-        if "cls" in samples.columns:
-            extensions["label"] = ["cls"]
-        labels_are = f"{NO_LABEL} for each" if self.folders is None else "the names of their folders"
-        warning = f"{path} has images alone: their labels are {labels_are}"
-        without = f"{path}: no member is an image (.jpg, .png, …): its samples are packed without images"
-        spelled = samples.spelled
-        images = samples.member_of(samples.images.get("image", [])).tolist()
-        return TarSource(
-            kind="webdataset",
-            name=path,
-            classes=classes,
-            fields=(*fields, SHARD),
-            warnings=(warning,) if not samples.others else () if samples.images else (without,),
-            files=self.files,
-            values={} if labels is None else {"label": labels},
-            names=NameTable(
-                samples.key(sample) if member < 0 else samples.members.names[member]
-                for sample, member in enumerate(images)
-            ),
-            shard_of=self.shard_of,
-            has_images=bool(samples.images),
-            members={name: self.spans(found) for name, found in extensions.items()},
-            details={
-                "files": list(self.files.names),
-                "members": {name: spelled[found[0]] for name, found in extensions.items() if name != "image"},
-                "ending": ending,
-                "rule": samples.rule,
-            },
-        )
-
-    def _field(self, name: str, extension: str) -> Field:
-        kind = kind_of(extension)
-        if kind in IMAGES:
-            return Field(name, "image", encoding="keep")
-        if kind in TEXTS:
-            return Field(name, "text")
-        if kind in INTEGERS:
-            numbers = numbers_in(self.texts(extension))
-            is_integer = numbers is not None and numbers.dtype == np.int64
-            return Field(name, "scalar", "int64") if is_integer else Field(name, "text")
-        if kind == "npy":
-            found = {_array_form(head) for head in self._contents(extension, _NPY_HEAD)}
-            forms = {(form[0], len(form[1]), form[1][1:]) for form in found if form is not None}
-            if None not in found and len(forms) == 1:
-                dtype, shape = next(filter(None, found))
-                if len(found) == 1:
-                    return Field(name, "vector" if shape else "scalar", dtype, shape)
-                return Field(name, "ragged", dtype, shape[1:])
-        return Field(name, "bytes")
+def _field(samples: Samples, name: str, extension: str) -> Field:
+    kind = kind_of(extension)
+    if kind in IMAGES:
+        return Field(name, "image", encoding="keep")
+    if kind in TEXTS:
+        return Field(name, "text")
+    if kind in INTEGERS:
+        numbers = numbers_in(samples.texts(extension))
+        is_integer = numbers is not None and numbers.dtype == np.int64
+        return Field(name, "scalar", "int64") if is_integer else Field(name, "text")
+    if kind == "npy":
+        found = {_array_form(head) for head in samples.contents(extension, _NPY_HEAD)}
+        forms = {(form[0], len(form[1]), form[1][1:]) for form in found if form is not None}
+        if None not in found and len(forms) == 1:
+            dtype, shape = next(filter(None, found))
+            if len(found) == 1:
+                return Field(name, "vector" if shape else "scalar", dtype, shape)
+            return Field(name, "ragged", dtype, shape[1:])
+    return Field(name, "bytes")
 
 
 @dataclass(eq=False, kw_only=True)

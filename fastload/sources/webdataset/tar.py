@@ -1,4 +1,4 @@
-"""Members of tar files, read at their offsets without extracting anything, and the parts of their names.
+"""Tar shards: members read at their offsets without extracting anything, parts of their names, and writing.
 
 A compressed file can only be read forwards: reading members in order takes one pass, and every step back
 starts another.
@@ -11,6 +11,7 @@ split at its last dot, or before the known extensions that it ends in.
 
 from __future__ import annotations
 
+import io
 import lzma
 import os
 import re
@@ -19,11 +20,17 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fastload.shards.record import Record
 from fastload.sources.files import NOT_FOUND
 from fastload.sources.listing import IMAGE_SUFFIXES
 from fastload.sources.malformed import explaining, malformed
+from fastload.sources.protocol import Details
+from fastload.sources.writing import ImageFiles, StoredRecords, drafted, safe_path
 
 IMAGES = tuple(suffix[1:] for suffix in (*IMAGE_SUFFIXES, ".gif", ".avif", ".jp2"))
 # The extensions that webdataset's own decoder reads as integers and as text.
@@ -41,6 +48,8 @@ _KEY = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)", re.DOTALL)
 Split = Callable[[str], tuple[str, str]]
 
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
+# The compression that Python's tarfile applies, by the suffix of a shard's name.
+_COMPRESSIONS = {"gz": "gz", "tgz": "gz", "bz2": "bz2", "tbz2": "bz2", "xz": "xz", "txz": "xz", "zst": "zst"}
 _READ_BYTES = 1 << 20
 _DAMAGED = "the file is damaged or was cut off: copy or write it again"
 _ERRORS = (OSError, EOFError, ValueError, OverflowError, tarfile.TarError, zlib.error, lzma.LZMAError)
@@ -66,14 +75,19 @@ def before_suffixes(name: str) -> tuple[str, str]:
     parts = base.split(".")
     if not parts[0] or len(parts) < 2:
         return "", ""
-    begin = len(parts) - 1
-    while begin > 1 and {parts[begin - 1].lower(), parts[begin].lower()} <= _KNOWN:
-        begin -= 1
-    return folder + slash + ".".join(parts[:begin]), ".".join(parts[begin:])
+    start = len(parts) - 1
+    while start > 1 and {parts[start - 1].lower(), parts[start].lower()} <= _KNOWN:
+        start -= 1
+    return folder + slash + ".".join(parts[:start]), ".".join(parts[start:])
 
 
 RULES: Mapping[str, Split] = {"first dot": at_first_dot, "suffixes": before_suffixes}
 """The rules by the names that packed datasets state."""
+
+
+def kind_of(extension: str) -> str:
+    """Return the last part of an extension, which determines what its members hold."""
+    return extension.rpartition(".")[2]
 
 
 def are_words(extension: str) -> bool:
@@ -154,3 +168,47 @@ def _open(path: str) -> tarfile.TarFile:
 
 def _explaining(path: str) -> AbstractContextManager[None]:
     return explaining(_ERRORS, path, "be a tar file that can be read", _DAMAGED)
+
+
+def write_tar(records: StoredRecords, root: Path) -> list[Path]:
+    """Write the shards of a dataset under their names below root."""
+    details = records.details
+    key_of = RULES[details.get("rule", "first dot")]  # datasets of older releases state none
+    written = []
+    for name, of_file in records.by_file():
+        path = safe_path(root, name)
+        mode: Any = f"x:{_COMPRESSIONS.get(path.suffix[1:].lower(), '')}"
+        with drafted(path) as draft, tarfile.open(draft, mode) as tar:
+            for record, files in of_file:
+                for member, data in _members(record, files, details, records.manifest.classes, key_of):
+                    entry = tarfile.TarInfo(member)
+                    entry.size = len(data)
+                    tar.addfile(entry, io.BytesIO(data))
+        written.append(path)
+    return written
+
+
+def _members(
+    record: Record, files: ImageFiles, details: Details, classes: tuple[str, ...], key_of: Split
+) -> Iterator[tuple[str, bytes]]:
+    key = record.key
+    if "image" in files:
+        image, suffix = files["image"]
+        key = key_of(record.key)[0] or record.key
+        yield record.key + ("" if record.key.lower().endswith(suffix) else suffix), image
+    for name, extension in details["members"].items():
+        value: Any = files[name][0] if name in files else record[name]
+        if name == "label":
+            label = classes[value] if 0 <= value < len(classes) else str(value)
+            value = f"{label}{details['ending']}"
+        yield f"{key}.{extension}", _to_bytes(value, extension)
+
+
+def _to_bytes(value: Any, extension: str) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    if kind_of(extension).lower() != "npy":
+        return str(value).encode("utf-8", "surrogateescape")
+    file = io.BytesIO()
+    np.save(file, value)
+    return file.getvalue()

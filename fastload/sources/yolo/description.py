@@ -13,11 +13,10 @@ from fastload.sources.files import read_text
 from fastload.sources.listing import Listing, is_image, read_part
 from fastload.sources.malformed import explaining, in_quotes, is_text, malformed
 from fastload.sources.splits import SPLITS, by_split, split_names
-from fastload.sources.yolo.labels import parallel_to
+from fastload.sources.yolo.labels import MOST_CLASSES, parallel_to
 
 _MOST_POINTS = 10_000
 _MOST_ABOVE = 3  # folders above a list, to which its lines may be relative
-MOST_CLASSES = 100_000  # larger numbers are not classes: a name would be made for each
 # labelImg's and Label Studio's, Darknet's and CVAT's, Roboflow's
 _CLASSES_FILES = ("classes.txt", "obj.names", "_darknet.labels")
 OTHER_DESCRIPTIONS = ("notes.json", "obj.data")  # theirs, which name the same classes and the lists
@@ -93,11 +92,11 @@ def read_description(path: str) -> YoloDescription:
     given = by_split(path, named)
     if not given:
         raise malformed(path, "have train, val or test", ", ".join(map(str, content)))
-    every = [entry for entries in given.values() for entry in entries]
-    root = _root(path, content.get("path"), every)
-    stated = {os.path.normpath(os.path.join(root, entry)) for entry in every}
-    if len({_resolved(root, entry) for entry in every}) < len(stated):
-        raise malformed(path, "have its splits in the folders that it names", in_quotes(every))
+    all_entries = [entry for entries in given.values() for entry in entries]
+    root = _root(path, content.get("path"), all_entries)
+    stated = {os.path.normpath(os.path.join(root, entry)) for entry in all_entries}
+    if len({_resolved(root, entry) for entry in all_entries}) < len(stated):
+        raise malformed(path, "have its splits in the folders that it names", in_quotes(all_entries))
     splits = {split: [_resolved(root, entry) for entry in entries] for split, entries in given.items()}
     if "test" in splits and not all(map(os.path.exists, splits["test"])) and len(splits) > 1:
         splits["test"] = []  # exported datasets name a test split even if they have none
@@ -166,10 +165,10 @@ def _root(path: str, given: object, entries: Sequence[str]) -> str:
     """
     if given is not None and (not is_text(given) or "\0" in given):
         raise malformed(f"{path}, path", "be a folder", [given])
-    own = os.path.dirname(os.path.abspath(path))
+    folder = os.path.dirname(os.path.abspath(path))
     if not given:
-        return own
-    candidates = [os.path.normpath(os.path.join(own, given)), os.path.abspath(given), own]
+        return folder
+    candidates = [os.path.normpath(os.path.join(folder, given)), os.path.abspath(given), folder]
     return next(
         (each for each in candidates if any(os.path.exists(_resolved(each, entry)) for entry in entries)),
         candidates[0],

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from fastload.errors import SourceError
 from fastload.shards.schema import Field
-from fastload.sources.annotated import AnnotatedFiles
+from fastload.sources.file_source import AnnotatedFiles
 from fastload.sources.files import NOT_FOUND, FileList, list_files, read_text
 from fastload.sources.listing import Listing, stem_of
 from fastload.sources.malformed import in_quotes, malformed, pack_command
@@ -34,11 +34,17 @@ from fastload.sources.yolo.description import (
     read_class_names,
     read_description,
 )
-from fastload.sources.yolo.labels import find_labels, find_masks, label_folders, likely_labels
-from fastload.sources.yolo.rows import YoloReader, guess_task, scan_rows
+from fastload.sources.yolo.labels import (
+    YoloReader,
+    find_labels,
+    find_masks,
+    guess_task,
+    label_folders,
+    likely_labels,
+    scan_rows,
+)
 from fastload.system.units import format_count
 
-_TITLE = "a YOLO dataset"
 _OTHER_DESCRIPTION: LeftOutReason = ("another description than the one that was named", True)
 _COPY: LeftOutReason = ("equal to the label file that was read", True)
 _CACHE: LeftOutReason = ("a cache of Ultralytics", True)
@@ -54,7 +60,7 @@ _SAMPLED = 32  # label files that are opened to recognise the layout
 def recognise(listing: Listing) -> Claim | None:
     """Claim a folder with a description, or with images and label files."""
     if found := _descriptions(listing):
-        return Claim("yolo", _TITLE, f"{found[0]} names its splits", lambda: _read_one(listing, found))
+        return Claim(f"{found[0]} names its splits", lambda: _read_one(listing, found))
     texts = {path for path, folder in listing.folders.items() if folder.others and folder.others_with(".txt")}
     if not texts:
         return None
@@ -63,14 +69,14 @@ def recognise(listing: Listing) -> Claim | None:
     label = next(filter(None, labels), None)
     if label is None:
         return None
-    return Claim("yolo", _TITLE, f"rows of boxes in {label}", lambda: _read_folders(listing, folders))
+    return Claim(f"rows of boxes in {label}", lambda: _read_folders(listing, folders))
 
 
 def recognise_file(path: str) -> Claim | None:
     """Claim a file that describes splits."""
     if not describes_splits(path):
         return None
-    return Claim("yolo", _TITLE, f"{path} names its splits", lambda: _read_described(path))
+    return Claim(f"{path} names its splits", lambda: _read_described(path))
 
 
 def _read_one(listing: Listing, names: list[str]) -> Reading:
@@ -83,7 +89,7 @@ def _read_one(listing: Listing, names: list[str]) -> Reading:
 
 def _descriptions(listing: Listing) -> list[str]:
     """Return the files that describe splits, or else those in folders inside; Darknet's without a yaml."""
-    inner = [folder for path, folder in listing.folders.items() if path and "/." not in f"/{path}"]
+    inner = [folder for folder in listing.visible if folder.path]
     for folders, suffixes in itertools.product(([listing.top], inner), (YAML_SUFFIXES, (DARKNET_SUFFIX,))):
         bearing = (folder for folder in folders if folder.others)
         files = (each.join(name) for each in bearing for name in each.others_with(*suffixes))
@@ -223,21 +229,19 @@ def _read_splits(
         )
         for split, paths in images.items()
     }
-    # A test split may have no labels: in competitions, they are kept secret.
-    doubtful = [split for split in unlabelled if not any(masks[split])]
-    told = (f"{name}: the split {split} has no label files" for split in doubtful if split == "test")
     reasons |= dict.fromkeys((copy for _, copies in found.values() for copy in copies), _COPY)
     for folder in listing.folders.values():
         reasons |= dict.fromkeys(map(folder.join, folder.others_with(".cache")), _CACHE)
-    # Splits of background alone, as far as can be seen.
-    next(iter(sources.values())).doubts = tuple(
-        f"{name}: none of the {format_count(len(texts[split]), 'image')} of its split {split} has a label "
-        f"file, such as {texts[split].path(0)}: add them; or if no image has objects, say --layout yolo (in "
-        "Python, layout='yolo')"
-        for split in doubtful
-        if split != "test"
-    )
-    return Reading(sources, [*read], reasons, [*warnings, *told])
+    lacking = [
+        (
+            split,
+            f"{name}: none of the {format_count(len(texts[split]), 'image')} of its split {split} has a "
+            f"label file, such as {texts[split].path(0)}",
+        )
+        for split in unlabelled
+        if not any(masks[split])
+    ]
+    return Reading(sources, [*read], reasons, [*warnings], lacking)
 
 
 def _reader_of(
@@ -247,13 +251,10 @@ def _reader_of(
     counts: set[int] = set()
     largest = -1
     for files in labels:
-        scanned = range(len(files)) if not description.classes else evenly_spaced(len(files), _SCANNED)
-        for index in scanned:
-            if files.sizes_bytes[index] > 0:
-                with contextlib.suppress(SourceError):  # reading the record reports it
-                    found, highest = scan_rows(files.read(index))
-                    counts |= found
-                    largest = max(largest, highest)
+        for text in files.readable(evenly_spaced(len(files), _SCANNED) if description.classes else None):
+            found, highest = scan_rows(text)
+            counts |= found
+            largest = max(largest, highest)
     classes = description.classes or tuple(map(str, range(largest + 1)))
     if description.keypoints is not None:
         return YoloReader("keypoints", len(classes), description.keypoints), classes
