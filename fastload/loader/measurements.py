@@ -39,9 +39,8 @@ class TuningSettings:
         unusual: A longer step (a validation, a checkpoint) counts as this many median steps.
         changed: A settled plan is measured again if the time to make a batch changes by this factor: if it
             grows, without workers; if it shrinks, with them.
-        watched_s: Loading without workers counts as slower only if it stays so for this long.
-        first_check, watched_batches: A settled plan is checked each time this many batches are loaded, at
-            first sooner, to drop a bad plan early.
+        watched_s: Loading without workers counts as slower only in an epoch that takes this long.
+        least_watched: The fewest batches of an epoch that show whether a settled plan still fits.
         most_trials: The most trials stored for each candidate.
         stuck_s, stuck_loads: Workers are considered stuck (by a lock that was held at the fork, by a thread
             that the child lacks) if no batch arrives within this time plus this many times the time of a
@@ -66,8 +65,7 @@ class TuningSettings:
     unusual: float = 5.0
     changed: float = 2.0
     watched_s: float = 5.0
-    first_check: int = 8
-    watched_batches: int = 64
+    least_watched: int = 32
     most_trials: int = 5
     stuck_s: float = 60.0
     stuck_loads: int = 30
@@ -122,6 +120,20 @@ class Trial:
     def waiting_share(self) -> float:
         """Share of the time spent waiting, from 0 to 1."""
         return self.waiting_s / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedEpoch:
+    """An epoch that was loaded by a settled plan to its end.
+
+    `seconds` includes the training's steps and the start of the workers; `load_s` is the time to make a
+    batch, without waits for a CPU.
+    """
+
+    num_workers: int
+    batches: int
+    seconds: float
+    load_s: float
 
 
 @dataclass(frozen=True, slots=True)

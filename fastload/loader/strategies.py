@@ -24,7 +24,7 @@ from fastload.loader.measurements import (
     Decision,
     TuningSettings,
 )
-from fastload.loader.tuning.epoch import TunedIterator
+from fastload.loader.tuning.epoch import TunedIterator, watched
 from fastload.loader.tuning.limits import NO_LIMITS_YET, read_limits
 from fastload.loader.tuning.plan import Plan, make_plan
 from fastload.loader.tuning.switching import last_line
@@ -111,6 +111,8 @@ class TunedStrategy:
             tuning = tuning.without_workers("FASTLOAD_PLAN=off: nothing is tried")
         self.tuner = Tuner(tuning)
         self._cache: LoaderCache | None = None
+        # The latest epoch's, if it was loaded by a settled plan.
+        self._watched: StepClock | None = None
 
     @property
     def options(self) -> WorkerOptions:
@@ -126,17 +128,21 @@ class TunedStrategy:
     @property
     def plan(self) -> Plan:
         """The options, and the reasons for them."""
-        return make_plan(self.tuner.state, self.tuner.state.decide())
+        return make_plan(self.tuner.tuning, self.tuner.tuning.decide())
 
     def prepare(self, view: LoaderView, cache: LoaderCache | None) -> None:
         """Take up what has changed since the last epoch."""
         self._cache = cache
-        tuning = self.tuner.state = self.tuner.state.at_epoch(view.batches)
+        tuning = self.tuner.note(Tuning.at_epoch, view.batches)
         if tuning.is_settled and cache is not None:
             cache.decide(view.dataset, tuning.single_process)
 
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
-        """Begin an epoch."""
+        """Begin an epoch, in which the plan is made again if it did not fit the latest one."""
+        if self._watched is not None:
+            unusual = self.tuner.tuning.settings.unusual
+            self.tuner.note(Tuning.after_epoch, watched(self._watched, unusual))
+        self._watched = start.clock if self.tuner.tuning.is_settled else None
         view = replace(view, worker_init_fn=None)
         options = self.options
         start = replace(start, seeds_batches=not (view.is_iterable or self._is_off), options=options)
@@ -149,9 +155,9 @@ class TunedStrategy:
             except Exception as error:
                 generator.set_state(state)
                 reason = f"workers cannot be started: {last_line(error)}"
-                self.tuner.state = self.tuner.state.without_workers(reason)
+                self.tuner.note(Tuning.without_workers, reason)
             start = replace(start, options=self.options)
-        if self.tuner.state.is_final:
+        if self.tuner.tuning.is_settled and not self.tuner.tuning.best:
             return SingleProcessIterator(view, start)
         return TunedIterator(view, start, self.tuner, self._cache)
 

@@ -117,6 +117,11 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
         self._begin(view, start.progress)
 
     @property
+    def num_workers(self) -> int:
+        """The number of workers that were started."""
+        return int(self._num_workers)
+
+    @property
     def received(self) -> int:
         """Number of this iterator's tasks whose batches have been handed out, in order."""
         return int(self._rcvd_idx)

@@ -20,7 +20,7 @@ from fastload.loader.iterators.base import EpochStart
 from fastload.loader.iterators.single import SingleProcessIterator
 from fastload.loader.iterators.workers import WorkersIterator
 from fastload.loader.resume.drawing import WORKERS, derived_seed
-from fastload.loader.tuning.tuning import Tuner
+from fastload.loader.tuning.tuning import Tuner, Tuning
 
 
 class SwitchingIterator(SingleProcessIterator):
@@ -32,13 +32,16 @@ class SwitchingIterator(SingleProcessIterator):
         # Workers that load or are idle. They are replaced by others, or none, once they have no outstanding
         # batches.
         self._workers: WorkersIterator | None = None
-        self._started = 0
         self._replacement: int | None = None
         # When the latest workers began to start; None once one of them has sent a batch.
         self._starting_since: float | None = None
-        self._has_ended = False
         super().__init__(view, replace(start, options=replace(start.options, num_workers=0)))
         self._order = SharedOrder(self._sampler_iter)
+
+    @property
+    def _started(self) -> int:
+        """The number of workers that load or are idle."""
+        return 0 if self._workers is None else self._workers.num_workers
 
     def _workers_failed(self, reason: str) -> None:
         """Continue without workers, which failed where the training process does not."""
@@ -53,7 +56,7 @@ class SwitchingIterator(SingleProcessIterator):
         return next(self._order.rest)
 
     def _next_batch(self) -> object:
-        if self._has_ended:
+        if self.progress.is_finished:
             raise StopIteration
         if self._replacement is not None and not self._order.sent:
             workers = self._replacement
@@ -97,7 +100,7 @@ class SwitchingIterator(SingleProcessIterator):
         self._order.sent.popleft()
         if self._starting_since is not None:
             seconds = time.perf_counter() - self._starting_since
-            self._tuner.state = self._tuner.state.after_start(seconds, self._started)
+            self._tuner.note(Tuning.after_start, seconds, self._started)
             self._starting_since = None
         return batch
 
@@ -135,7 +138,7 @@ class SwitchingIterator(SingleProcessIterator):
         if not self._order.sent:
             self._workers.begin_clock(self.clock, workers)
             self.progress.rebase(self.progress.position, self._workers.received)
-        self._workers.use_workers(workers, self._tuner.state.prefetch_of(workers))
+        self._workers.use_workers(workers, self._tuner.tuning.prefetch_of(workers))
 
     def _dismiss_workers(self) -> None:
         """End the workers once their outstanding batches have been handed out."""
@@ -145,7 +148,7 @@ class SwitchingIterator(SingleProcessIterator):
 
     def _start_workers(self, workers: int) -> None:
         self._starting_since = time.perf_counter()
-        prefetch = self._tuner.state.prefetch_of(workers)
+        prefetch = self._tuner.tuning.prefetch_of(workers)
         options = replace(
             self._start.options, num_workers=workers, prefetch_factor=prefetch, persistent_workers=False
         )
@@ -163,19 +166,18 @@ class SwitchingIterator(SingleProcessIterator):
             self._starting_since = None
             self._workers_failed(f"workers cannot be started: {last_line(error)}")
             return
-        iterator.notice_failures_while_waiting(self._tuner.state.stuck_s)
+        iterator.notice_failures_while_waiting(self._tuner.tuning.stuck_s)
         self.progress.rebase(self.progress.position, 0)
-        self._workers, self._started = iterator, workers
+        self._workers = iterator
         iterator.use_workers(workers, prefetch)
 
     def _end_workers(self) -> None:
         if self._workers is not None:
             self._workers._shutdown_workers()
-        self._workers, self._started, self._replacement, self._starting_since = None, 0, None, None
+        self._workers, self._replacement, self._starting_since = None, None, None
 
     def _end(self) -> None:
-        """End the epoch and its workers."""
-        self._has_ended = True
+        """End the workers at the epoch's end."""
         self._end_workers()
 
 
