@@ -21,11 +21,12 @@ from fastload.loader.iterators.single import SingleProcessIterator
 from fastload.loader.iterators.workers import WorkersIterator
 from fastload.loader.measurements import (
     DEFAULT_SETTINGS,
+    NO_LIMITS_YET,
     Decision,
     TuningSettings,
+    read_limits,
 )
 from fastload.loader.tuning.epoch import TunedIterator, watched
-from fastload.loader.tuning.limits import NO_LIMITS_YET, read_limits
 from fastload.loader.tuning.plan import Plan, make_plan
 from fastload.loader.tuning.switching import last_line
 from fastload.loader.tuning.tuning import Tuner, Tuning

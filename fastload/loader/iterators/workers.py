@@ -23,8 +23,9 @@ from fastload.loader.iterators.base import EpochIterator, EpochStart, TorchView
 from fastload.loader.resume.dataset_states import BatchWithState, EndWithState
 from fastload.loader.resume.drawing import start_state
 from fastload.loader.resume.progress import Position, Progress
-from fastload.loader.transport.collate import WorkerCollate, naming_unpicklable_parts
+from fastload.loader.transport.making import WorkerCollate
 from fastload.loader.transport.memory import Arena
+from fastload.loader.transport.picklable import naming_unpicklable_parts
 
 # Interval at which dead workers are looked for while a batch is awaited; torch does so every 5 s.
 _CHECK_S = 1.0

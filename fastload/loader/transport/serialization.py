@@ -22,8 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.loader.transport.memory import Arena
-from fastload.loader.transport.slots import Slot, Slots
+from fastload.loader.transport.memory import Arena, Slot, Slots
 
 # A pipe holds 64 KiB before the reader has to empty it; a pickle larger than half of that takes a slot.
 _INLINE_PICKLE_BYTES = 32768

@@ -18,8 +18,8 @@ from fastload.loader.measurements import (
     Trial,
     TuningSettings,
     WatchedEpoch,
+    read_limits,
 )
-from fastload.loader.tuning.limits import read_limits
 from fastload.loader.tuning.switching import SwitchingIterator
 from fastload.loader.tuning.tuning import Tuner, Tuning
 

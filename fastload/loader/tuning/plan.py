@@ -29,11 +29,11 @@ class Plan:
         origin: The source of the measurements, as a sentence.
     """
 
-    num_workers: PlannedValue
-    prefetch_factor: PlannedValue
-    pin_memory: PlannedValue
-    persistent_workers: PlannedValue
-    cache: PlannedValue
+    num_workers: PlannedValue[int]
+    prefetch_factor: PlannedValue[int | None]
+    pin_memory: PlannedValue[bool]
+    persistent_workers: PlannedValue[bool]
+    cache: PlannedValue[str | None]
     measured: Tuning
     is_settled: bool
     origin: str
@@ -78,7 +78,7 @@ def make_plan(measured: Tuning, decision: Decision) -> Plan:
     )
 
 
-def _num_workers(measured: Tuning, decision: Decision) -> PlannedValue:
+def _num_workers(measured: Tuning, decision: Decision) -> PlannedValue[int]:
     if measured.why_no_workers:
         return PlannedValue(0, measured.why_no_workers)
     if measured.single_process is None:
@@ -99,7 +99,7 @@ def _num_workers(measured: Tuning, decision: Decision) -> PlannedValue:
     return PlannedValue(0, measured.why_single_process or f"{rate}; workers will be tried next")
 
 
-def _prefetch_factor(measured: Tuning, workers: int) -> PlannedValue:
+def _prefetch_factor(measured: Tuning, workers: int) -> PlannedValue[int | None]:
     if not workers:
         return PlannedValue(None, "there are no workers")
     prefetch = measured.prefetch_of(workers)
@@ -110,7 +110,7 @@ def _prefetch_factor(measured: Tuning, workers: int) -> PlannedValue:
     )
 
 
-def _pin_memory(measured: Tuning) -> PlannedValue:
+def _pin_memory(measured: Tuning) -> PlannedValue[bool]:
     if measured.explicit.get("device") is not None:
         return PlannedValue(
             False, "batches go to the device from the workers' memory, which is page-locked once"
@@ -120,7 +120,7 @@ def _pin_memory(measured: Tuning) -> PlannedValue:
     return PlannedValue(True, "copies to the CUDA device are faster from page-locked memory")
 
 
-def _persistent_workers(has_workers: bool) -> PlannedValue:
+def _persistent_workers(has_workers: bool) -> PlannedValue[bool]:
     if not has_workers:
         return PlannedValue(False, "there are no workers")
     return PlannedValue(
