@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 import weakref
 from collections import deque
@@ -34,7 +35,7 @@ from fastload.loader.resume.drawing import (
     generators_of,
     start_state,
 )
-from fastload.loader.resume.progress import DrawsAhead, Progress
+from fastload.loader.resume.progress import Progress
 from fastload.loader.sharded_sampler import ShardedSampler
 from fastload.loader.transport.making import (
     BatchMaker,
@@ -97,7 +98,8 @@ class EpochIterator:
         def _base_seed(self) -> int:
             """The base seed of this rank's workers, which torch sets to the number that it draws."""
             progress, drawn = self.progress, self._drawn_seed
-            return derived_seed(drawn, progress.epoch, WORKERS, progress.stream) if progress.stream else drawn
+            stream = progress.seeds.stream
+            return derived_seed(drawn, progress.epoch, WORKERS, stream) if stream else drawn
 
         @_base_seed.setter
         def _base_seed(self, drawn: int) -> None:
@@ -105,16 +107,17 @@ class EpochIterator:
 
     def base_seed(self) -> int:
         """Return the epoch's base seed, the same on all ranks; persistent workers keep the first epoch's."""
-        if self.progress.base_seed is None:
-            self.progress.base_seed = self._drawn_seed
-        return self.progress.base_seed
+        seeds = self.progress.seeds
+        if seeds.base is None:
+            seeds.base = self._drawn_seed
+        return seeds.base
 
     def epoch_seed(self) -> int:
         """Return the seed of the epoch's batches: the loader's, else one derived from torch's base seed."""
-        progress = self.progress
-        if progress.epoch_seed is None:
-            progress.epoch_seed = derived_seed(self.base_seed(), progress.epoch, TRANSFORMS)
-        return progress.epoch_seed
+        seeds = self.progress.seeds
+        if seeds.batches is None:
+            seeds.batches = derived_seed(self.base_seed(), self.progress.epoch, TRANSFORMS)
+        return seeds.batches
 
     def _finished(self, batch: object) -> object:
         """Return a batch after the dataset's last step, which is made on the batch's device."""
@@ -132,11 +135,11 @@ class EpochIterator:
     def _replay(self, is_iterable: bool, next_data: Callable[[], object]) -> None:
         """Continue at the position where the epoch was left, if the sampler has not done so."""
         progress = self.progress
-        self._num_yielded = progress.first
+        self._num_yielded = progress.handed.first
         if is_iterable and not progress.dataset.workers:
             # A dataset without a state starts from its beginning: batches are loaded again, and discarded.
             with contextlib.suppress(StopIteration):
-                for _ in range(progress.first):
+                for _ in range(progress.handed.first):
                     next_data()
 
 
@@ -167,25 +170,26 @@ class BatchOrder:
         batches: Iterator[object] = iter(self._view.index_sampler)
         progress = self._iterator.progress
         if type(self._view.index_sampler) is not BatchSampler:
-            self.draws_at_once = not are_equal(start_state(self._view), progress.start)
-        if self._generators:
-            progress.ahead = DrawsAhead(self._generators, progress)
+            self.draws_at_once = not are_equal(start_state(self._view), progress.seeds.start)
         # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
-        first, skipped = (0, ()) if self._view.is_iterable else (progress.first, progress.skipped)
+        first, skipped = (
+            (0, ()) if self._view.is_iterable else (progress.handed.first, progress.handed.skipped)
+        )
         iterator = self._iterator
-        self._ahead = reads_ahead(self._view, lambda: iterator.progress.position, self._in_flight)
+        self._ahead = reads_ahead(self._view, lambda: iterator.progress.handed.position, self._in_flight)
         if self._ahead is not None:
             batches = looking_ahead(self._view, batches, first, self._ahead)
-        return self._remaining(batches, first, frozenset(skipped), progress.ahead)
+        if self._generators:
+            draws = DrawsAhead(self._generators, progress)
+            batches, progress.take_back_draws = draws.drawn(batches), draws.take_back
+        return self._remaining(batches, first, frozenset(skipped))
 
     def __len__(self) -> int:
         return len(self._view.index_sampler)
 
-    def _remaining(
-        self, batches: Iterator[Any], first: int, skipped: frozenset[int], ahead: DrawsAhead | None
-    ) -> Iterator[BatchTask]:
-        seed, stream = self._iterator.epoch_seed(), self._iterator.progress.stream
-        for number, indices in enumerate(batches if ahead is None else ahead.drawn(batches)):
+    def _remaining(self, batches: Iterator[Any], first: int, skipped: frozenset[int]) -> Iterator[BatchTask]:
+        seed, stream = self._iterator.epoch_seed(), self._iterator.progress.seeds.stream
+        for number, indices in enumerate(batches):
             if number < first or number in skipped:
                 continue
             if self._prefetch is not None:
@@ -226,6 +230,62 @@ def looking_ahead(
             break
         yield drawn.popleft()
     yield from batches
+
+
+class DrawsAhead:
+    """Draws an epoch's order, and can take back draws for batches that have not been handed out.
+
+    Workers receive indices ahead of time, and how far ahead depends on measured times. If an epoch is left
+    early, the order of the next one must not depend on that. Recording the states takes 7 µs per batch.
+    """
+
+    def __init__(self, generators: list[torch.Generator], progress: Progress) -> None:
+        self._generators = generators
+        self._progress = progress
+        # The numbers of batches whose draw changed the generators, and the states before that.
+        self._draws: deque[tuple[int, list[torch.Tensor]]] = deque()
+        # The states after the latest draw that has not been taken back.
+        self._latest: list[torch.Tensor] = []
+
+    def drawn(self, order: Iterator[object]) -> Iterator[object]:
+        """Yield the batches of an epoch's order, drawn one by one."""
+        for number in itertools.count():
+            before = self._states()
+            try:
+                batch = next(order)
+            except StopIteration:
+                return
+            finally:
+                self._note(number, before)
+            yield batch
+
+    def _note(self, number: int, before: list[torch.Tensor]) -> None:
+        after = self._states()
+        if _are_all_equal(before, after):
+            return
+        if not _are_all_equal(self._latest, before):
+            self._draws.clear()  # others have drawn in between: earlier draws cannot be taken back
+        while self._draws and self._draws[0][0] < self._progress.handed.position:
+            self._draws.popleft()
+        self._draws.append((number, before))
+        self._latest = after
+
+    def take_back(self) -> None:
+        """Put the generators back to before the draws ahead, unless others have drawn since."""
+        position = self._progress.handed.position
+        ahead = [before for number, before in self._draws if number >= position]
+        self._draws.clear()
+        if ahead and _are_all_equal(self._latest, self._states()):
+            self._latest = ahead[0]
+            for generator, state in zip(self._generators, ahead[0], strict=True):
+                generator.set_state(state)
+
+    def _states(self) -> list[torch.Tensor]:
+        return [generator.get_state() for generator in self._generators]
+
+
+def _are_all_equal(states: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
+    return all(map(torch.equal, states, others))
 
 
 class TorchView:

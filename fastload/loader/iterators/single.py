@@ -41,10 +41,10 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
         fetcher = SeedingFetcher(self._dataset_fetcher, view.thread, torch_view.draws_nothing)
         self._dataset_fetcher = fetcher
         self._dataset = view.dataset
-        start.progress.is_drawn = torch_view.order.draws_at_once
+        start.progress.seeds.is_drawn = torch_view.order.draws_at_once
         self._profile_name = f"enumerate(DataLoader)#{torch_private.SingleProcessBase.__name__}.__next__"
         self._replay(view.is_iterable, super()._next_data)
-        start.progress.done = 0
+        start.progress.handed.done = 0
 
     def begin_clock(self) -> None:
         """Make the clock show no workers, and the cost of batches from now on."""
@@ -53,7 +53,7 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
 
     def draw_first(self) -> None:
         """Draw the first batch's indices, as torch's iterator does with workers."""
-        self.progress.is_drawn = True
+        self.progress.seeds.is_drawn = True
         first = list(itertools.islice(self._sampler_iter, 1))
         self._sampler_iter = itertools.chain(first, self._sampler_iter)
 
@@ -72,17 +72,17 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
             self.progress.is_finished = True
             raise
         except Exception:
-            self.progress.done += 1
+            self.progress.handed.done += 1
             raise
-        self.progress.done += 1
+        self.progress.handed.done += 1
         batch = batch if self._device is None else self._moved_to(self._device, batch)
         self._recorder.end()
         return batch
 
     def _note_draw(self) -> None:
         """Record the random states of the order: no earlier, because other code may have drawn numbers."""
-        if not self.progress.is_drawn:
-            self.progress.note_draw(start_state(self._view))
+        if not self.progress.seeds.is_drawn:
+            self.progress.seeds.note_draw(start_state(self._view))
 
 
 def _timed(make: BatchMaker, recorder: StatsRecorder) -> Callable[[object], object]:

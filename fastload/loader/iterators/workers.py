@@ -112,9 +112,9 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
             self._copies.restart()
         self.clock.settle()
         self.begin_clock(start.clock, self._num_workers)
-        if start.progress.base_seed is None:
+        if start.progress.seeds.base is None:
             seeds = view.generator if start.worker_seeds is None else start.worker_seeds
-            start.progress.base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=seeds))
+            start.progress.seeds.base = int(torch.empty((), dtype=torch.int64).random_(generator=seeds))
         self._begin(view, start.progress)
 
     @property
@@ -129,8 +129,8 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
 
     def draw_first(self) -> None:
         """Let the sampler draw its random numbers now, unless prefetching has done so."""
-        if not self.progress.is_drawn:
-            self.progress.is_drawn = True
+        if not self.progress.seeds.is_drawn:
+            self.progress.seeds.is_drawn = True
             for _ in range(self._prefetch_factor * self._num_workers):
                 self._try_put_index()
 
@@ -160,7 +160,7 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
     def _begin(self, view: LoaderView, progress: Progress) -> None:
         self._view, self.progress = view, progress
         if self.draws_each_epoch:
-            progress.is_drawn = False
+            progress.seeds.is_drawn = False
         self._batches = 0
         self._turns_to_skip = progress.dataset.next_worker
 
@@ -187,7 +187,7 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
         super()._shutdown_workers()
 
     def _try_put_index(self) -> None:
-        if not self.progress.is_drawn:
+        if not self.progress.seeds.is_drawn:
             return
         # After a resume, the worker whose batch would have been next has the first turn.
         while self._turns_to_skip:
@@ -221,10 +221,10 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
 
     def _next_data(self) -> Any:
         self.clock.ask()
-        if not self.progress.is_drawn:
+        if not self.progress.seeds.is_drawn:
             before = start_state(self._view)
             self.draw_first()
-            self.progress.note_draw(before)
+            self.progress.seeds.note_draw(before)
         if self._choose_prefetch is not None and self.clock.batches:
             self.set_prefetch_factor(self._choose_prefetch(self.clock))
             self._choose_prefetch = None

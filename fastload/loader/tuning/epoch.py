@@ -223,7 +223,7 @@ class TunedIterator(SwitchingIterator):
         if self._order.is_drawn:
             return False
         tuning = self._tuner.tuning
-        left = None if tuning.batches is None else tuning.batches - self.progress.position
+        left = None if tuning.batches is None else tuning.batches - self.progress.handed.position
         return tuning.fits_into_epoch(0 if workers <= self._started else workers, left)
 
     def _settle(self) -> None:
@@ -240,7 +240,7 @@ class TunedIterator(SwitchingIterator):
         if not was_settled:
             self._account()
         # Counted, for a sampler without a length.
-        tuning = self._tuner.note(Tuning.after_end, self.progress.position)
+        tuning = self._tuner.note(Tuning.after_end, self.progress.handed.position)
         super()._end()
         if not was_settled and self.clock.batches:
             is_first = tuning.single_process is None and not self._current

@@ -49,7 +49,7 @@ class SwitchingIterator(SingleProcessIterator):
 
     def draw_first(self) -> None:
         """Draw the first batch's indices."""
-        self.progress.is_drawn = True
+        self.progress.seeds.is_drawn = True
         self._order.draw_first()
 
     def _next_index(self) -> object:
@@ -76,7 +76,7 @@ class SwitchingIterator(SingleProcessIterator):
             raise StopIteration
         if self.clock.num_workers:
             self.begin_clock()
-            self.progress.rebase(self.progress.position, 0)
+            self.progress.handed.rebase(self.progress.handed.position, 0)
         try:
             return super()._next_batch()
         except StopIteration:
@@ -85,7 +85,7 @@ class SwitchingIterator(SingleProcessIterator):
 
     def _next_from_workers(self, workers: WorkersIterator) -> object:
         """Return the workers' next batch or, if they cannot make it, that of the training process."""
-        position = self.progress.position
+        position = self.progress.handed.position
         failure = None
         try:
             batch = workers._next_batch()
@@ -106,9 +106,9 @@ class SwitchingIterator(SingleProcessIterator):
 
     def _load_failed_batch(self, workers: WorkersIterator, error: Exception, position: int) -> object:
         """Return the batch that workers failed to make; if the training process can make it, they end."""
-        is_workers_failure = self.progress.position == position
+        is_workers_failure = self.progress.handed.position == position
         self._order.take_back_first()
-        self.progress.rebase(position, 0)
+        self.progress.handed.rebase(position, 0)
         try:
             batch = super()._next_batch()
         except Exception:
@@ -116,7 +116,7 @@ class SwitchingIterator(SingleProcessIterator):
                 self._give_up(error)
             else:
                 # The sample cannot be loaded anywhere: as without workers, the epoch continues after it.
-                self.progress.rebase(position + 1, workers.received)
+                self.progress.handed.rebase(position + 1, workers.received)
             raise
         self._give_up(error)
         return batch
@@ -137,7 +137,7 @@ class SwitchingIterator(SingleProcessIterator):
             return
         if not self._order.sent:
             self._workers.begin_clock(self.clock, workers)
-            self.progress.rebase(self.progress.position, self._workers.received)
+            self.progress.handed.rebase(self.progress.handed.position, self._workers.received)
         self._workers.use_workers(workers, self._tuner.tuning.prefetch_of(workers))
 
     def _dismiss_workers(self) -> None:
@@ -167,7 +167,7 @@ class SwitchingIterator(SingleProcessIterator):
             self._workers_failed(f"workers cannot be started: {last_line(error)}")
             return
         iterator.notice_failures_while_waiting(self._tuner.tuning.stuck_s)
-        self.progress.rebase(self.progress.position, 0)
+        self.progress.handed.rebase(self.progress.handed.position, 0)
         self._workers = iterator
         iterator.use_workers(workers, prefetch)
 
