@@ -40,7 +40,7 @@ _TURNS = 3
 _MOST_TURNS_S = 3.0
 
 
-Collate = Callable[[list[object]], object]
+Collate = Callable[[list[Any]], object]
 
 
 @dataclass(slots=True)

@@ -16,8 +16,7 @@ from fastload.loader import torch_private
 from fastload.loader.arguments import LoaderView, WorkerOptions
 from fastload.loader.caching import LoaderCache
 from fastload.loader.clock import StepClock
-from fastload.loader.iterators.base import EpochIterator, EpochStart
-from fastload.loader.iterators.single import SingleProcessIterator
+from fastload.loader.iterators.base import EpochIterator, EpochStart, SingleProcessIterator
 from fastload.loader.iterators.workers import WorkersIterator
 from fastload.loader.measurements import (
     DEFAULT_SETTINGS,

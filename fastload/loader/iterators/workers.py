@@ -19,7 +19,7 @@ from fastload.loader import torch_private
 from fastload.loader.arguments import LoaderView
 from fastload.loader.clock import LoadTimes, StepClock, load_times
 from fastload.loader.device import Arrival, CopiesAhead
-from fastload.loader.iterators.base import EpochIterator, EpochStart, TorchView
+from fastload.loader.iterators.base import BeginsEpochs, EpochIterator, EpochStart, TorchView
 from fastload.loader.resume.dataset_states import BatchWithState, EndWithState
 from fastload.loader.resume.drawing import start_state
 from fastload.loader.resume.progress import Position, Progress
@@ -96,7 +96,7 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
         if getpid() == self._process:
             super().__del__()
 
-    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+    def _reset(self, loader: BeginsEpochs, first_iter: bool = False) -> None:
         if first_iter:
             super()._reset(loader, first_iter)
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fastload.errors import OptionError
 from fastload.loader.resume.drawing import State, sharded_name
@@ -28,7 +28,7 @@ class Position(NamedTuple):
     done: int
     beyond: tuple[int, ...] = ()
     worker: int = -1
-    state: object = None
+    state: State | None = None
 
 
 @dataclass(slots=True)
@@ -46,14 +46,14 @@ class DatasetProgress:
     """
 
     worker: int = -1
-    workers: dict[int, Any] = field(default_factory=dict)
-    ends: dict[int, Any] = field(default_factory=dict)
+    workers: dict[int, State] = field(default_factory=dict)
+    ends: dict[int, State] = field(default_factory=dict)
     own: object = None
-    state: Callable[[], object] | None = None
+    state: Callable[[], State | None] | None = None
     is_restored: bool = False
     next_worker: int = 0
 
-    def stored(self, num_workers: int, has_moved: bool) -> dict[str, Any]:
+    def stored(self, num_workers: int, has_moved: bool) -> State:
         """Return their part of a loader's state; `has_moved` if a batch has been handed out."""
         workers = dict(self.workers)
         if self.state is not None and has_moved and (own := self.state()):

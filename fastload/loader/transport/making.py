@@ -68,8 +68,8 @@ class SeedingFetcher:
     loader.
     """
 
-    def __init__(self, fetcher: Any, thread: int, draws_nothing: bool) -> None:
-        self._fetcher = fetcher
+    def __init__(self, fetch: Callable[[object], object], thread: int, draws_nothing: bool) -> None:
+        self._fetch = fetch
         self._thread = thread
         self._draws_nothing = draws_nothing
         # Each epoch has its own, because a dataset may iterate another loader.
@@ -82,14 +82,14 @@ class SeedingFetcher:
             self._draws = EpochDraws(task.epoch_seed)
         with self._draws:
             if task.seed is None or get_ident() != self._thread or self._draws_nothing:
-                return self._fetcher.fetch(task.indices)
+                return self._fetch(task.indices)
             if self._bits is None:
                 self._bits = np.random.MT19937(0)  # 80 µs
             python_state, torch_state = random.getstate(), torch.default_generator.get_state()
             with _numpy_drawing_from(self._bits):
                 try:
                     seed_generators(task.seed)
-                    return self._fetcher.fetch(task.indices)
+                    return self._fetch(task.indices)
                 finally:
                     random.setstate(python_state)
                     torch.default_generator.set_state(torch_state)
@@ -161,15 +161,15 @@ class SampleSource(Dataset[object]):
     If `fills`, it returns the indices themselves, because a `BatchMaker` fills the batch later.
     """
 
-    def __init__(self, dataset: Any, fills: bool) -> None:
+    def __init__(self, dataset: Dataset[object], fills: bool) -> None:
         self.dataset = dataset
         self._fills = fills
 
-    def __getitem__(self, index: Any) -> object:
+    def __getitem__(self, index: int) -> object:
         _draws().begin([index], True)
         return self.dataset[index]
 
-    def __getitems__(self, indices: Any) -> object:
+    def __getitems__(self, indices: Sequence[int]) -> object:
         return indices if self._fills else _fetch_samples(self.dataset, indices)
 
 
@@ -183,7 +183,7 @@ class BatchMaker:
         self,
         collate_fn: Callable[[Any], object],
         is_batched: bool,
-        dataset: Any = None,
+        dataset: Dataset[object] | None = None,
         finishes_on_device: bool = False,
     ) -> None:
         self.is_batched = is_batched
@@ -203,7 +203,7 @@ class BatchMaker:
         return self._collate_fn(_fetch_samples(dataset, indices)) if batch is NotImplemented else batch
 
 
-def innermost(dataset: Any, indices: Sequence[int] = ()) -> tuple[Any, Sequence[int]]:
+def innermost(dataset: object, indices: Sequence[int] = ()) -> tuple[Any, Sequence[int]]:
     """Return the dataset that a Subset, or a Subset of one, refers to, and the indices there."""
     while is_plain_subset(dataset):
         indices = [dataset.indices[index] for index in indices]

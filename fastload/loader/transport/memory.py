@@ -181,13 +181,13 @@ class Arena:
                 del self._held[loan.flag]
                 self.memory[loan.flag] = 0
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         settings = self.sections, self.section_bytes, self.keeps_pages
         return Arena._received, (DupFd(self._descriptor), self.token, *settings)
 
     @classmethod
-    def _received(cls, descriptor: Any, token: int, *settings: Any) -> Arena:
-        arena = cls(descriptor.detach(), *settings)
+    def _received(cls, descriptor: Any, token: int, sections: int, section_bytes: int, keeps: bool) -> Arena:
+        arena = cls(descriptor.detach(), sections, section_bytes, keeps)
         arena.close_descriptor()
         arena.token = token
         return arena

@@ -6,18 +6,15 @@ their outstanding batches.
 
 from __future__ import annotations
 
-import itertools
 import time
 import warnings
-from collections import deque
-from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 
 from fastload.loader.arguments import LoaderView
-from fastload.loader.iterators.base import EpochStart
-from fastload.loader.iterators.single import SingleProcessIterator
+from fastload.loader.iterators.base import EpochStart, SingleProcessIterator
+from fastload.loader.iterators.order import SharedOrder
 from fastload.loader.iterators.workers import WorkersIterator
 from fastload.loader.resume.drawing import WORKERS, derived_seed
 from fastload.loader.tuning.tuning import Tuner, Tuning
@@ -179,43 +176,6 @@ class SwitchingIterator(SingleProcessIterator):
     def _end(self) -> None:
         """End the workers at the epoch's end."""
         self._end_workers()
-
-
-class SharedOrder:
-    """Rest of an epoch's order; when workers iterate it, `sent` keeps the indices of outstanding batches."""
-
-    def __init__(self, rest: Iterator[object]) -> None:
-        self.rest = rest
-        self.sent: deque[object] = deque()
-        #: True once workers have drawn all of the order.
-        self.is_drawn = False
-
-    def __iter__(self) -> Iterator[object]:
-        return self
-
-    def __next__(self) -> object:
-        try:
-            index = next(self.rest)
-        except StopIteration:
-            self.is_drawn = True
-            raise
-        self.sent.append(index)
-        return index
-
-    def draw_first(self) -> None:
-        """Let the sampler draw its random numbers now, at the beginning of the epoch."""
-        self.rest = itertools.chain(list(itertools.islice(self.rest, 1)), self.rest)
-
-    def take_back_first(self) -> None:
-        """Put back the indices of the first outstanding batch, to be drawn next."""
-        self.rest = itertools.chain([self.sent.popleft()], self.rest)
-
-    def take_back(self) -> None:
-        """Put back the indices of all outstanding batches, to be drawn next."""
-        if self.sent:
-            self.is_drawn = False
-        self.rest = itertools.chain(list(self.sent), self.rest)
-        self.sent.clear()
 
 
 def last_line(error: Exception) -> str:
