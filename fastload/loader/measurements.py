@@ -155,20 +155,6 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchedEpoch:
-    """An epoch that was loaded by a settled plan to its end.
-
-    `seconds` includes the training's steps and the start of the workers; `load_s` is the time to make a
-    batch, without waits for a CPU.
-    """
-
-    num_workers: int
-    batches: int
-    seconds: float
-    load_s: float
-
-
-@dataclass(frozen=True, slots=True)
 class SingleProcessCost:
     """Time and memory of a batch that is loaded in the training process.
 

@@ -140,8 +140,8 @@ class TunedStrategy:
     def begin(self, view: LoaderView, start: EpochStart) -> EpochIterator:
         """Begin an epoch, in which the plan is made again if it did not fit the latest one."""
         if self._watched is not None:
-            unusual = self.tuner.tuning.settings.unusual
-            self.tuner.note(Tuning.after_epoch, watched(self._watched, unusual))
+            epoch, load_s = watched(self._watched, self.tuner.tuning.settings)
+            self.tuner.note(Tuning.after_epoch, epoch, load_s)
         self._watched = start.clock if self.tuner.tuning.is_settled else None
         view = replace(view, worker_init_fn=None)
         options = self.options

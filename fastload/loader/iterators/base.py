@@ -1,4 +1,4 @@
-"""The single-process iterator, and what all iterators have in common: a base, and the view that torch reads."""
+"""The single-process iterator, and what the iterators share: a base, and the view that torch reads."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from fastload.loader.measurements import (
     SingleProcessCost,
     Trial,
     TuningSettings,
-    WatchedEpoch,
     read_limits,
 )
 from fastload.loader.tuning.switching import SwitchingIterator
@@ -292,12 +291,9 @@ def latest(clock: StepClock, count: int, unusual: float) -> tuple[list[float], l
     return waits, [min(step, usual * unusual) if usual else step for step in steps]
 
 
-def watched(clock: StepClock, unusual: float) -> WatchedEpoch:
-    """Return the measurement of an epoch that was loaded in one way; see `latest` for `unusual`."""
-    waits, steps = latest(clock, clock.batches, unusual)
-    batch_s = (sum(waits) + sum(steps)) / max(1, len(waits))
+def watched(clock: StepClock, settings: TuningSettings) -> tuple[Trial, float]:
+    """Return an epoch that was loaded in one way, and the CPU and blocked seconds of making a batch."""
     load = total_of(clock.loading())
     # The kernel's delays may include some of before a batch.
     load_s = max(0.0, load.busy_s - load.delayed_s) / max(1, load.batches)
-    seconds = clock.first_wait_s + clock.batches * batch_s
-    return WatchedEpoch(clock.num_workers, clock.batches, seconds, load_s)
+    return Window(clock, clock.num_workers, 0, settings).trial(since=0), load_s

@@ -21,7 +21,6 @@ from fastload.loader.measurements import (
     SingleProcessCost,
     Trial,
     TuningSettings,
-    WatchedEpoch,
     WorkerLimits,
 )
 from fastload.system.units import format_duration
@@ -102,35 +101,25 @@ class Tuning:
         """Record that the dataset stays the same while it is loaded, so that workers may load it."""
         return replace(self, is_dataset_checked=True)
 
-    def after_epoch(self, times: WatchedEpoch) -> Tuning:
-        """Begin the search again if a settled plan no longer fits; the time that it lost counts."""
-        settings, cost = self.settings, self.single_process
-        if cost is None or self.why_no_workers or times.batches < settings.least_watched:
-            return self
-        lost_s = 0.0
-        if workers := times.num_workers:
-            lost_s = times.seconds - times.batches * self.single_process_s
-            if lost_s > self.tolerated_loss_s(workers):
-                return self._restarted("batches took longer than without workers", lost_s)
-        elif times.seconds < settings.watched_s:
-            return self
-        has_changed = (
-            settings.changed * times.load_s < cost.load_s
-            if workers
-            else times.load_s > settings.changed * cost.load_s
-        )
-        return self._restarted("the time to make a batch has changed", lost_s) if has_changed else self
+    def after_epoch(self, epoch: Trial, load_s: float) -> Tuning:
+        """Begin the search again if a settled plan no longer fits the epoch that was loaded by it.
 
-    def _restarted(self, reason: str, lost_s: float) -> Tuning:
-        return replace(
-            self,
-            single_process=None,
-            trials=(),
-            lost_s=max(0.0, self.lost_s + lost_s),
-            behind_s=0.0,
-            is_settled=False,
-            origin=f"measured again in this run, because {reason}",
-        )
+        `load_s` is the time to make a batch, without waits for a CPU.
+        """
+        settings, cost, workers = self.settings, self.single_process, epoch.num_workers
+        if cost is None or self.why_no_workers or epoch.batches < settings.least_watched:
+            return self
+        lost_s = epoch.seconds - epoch.batches * self.single_process_s if workers else 0.0
+        if lost_s > self.tolerated_loss_s(workers):
+            reason = "batches took longer than without workers"
+        elif workers and settings.changed * load_s < cost.load_s:
+            reason = "making a batch takes less than it did"
+        elif not workers and load_s > settings.changed * cost.load_s and epoch.seconds >= settings.watched_s:
+            reason = "making a batch takes longer than it did"
+        else:
+            return self
+        lost_s, origin = max(0.0, self.lost_s + lost_s), f"measured again in this run, because {reason}"
+        return replace(self, single_process=None, trials=(), lost_s=lost_s, is_settled=False, origin=origin)
 
     def without_workers(self, reason: str) -> Tuning:
         """Record why workers must not be used, as a sentence, and settle the plan."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import fastload
-from fastload.loader.measurements import Decision, Trial, TuningSettings, WatchedEpoch
+from fastload.loader.measurements import Decision, Trial, TuningSettings
 from fastload.loader.strategies import TunedStrategy
 from fastload.loader.tuning.tuning import Tuning
 from tests.loader.tuning.simulation import limits, single_process_cost
@@ -39,7 +39,7 @@ class Given(Tuning):
     def is_behind(self) -> bool:
         return False
 
-    def after_epoch(self, times: WatchedEpoch) -> Tuning:
+    def after_epoch(self, epoch: Trial, load_s: float) -> Tuning:
         return self
 
 

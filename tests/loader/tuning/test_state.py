@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from fastload.loader.dataloader import DataLoader
-from fastload.loader.measurements import Decision, WatchedEpoch
+from fastload.loader.measurements import Decision, Trial
 from fastload.loader.tuning.plan import make_plan
 from fastload.loader.tuning.tuning import Tuning
 from tests.loader.tuning.simulation import limits, single_process_cost
@@ -24,10 +24,10 @@ SETTLED = dataclasses.replace(KNOWN, is_settled=True)
 
 def test_a_plan_whose_workers_lose_time_is_dropped_after_the_epoch_and_charged():
     tolerated_s = SETTLED.tolerated_loss_s(TWO)
-    fits = WatchedEpoch(TWO, 100, 100 * SETTLED.single_process_s + 0.9 * tolerated_s, load_s=0.01)
-    assert SETTLED.after_epoch(fits) is SETTLED
+    before_s = 100 * SETTLED.single_process_s
+    assert SETTLED.after_epoch(Trial(TWO, 100, before_s + 0.9 * tolerated_s, 0.0), 0.01) is SETTLED
     lost_s = 1.1 * tolerated_s
-    again = SETTLED.after_epoch(WatchedEpoch(TWO, 100, 100 * SETTLED.single_process_s + lost_s, load_s=0.01))
+    again = SETTLED.after_epoch(Trial(TWO, 100, before_s + lost_s, 0.0), 0.01)
     assert again.lost_s == pytest.approx(lost_s)
     assert (again.is_settled, again.single_process) == (False, None)
     assert "took longer than without workers" in make_plan(again, again.decide()).origin
@@ -48,13 +48,13 @@ def test_a_plan_is_dropped_if_making_a_batch_takes_twice_as_long_or_workers_half
     workers, load_s, fits
 ):
     seconds = 0.1 if workers else 6.0
-    assert SETTLED.after_epoch(WatchedEpoch(workers, 100, seconds, load_s)).is_settled == fits
+    assert SETTLED.after_epoch(Trial(workers, 100, seconds, 0.0), load_s).is_settled == fits
 
 
 def test_a_short_epoch_drops_no_plan():
-    assert SETTLED.after_epoch(WatchedEpoch(0, 100, 4.0, 0.1)).is_settled
-    assert SETTLED.after_epoch(WatchedEpoch(TWO, 20, 1000.0, 0.1)).is_settled
-    assert SETTLED.without_workers("a reason").after_epoch(WatchedEpoch(0, 100, 6.0, 0.1)).is_settled
+    assert SETTLED.after_epoch(Trial(0, 100, 4.0, 0.0), 0.1).is_settled
+    assert SETTLED.after_epoch(Trial(TWO, 20, 1000.0, 0.0), 0.1).is_settled
+    assert SETTLED.without_workers("a reason").after_epoch(Trial(0, 100, 6.0, 0.0), 0.1).is_settled
 
 
 def test_time_that_a_trial_lost_is_charged_once():

@@ -10,7 +10,6 @@ from fastload.loader.measurements import (
     DEFAULT_SETTINGS,
     Trial,
     TuningSettings,
-    WatchedEpoch,
 )
 from fastload.loader.tuning.tuning import Tuning
 from tests.loader.tuning.simulation import limits, single_process_cost
@@ -68,7 +67,7 @@ def still_fits(
     if workers:
         seconds = 0.1
     settled = dataclasses.replace(measured(settings=settings), is_settled=True)
-    return settled.after_epoch(WatchedEpoch(workers, batches, seconds, load_s)).is_settled
+    return settled.after_epoch(Trial(workers, batches, seconds, 0.0), load_s).is_settled
 
 
 # For each setting, the decisions on either side of its threshold.
