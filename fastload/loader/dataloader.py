@@ -37,8 +37,7 @@ from fastload.loader.report import EpochReport, report_of
 from fastload.loader.resume.dataset_states import load_own_state
 from fastload.loader.resume.epochs import Epochs
 from fastload.loader.sharded_sampler import NotPrepared, sharded_arguments
-from fastload.loader.strategies import EpochStrategy, ExplicitStrategy, choose_strategy
-from fastload.loader.tuning.plan import Plan
+from fastload.loader.strategies import EpochStrategy, ExplicitStrategy, Plan, choose_strategy
 from fastload.system.memory import keep_freed_memory
 
 if torch_private.missing:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastload.loader.measurements import Trial
-from fastload.loader.tuning.plan import make_plan
+from fastload.loader.strategies import make_plan
 from fastload.loader.tuning.tuning import Tuning
 from tests.loader.tuning.simulation import GRID, Machine, limits, searched, single_process_cost
 

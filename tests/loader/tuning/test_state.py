@@ -8,7 +8,7 @@ import pytest
 
 from fastload.loader.dataloader import DataLoader
 from fastload.loader.measurements import Decision, Trial
-from fastload.loader.tuning.plan import make_plan
+from fastload.loader.strategies import make_plan
 from fastload.loader.tuning.tuning import Tuning
 from tests.loader.tuning.simulation import limits, single_process_cost
 from tests.loader.tuning.test_decide import trial_of
