@@ -39,7 +39,6 @@ _TorchsDataLoader = torch.utils.data.DataLoader
 _TURNS = 3
 _MOST_TURNS_S = 3.0
 
-
 Collate = Callable[[list[Any]], object]
 
 
@@ -108,7 +107,7 @@ class _Replacing:
     """The loaders that a script has created so far, and the way in which they are made."""
 
     def __init__(self, cache: str | None, warn: Callable[[str], None], is_tuned: bool) -> None:
-        self.cache = cache
+        self._cache = cache
         self.is_tuned = is_tuned
         self.loaders: list[ReplacedLoader] = []
         self._warn = warn
@@ -117,24 +116,33 @@ class _Replacing:
         self._loaded: list[tuple[weakref.ref[object], ReplacedLoader]] = []
         self._began_in = os.getcwd()
 
-    def use_cache(self, dataset: object, is_compiled: bool) -> None:
-        """Cache a dataset's files, if a cache was asked for; pass on the reason if that is not possible."""
+    def use_cache(self, given: object, source: object) -> None:
+        """Cache the image files of the datasets within `source`; warn if that is not possible."""
+        if self._cache is None:
+            return
+        parts = image_datasets_in(source)
         try:
-            if self.cache is not None:
-                _use_cache(dataset, self.cache, is_compiled)
+            if source is not given and not parts:
+                use_cache_in(source, self._cache)  # its error names the dataset
+            for part in parts:
+                if part.cached.kind is None and not part.lies_in_memory:
+                    part.use_cache(self._cache)
         except OptionError as error:
             if str(error) not in self._warned:
                 self._warned.add(str(error))
                 self._warn(str(error))
 
-    def add(self, loader: StandInLoader, given: object, frame: FrameType) -> ReplacedLoader:
-        """Return the entry of a loader of the dataset `given` that is created in a frame."""
+    def add(self, loader: StandInLoader, given: object, source: object, frame: FrameType) -> ReplacedLoader:
+        """Return the entry of a loader that a script creates in a frame.
+
+        `source` is the dataset that it loads from instead of the dataset `given`.
+        """
         place, is_direct = _place(self._began_in, loader, frame)
         of_this = (each for of, each in self._loaded if of() is given)
         # Frameworks create new loaders from the datasets of existing ones.
         known = None if is_direct else next(of_this, None)
         if known is None:
-            made = _described(place, is_direct, given, loader)
+            made = _described(place, is_direct, given, source, loader.collate_fn)
             # Another loader of the same line and kind: a script may create one for each epoch.
             known = next((each for each in self.loaders if each == made), made)
             if known is made:
@@ -165,9 +173,10 @@ class StandInLoader(DataLoader[Any], metaclass=abc.ABCMeta):
         if not replacing.is_tuned and len(arguments) < _ARGUMENTS_BEFORE_WORKERS:
             options.setdefault("num_workers", 0)
         super().__init__(dataset, *arguments, **options)
-        replacing.use_cache(self.dataset, is_compiled=self.dataset is not dataset)
+        source = self._view().dataset
+        replacing.use_cache(dataset, source)
         self._given = dataset
-        self._replaced = replacing.add(self, dataset, sys._getframe(1))
+        self._replaced = replacing.add(self, dataset, source, sys._getframe(1))
 
     @classmethod
     def __subclasshook__(cls, kind: type) -> bool:
@@ -179,7 +188,7 @@ class StandInLoader(DataLoader[Any], metaclass=abc.ABCMeta):
     def _new_clock(self, view: LoaderView) -> StepClock:
         clock = super()._new_clock(view)
         if self._replaced is not None:
-            self._replaced.latest = self._given, self.dataset, self.collate_fn
+            self._replaced.latest = self._given, view.dataset, self.collate_fn
             self._replaced.clock = clock
         return clock
 
@@ -208,28 +217,17 @@ def loaders_replaced(
         yield replacing.loaders
 
 
-def _use_cache(dataset: object, cache: str, is_compiled: bool) -> None:
-    """Cache the image files of the datasets within another one; raise OptionError if that is not possible."""
-    parts = image_datasets_in(dataset)
-    if is_compiled and not parts:
-        use_cache_in(dataset, cache)  # its error names the dataset
-    for part in parts:
-        if part.cached.kind is None and not part.lies_in_memory:
-            part.use_cache(cache)
-
-
-def _described(place: str, is_direct: bool, given: Any, loader: StandInLoader) -> ReplacedLoader:
+def _described(place: str, is_direct: bool, given: Any, source: object, collate_fn: object) -> ReplacedLoader:
     samples = None
     with contextlib.suppress(Exception):  # an iterable dataset has no length
         samples = len(given)
     # A collate function of fastload may describe how it makes batches.
-    changes = str(getattr(loader.collate_fn, "changes", ""))
+    changes = str(getattr(collate_fn, "changes", ""))
     if not changes and find_spec("PIL") is not None:
         from fastload.datasets.compiled.compile import explain
 
-        changes = explain(loader.dataset)
-    is_compiled = loader.dataset is not given
-    return ReplacedLoader(place, is_direct, type(given).__name__, samples, is_compiled, changes)
+        changes = explain(source)
+    return ReplacedLoader(place, is_direct, type(given).__name__, samples, source is not given, changes)
 
 
 def _place(began_in: str, loader: StandInLoader, creating: FrameType) -> tuple[str, bool]:
