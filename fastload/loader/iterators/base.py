@@ -216,12 +216,14 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
         self._recorder = StatsRecorder(self._sums)
         self.begin_clock()
         torch_view.collate_fn = _timed(torch_view.make, self._recorder)
+        self.progress.seeds.is_drawn = (
+            False  # unless the sampler draws in its `__iter__`, which torch calls now
+        )
         super().__init__(torch_view)
         self.epoch_seed()
         fetcher = SeedingFetcher(self._dataset_fetcher.fetch, view.thread, torch_view.draws_nothing)
         self._dataset_fetcher = fetcher
         self._dataset = view.dataset
-        start.progress.seeds.is_drawn = torch_view.order.draws_at_once
         self._profile_name = f"enumerate(DataLoader)#{torch_private.SingleProcessBase.__name__}.__next__"
         self._replay(view.is_iterable, super()._next_data)
         start.progress.handed.done = 0

@@ -31,9 +31,6 @@ class BatchOrder:
         seeds_batches: True if random numbers are seeded per batch.
         in_flight: Batches that are loaded at once.
         progress, epoch_seed: Return those of the iterator's latest epoch.
-
-    Attributes:
-        draws_at_once: True if the sampler made its draws in `__iter__`; most samplers draw later.
     """
 
     def __init__(
@@ -53,7 +50,6 @@ class BatchOrder:
         may_prefetch = makes_batches(inner) and view.is_batched
         self._prefetch = inner.prefetch if may_prefetch and isinstance(inner, Prefetches) else None
         self._generators = generators_of(view) if seeds_batches else []
-        self.draws_at_once = False
         # The latest epoch's, held until the next epoch begins or this iterator is dropped.
         self._ahead: ReadsAhead | None = None
 
@@ -61,8 +57,8 @@ class BatchOrder:
         # Called here, not with the first batch, because a sampler may make its draws in `__iter__`.
         batches: Iterator[Sequence[int]] = iter(self._view.index_sampler)
         progress = self._progress()
-        if type(self._view.index_sampler) is not BatchSampler:
-            self.draws_at_once = not are_equal(start_state(self._view), progress.seeds.start)
+        if type(self._view.index_sampler) is not BatchSampler and not progress.seeds.is_drawn:
+            progress.seeds.is_drawn = not are_equal(start_state(self._view), progress.seeds.start)
         # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
         handed = progress.handed
         first, skipped = (0, ()) if self._view.is_iterable else (handed.first, handed.skipped)
