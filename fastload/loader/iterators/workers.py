@@ -142,7 +142,9 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
 
     def set_prefetch_factor(self, prefetch_factor: int) -> None:
         """Continue with another prefetch factor; each batch is still made by the same worker."""
-        self._prefetch_factor = self.clock.prefetch_factor = prefetch_factor
+        self._prefetch_factor = prefetch_factor
+        if prefetch_factor:  # 0: the workers will be idle, and the clock still shows the batches before
+            self.clock.prefetch_factor = prefetch_factor
         self._target = self.clock.num_workers * prefetch_factor
         self._try_put_index()
 

@@ -70,7 +70,7 @@ class Epochs:
         the epoch, not the user's. `keeps_seed` is True if persistent workers keep their base seed.
         """
         before = self._progress
-        if before is not None and not before.is_finished:
+        if before is not None and before.take_back_draws is not None and not before.is_finished:
             before.take_back_draws()
         step_size = _step_size(view)
         saved, self._loaded = self._resumed(view), None

@@ -145,7 +145,8 @@ class Progress:
         handed: The batches that have been handed out.
         dataset: The states of a stateful dataset and its copies.
         is_finished: True if the epoch has reached its end.
-        take_back_draws: Takes back draws ahead of the batches handed out, if the epoch is left early.
+        take_back_draws: Takes back draws ahead of the batches handed out, if the epoch is left early; None if
+            there are none.
     """
 
     epoch: int
@@ -153,7 +154,7 @@ class Progress:
     handed: HandedOut = field(default_factory=HandedOut)
     dataset: DatasetProgress = field(default_factory=DatasetProgress)
     is_finished: bool = False
-    take_back_draws: Callable[[], None] = lambda: None
+    take_back_draws: Callable[[], None] | None = None
 
     def note(self, position: Position) -> None:
         """Record the position after a batch that has been handed out."""

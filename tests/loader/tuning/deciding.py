@@ -39,9 +39,6 @@ class Given(Tuning):
     def is_behind(self) -> bool:
         return False
 
-    def after_epoch(self, epoch: Trial, load_s: float) -> Tuning:
-        return self
-
 
 @dataclass(frozen=True)
 class Deciding(Given):
@@ -73,6 +70,7 @@ def strategy_of(loader: Any) -> TunedStrategy:
 def changed(tuning: Tuning, kind: type[Tuning], **values: Any) -> Tuning:
     """Return a tuning that decides as another kind does."""
     known = {field.name: getattr(tuning, field.name) for field in dataclasses.fields(tuning)}
+    known["settings"] = dataclasses.replace(tuning.settings, least_watched=10**9)  # no epoch drops it
     return kind(**{**known, **values})
 
 
