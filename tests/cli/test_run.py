@@ -334,3 +334,17 @@ def test_fastais_own_loader_is_named(script):
     text = "import sys, types\nsys.modules['fastai.data.load'] = types.ModuleType('load')\n"
     done = run(script(text))
     assert "nothing was replaced\n  fastai's DataLoader is not torch's" in done.stderr
+
+
+def test_the_class_in_place_of_torchs_can_be_pickled_and_derived_from(script):
+    text = """
+        import abc, pickle
+        from torch.utils.data import DataLoader
+        class Derived(DataLoader, abc.ABC):
+            pass
+        loader = Derived(range(6), 2)
+        list(loader)
+        copied = pickle.loads(pickle.dumps(loader))
+        print(len(list(copied)), isinstance(copied, DataLoader))
+        """
+    assert run(script(text)).stdout == "3 True\n"
