@@ -20,7 +20,7 @@ ELSEWHERE: dict[str, str] = {
     "cli/test_form.py": "cli",
     "cli/test_escaping.py": "errors",
     "cli/test_preview.py": "datasets/preview",
-    "cli/test_run.py": "loader/replacing system/patching",
+    "cli/test_run*.py": "loader/replacing system/patching",
     "datasets/test_*.py": "datasets",
     "datasets/cache/test_*.py": "datasets/cache system/cache_folder system/own_files",
     "datasets/compiled/test_*.py": "datasets/compiled",

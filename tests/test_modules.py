@@ -47,4 +47,4 @@ def test_a_module_is_found_by_its_name_its_folder_or_the_table():
 
     assert names("images/jpegtran.py") == ["test_jpegtran.py"]
     assert names("sources/table/images.py") == ["test_table_images.py"]
-    assert names("loader/replacing.py") == ["test_run.py"]
+    assert names("loader/replacing.py") == ["test_run.py", "test_run_summary.py"]

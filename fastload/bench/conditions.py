@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-import fastload
+from fastload._version import __version__
 from fastload.system.cpus import cpu_name, usable_cpus
 
 _PACKAGES = (
@@ -32,7 +32,7 @@ _LOAD_BEFORE = f"{os.getloadavg()[0]:.2f}" if hasattr(os, "getloadavg") else "un
 
 def identified(is_smoke: bool = False) -> dict[str, Any]:
     """Return date, machine and versions; a smoke run is marked."""
-    found = {"Python": platform.python_version(), "fastload": fastload.__version__}
+    found = {"Python": platform.python_version(), "fastload": __version__}
     for package in _PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 import torch.utils.data
 
-import fastload
 from fastload.bench import operations
 from fastload.bench.peers import PIL_STEPS, decode_by_pil
 from fastload.images.opencv import cv2
+from fastload.loader.dataloader import DataLoader
 from fastload.sources.file_source import FileSource
 from fastload.system.cpus import usable_cpus
 from fastload.system.memory import shared_memory
@@ -70,7 +70,7 @@ class TimedLoader:
         self,
         dataset: Any,
         workers: int,
-        loader_class: type[torch.utils.data.DataLoader[Any]] = fastload.DataLoader,
+        loader_class: type[torch.utils.data.DataLoader[Any]] = DataLoader,
     ) -> None:
         self._order = _RepeatSampler(np.random.default_rng(SEED).permutation(len(dataset)).tolist())
         # torch would warn, for each loader, that there are more workers than CPUs; the user chose them.

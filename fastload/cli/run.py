@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING
 from fastload.cli.output import note
 from fastload.cli.parser import add_script_arguments
 from fastload.system.cpus import local_rank
-from fastload.system.units import format_count
+from fastload.system.units import format_count, format_duration
 
 if TYPE_CHECKING:
     from fastload.loader.replacing import ReplacedLoader
     from fastload.system.script import Ending, Script
+
+# Of measurements of the same batch, repeated, some differ by this much.
+_LEAST_GAIN = 1.1
+
+# The module of fastai's DataLoader, which is no subclass of torch's.
+_FASTAI = "fastai.data.load"
 
 HELP = "run a script with torch's DataLoader replaced and its datasets compiled: 'run train.py --lr 0.1'"
 
@@ -61,18 +67,20 @@ def _around_script(options: argparse.Namespace) -> Generator[Script, Ending, int
         with contextlib.suppress(OSError, ValueError):  # the script may have closed it
             sys.stdout.flush()
         with contextlib.suppress(OSError, ValueError):
-            note(*_summary(replaced, ending.children, ranks))
+            note(*_summary(replaced, ending.children, ranks, may_measure=ending.error is None))
     return script_exit_code(ending)
 
 
 def _summary(
-    replaced: Sequence[ReplacedLoader], children: Sequence[str], ranks: Sequence[str]
+    replaced: Sequence[ReplacedLoader], children: Sequence[str], ranks: Sequence[str], may_measure: bool
 ) -> Iterator[str]:
     if ranks:
         yield ""
         yield "fastload: the ranks that Ultralytics started load their images through fastload.ultralytics"
     elif not replaced:
         yield "fastload: the script created no torch DataLoader, so nothing was replaced"
+        if _FASTAI in sys.modules:
+            yield "  fastai's DataLoader is not torch's: the page 'Recipes' shows fastai with fastload's"
         if children:
             yield f"  nothing is replaced in the processes that it started: {', '.join(children)}"
     if not replaced:
@@ -82,17 +90,31 @@ def _summary(
     for each in replaced:
         count = "" if each.samples is None else f", {each.samples:,} samples"
         yield f"  {each.place}: DataLoader of {each.given}{count}{_speed(each)}"
+        if may_measure and (seconds := each.batch_cpu_s()) is not None:
+            yield from _gain(*seconds)
         changes = each.changes.splitlines() or ["its dataset is left as it is: Pillow is not installed"]
         yield from (f"    {line}" for line in changes)
-    yield "To keep it without 'fastload run':"
+    if ways := list(_ways_to_keep_it(replaced)):
+        yield "To keep it without 'fastload run':"
+        yield from ways
+
+
+def _ways_to_keep_it(replaced: Sequence[ReplacedLoader]) -> Iterator[str]:
     direct = [each for each in replaced if each.is_direct]
     if direct:
         option = ", compile=True" * any(each.is_compiled for each in direct)
         yield f"  from fastload import DataLoader; DataLoader(…{option})"
     if any("fastload.ultralytics" in each.changes for each in replaced):
         yield "  fastload.ultralytics.patch(), before the training"
-    elif not all(each.is_direct for each in replaced):
+    elif any(each.is_compiled and not each.is_direct for each in replaced):
         yield "  fastload.compile(dataset), for a library that makes the loader itself"
+
+
+def _gain(before_s: float, after_s: float) -> Iterator[str]:
+    ratio = before_s / max(after_s, 1e-9)
+    if ratio >= _LEAST_GAIN:
+        before, after = format_duration(before_s), format_duration(after_s)
+        yield f"    a batch takes {after} of CPU time instead of {before}: {ratio:.1f} times faster"
 
 
 def _speed(each: ReplacedLoader) -> str:
@@ -101,4 +123,5 @@ def _speed(each: ReplacedLoader) -> str:
         return ""
     workers = format_count(times.num_workers, "worker") if times.num_workers else "no workers"
     waiting = f"{times.waiting_share:.0%} of the time waiting for data"
-    return f", {times.samples_per_s:,.0f} samples/s with {workers}, {waiting}"
+    rate = times.samples_per_s
+    return f", {rate:{',.0f' if rate >= 10 else '.2g'}} samples/s with {workers}, {waiting}"

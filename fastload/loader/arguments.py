@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from multiprocessing.context import BaseContext
 from typing import Any
 
 import torch
@@ -39,13 +40,13 @@ class LoaderView:
     sampler: Any
     collate_fn: Callable[[Any], object]
     worker_init_fn: Callable[[int], None] | None
-    multiprocessing_context: Any
+    multiprocessing_context: BaseContext | None
     generator: torch.Generator | None
     in_order: bool
     batches: int | None
     device: torch.device | None
     thread: int
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, object]
 
     @property
     def is_iterable(self) -> bool:

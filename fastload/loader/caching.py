@@ -42,7 +42,9 @@ class LoaderCache:
         self._why_not_resident = why_not_resident
         self._is_decided = False
         self.resident: Resident | None = None
-        self.choice = PlannedValue(asked if isinstance(asked, str) else asked.kind, "set by you")
+        self.choice: PlannedValue[str | None] = PlannedValue(
+            asked if isinstance(asked, str) else asked.kind, "set by you"
+        )
 
     def open(self, dataset: object) -> None:
         """Open a cache that was requested by name; raise OptionError if it cannot be used."""
@@ -127,7 +129,7 @@ def why_not_resident(view: LoaderView) -> str:
     return ""
 
 
-def own_choice(dataset: object) -> PlannedValue | None:
+def own_choice(dataset: object) -> PlannedValue[str | None] | None:
     """Return the cache that is set on a dataset itself; None if there is none."""
     chosen = [report for report in _reports(dataset) if report.kind is not None or report.reason]
     return PlannedValue(chosen[0].kind, chosen[0].reason) if chosen else None

@@ -223,7 +223,7 @@ class StatsRecorder:
     """
 
     def __init__(self, sums: MutableSequence[float] | memoryview[float]) -> None:
-        self._sums: Any = sums
+        self._sums = sums
         self._delays = SchedulingDelay()
         # The first batch is measured in detail: a short epoch may have no other.
         self._is_long = True

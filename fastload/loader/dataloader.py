@@ -7,6 +7,7 @@ import dataclasses
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.context import BaseContext
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,16 +30,14 @@ from fastload.loader.caching import (
 )
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.device import moved_to, resolve_device
-from fastload.loader.iterators.base import EpochIterator, EpochStart
-from fastload.loader.iterators.single import SingleProcessIterator
+from fastload.loader.iterators.base import EpochIterator, EpochStart, SingleProcessIterator
 from fastload.loader.iterators.workers import WorkersIterator
 from fastload.loader.measurements import DEFAULT_SETTINGS
 from fastload.loader.report import EpochReport, report_of
 from fastload.loader.resume.dataset_states import load_own_state
 from fastload.loader.resume.epochs import Epochs
 from fastload.loader.sharded_sampler import NotPrepared, sharded_arguments
-from fastload.loader.strategies import EpochStrategy, ExplicitStrategy, choose_strategy
-from fastload.loader.tuning.plan import Plan
+from fastload.loader.strategies import EpochStrategy, ExplicitStrategy, Plan, choose_strategy
 from fastload.system.memory import keep_freed_memory
 
 if torch_private.missing:
@@ -99,15 +98,15 @@ class DataLoader(_Base[_T_co]):
         dataset: Dataset[_T_co],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Sampler[Any] | Iterable[Any] | None = None,
-        batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
+        sampler: Sampler[object] | Iterable[object] | None = None,
+        batch_sampler: Sampler[list[object]] | Iterable[list[object]] | None = None,
         num_workers: int = UNSET,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = UNSET,
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
+        multiprocessing_context: BaseContext | str | None = None,
         generator: torch.Generator | None = None,
         *,
         prefetch_factor: int | None = None,
@@ -177,11 +176,11 @@ class DataLoader(_Base[_T_co]):
         persistent_workers = DecidedAttribute("persistent_workers")
         _is_accelerate_prepared = NotPrepared()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # A copy in another process measures for itself, with workers of its own.
         return {**self.__dict__, "_iterator": None, "_strategy": None, "_clock": StepClock()}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._thread = get_ident()
 
@@ -259,7 +258,7 @@ class DataLoader(_Base[_T_co]):
             self._strategy = choose_strategy(self._view(), self._tuning_settings)
         return self._strategy
 
-    def _explicit(self) -> dict[str, Any]:
+    def _explicit(self) -> dict[str, object]:
         """Return the values of `device`, `cache` and the decided parameters that the user has set."""
         values = {name: vars(self)[name] for name in (*_DECIDED, "device", "cache")}
         return {name: value for name, value in values.items() if is_explicit(value)}

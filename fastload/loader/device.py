@@ -30,7 +30,7 @@ _BATCHES_AHEAD = 2
 _PAGE_BYTES = 4096
 
 
-def resolve_device(device: Any) -> torch.device | None:
+def resolve_device(device: torch.device | str | int | None) -> torch.device | None:
     """Return the device that batches are moved to; None if they stay in the CPU's memory.
 
     They also stay there, with a warning, if the machine lacks the device, as in torch for `pin_memory`. A
@@ -61,10 +61,10 @@ def resolve_device(device: Any) -> torch.device | None:
 
 
 def moved(
-    data: Any,
+    data: object,
     move: Callable[[torch.Tensor], torch.Tensor],
-    move_object: Callable[[Any], Any] = lambda data: data,
-) -> Any:
+    move_object: Callable[[Any], object] = lambda data: data,
+) -> object:
     """Return a batch with each tensor replaced by `move(tensor)`.
 
     Tensors are found in mappings, lists, tuples, named tuples and dataclasses. Other objects with a method
@@ -84,7 +84,7 @@ def moved(
             mapping[key] = again(value)
         return mapping
     if isinstance(data, tuple):
-        values = map(again, data)
+        values: list[Any] = [again(value) for value in data]
         return type(data)(*values) if hasattr(data, "_fields") else tuple(values)
     if isinstance(data, MutableSequence):
         sequence = copy.copy(data)
@@ -127,9 +127,9 @@ class CopiesAhead:
     ) -> None:
         self._process = os.getpid()
         # Source tensors of copies that may still be running, and the event after each copy.
-        self._being_read: deque[tuple[Any, list[torch.Tensor]]] = deque()
+        self._being_read: deque[tuple[torch.cuda.Event, list[torch.Tensor]]] = deque()
         # Batches on the device with the event after their copy; None for an error.
-        self._copies: deque[tuple[Arrival, Any]] = deque()
+        self._copies: deque[tuple[Arrival, torch.cuda.Event | None]] = deque()
         # A batch that has been fetched but could not be copied yet.
         self._uncopied: Arrival | None = None
         if device.index is None:
@@ -137,12 +137,12 @@ class CopiesAhead:
         self._device = device
         self._fetch = fetch
         self._is_ready = is_ready
-        self._stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._locked = _PageLockedSlots(arena, device)
 
     def next(self) -> Arrival:
         """Return the next batch, on the device, safe to use on the current stream."""
-        while self._being_read and self._being_read[0][0].query():
+        while self._being_read and self._being_read[0][0].query():  # type: ignore[no-untyped-call]
             self._being_read.popleft()
         if not self._copies:
             self._start_copy()
@@ -179,7 +179,7 @@ class CopiesAhead:
         self._copies.append((arrival, None) if arrival.error is not None else self._copy(arrival))
         self._uncopied = None
 
-    def _copy(self, arrival: Arrival) -> tuple[Arrival, Any]:
+    def _copy(self, arrival: Arrival) -> tuple[Arrival, torch.cuda.Event]:
         sources: list[torch.Tensor] = []
 
         def copied(tensor: torch.Tensor) -> torch.Tensor:
@@ -189,7 +189,7 @@ class CopiesAhead:
             sources.append(tensor)
             return tensor.to(self._device, non_blocking=True)
 
-        event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         try:
             with torch.cuda.stream(self._stream):
                 batch = moved(arrival.batch, copied)
@@ -241,7 +241,7 @@ def _runtime() -> Any:
     return torch.cuda.cudart()  # type: ignore[no-untyped-call]
 
 
-def _recorded(tensor: torch.Tensor, stream: Any) -> torch.Tensor:
+def _recorded(tensor: torch.Tensor, stream: torch.cuda.Stream) -> torch.Tensor:
     if tensor.device.type == "cuda":
         tensor.record_stream(stream)
     return tensor

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
+import io
 import os
+import statistics
 import sys
+import time
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch.utils.data
+from torch.utils.data import Dataset
 
-import fastload
 from fastload.datasets.within import image_datasets_in, use_cache_in
 from fastload.errors import OptionError
+from fastload.loader.arguments import LoaderView
 from fastload.loader.clock import EpochTimes, StepClock
 from fastload.loader.dataloader import DataLoader
 from fastload.system.patching import patched
@@ -25,12 +33,13 @@ from fastload.system.script import LIBRARY_FOLDERS
 # In DataLoader(dataset, batch_size, shuffle, sampler, batch_sampler, num_workers), after the dataset.
 _ARGUMENTS_BEFORE_WORKERS = 5
 
+_TorchsDataLoader = torch.utils.data.DataLoader
 
-class ScriptsLoader(DataLoader[Any]):
-    """Loader of a script that imports fastload's DataLoader itself, which leaves nothing to replace."""
+# The gain is the median of this many turns; further ones are left out if those before took this long.
+_TURNS = 3
+_MOST_TURNS_S = 3.0
 
-    # The original method: while a script runs, DataLoader's is replaced by one that records its loaders.
-    _new_clock = DataLoader._new_clock
+Collate = Callable[[list[Any]], object]
 
 
 @dataclass(slots=True)
@@ -44,6 +53,8 @@ class ReplacedLoader:
         samples: The number of its samples; None if it has no length.
         is_compiled: True if it loads from a compiled dataset instead.
         changes: The way in which each step of its transform is carried out; "" without PIL.
+        latest: Of the latest loader whose epoch has begun: the script's dataset, the one that it loads from,
+            and its collate_fn; None before.
         clock: The times of the latest epoch; None before the first.
     """
 
@@ -53,12 +64,133 @@ class ReplacedLoader:
     samples: int | None
     is_compiled: bool
     changes: str
+    latest: tuple[Dataset[object], Dataset[object], Collate] | None = field(default=None, compare=False)
     clock: StepClock | None = field(default=None, compare=False)
 
     @property
     def times(self) -> EpochTimes | None:
         """Times of the latest epoch; None before its first batch."""
         return None if self.clock is None else self.clock.times()
+
+    def batch_cpu_s(self) -> tuple[float, float] | None:
+        """Measure the CPU seconds of a batch of the script's dataset, as it is and compiled; None if unknown.
+
+        The samples are spread over the dataset, and made by both in turns. Call it after the script's end.
+        """
+        times = self.times
+        if self.latest is None or times is None or not self.is_compiled or not self.samples:
+            return None
+        given, compiled, collate = self.latest
+        size = times.batch_size
+        indices = np.linspace(0, self.samples - 1, size).astype(int).tolist()
+        sides = (
+            _TorchsDataLoader(given, size, sampler=indices, collate_fn=collate),
+            DataLoader(compiled, size, sampler=indices, collate_fn=collate, num_workers=0),
+        )
+        seconds: tuple[list[float], list[float]] = [], []
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # threads that wait for each other take CPU time, too
+        # The script is over: neither the output nor an error of its dataset should be seen.
+        nowhere = io.StringIO()
+        with contextlib.suppress(Exception), redirect_stdout(nowhere), redirect_stderr(nowhere):
+            end_s = time.perf_counter() + _MOST_TURNS_S
+            while len(seconds[1]) < _TURNS and (not seconds[1] or time.perf_counter() < end_s):
+                for side, found in zip(sides, seconds, strict=True):
+                    begun = time.process_time()
+                    list(side)
+                    found.append(time.process_time() - begun)
+        torch.set_num_threads(threads)
+        return (statistics.median(seconds[0]), statistics.median(seconds[1])) if seconds[1] else None
+
+
+class _Replacing:
+    """The loaders that a script has created so far, and the way in which they are made."""
+
+    def __init__(self, cache: str | None, warn: Callable[[str], None], is_tuned: bool) -> None:
+        self._cache = cache
+        self.is_tuned = is_tuned
+        self.loaders: list[ReplacedLoader] = []
+        self._warn = warn
+        self._warned: set[str] = set()
+        # Weakly, because the script may drop a dataset.
+        self._loaded: list[tuple[weakref.ref[object], ReplacedLoader]] = []
+        self._began_in = os.getcwd()
+
+    def use_cache(self, given: object, source: object) -> None:
+        """Cache the image files of the datasets within `source`; warn if that is not possible."""
+        if self._cache is None:
+            return
+        parts = image_datasets_in(source)
+        try:
+            if source is not given and not parts:
+                use_cache_in(source, self._cache)  # its error names the dataset
+            for part in parts:
+                if part.cached.kind is None and not part.lies_in_memory:
+                    part.use_cache(self._cache)
+        except OptionError as error:
+            if str(error) not in self._warned:
+                self._warned.add(str(error))
+                self._warn(str(error))
+
+    def add(self, loader: StandInLoader, given: object, source: object, frame: FrameType) -> ReplacedLoader:
+        """Return the entry of a loader that a script creates in a frame.
+
+        `source` is the dataset that it loads from instead of the dataset `given`.
+        """
+        place, is_direct = _place(self._began_in, loader, frame)
+        of_this = (each for of, each in self._loaded if of() is given)
+        # Frameworks create new loaders from the datasets of existing ones.
+        known = None if is_direct else next(of_this, None)
+        if known is None:
+            made = _described(place, is_direct, given, source, loader.collate_fn)
+            # Another loader of the same line and kind: a script may create one for each epoch.
+            known = next((each for each in self.loaders if each == made), made)
+            if known is made:
+                self.loaders.append(made)
+            with contextlib.suppress(TypeError):  # there are no weak references to lists and ranges
+                self._loaded.append((weakref.ref(loader.dataset), known))
+        return known
+
+
+class StandInLoader(DataLoader[Any], metaclass=abc.ABCMeta):
+    """fastload's loader in place of torch's class while a script runs: compiled, and recorded.
+
+    As with torch's class, all loaders are instances of it, those that the script makes with fastload's own
+    class, too.
+    """
+
+    replacing: _Replacing | None = None
+    _given: Any = None
+    _replaced: ReplacedLoader | None = None
+
+    @functools.wraps(DataLoader.__init__)  # type: ignore[misc] # of a constructor
+    def __init__(self, dataset: Any, *arguments: Any, **options: Any) -> None:
+        replacing = StandInLoader.replacing
+        if replacing is None:
+            super().__init__(dataset, *arguments, **options)
+            return
+        options.setdefault("compile", find_spec("PIL") is not None)
+        if not replacing.is_tuned and len(arguments) < _ARGUMENTS_BEFORE_WORKERS:
+            options.setdefault("num_workers", 0)
+        super().__init__(dataset, *arguments, **options)
+        source = self._view().dataset
+        replacing.use_cache(dataset, source)
+        self._given = dataset
+        self._replaced = replacing.add(self, dataset, source, sys._getframe(1))
+
+    @classmethod
+    def __subclasshook__(cls, kind: type) -> bool:
+        return issubclass(kind, _TorchsDataLoader) if cls is StandInLoader else NotImplemented
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**super().__getstate__(), "_given": None, "_replaced": None}
+
+    def _new_clock(self, view: LoaderView) -> StepClock:
+        clock = super()._new_clock(view)
+        if self._replaced is not None:
+            self._replaced.latest = self._given, view.dataset, self.collate_fn
+            self._replaced.clock = clock
+        return clock
 
 
 @contextlib.contextmanager
@@ -75,96 +207,40 @@ def loaders_replaced(
         is_tuned: True to decide the number of workers where the script leaves it unset; otherwise it is 0,
             as in torch, and random numbers are drawn as without fastload.
     """
-    replaced: list[ReplacedLoader] = []
-    warned: set[str] = set()
-    # Weakly, because the script may drop a dataset.
-    loaded: list[tuple[weakref.ref[object], ReplacedLoader]] = []
-    plain_init, plain_clock = DataLoader.__init__, DataLoader._new_clock
-    began_in = os.getcwd()
-
-    @functools.wraps(plain_init)
-    def init(self: Any, dataset: Any, *arguments: Any, **options: Any) -> None:
-        is_scripts = isinstance(self, ScriptsLoader)
-        if not is_scripts:
-            options.setdefault("compile", find_spec("PIL") is not None)
-            if not is_tuned and len(arguments) < _ARGUMENTS_BEFORE_WORKERS:
-                options.setdefault("num_workers", 0)
-        plain_init(self, dataset, *arguments, **options)
-        try:
-            if cache is not None:
-                _use_cache(self.dataset, cache, is_compiled=self.dataset is not dataset)
-        except OptionError as error:
-            if str(error) not in warned:
-                warned.add(str(error))
-                warn(str(error))
-        if is_scripts:
-            return
-        place, is_direct = _place(began_in, self)
-        of_this = (loader for of, loader in loaded if of() is dataset)
-        # Frameworks create new loaders from the datasets of existing ones.
-        known = None if is_direct else next(of_this, None)
-        if known is None:
-            made = _described(place, is_direct, dataset, self)
-            # Another loader of the same line and kind: a script may create one for each epoch.
-            known = next((loader for loader in replaced if loader == made), made)
-            if known is made:
-                replaced.append(made)
-            with contextlib.suppress(TypeError):  # there are no weak references to lists and ranges
-                loaded.append((weakref.ref(self.dataset), known))
-        self._replaced = known
-
-    @functools.wraps(plain_clock)
-    def new_clock(self: Any, view: Any) -> StepClock:
-        clock: StepClock = plain_clock(self, view)
-        self._replaced.clock = clock
-        return clock
-
+    replacing = _Replacing(cache, warn, is_tuned)
     # The class is also looked up in the module that defines it.
-    modules = torch.utils.data, sys.modules[torch.utils.data.DataLoader.__module__]
+    modules = torch.utils.data, sys.modules[_TorchsDataLoader.__module__]
     with patched(
-        (DataLoader, "__init__", init),
-        (DataLoader, "_new_clock", new_clock),
-        (fastload, "DataLoader", ScriptsLoader),
-        *((module, "DataLoader", DataLoader) for module in modules),
+        (StandInLoader, "replacing", replacing),
+        *((module, "DataLoader", StandInLoader) for module in modules),
     ):
-        yield replaced
+        yield replacing.loaders
 
 
-def _use_cache(dataset: object, cache: str, is_compiled: bool) -> None:
-    """Cache the image files of the datasets within another one; raise OptionError if that is not possible."""
-    parts = image_datasets_in(dataset)
-    if is_compiled and not parts:
-        use_cache_in(dataset, cache)  # its error names the dataset
-    for part in parts:
-        if part.cached.kind is None and not part.lies_in_memory:
-            part.use_cache(cache)
-
-
-def _described(place: str, is_direct: bool, given: Any, loader: DataLoader[Any]) -> ReplacedLoader:
+def _described(place: str, is_direct: bool, given: Any, source: object, collate_fn: object) -> ReplacedLoader:
     samples = None
     with contextlib.suppress(Exception):  # an iterable dataset has no length
         samples = len(given)
     # A collate function of fastload may describe how it makes batches.
-    changes = str(getattr(loader.collate_fn, "changes", ""))
+    changes = str(getattr(collate_fn, "changes", ""))
     if not changes and find_spec("PIL") is not None:
         from fastload.datasets.compiled.compile import explain
 
-        changes = explain(loader.dataset)
-    is_compiled = loader.dataset is not given
-    return ReplacedLoader(place, is_direct, type(given).__name__, samples, is_compiled, changes)
+        changes = explain(source)
+    return ReplacedLoader(place, is_direct, type(given).__name__, samples, source is not given, changes)
 
 
-def _place(began_in: str, loader: DataLoader[Any]) -> tuple[str, bool]:
+def _place(began_in: str, loader: StandInLoader, creating: FrameType) -> tuple[str, bool]:
     """Return the innermost line of the script's own files, and whether that line itself creates the loader.
 
     If there is none, return the line that creates it. A script's own files lie beside it, those of a module
     that is run in the folder where it was started.
     """
-    frame: Any = sys._getframe(2)
+    frame: FrameType | None = creating
     # Lightning wraps `__init__`; a subclass's own is no such wrapper.
-    while type(loader) is DataLoader and next(iter(frame.f_locals.values()), None) is loader:
+    while type(loader) is StandInLoader and frame and next(iter(frame.f_locals.values()), None) is loader:
         frame = frame.f_back
-    called = frame
+    called = frame or creating
     main = sys.modules["__main__"]
     file = getattr(main, "__file__", None) or ""
     folder = began_in if getattr(main, "__spec__", None) else os.path.dirname(os.path.realpath(file))

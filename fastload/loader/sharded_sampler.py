@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, SequentialSampler
@@ -24,6 +24,11 @@ from fastload.loader.sharding import (
     require_one_process,
     torch_ranks,
 )
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+_Batches = TypeVar("_Batches")
 
 _ENDS = ("pad", "drop", "exact")
 _VERSION = 1
@@ -67,7 +72,7 @@ class ShardedSampler(DistributedSampler[int]):
 
     def __init__(
         self,
-        dataset: Dataset[Any],
+        dataset: Dataset[object],
         num_replicas: int | None = None,
         rank: int | None = None,
         shuffle: bool = True,
@@ -77,7 +82,7 @@ class ShardedSampler(DistributedSampler[int]):
         ends: str | None = None,
         weights: Sequence[float] | None = None,
         window: int | None = None,
-        mesh: Any = None,
+        mesh: DeviceMesh | None = None,
     ) -> None:
         self.dataset = dataset
         self._follows_torch = num_replicas is None and rank is None and mesh is None
@@ -215,7 +220,7 @@ class ShardedSampler(DistributedSampler[int]):
             )
         return rounds * self._share.round_size
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Return where the next iteration begins; a DataLoader's state also has the progress within it."""
         return {"version": _VERSION, "epoch": self.epoch, "position": self._position, **self._identity()}
 
@@ -246,7 +251,7 @@ class ShardedSampler(DistributedSampler[int]):
                 f"the state must be what a ShardedSampler's state_dict() returned, got {state!r}"
             ) from error
 
-    def _identity(self) -> dict[str, Any]:
+    def _identity(self) -> dict[str, object]:
         """Return the values that determine the order together with the epoch."""
         samples = len(self.dataset)  # type: ignore[arg-type]
         sizes = None if self.window is None else np.asarray(self._shard_sizes(), np.int64)
@@ -290,7 +295,7 @@ class NotPrepared:
     ShardedSampler has done so already: each rank would get only a part of its part.
     """
 
-    def __get__(self, loader: DataLoader[Any] | None, owner: type) -> bool:
+    def __get__(self, loader: DataLoader[object] | None, owner: type) -> bool:
         if loader is not None:
             for sampler in (loader.sampler, getattr(loader.batch_sampler, "sampler", None)):
                 if isinstance(sampler, ShardedSampler) and sampler.ranks[0] > 1:
@@ -317,14 +322,14 @@ def _numbers(weights: object) -> tuple[float, ...]:
 
 
 def sharded_arguments(
-    dataset: Any,
+    dataset: Dataset[object],
     batch_size: int | None,
     shuffle: bool | None,
-    sampler: Any,
-    batch_sampler: Any,
+    sampler: object,
+    batch_sampler: _Batches,
     seed: int | None,
     drop_last: bool,
-) -> tuple[None, ShardedSampler | None, Any]:
+) -> tuple[None, ShardedSampler | None, _Batches | None]:
     """Return `shuffle`, `sampler` and `batch_sampler` of a DataLoader with `sharded=True`.
 
     Frameworks create the loader again: with its ShardedSampler, with a batch sampler of their own around it,

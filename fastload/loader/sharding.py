@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 import torch.distributed
@@ -23,6 +23,9 @@ from numpy.typing import NDArray
 
 from fastload.errors import OptionError
 from fastload.transforms.draws import mixed
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 # From 10 rounds on, all permutations of 2 to 6 values are equally frequent over keys; with 8, they miss that
 # by up to 4 deviations of chi-squared, with 6 by 14 (measured over 4,000 keys).
@@ -157,7 +160,7 @@ def _integer_shares(weights: Sequence[float]) -> list[int]:
     return [share // divisor for share in shares]
 
 
-def chosen_ranks(num_replicas: int | None, rank: int | None, mesh: Any) -> tuple[int, int]:
+def chosen_ranks(num_replicas: int | None, rank: int | None, mesh: DeviceMesh | None) -> tuple[int, int]:
     """Return the number of ranks, and this process's, by a ShardedSampler's parameters."""
     if mesh is not None:
         if num_replicas is not None or rank is not None:

@@ -83,8 +83,9 @@ def replacements(rank_programs: list[str], patch: Callable[[], object]) -> list[
             options |= {"collate_fn": Batches(reason), "worker_init_fn": start, "compile": False}
         _plain_init(self, *args, **options)
 
+    is_ours = issubclass(InfiniteDataLoader, DataLoader)  # as it is below `fastload run`
     return [
-        (InfiniteDataLoader, "__bases__", (DataLoader,)),
+        *([] if is_ours else [(InfiniteDataLoader, "__bases__", (DataLoader,))]),
         (InfiniteDataLoader, "__init__", init),
         (dist, "generate_ddp_file", generate_ddp_file),
         (base.BaseDataset, "__getitem__", _item),

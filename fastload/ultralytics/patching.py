@@ -138,8 +138,10 @@ def _in_yolov5(module: ModuleType) -> list[Replacement]:
             options["collate_fn"] = stacking
         plain_init(self, *args, **options)
 
-    bases = (loader, "__bases__", (DataLoader,))
-    return [bases, (loader, "__init__", init), (module, "DataLoader", DataLoader)]
+    found: list[Replacement] = [(loader, "__init__", init)]
+    if not issubclass(loader, DataLoader):  # as it is below `fastload run`
+        found += [(loader, "__bases__", (DataLoader,)), (module, "DataLoader", DataLoader)]
+    return found
 
 
 _Sample = tuple[torch.Tensor, object, object, object]  # image, labels, file and shapes

@@ -245,7 +245,8 @@ def test_an_environment_in_the_scripts_folder_is_not_the_scripts_own(script, tmp
     assert done.returncode == 0, done.stderr
     # Of a dataset that had a loader before, a library's is not a further one.
     assert [place.split(":")[1] for place in _places(done.stderr)] == ["12", "12", "14"], done.stderr
-    assert "fastload.compile(dataset)" in done.stderr
+    # Nothing of it was compiled.
+    assert "fastload.compile(dataset)" not in done.stderr
 
 
 def test_a_script_is_known_by_a_link_to_it(script, tmp_path):
@@ -308,3 +309,42 @@ def test_a_folder_does_not_hide_a_command_of_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(command.parent))
     assert find("yolo", False, ["train"]).argv == [str(command), "train"]
+
+
+def test_a_dataset_that_decodes_itself_is_not_said_to_be_cropped_while_decoding(script, photos):
+    text = TRAIN.replace(
+        "if __name__",
+        """
+from PIL import Image
+class Photos(torch.utils.data.Dataset):
+    def __init__(self, root, transform):
+        self.files, self.transform = [path for path, _ in ImageFolder(root).samples], transform
+    def __len__(self):
+        return len(self.files)
+    def __getitem__(self, index):
+        return self.transform(Image.open(self.files[index]).convert("RGB")), index
+if __name__""",
+    ).replace("ImageFolder(sys", "Photos(sys")
+    done = run(script(text), photos)
+    assert "RandomResizedCrop     in one step, of the decoded image" in done.stderr, done.stderr
+    assert "while decoding" not in done.stderr
+
+
+def test_fastais_own_loader_is_named(script):
+    text = "import sys, types\nsys.modules['fastai.data.load'] = types.ModuleType('load')\n"
+    done = run(script(text))
+    assert "nothing was replaced\n  fastai's DataLoader is not torch's" in done.stderr
+
+
+def test_the_class_in_place_of_torchs_can_be_pickled_and_derived_from(script):
+    text = """
+        import abc, pickle
+        from torch.utils.data import DataLoader
+        class Derived(DataLoader, abc.ABC):
+            pass
+        loader = Derived(range(6), 2)
+        list(loader)
+        copied = pickle.loads(pickle.dumps(loader))
+        print(len(list(copied)), isinstance(copied, DataLoader))
+        """
+    assert run(script(text)).stdout == "3 True\n"

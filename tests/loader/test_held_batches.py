@@ -87,7 +87,7 @@ def test_a_hundred_thousand_batches_and_views_dropped_in_random_order():
 
 def test_more_batches_than_there_are_slots_may_be_held(monkeypatch):
     # Forked workers inherit it. Tensors without a slot are sent in torch's way, with a descriptor each.
-    monkeypatch.setattr("fastload.loader.transport.slots._FLAG_BYTES", 100)
+    monkeypatch.setattr("fastload.loader.transport.memory._FLAG_BYTES", 100)
     held = [rows for rows, _ in fastload.DataLoader(Rows(200, 1100), batch_size=1, num_workers=1)]
     assert [int(rows[0, 0]) for rows in held] == list(range(200))
     assert 90 <= sum(rows.is_shared() for rows in held) <= 110

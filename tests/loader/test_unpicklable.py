@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import fastload
-from fastload.loader.transport.collate import why_not_picklable
+from fastload.loader.transport.picklable import why_not_picklable
 from tests.loader.datasets import Rows
 from tests.loader.tuning.deciding import planned
 from tests.loader.tuning.seen import numbers

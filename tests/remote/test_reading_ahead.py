@@ -10,7 +10,7 @@ import torch
 import torch.utils.data
 
 import fastload
-from fastload.loader.iterators import base
+from fastload.loader.iterators import order
 from fastload.shards.manifest import read_manifest
 from fastload.shards.reading_ahead import ReadingAhead
 from fastload.shards.remote import RemoteFolder
@@ -37,7 +37,7 @@ def test_workers_wait_for_the_thread_instead_of_fetching(server, url, packed, ca
 
 
 def test_later_batches_are_announced_while_an_epoch_goes_on(server, url, packed, cache, monkeypatch):
-    monkeypatch.setattr(base, "_MOST_BATCHES", 4)
+    monkeypatch.setattr(order, "_MOST_BATCHES", 4)
     dataset = fastload.PackedDataset(url, cache=cache)
     loader = fastload.DataLoader(dataset, batch_size=4, num_workers=2)
     assert len(labels_and_sums(loader)) == len(dataset)

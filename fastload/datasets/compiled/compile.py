@@ -151,8 +151,10 @@ class _SharingDataset(Explained):
         members = {
             name: each.compiled for name, each in vars(type(self)).items() if isinstance(each, _Compiled)
         }
-        kinds = CompiledTransform, Dataset
-        return described_attributes({name: each for name, each in members.items() if isinstance(each, kinds)})
+        shown = CompiledTransform, Dataset
+        decodes_itself = not any(isinstance(each, (functools.partial, Dataset)) for each in members.values())
+        parts = {name: each for name, each in members.items() if isinstance(each, shown)}
+        return described_attributes(parts, decodes_itself)
 
     def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
         # The same attributes are found again after a copy or a pickle.

@@ -18,6 +18,7 @@ _HOW: dict[StepKind, str] = {
     "rescale": "once for a batch",
     "erase": "once for a batch",
 }
+_OF_AN_IMAGE = "in one step, of the decoded image"
 LATE = "images: decoded when their pixels are asked for"
 _LEFT = "left as it is, called with one image at a time"
 
@@ -55,30 +56,36 @@ def described(dataset: object) -> list[str]:
     return [name, f"  left as it is: {why_left(dataset)}"]
 
 
-def described_attributes(parts: Mapping[str, object]) -> list[str]:
-    """Return the lines that describe compiled transforms and datasets, given by their names."""
+def described_attributes(parts: Mapping[str, object], decodes_itself: bool = False) -> list[str]:
+    """Return the lines that describe compiled transforms and datasets, given by their names.
+
+    If a dataset `decodes_itself`, its transforms get complete images.
+    """
     lines = []
     for name, part in parts.items():
-        known = description_of(part) if isinstance(part, CompiledTransform) else described(part)
+        known = (
+            description_of(part, decodes_itself) if isinstance(part, CompiledTransform) else described(part)
+        )
         lines += [f"{name}:", *_indented(known)]
     return lines
 
 
-def description_of(transform: CompiledTransform) -> list[str]:
+def description_of(transform: CompiledTransform, gets_images: bool = False) -> list[str]:
     """Return one line for each step of a transform: how it is done, and how close its pixels are."""
-    return aligned(_rows(transform))
+    return aligned(_rows(transform, gets_images))
 
 
 def _indented(lines: list[str]) -> list[str]:
     return [f"  {line}" for line in lines]
 
 
-def _rows(transform: CompiledTransform) -> Iterator[tuple[str, str, str]]:
+def _rows(transform: CompiledTransform, gets_images: bool) -> Iterator[tuple[str, str, str]]:
     left = ""
     for step, kind in transform.kinds():
         name = getattr(step.theirs, "__name__", type(step.theirs).__name__)
         if kind != "unknown":
-            yield name, _HOW[kind], step.closeness
+            how = _OF_AN_IMAGE if gets_images and kind == "region" else _HOW[kind]
+            yield name, how, step.closeness
         elif left:
             yield name, _LEFT, f"comes after {left}"
         else:

@@ -1,55 +1,44 @@
-"""Common parts of the loader's iterators: their base, the order of batches, and the view that torch reads."""
+"""The single-process iterator, and what the iterators share: a base, and the view that torch reads."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
-from torch.utils.data import (
-    BatchSampler,
-    IterDataPipe,
-    RandomSampler,
-    SequentialSampler,
-    TensorDataset,
-    default_collate,
-    default_convert,
-)
+from torch.utils.data import IterDataPipe, TensorDataset, default_collate, default_convert
 
-from fastload.contracts import AnnouncesBatches, DrawsFromEpochSeed, FinishesBatches, Prefetches, ReadsAhead
+from fastload.contracts import DrawsFromEpochSeed, FinishesBatches
+from fastload.datasets.batch import HostMemory
+from fastload.loader import torch_private
 from fastload.loader.arguments import LoaderView, WorkerOptions
-from fastload.loader.clock import StepClock
+from fastload.loader.clock import STAT_COUNT, StatsRecorder, StepClock, count_samples, load_times
 from fastload.loader.device import moved_to
+from fastload.loader.iterators.order import BatchOrder
 from fastload.loader.resume.dataset_states import StatefulIterable, WorkerCopy, is_stateful
 from fastload.loader.resume.drawing import (
     TRANSFORMS,
     WORKERS,
-    are_equal,
     derived_seed,
-    generators_of,
     start_state,
 )
-from fastload.loader.resume.progress import DrawsAhead, Progress
-from fastload.loader.sharded_sampler import ShardedSampler
+from fastload.loader.resume.progress import Progress
 from fastload.loader.transport.making import (
     BatchMaker,
-    BatchTask,
     SampleSource,
-    batch_seed,
+    SeedingFetcher,
     can_fill_batches,
     innermost,
     makes_batches,
 )
 
 _NO_WORKERS = WorkerOptions()
-
-# Batches announced to a dataset that reads ahead: their indices take about 10 MB.
-_MOST_BATCHES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +65,13 @@ class EpochStart:
     choose_prefetch: Callable[[StepClock], int] | None = None
 
 
+class BeginsEpochs(Protocol):
+    """A loader, as its persistent iterator sees it."""
+
+    def beginning_epoch(self) -> contextlib.AbstractContextManager[tuple[LoaderView, EpochStart]]:
+        """Begin an epoch: its iterator is reset in the block."""
+
+
 class EpochIterator:
     """Iterator of an epoch: the part that the loader's two iterators have in common."""
 
@@ -83,7 +79,7 @@ class EpochIterator:
     _base_seed: Any
     _drawn_seed: int
     _device: torch.device | None
-    _finish: Callable[[Any], object] | None
+    _finish: Callable[[torch.Tensor], object] | None
     _num_yielded: int
     progress: Progress
 
@@ -97,7 +93,8 @@ class EpochIterator:
         def _base_seed(self) -> int:
             """The base seed of this rank's workers, which torch sets to the number that it draws."""
             progress, drawn = self.progress, self._drawn_seed
-            return derived_seed(drawn, progress.epoch, WORKERS, progress.stream) if progress.stream else drawn
+            stream = progress.seeds.stream
+            return derived_seed(drawn, progress.epoch, WORKERS, stream) if stream else drawn
 
         @_base_seed.setter
         def _base_seed(self, drawn: int) -> None:
@@ -105,16 +102,17 @@ class EpochIterator:
 
     def base_seed(self) -> int:
         """Return the epoch's base seed, the same on all ranks; persistent workers keep the first epoch's."""
-        if self.progress.base_seed is None:
-            self.progress.base_seed = self._drawn_seed
-        return self.progress.base_seed
+        seeds = self.progress.seeds
+        if seeds.base is None:
+            seeds.base = self._drawn_seed
+        return seeds.base
 
     def epoch_seed(self) -> int:
         """Return the seed of the epoch's batches: the loader's, else one derived from torch's base seed."""
-        progress = self.progress
-        if progress.epoch_seed is None:
-            progress.epoch_seed = derived_seed(self.base_seed(), progress.epoch, TRANSFORMS)
-        return progress.epoch_seed
+        seeds = self.progress.seeds
+        if seeds.batches is None:
+            seeds.batches = derived_seed(self.base_seed(), self.progress.epoch, TRANSFORMS)
+        return seeds.batches
 
     def _finished(self, batch: object) -> object:
         """Return a batch after the dataset's last step, which is made on the batch's device."""
@@ -132,100 +130,12 @@ class EpochIterator:
     def _replay(self, is_iterable: bool, next_data: Callable[[], object]) -> None:
         """Continue at the position where the epoch was left, if the sampler has not done so."""
         progress = self.progress
-        self._num_yielded = progress.first
+        self._num_yielded = progress.handed.first
         if is_iterable and not progress.dataset.workers:
             # A dataset without a state starts from its beginning: batches are loaded again, and discarded.
             with contextlib.suppress(StopIteration):
-                for _ in range(progress.first):
+                for _ in range(progress.handed.first):
                     next_data()
-
-
-class BatchOrder:
-    """Index sampler that yields a BatchTask for each of an epoch's remaining batches.
-
-    `iterator`, a weak proxy, knows the progress and the seed of its latest epoch.
-
-    Attributes:
-        draws_at_once: True if the sampler made its draws in `__iter__`; most samplers draw later.
-    """
-
-    def __init__(self, view: LoaderView, start: EpochStart, iterator: EpochIterator) -> None:
-        self._view = view
-        self._seeds_batches = start.seeds_batches
-        self._iterator = iterator
-        inner, _ = innermost(view.dataset)
-        may_prefetch = makes_batches(inner) and view.is_batched
-        self._in_flight = max(1, start.options.num_workers * (start.options.prefetch_factor or 1))
-        self._prefetch = inner.prefetch if may_prefetch and isinstance(inner, Prefetches) else None
-        self._generators = generators_of(view) if start.seeds_batches else []
-        self.draws_at_once = False
-        # The latest epoch's, held until the next epoch begins or this iterator is dropped.
-        self._ahead: ReadsAhead | None = None
-
-    def __iter__(self) -> Iterator[BatchTask]:
-        # Called here, not with the first batch, because a sampler may make its draws in `__iter__`.
-        batches: Iterator[object] = iter(self._view.index_sampler)
-        progress = self._iterator.progress
-        if type(self._view.index_sampler) is not BatchSampler:
-            self.draws_at_once = not are_equal(start_state(self._view), progress.start)
-        if self._generators:
-            progress.ahead = DrawsAhead(self._generators, progress)
-        # An iterable dataset has an endless sampler, and its batches are skipped by reading them.
-        first, skipped = (0, ()) if self._view.is_iterable else (progress.first, progress.skipped)
-        iterator = self._iterator
-        self._ahead = reads_ahead(self._view, lambda: iterator.progress.position, self._in_flight)
-        if self._ahead is not None:
-            batches = looking_ahead(self._view, batches, first, self._ahead)
-        return self._remaining(batches, first, frozenset(skipped), progress.ahead)
-
-    def __len__(self) -> int:
-        return len(self._view.index_sampler)
-
-    def _remaining(
-        self, batches: Iterator[Any], first: int, skipped: frozenset[int], ahead: DrawsAhead | None
-    ) -> Iterator[BatchTask]:
-        seed, stream = self._iterator.epoch_seed(), self._iterator.progress.stream
-        for number, indices in enumerate(batches if ahead is None else ahead.drawn(batches)):
-            if number < first or number in skipped:
-                continue
-            if self._prefetch is not None:
-                # Only a hint: reading the samples will raise the error of wrong indices.
-                with contextlib.suppress(Exception):
-                    self._prefetch(innermost(self._view.dataset, indices)[1])
-            yield BatchTask(indices, seed, batch_seed(seed, number, stream) if self._seeds_batches else None)
-
-
-def reads_ahead(view: LoaderView, position: Callable[[], int], in_flight: int) -> ReadsAhead | None:
-    """Return the result of the dataset's `read_ahead`; None if it has none, or the order is not fixed."""
-    dataset, _ = innermost(view.dataset)
-    sampler = view.sample_sampler
-    is_fixed = type(sampler) in (SequentialSampler, ShardedSampler)
-    if type(sampler) is RandomSampler:
-        is_fixed = not sampler.replacement and sampler.num_samples == len(sampler.data_source)
-    if not (is_fixed and makes_batches(dataset) and isinstance(dataset, AnnouncesBatches)):
-        return None
-    return dataset.read_ahead(position, in_flight)
-
-
-def looking_ahead(
-    view: LoaderView, batches: Iterator[Any], first: int, ahead: ReadsAhead
-) -> Iterator[object]:
-    """Yield the batches of an epoch, of which those from `first` on are announced to `ahead`."""
-    sampler: Sized = view.index_sampler
-    drawn: deque[object] = deque()
-    # RandomSampler draws random numbers after its last batch, so that one is drawn only when it is due.
-    count = len(sampler) - isinstance(view.sample_sampler, RandomSampler)
-    numbered = zip(range(count), batches, strict=False)
-    while True:
-        while len(drawn) < _MOST_BATCHES and not (drawn and ahead.is_full) and (pair := next(numbered, None)):
-            number, indices = pair
-            drawn.append(indices)
-            if number >= first:
-                ahead.want(number, innermost(view.dataset, indices if view.is_batched else [indices])[1])
-        if not drawn:
-            break
-        yield drawn.popleft()
-    yield from batches
 
 
 class TorchView:
@@ -271,13 +181,98 @@ class TorchView:
         )
         self.num_workers, self.prefetch_factor = options.num_workers, options.prefetch_factor
         self.pin_memory, self.persistent_workers = options.pin_memory, options.persistent_workers
-        self.dataset: Any = dataset
-        self.collate_fn: Any = view.collate_fn
-        self.worker_init_fn: Any = view.worker_init_fn
+        self.dataset = dataset
+        self.collate_fn: Callable[..., object] = view.collate_fn
+        self.worker_init_fn = view.worker_init_fn
         self.multiprocessing_context = view.multiprocessing_context
         self.generator = view.generator if start.worker_seeds is None else start.worker_seeds
         # A shared order requires it, because batches are counted, and no decision may change their order.
         self.in_order = view.in_order or start.seeds_batches or start.order is not None
         self._auto_collation = view.is_batched
-        self.order = BatchOrder(view, start, weakref.proxy(iterator))
-        self._index_sampler: Any = self.order if start.order is None else start.order
+        this = weakref.proxy(iterator)
+        in_flight = max(1, options.num_workers * (options.prefetch_factor or 1))
+        self.order = BatchOrder(
+            view, start.seeds_batches, in_flight, lambda: this.progress, lambda: this.epoch_seed()
+        )
+        self._index_sampler = self.order if start.order is None else start.order
+
+
+class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
+    """Loads batches in the training process."""
+
+    _dataset_fetcher: Any
+    _sampler_iter: Iterator[object]
+
+    def __init__(self, view: LoaderView, start: EpochStart) -> None:
+        self._view = view
+        self.progress = start.progress
+        self._device = view.device
+        torch_view = TorchView(view, start, self)
+        if torch_view.stateful is not None:
+            self.progress.dataset.state = torch_view.stateful.state
+        self._finish = torch_view.finish
+        self.clock = start.clock
+        self._sums = [0.0] * STAT_COUNT
+        self._recorder = StatsRecorder(self._sums)
+        self.begin_clock()
+        torch_view.collate_fn = _timed(torch_view.make, self._recorder)
+        self.progress.seeds.is_drawn = (
+            False  # unless the sampler draws in its `__iter__`, which torch calls now
+        )
+        super().__init__(torch_view)
+        self.epoch_seed()
+        fetcher = SeedingFetcher(self._dataset_fetcher.fetch, view.thread, torch_view.draws_nothing)
+        self._dataset_fetcher = fetcher
+        self._dataset = view.dataset
+        self._profile_name = f"enumerate(DataLoader)#{torch_private.SingleProcessBase.__name__}.__next__"
+        self._replay(view.is_iterable, super()._next_data)
+        start.progress.handed.done = 0
+
+    def begin_clock(self) -> None:
+        """Make the clock show no workers, and the cost of batches from now on."""
+        sums, before = self._sums, self._sums.copy()
+        self.clock.begin(0, None, lambda: load_times(np.subtract([sums], before)))
+
+    def draw_first(self) -> None:
+        """Draw the first batch's indices, as torch's iterator does with workers."""
+        self.progress.seeds.is_drawn = True
+        first = list(itertools.islice(self._sampler_iter, 1))
+        self._sampler_iter = itertools.chain(first, self._sampler_iter)
+
+    def _next_data(self) -> Any:
+        self.clock.ask()
+        batch = self._next_batch()
+        self.clock.hand(batch)
+        return batch
+
+    def _next_batch(self) -> object:
+        self._recorder.begin()
+        self._note_draw()
+        try:
+            batch = super()._next_data()
+        except StopIteration:
+            self.progress.is_finished = True
+            raise
+        except Exception:
+            self.progress.handed.done += 1
+            raise
+        self.progress.handed.done += 1
+        batch = batch if self._device is None else self._moved_to(self._device, batch)
+        self._recorder.end()
+        return batch
+
+    def _note_draw(self) -> None:
+        """Record the random states of the order: no earlier, because other code may have drawn numbers."""
+        if not self.progress.seeds.is_drawn:
+            self.progress.seeds.note_draw(start_state(self._view))
+
+
+def _timed(make: BatchMaker, recorder: StatsRecorder) -> Callable[[object], object]:
+    """Return the training process's `collate_fn`, which records when it is called."""
+    memory = HostMemory(make.finishes_on_device)
+
+    def collate(fetched: object) -> object:
+        recorder.fetched(count_samples(fetched, make.is_batched))
+        return make(fetched, memory)
+
+    return collate

@@ -19,12 +19,13 @@ from fastload.loader import torch_private
 from fastload.loader.arguments import LoaderView
 from fastload.loader.clock import LoadTimes, StepClock, load_times
 from fastload.loader.device import Arrival, CopiesAhead
-from fastload.loader.iterators.base import EpochIterator, EpochStart, TorchView
+from fastload.loader.iterators.base import BeginsEpochs, EpochIterator, EpochStart, TorchView
 from fastload.loader.resume.dataset_states import BatchWithState, EndWithState
 from fastload.loader.resume.drawing import start_state
 from fastload.loader.resume.progress import Position, Progress
-from fastload.loader.transport.collate import WorkerCollate, naming_unpicklable_parts
+from fastload.loader.transport.making import WorkerCollate
 from fastload.loader.transport.memory import Arena
+from fastload.loader.transport.picklable import naming_unpicklable_parts
 
 # Interval at which dead workers are looked for while a batch is awaited; torch does so every 5 s.
 _CHECK_S = 1.0
@@ -95,7 +96,7 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
         if getpid() == self._process:
             super().__del__()
 
-    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+    def _reset(self, loader: BeginsEpochs, first_iter: bool = False) -> None:
         if first_iter:
             super()._reset(loader, first_iter)
             return
@@ -111,10 +112,15 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
             self._copies.restart()
         self.clock.settle()
         self.begin_clock(start.clock, self._num_workers)
-        if start.progress.base_seed is None:
+        if start.progress.seeds.base is None:
             seeds = view.generator if start.worker_seeds is None else start.worker_seeds
-            start.progress.base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=seeds))
+            start.progress.seeds.base = int(torch.empty((), dtype=torch.int64).random_(generator=seeds))
         self._begin(view, start.progress)
+
+    @property
+    def num_workers(self) -> int:
+        """The number of workers that were started."""
+        return int(self._num_workers)
 
     @property
     def received(self) -> int:
@@ -123,8 +129,8 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
 
     def draw_first(self) -> None:
         """Let the sampler draw its random numbers now, unless prefetching has done so."""
-        if not self.progress.is_drawn:
-            self.progress.is_drawn = True
+        if not self.progress.seeds.is_drawn:
+            self.progress.seeds.is_drawn = True
             for _ in range(self._prefetch_factor * self._num_workers):
                 self._try_put_index()
 
@@ -136,7 +142,9 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
 
     def set_prefetch_factor(self, prefetch_factor: int) -> None:
         """Continue with another prefetch factor; each batch is still made by the same worker."""
-        self._prefetch_factor = self.clock.prefetch_factor = prefetch_factor
+        self._prefetch_factor = prefetch_factor
+        if prefetch_factor:  # 0: the workers will be idle, and the clock still shows the batches before
+            self.clock.prefetch_factor = prefetch_factor
         self._target = self.clock.num_workers * prefetch_factor
         self._try_put_index()
 
@@ -154,7 +162,7 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
     def _begin(self, view: LoaderView, progress: Progress) -> None:
         self._view, self.progress = view, progress
         if self.draws_each_epoch:
-            progress.is_drawn = False
+            progress.seeds.is_drawn = False
         self._batches = 0
         self._turns_to_skip = progress.dataset.next_worker
 
@@ -181,7 +189,7 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
         super()._shutdown_workers()
 
     def _try_put_index(self) -> None:
-        if not self.progress.is_drawn:
+        if not self.progress.seeds.is_drawn:
             return
         # After a resume, the worker whose batch would have been next has the first turn.
         while self._turns_to_skip:
@@ -215,10 +223,10 @@ class WorkersIterator(EpochIterator, torch_private.MultiProcessBase):
 
     def _next_data(self) -> Any:
         self.clock.ask()
-        if not self.progress.is_drawn:
+        if not self.progress.seeds.is_drawn:
             before = start_state(self._view)
             self.draw_first()
-            self.progress.note_draw(before)
+            self.progress.seeds.note_draw(before)
         if self._choose_prefetch is not None and self.clock.batches:
             self.set_prefetch_factor(self._choose_prefetch(self.clock))
             self._choose_prefetch = None

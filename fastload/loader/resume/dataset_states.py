@@ -9,23 +9,33 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from torch.utils.data import IterableDataset, get_worker_info
 
 from fastload.errors import OptionError
-from fastload.loader.resume.drawing import are_equal
+from fastload.loader.resume.drawing import State, are_equal
 from fastload.loader.torch_private import EndOfWorker, pin_memory
 
 
-def is_stateful(part: object) -> bool:
+class Stateful(Protocol):
+    """A dataset, or the iterator of one, that can be saved and restored."""
+
+    def state_dict(self) -> object:
+        """Return its state."""
+
+    def load_state_dict(self, state: object) -> None:
+        """Continue from a state."""
+
+
+def is_stateful(part: object) -> TypeGuard[Stateful]:
     """Return True if a part of the loader can be saved and restored."""
     return hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
 
 
-def state_of(part: Any) -> object:
+def state_of(part: Stateful) -> object:
     """Return a copy of a state, because some datasets return a dict that they keep modifying."""
     return copy.deepcopy(part.state_dict())
 
@@ -59,7 +69,7 @@ def load_own_state(dataset: object, state: object) -> None:
     load(dataset, state["dataset"])
 
 
-def load(part: Any, state: object) -> None:
+def load(part: Stateful, state: object) -> None:
     """Load a state that may be loaded again."""
     # A copy, because the part may modify it.
     part.load_state_dict(copy.deepcopy(state))
@@ -70,7 +80,7 @@ class BatchWithState(NamedTuple):
 
     batch: object
     worker: int
-    state: object
+    state: State
 
     def pin_memory(self, device: str | None = None) -> BatchWithState:
         """Return it with the batch in pinned memory."""
@@ -80,10 +90,10 @@ class BatchWithState(NamedTuple):
 class EndWithState(EndOfWorker):  # type: ignore[misc]
     """The end of a worker's iterable dataset, and the state of the dataset then."""
 
-    state: object = None
+    state: State
 
     @classmethod
-    def of(cls, worker: int, state: object) -> EndWithState:
+    def of(cls, worker: int, state: State) -> EndWithState:
         """Return the end of a worker's epoch with its dataset's state."""
         end = cls(worker)
         object.__setattr__(end, "state", state)  # torch's class is frozen
@@ -97,8 +107,8 @@ class StatefulIterable(IterableDataset[object]):
     `is_restored`, the dataset has the state of an epoch's end: the next iteration begins a new epoch.
     """
 
-    def __init__(self, dataset: Any, states: Mapping[int, Any], is_restored: bool) -> None:
-        self.dataset = dataset
+    def __init__(self, dataset: Iterable[object], states: Mapping[int, State], is_restored: bool) -> None:
+        self.dataset: Any = dataset  # which may be Stateful
         self._states = dict(states)
         self._is_restored = is_restored
         self._iterator: _TrackedIterator | None = None
@@ -127,14 +137,14 @@ class StatefulIterable(IterableDataset[object]):
         There, for the next epoch, it has not ended.
         """
 
-        def reduced(end: object) -> Any:
+        def reduced(end: object) -> tuple[Callable[..., object], tuple[object, ...]]:
             if (state := self.state()) is None:
                 return EndOfWorker, (worker,)
             return EndWithState.of, (worker, {**state, "has_ended": False})
 
         ForkingPickler.register(EndOfWorker, reduced)
 
-    def state(self) -> dict[str, object] | None:
+    def state(self) -> State | None:
         """Return the states of the dataset and of its iterator; None if neither has any."""
         tracked = self._iterator
         if tracked is None:
@@ -158,7 +168,7 @@ class _TrackedIterator:
     begins: then the one after that is the next epoch, of `restored`.
     """
 
-    def __init__(self, iterator: Iterator[object], restored: Any) -> None:
+    def __init__(self, iterator: Iterator[object], restored: Iterable[object] | None) -> None:
         self.iterator = iterator
         self._restored = restored
         self.has_ended = False
@@ -184,7 +194,7 @@ class WorkerCopy:
     `states` are the states to start from, by worker number.
     """
 
-    def __init__(self, dataset: object, states: Mapping[int, Any]) -> None:
+    def __init__(self, dataset: Stateful, states: Mapping[int, State]) -> None:
         self._dataset = dataset
         self._states = dict(states)
         self._initial: object = None
@@ -195,7 +205,7 @@ class WorkerCopy:
         if (state := self._states.get(worker)) is not None:
             load(self._dataset, state["dataset"])
 
-    def state(self) -> dict[str, object]:
+    def state(self) -> State:
         """Return the dataset's state if it differs from the training process's; else an empty dict."""
         state = state_of(self._dataset)
         return {} if are_equal(state, self._initial) else {"dataset": state}

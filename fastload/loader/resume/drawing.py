@@ -123,7 +123,7 @@ def _set_global_state(state: State) -> None:
     np.random.set_state(state["numpy"])
 
 
-def _without_arrays(state: object) -> Any:
+def _without_arrays(state: object) -> object:
     if isinstance(state, dict):
         return {name: _without_arrays(value) for name, value in state.items()}
     return state.tolist() if isinstance(state, (np.ndarray, np.generic)) else state

@@ -28,7 +28,7 @@ from fastload.loader.resume.drawing import (
     sharded_name,
     start_state,
 )
-from fastload.loader.resume.progress import ANOTHER_STATE, Progress
+from fastload.loader.resume.progress import ANOTHER_STATE, EpochSeeds, Progress, SavedEpoch
 from fastload.loader.sharded_sampler import ShardedSampler
 from fastload.loader.sharding import checked_index
 
@@ -50,7 +50,7 @@ class Epochs:
         )
         self._count = 0
         self._progress: Progress | None = None
-        self._loaded: Progress | None = None
+        self._loaded: SavedEpoch | None = None
         # For epochs after a resume: True if they keep the base seed, as those of the loader that saved would.
         self._keeps_seed: bool | None = None
         # The random state that later epochs are drawn from, after a resume in a process whose own state was
@@ -70,86 +70,89 @@ class Epochs:
         the epoch, not the user's. `keeps_seed` is True if persistent workers keep their base seed.
         """
         before = self._progress
-        if before is not None and before.ahead is not None and not before.is_finished:
-            before.ahead.take_back()
+        if before is not None and before.take_back_draws is not None and not before.is_finished:
+            before.take_back_draws()
         step_size = _step_size(view)
-        resumed, self._loaded = self._resumed(view), None
-        if resumed is not None:
-            set_sampler_states(view, resumed.start)
-            is_users_restored = resumed.users_state == global_checksum()
-            self._later = None if is_users_restored else resumed.start["global"]
-            self._count, self._keeps_seed = resumed.epoch, resumed.keeps_seed
+        saved, self._loaded = self._resumed(view), None
+        resumed = None if saved is None else saved.progress
+        if saved is not None and resumed is not None:
+            set_sampler_states(view, resumed.seeds.start)
+            is_users_restored = saved.users_state == global_checksum()
+            self._later = None if is_users_restored else resumed.seeds.start["global"]
+            self._count, self._keeps_seed = resumed.epoch, saved.keeps_seed
             if step_size is not None:
-                view.sample_sampler.skipped = resumed.first * step_size
-        begun = resumed if resumed is not None and resumed.is_begun else None
-        source = self._later if begun is None else begun.start["global"]
+                view.sample_sampler.skipped = resumed.handed.first * step_size
+        begun = resumed if saved is not None and saved.is_begun else None
+        source = self._later if begun is None else begun.seeds.start["global"]
         became: State = {}
         try:
             with contextlib.nullcontext() if source is None else drawn_from(source, became):
                 self._progress = progress = begun or self._new_progress(view, keeps_seed, resumed)
-                progress.stream = progress.rank ^ rank_of(view)
+                progress.seeds.stream = progress.seeds.rank ^ rank_of(view)
                 self._count = progress.epoch + 1
                 if self.generator is not None and self._seed is not None:
                     self.generator.manual_seed(derived_seed(self._seed, progress.epoch, ORDER))
-                    progress.epoch_seed = derived_seed(self._seed, progress.epoch, TRANSFORMS)
+                    progress.seeds.batches = derived_seed(self._seed, progress.epoch, TRANSFORMS)
                 yield progress, source is not None
         except BaseException:
-            self._loaded = resumed
+            self._loaded = saved
             raise
-        progress.users_state = None
         if self._later is not None:
             self._later = became
 
     def state_dict(self, view: LoaderView, num_workers: int, keeps_seed: bool) -> State:
         """Return the loader's state: see `DataLoader.state_dict`."""
-        progress = self._resumed(view) or self._progress
-        if progress is None or progress.is_finished:
-            progress = self._new_progress(view, keeps_seed)
-            progress.is_begun = False
-            if self._later is not None:
-                progress.start["global"] = self._later
-        elif not progress.is_drawn:
-            # Other code may still draw random numbers before the first batch, with which the order is drawn.
-            progress = replace(progress, start=start_state(view), is_begun=False, draws_seeds=False)
-        if self._later is not None and progress is not self._loaded:
-            progress.users_state = ANOTHER_STATE
-        if progress is not self._loaded:
-            progress.keeps_seed = self._keeps_seed
-        if progress.keeps_seed is None:
-            progress.keeps_seed = bool(num_workers and view.explicit.get("persistent_workers"))
-        state = progress.to_state_dict(self._settings(view, num_workers))
+        saved = self._resumed(view) or self._saved(view, num_workers, keeps_seed)
+        state = saved.to_state_dict(self._settings(view, num_workers))
         if num_workers == 0 and "dataset" in state.get("workers", {}).get(0, {}):
             return state
-        is_before = progress.dataset.own is not None and not progress.done
+        progress = saved.progress
+        is_before = progress.dataset.own is not None and not progress.handed.done
         own = progress.dataset.own if is_before else own_state(view.dataset)
         return state if own is None else {**state, "dataset": own}
 
+    def _saved(self, view: LoaderView, num_workers: int, keeps_seed: bool) -> SavedEpoch:
+        progress, is_begun = self._progress, True
+        if progress is None or progress.is_finished:
+            progress, is_begun = self._new_progress(view, keeps_seed), False
+            if self._later is not None:
+                progress.seeds.start["global"] = self._later
+        elif not progress.seeds.is_drawn:
+            # Other code may still draw random numbers before the first batch, with which the order is drawn.
+            seeds = replace(progress.seeds, start=start_state(view), draws_base=False)
+            progress, is_begun = replace(progress, seeds=seeds), False
+        users_state = global_checksum() if self._later is None else ANOTHER_STATE
+        keeps = self._keeps_seed
+        if keeps is None:
+            keeps = bool(num_workers and view.explicit.get("persistent_workers"))
+        return SavedEpoch(progress, is_begun, users_state, keeps)
+
     def load_state_dict(self, view: LoaderView, num_workers: int, state: State) -> None:
         """Make the next epoch the one of a state: see `DataLoader.load_state_dict`."""
-        self._loaded = Progress.from_state_dict(state, self._settings(view, num_workers))
+        self._loaded = SavedEpoch.from_state_dict(state, self._settings(view, num_workers))
         # Not later, when iteration begins: a call of `set_epoch` in between is then known to be the user's.
-        set_sampler_epochs(view, self._loaded.start)
+        set_sampler_epochs(view, self._loaded.progress.seeds.start)
 
     def worker_seeds(self) -> torch.Generator | None:
         """Return the source of the latest epoch's worker seeds, if it is not the loader's generator."""
         assert self._progress is not None
         seed = self._seed
         if seed is None:
-            if self._progress.draws_seeds:
+            if self._progress.seeds.draws_base:
                 return None
             # The seeds have been drawn already, so a new iterator must leave the generator alone.
-            seed = self._progress.base_seed or 0
+            seed = self._progress.seeds.base or 0
         return torch.Generator().manual_seed(derived_seed(seed, self._progress.epoch, WORKERS))
 
-    def _resumed(self, view: LoaderView) -> Progress | None:
+    def _resumed(self, view: LoaderView) -> SavedEpoch | None:
         """Return the loaded state, unless `set_epoch` has named another epoch than the one it continues."""
         loaded = self._loaded
         if loaded is None or not loaded.is_begun:
             return loaded
-        if (change := changed_epoch(view, loaded.start)) is None:
+        if (change := changed_epoch(view, loaded.progress.seeds.start)) is None:
             return loaded
         saved, epoch = change
-        if _has_batches_left(view, loaded):
+        if _has_batches_left(view, loaded.progress):
             warnings.warn(
                 f"set_epoch({epoch}) was called after the state of an unfinished epoch {saved} was loaded: "
                 f"epoch {epoch} begins at its start, and the rest of epoch {saved} is left out; to continue "
@@ -157,27 +160,28 @@ class Epochs:
                 stacklevel=5,
             )
         self._loaded = self._progress = self._later = None
-        self._count = loaded.epoch + 1
+        self._count = loaded.progress.epoch + 1
         return None
 
     def _new_progress(self, view: LoaderView, keeps_seed: bool, resumed: Progress | None = None) -> Progress:
-        progress = Progress(self._count, start_state(view))
+        progress = Progress(self._count, EpochSeeds(start_state(view)))
+        seeds = progress.seeds
         earlier = resumed or self._progress
         if self._seed is None:
             # After a resume, later epochs too are drawn from the states of the rank that saved.
-            progress.rank = rank_of(view) if earlier is None else earlier.rank
+            seeds.rank = rank_of(view) if earlier is None else earlier.seeds.rank
         # An iterator draws the workers' seeds when it is created; a persistent one is created once.
         if view.is_iterable:
             progress.dataset.own = own_state(view.dataset)
         keeps_seed = keeps_seed if self._keeps_seed is None else self._keeps_seed
         if resumed is not None:
-            progress.draws_seeds, progress.base_seed = resumed.draws_seeds, resumed.base_seed
+            seeds.draws_base, seeds.base = resumed.seeds.draws_base, resumed.seeds.base
             progress.dataset.workers, progress.dataset.is_restored = dict(resumed.dataset.workers), True
         elif earlier is not None:
             progress.dataset.workers = dict(earlier.dataset.ends)
             progress.dataset.is_restored = earlier.dataset.workers.get(0, {}).get("has_ended", False)
             if keeps_seed:
-                progress.draws_seeds, progress.base_seed = False, earlier.base_seed
+                seeds.draws_base, seeds.base = False, earlier.seeds.base
         return progress
 
     def _settings(self, view: LoaderView, num_workers: int) -> State:
@@ -220,8 +224,9 @@ def _has_batches_left(view: LoaderView, loaded: Progress) -> bool:
     with contextlib.suppress(Exception):
         batches = len(view.index_sampler)
         if (step_size := _step_size(view)) is None:
-            return loaded.first < batches
-        begin = loaded.start["samplers"][sharded_name(loaded.start)]["state"]["position"]
+            return loaded.handed.first < batches
+        start = loaded.seeds.start
+        begin = start["samplers"][sharded_name(start)]["state"]["position"]
         samples = len(view.dataset)
-        return bool(begin + loaded.first * step_size < min(samples, batches * step_size))
+        return bool(begin + loaded.handed.first * step_size < min(samples, batches * step_size))
     return True

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-import torch
+from typing import NamedTuple
 
 from fastload.errors import OptionError
-from fastload.loader.resume.drawing import State, global_checksum, sharded_name
+from fastload.loader.resume.drawing import State, sharded_name
 
 _VERSION = 4
-
-# Fields that a state holds as they are.
-_STORED = ("epoch", "start", "is_begun", "draws_seeds", "users_state", "base_seed", "keeps_seed", "rank")
 
 ANOTHER_STATE = -1
 """Placeholder for a `global_checksum()` if later epochs are not drawn from the user's random state."""
@@ -35,7 +28,7 @@ class Position(NamedTuple):
     done: int
     beyond: tuple[int, ...] = ()
     worker: int = -1
-    state: object = None
+    state: State | None = None
 
 
 @dataclass(slots=True)
@@ -53,14 +46,14 @@ class DatasetProgress:
     """
 
     worker: int = -1
-    workers: dict[int, Any] = field(default_factory=dict)
-    ends: dict[int, Any] = field(default_factory=dict)
+    workers: dict[int, State] = field(default_factory=dict)
+    ends: dict[int, State] = field(default_factory=dict)
     own: object = None
-    state: Callable[[], object] | None = None
+    state: Callable[[], State | None] | None = None
     is_restored: bool = False
     next_worker: int = 0
 
-    def stored(self, num_workers: int, has_moved: bool) -> dict[str, Any]:
+    def stored(self, num_workers: int, has_moved: bool) -> State:
         """Return their part of a loader's state; `has_moved` if a batch has been handed out."""
         workers = dict(self.workers)
         if self.state is not None and has_moved and (own := self.state()):
@@ -72,60 +65,49 @@ class DatasetProgress:
 
 
 @dataclass(slots=True)
-class Progress:
-    """Progress of an epoch.
+class EpochSeeds:
+    """The random numbers of an epoch: the loader sets them, its iterator adds what it draws.
 
     Attributes:
-        epoch: The number of epochs begun before this one.
-        start: The random states that its order is drawn from.
-        first: The number of batches handed out before its iterator began.
-        skipped: Numbers of later batches handed out before the iterator began, if order was not kept.
-        done, beyond: The batches that the iterator has handed out: see `Position`.
-        dataset: The states of a stateful dataset and its copies.
-        is_begun: True if the epoch continues; otherwise it starts.
+        start: The random states that the order is drawn from.
         is_drawn: True if the order has been drawn; without workers, it is drawn with the first batch.
-        is_finished: True if the epoch has reached its end.
-        draws_seeds: True if the workers' seeds are drawn before the order.
-        users_state: In a loaded state, the `global_checksum()` at the time of saving.
-        base_seed: torch's base seed of the epoch or, for persistent workers, of their first one.
-        keeps_seed: In a loaded state, True if later epochs have the same base seed.
-        epoch_seed: The seed of the epoch's batches and transforms, once known.
-        rank: The rank whose random states the seeds are drawn from; 0 if they follow from the loader's seed.
+        draws_base: True if torch's base seed, that of the workers, is drawn before the order.
+        base: torch's base seed of the epoch or, for persistent workers, of their first one.
+        batches: The seed of the epoch's batches and transforms, once known.
+        rank: The rank whose random states they are drawn from; 0 if they follow from the loader's seed.
         stream: Number of the stream of random numbers, derived from the seeds, that this rank uses: 0, the
             seeds' own, on the rank `rank`.
-        ahead: Draws that are taken back if the epoch is left early; None if there are none.
     """
 
-    epoch: int
     start: State
-    first: int = 0
-    skipped: tuple[int, ...] = ()
-    done: int = 0
-    beyond: tuple[int, ...] = ()
-    dataset: DatasetProgress = field(default_factory=DatasetProgress)
-    is_begun: bool = True
     is_drawn: bool = True
-    is_finished: bool = False
-    draws_seeds: bool = True
-    users_state: int | None = None
-    base_seed: int | None = None
-    keeps_seed: bool | None = None
-    epoch_seed: int | None = None
+    draws_base: bool = True
+    base: int | None = None
+    batches: int | None = None
     rank: int = 0
     stream: int = 0
-    ahead: DrawsAhead | None = None
-
-    def note(self, position: Position) -> None:
-        """Record the position after a batch that has been handed out."""
-        self.done, self.beyond, self.dataset.worker, _ = position
-        if position.state:
-            self.dataset.workers[position.worker] = position.state
 
     def note_draw(self, start: State) -> None:
         """Record that the order is drawn now, after the workers' seeds."""
         self.start = start
-        self.draws_seeds = False
+        self.draws_base = False
         self.is_drawn = True
+
+
+@dataclass(slots=True)
+class HandedOut:
+    """The batches of an epoch that have been handed out: kept by the iterator.
+
+    Attributes:
+        first: The number of batches handed out before its iterator began.
+        skipped: Numbers of later batches handed out before the iterator began, if order was not kept.
+        done, beyond: The batches that the iterator has handed out: see `Position`.
+    """
+
+    first: int = 0
+    skipped: tuple[int, ...] = ()
+    done: int = 0
+    beyond: tuple[int, ...] = ()
 
     @property
     def position(self) -> int:
@@ -152,18 +134,74 @@ class Progress:
             number += skipped <= number
         return number
 
+
+@dataclass(slots=True)
+class Progress:
+    """Progress of an epoch.
+
+    Attributes:
+        epoch: The number of epochs begun before this one.
+        seeds: The random numbers of the epoch.
+        handed: The batches that have been handed out.
+        dataset: The states of a stateful dataset and its copies.
+        is_finished: True if the epoch has reached its end.
+        take_back_draws: Takes back draws ahead of the batches handed out, if the epoch is left early; None if
+            there are none.
+    """
+
+    epoch: int
+    seeds: EpochSeeds
+    handed: HandedOut = field(default_factory=HandedOut)
+    dataset: DatasetProgress = field(default_factory=DatasetProgress)
+    is_finished: bool = False
+    take_back_draws: Callable[[], None] | None = None
+
+    def note(self, position: Position) -> None:
+        """Record the position after a batch that has been handed out."""
+        self.handed.done, self.handed.beyond, self.dataset.worker, _ = position
+        if position.state:
+            self.dataset.workers[position.worker] = position.state
+
+
+@dataclass(frozen=True, slots=True)
+class SavedEpoch:
+    """The content of a loader's state.
+
+    Attributes:
+        progress: The epoch's progress.
+        is_begun: True if the epoch continues; otherwise it starts.
+        users_state: The `global_checksum()` at the time of saving, or ANOTHER_STATE.
+        keeps_seed: True if later epochs have the same base seed.
+    """
+
+    progress: Progress
+    is_begun: bool
+    users_state: int
+    keeps_seed: bool
+
     def to_state_dict(self, settings: State) -> State:
         """Return a state for `torch.save`; `settings` must be shared by a loader that resumes from it."""
-        state = {name: getattr(self, name) for name in _STORED}
-        state |= {"version": _VERSION, "settings": settings}
-        state |= {"position": self.position, "early": self.early()}
-        if self.users_state is None:
-            state["users_state"] = global_checksum()
-        return state | self.dataset.stored(settings["num_workers"], self.done > 0)
+        progress, seeds = self.progress, self.progress.seeds
+        handed = progress.handed
+        state = {
+            "version": _VERSION,
+            "settings": settings,
+            "epoch": progress.epoch,
+            "start": seeds.start,
+            "draws_seeds": seeds.draws_base,
+            "base_seed": seeds.base,
+            "rank": seeds.rank,
+            "position": handed.position,
+            "early": handed.early(),
+            "is_begun": self.is_begun,
+            "users_state": self.users_state,
+            "keeps_seed": self.keeps_seed,
+        }
+        return state | progress.dataset.stored(settings["num_workers"], handed.done > 0)
 
     @classmethod
-    def from_state_dict(cls, state: State, settings: State) -> Progress:
-        """Return the progress in a state; raise OptionError if it is not one of a loader with `settings`."""
+    def from_state_dict(cls, state: State, settings: State) -> SavedEpoch:
+        """Return the content of a state; raise OptionError if it is not one of a loader with `settings`."""
         version = state.get("version") if isinstance(state, dict) else None
         if isinstance(version, int) and version != _VERSION:
             raise OptionError(
@@ -174,76 +212,23 @@ class Progress:
         try:
             state = _with_steps_of(settings, state)
             _require_equal(state["settings"], settings, bool(state.get("workers")))
-            start = {name: dict(state["start"][name]) for name in ("global", "samplers")}
-            return cls(
-                **{name: state[name] for name in _STORED} | {"start": start},
-                first=state["position"],
-                skipped=tuple(state["early"]),
-                dataset=DatasetProgress(
-                    workers=dict(state.get("workers", {})), next_worker=state.get("next_worker", 0)
-                ),
+            seeds = EpochSeeds(
+                start={name: dict(state["start"][name]) for name in ("global", "samplers")},
+                draws_base=state["draws_seeds"],
+                base=state["base_seed"],
+                rank=state["rank"],
             )
+            handed = HandedOut(first=state["position"], skipped=tuple(state["early"]))
+            dataset = DatasetProgress(
+                workers=dict(state.get("workers", {})), next_worker=state.get("next_worker", 0)
+            )
+            progress = Progress(state["epoch"], seeds, handed, dataset)
+            return cls(progress, state["is_begun"], state["users_state"], state["keeps_seed"])
         except (KeyError, TypeError, AttributeError) as error:
             raise OptionError(
                 "the state must be what a DataLoader's state_dict() returned, got "
                 f"{type(state).__name__}, which lacks {error}"
             ) from error
-
-
-class DrawsAhead:
-    """Draws an epoch's order, and can take back draws for batches that have not been handed out.
-
-    Workers receive indices ahead of time, and how far ahead depends on measured times. If an epoch is left
-    early, the order of the next one must not depend on that. Recording the states takes 7 µs per batch.
-    """
-
-    def __init__(self, generators: list[torch.Generator], progress: Progress) -> None:
-        self._generators = generators
-        self._progress = progress
-        # The numbers of batches whose draw changed the generators, and the states before that.
-        self._draws: deque[tuple[int, list[torch.Tensor]]] = deque()
-        # The states after the latest draw that has not been taken back.
-        self._latest: list[torch.Tensor] = []
-
-    def drawn(self, order: Iterator[object]) -> Iterator[object]:
-        """Yield the batches of an epoch's order, drawn one by one."""
-        for number in itertools.count():
-            before = self._states()
-            try:
-                batch = next(order)
-            except StopIteration:
-                return
-            finally:
-                self._note(number, before)
-            yield batch
-
-    def _note(self, number: int, before: list[torch.Tensor]) -> None:
-        after = self._states()
-        if _are_all_equal(before, after):
-            return
-        if not _are_all_equal(self._latest, before):
-            self._draws.clear()  # others have drawn in between: earlier draws cannot be taken back
-        while self._draws and self._draws[0][0] < self._progress.position:
-            self._draws.popleft()
-        self._draws.append((number, before))
-        self._latest = after
-
-    def take_back(self) -> None:
-        """Put the generators back to before the draws ahead, unless others have drawn since."""
-        position = self._progress.position
-        ahead = [before for number, before in self._draws if number >= position]
-        self._draws.clear()
-        if ahead and _are_all_equal(self._latest, self._states()):
-            self._latest = ahead[0]
-            for generator, state in zip(self._generators, ahead[0], strict=True):
-                generator.set_state(state)
-
-    def _states(self) -> list[torch.Tensor]:
-        return [generator.get_state() for generator in self._generators]
-
-
-def _are_all_equal(states: list[torch.Tensor], others: list[torch.Tensor]) -> bool:
-    return all(map(torch.equal, states, others))
 
 
 def _with_steps_of(settings: State, state: State) -> State:

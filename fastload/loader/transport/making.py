@@ -1,4 +1,4 @@
-"""Making of a batch, in any process: its task, its random numbers, and datasets that fill it themselves.
+"""Making of a batch, in any process: its task, its random numbers, datasets that fill it, and collation.
 
 A loader may decide which process makes a batch, but that must not change the batch. So before each batch, the
 global generators of Python, NumPy and torch (CPU) are seeded from the epoch's seed and the batch's number. In
@@ -15,7 +15,10 @@ overrides `__getitem__` or `__getitems__` below it. A collate function may have 
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from threading import get_ident
 from types import SimpleNamespace
@@ -23,11 +26,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
 from fastload.contracts import BatchMemory, CollatesInto
+from fastload.datasets.batch import HostMemory
 from fastload.datasets.within import is_plain_subset
-from fastload.loader.clock import process_recorder
+from fastload.loader.clock import StatsRecorder, count_samples, process_recorder, use_recorder
+from fastload.loader.resume.dataset_states import BatchWithState, StatefulIterable, WorkerCopy
+from fastload.loader.torch_private import collate_tensor_fn, default_collate_fn_map
+from fastload.loader.transport.memory import Arena
+from fastload.loader.transport.serialization import BatchSerializer, is_plain
+from fastload.system.memory import keep_freed_memory
 from fastload.transforms.draws import EpochDraws, begin_epoch_seed, current_draws
 
 # SplitMix64, as in fastload.transforms.draws. For a single number, Python integers are faster (1 µs).
@@ -59,8 +68,8 @@ class SeedingFetcher:
     loader.
     """
 
-    def __init__(self, fetcher: Any, thread: int, draws_nothing: bool) -> None:
-        self._fetcher = fetcher
+    def __init__(self, fetch: Callable[[object], object], thread: int, draws_nothing: bool) -> None:
+        self._fetch = fetch
         self._thread = thread
         self._draws_nothing = draws_nothing
         # Each epoch has its own, because a dataset may iterate another loader.
@@ -73,14 +82,14 @@ class SeedingFetcher:
             self._draws = EpochDraws(task.epoch_seed)
         with self._draws:
             if task.seed is None or get_ident() != self._thread or self._draws_nothing:
-                return self._fetcher.fetch(task.indices)
+                return self._fetch(task.indices)
             if self._bits is None:
                 self._bits = np.random.MT19937(0)  # 80 µs
             python_state, torch_state = random.getstate(), torch.default_generator.get_state()
             with _numpy_drawing_from(self._bits):
                 try:
                     seed_generators(task.seed)
-                    return self._fetcher.fetch(task.indices)
+                    return self._fetch(task.indices)
                 finally:
                     random.setstate(python_state)
                     torch.default_generator.set_state(torch_state)
@@ -152,15 +161,15 @@ class SampleSource(Dataset[object]):
     If `fills`, it returns the indices themselves, because a `BatchMaker` fills the batch later.
     """
 
-    def __init__(self, dataset: Any, fills: bool) -> None:
+    def __init__(self, dataset: Dataset[object], fills: bool) -> None:
         self.dataset = dataset
         self._fills = fills
 
-    def __getitem__(self, index: Any) -> object:
+    def __getitem__(self, index: int) -> object:
         _draws().begin([index], True)
         return self.dataset[index]
 
-    def __getitems__(self, indices: Any) -> object:
+    def __getitems__(self, indices: Sequence[int]) -> object:
         return indices if self._fills else _fetch_samples(self.dataset, indices)
 
 
@@ -174,7 +183,7 @@ class BatchMaker:
         self,
         collate_fn: Callable[[Any], object],
         is_batched: bool,
-        dataset: Any = None,
+        dataset: Dataset[object] | None = None,
         finishes_on_device: bool = False,
     ) -> None:
         self.is_batched = is_batched
@@ -194,7 +203,7 @@ class BatchMaker:
         return self._collate_fn(_fetch_samples(dataset, indices)) if batch is NotImplemented else batch
 
 
-def innermost(dataset: Any, indices: Sequence[int] = ()) -> tuple[Any, Sequence[int]]:
+def innermost(dataset: object, indices: Sequence[int] = ()) -> tuple[Any, Sequence[int]]:
     """Return the dataset that a Subset, or a Subset of one, refers to, and the indices there."""
     while is_plain_subset(dataset):
         indices = [dataset.indices[index] for index in indices]
@@ -237,3 +246,93 @@ def _draws() -> EpochDraws:
     draws = current_draws()
     assert draws is not None
     return draws
+
+
+class WorkerCollate:
+    """A worker's `collate_fn`; its `begin_worker` is the `worker_init_fn`.
+
+    Tensors that `default_collate` stacks are stacked in their slot, even if a custom collate_fn calls it;
+    everything else is copied there afterwards. Without an arena, batches are sent in torch's own way.
+    """
+
+    def __init__(
+        self,
+        make: BatchMaker,
+        arena: Arena | None,
+        stateful: StatefulIterable | WorkerCopy | None,
+        init_fn: Callable[[int], None] | None,
+    ) -> None:
+        self._make = make
+        self._arena = arena
+        self._stateful = stateful
+        self._init_fn = init_fn
+        self._serializer: BatchSerializer | None = None
+
+    def begin_worker(self, worker_id: int) -> None:
+        """Apply fastload's own settings to a worker, and call the user's `worker_init_fn`."""
+        _limit_opencv_to_one_thread()
+        keep_freed_memory()  # a spawned worker inherits no setting
+        worker = get_worker_info()
+        # get_worker_info() must show the user's dataset, not a wrapper; its class forbids plain assignment.
+        if worker is not None and isinstance(worker.dataset, SampleSource | StatefulIterable):
+            object.__setattr__(worker, "dataset", worker.dataset.dataset)
+        if self._init_fn is not None:
+            self._init_fn(worker_id)
+        if self._stateful is not None:
+            self._stateful.begin_worker(worker_id)
+        if self._arena is None:
+            return
+        use_recorder(StatsRecorder(memoryview(self._arena.worker_stats[worker_id])))
+        self._serializer = BatchSerializer(self._arena, worker_id, self._make.finishes_on_device)
+        # torch documents this table as the way to change default_collate; a custom function in it stays.
+        if default_collate_fn_map.get(torch.Tensor) is collate_tensor_fn:
+            default_collate_fn_map[torch.Tensor] = functools.partial(_stack_in_slot, self._serializer)
+
+    def __call__(self, fetched: object) -> object:
+        """Return the object to put into the queue for the fetched samples."""
+        serializer = self._serializer
+        if serializer is None:
+            return self._batch(fetched, HostMemory(self._make.finishes_on_device))
+        recorder = process_recorder()
+        recorder.fetched(count_samples(fetched, self._make.is_batched))
+        serializer.begin()
+        try:
+            sent = serializer.serialize(self._batch(fetched, serializer))
+        finally:
+            serializer.end()
+        recorder.end()
+        return sent
+
+    def _batch(self, fetched: object, memory: BatchMemory) -> object:
+        batch = self._make(fetched, memory)
+        worker = get_worker_info()
+        if self._stateful is None or worker is None or (state := self._stateful.state()) is None:
+            return batch
+        return BatchWithState(batch, worker.id, state)
+
+
+def _stack_in_slot(
+    serializer: BatchSerializer, samples: Sequence[torch.Tensor], *, collate_fn_map: object = None
+) -> torch.Tensor:
+    """Replacement for torch's `collate_tensor_fn` that stacks into a slot."""
+    first = samples[0]
+    out = None
+    if is_plain(first):
+        out = serializer.empty_or_none((len(samples), *first.shape), first.dtype)
+    if out is not None:
+        with contextlib.suppress(Exception):
+            return torch.stack(samples, 0, out=out)  # type: ignore[arg-type]
+    # Also for samples that cannot be stacked: torch's own function raises the error that users know.
+    stacked: torch.Tensor = collate_tensor_fn(samples, collate_fn_map=collate_fn_map)
+    return stacked
+
+
+def _limit_opencv_to_one_thread() -> None:
+    # There is a worker for each CPU, and threads may hang after a fork (opencv/opencv 15277).
+    opencv = sys.modules.get("cv2")
+    if opencv is None:
+        # OpenCV reads this variable when it is imported.
+        os.environ.setdefault("OPENCV_FOR_THREADS_NUM", "1")
+        return
+    with contextlib.suppress(AttributeError):
+        opencv.setNumThreads(0)

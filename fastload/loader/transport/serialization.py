@@ -22,8 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.loader.transport.memory import Arena
-from fastload.loader.transport.slots import Slot, Slots
+from fastload.loader.transport.memory import Arena, Slot, Slots
 
 # A pipe holds 64 KiB before the reader has to empty it; a pickle larger than half of that takes a slot.
 _INLINE_PICKLE_BYTES = 32768
@@ -198,11 +197,11 @@ class SerializedBatch:
 
     __slots__ = ("_arguments", "_receive")
 
-    def __init__(self, receive: Callable[..., Any], *arguments: object) -> None:
+    def __init__(self, receive: Callable[..., object], *arguments: object) -> None:
         self._receive = receive
         self._arguments = arguments
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
         return self._receive, self._arguments
 
 
@@ -238,7 +237,7 @@ class _Pickler(ForkingPickler):
             return value.__reduce_ex__(pickle.DEFAULT_PROTOCOL)
         return NotImplemented
 
-    def _reduce_tensor(self, tensor: torch.Tensor) -> Any:
+    def _reduce_tensor(self, tensor: torch.Tensor) -> object:
         # A tensor in torch's shared memory needs no copy, and users may rely on all processes seeing the
         # same memory.
         if not is_plain(tensor) or tensor.untyped_storage().is_shared():
@@ -250,7 +249,7 @@ class _Pickler(ForkingPickler):
         return _tensor, (pickle.PickleBuffer(_OUT_OF_BAND), tensor.dtype, offset, shape, strides)
 
 
-def _receive(token: int, content: bytes | Span, references: list[int], described: list[Span]) -> Any:
+def _receive(token: int, content: bytes | Span, references: list[int], described: list[Span]) -> object:
     """Unpickle a serialized batch: map its spans, and build the batch on them."""
     arena = Arena.named(token)
     spans = [_open_span(arena, span) for span in described]
@@ -258,7 +257,7 @@ def _receive(token: int, content: bytes | Span, references: list[int], described
     return pickle.loads(pickled, buffers=[spans[number] for number in references])
 
 
-def _open_span(arena: Arena, span: Span) -> Any:
+def _open_span(arena: Arena, span: Span) -> NDArray[np.uint8] | tuple[torch.UntypedStorage, int]:
     """Return an array's memory, or a tensor's storage with the span's offset in the original storage."""
     first, *rest = span
     if isinstance(first, int):

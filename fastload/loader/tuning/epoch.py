@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from dataclasses import replace
 
 import torch
 
@@ -18,10 +17,10 @@ from fastload.loader.measurements import (
     SingleProcessCost,
     Trial,
     TuningSettings,
+    read_limits,
 )
-from fastload.loader.tuning.limits import read_limits
 from fastload.loader.tuning.switching import SwitchingIterator
-from fastload.loader.tuning.tuning import Tuner
+from fastload.loader.tuning.tuning import Tuner, Tuning
 
 
 class Window:
@@ -102,12 +101,6 @@ class Window:
             step_s=sum(steps) / max(1, len(steps)),
         )
 
-    def load_s(self) -> float:
-        """Return the seconds that making a batch took, without waits for a CPU."""
-        load = self._load()
-        # The kernel's delays may include some of before a batch.
-        return max(0.0, load.busy_s - load.delayed_s) / max(1, load.batches)
-
     def _begin_if_due(self) -> None:
         if self._begun_s is None and self._clock.batches >= self.first:
             self._begun_s = self._clock.seconds()
@@ -125,37 +118,32 @@ class TunedIterator(SwitchingIterator):
     """Loads an epoch of a map-style dataset while finding the best way to load it."""
 
     def __init__(self, view: LoaderView, start: EpochStart, tuner: Tuner, cache: LoaderCache | None) -> None:
-        self._settings = tuner.state.settings
         self._cache = cache
         # The number of workers that load.
         self._current = 0
-        self._has_begun = False
         # Batches handed out before these began, and before time was last recorded.
         self._current_first = self._accounted = 0
         # True if the next batch shows whether loading changes the dataset; the state after that batch.
         self._is_checking = False
         self._handed_state: DatasetState | None = None
         super().__init__(view, start, tuner)
-        self._window = Window(start.clock, 0, 1, self._settings)
-        # The batch count at which the next check is due.
-        self._due = 1
+        self._window = Window(start.clock, 0, 1, tuner.tuning.settings)
+        # The batch count at which the next check is due; None: nothing is left to check.
+        self._due: int | None = 1
 
     def _next_batch(self) -> object:
-        if not self._has_begun:
+        if self.clock.batches == 0:
             self._begin()
-        elif self.clock.batches >= self._due and not self._has_ended:
+        elif self._due is not None and self.clock.batches >= self._due and not self.progress.is_finished:
             self._check()
         return super()._next_batch()
 
     def _begin(self) -> None:
         """Begin as planned, with the first batch: the order is drawn then, as without workers."""
-        self._has_begun = True
         self._note_draw()
-        tuning = self._tuner.state
+        tuning = self._tuner.tuning
         if workers := tuning.best if tuning.next is None else tuning.next:
             self._switch_after_check(workers)
-        if tuning.is_settled:
-            self._watch_from_now()
 
     def _next_single(self) -> object:
         if not self._is_checking:
@@ -173,20 +161,21 @@ class TunedIterator(SwitchingIterator):
 
     def _check(self) -> None:
         """Record measurements, and switch to the next number of workers."""
+        if self._tuner.tuning.is_settled and self._handed_state is None:
+            self._due = None
+            return
         self._account()
         self._due = self.clock.batches + 1
         if self._handed_state is not None:
             if reason := self._handed_state.change_by_training():
                 self._forbid_workers(reason)
             self._handed_state = None
-            self._tuner.state = replace(self._tuner.state, is_dataset_checked=True)
+            self._tuner.note(Tuning.after_check)
             self._continue_search()
-        elif self._tuner.state.is_settled:
-            self._watch()
         elif self._window.is_over():
             self._note_window()
             self._continue_search()
-        elif self._current and self._tuner.state.is_behind(self._current):
+        elif self._current and self._tuner.tuning.is_behind():
             self._note_trial(self._current_first)
             self._continue_search()
         else:
@@ -195,29 +184,29 @@ class TunedIterator(SwitchingIterator):
     def _account(self) -> None:
         """Record the time since the last check."""
         batches = self.clock.batches - self._accounted
-        waits, steps = latest(self.clock, batches, self._settings.unusual)
+        waits, steps = latest(self.clock, batches, self._tuner.tuning.settings.unusual)
         seconds = sum(waits) + sum(steps) + (0.0 if self._accounted else self.clock.first_wait_s)
         self._accounted = self.clock.batches
-        self._tuner.state = self._tuner.state.after_batches(self._current, batches, seconds)
+        self._tuner.note(Tuning.after_batches, self._current, batches, seconds)
 
     def _note_window(self) -> None:
-        tuning = self._tuner.state
+        tuning = self._tuner.tuning
         if tuning.single_process is None:
             cost, context = self._window.single_process_cost(), self._view.multiprocessing_context
-            limits = read_limits(context, cost.batch_bytes, self._settings)
+            limits = read_limits(context, cost.batch_bytes, tuning.settings)
             # This check does not initialise CUDA.
             has_cuda = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-            self._tuner.state = replace(tuning, single_process=cost, limits=limits, has_cuda=has_cuda)
+            self._tuner.note(Tuning.after_cost, cost, limits, has_cuda)
             if self._cache is not None:
                 self._cache.decide(self._view.dataset, cost)
         self._note_trial()
 
     def _note_trial(self, since: int | None = None) -> None:
-        self._tuner.state = self._tuner.state.after_trial(self._window.trial(since))
+        self._tuner.note(Tuning.after_trial, self._window.trial(since))
 
     def _continue_search(self) -> None:
         """Switch to the next number of workers, or to the best if none is left."""
-        tuning = self._tuner.state = self._tuner.state.settled_if_done()
+        tuning = self._tuner.note(Tuning.settled_if_done)
         if tuning.is_settled:
             self._settle()
             return
@@ -232,68 +221,38 @@ class TunedIterator(SwitchingIterator):
         """Return whether switching to workers pays off in the rest of this epoch."""
         if self._order.is_drawn:
             return False
-        tuning = self._tuner.state
-        left = None if tuning.batches is None else tuning.batches - self.progress.position
+        tuning = self._tuner.tuning
+        left = None if tuning.batches is None else tuning.batches - self.progress.handed.position
         return tuning.fits_into_epoch(0 if workers <= self._started else workers, left)
 
     def _settle(self) -> None:
         """Continue with the best number of workers."""
-        best = self._tuner.state.best
+        best = self._tuner.tuning.best
         if best <= self._started or self._fits(best):
             self._switch_after_check(best)
         if not best:
             self._dismiss_workers()
-        self._watch_from_now()
-
-    def _watch_from_now(self) -> None:
-        self._window = Window(self.clock, self._current, self.clock.batches, self._settings)
-        self._check_later()
-
-    def _check_later(self) -> None:
-        every, first = self._settings.watched_batches, self._settings.first_check
-        self._due = self.clock.batches + min(every, max(first, self.clock.batches))
-
-    def _watch(self) -> None:
-        """Restart the search if a settled plan no longer fits."""
-        self._check_later()
-        tuning, window, workers = self._tuner.state, self._window, self._current
-        if workers and tuning.is_behind(workers):
-            self._restart("batches took longer than without workers")
-            return
-        is_long = workers or window.seconds() >= self._settings.watched_s
-        if is_long and window.batches >= self._settings.watched_batches // 2:
-            if tuning.has_changed(workers, window.load_s()):
-                self._restart("the time to make a batch has changed")
-            elif not workers:
-                self._watch_from_now()
-
-    def _restart(self, reason: str) -> None:
-        """Measure again, loading without workers first."""
-        self._tuner.state = self._tuner.state.restarted(f"measured again in this run, because {reason}")
-        self._switch_to(0)
 
     def _end(self) -> None:
         """Record the last measurements at the epoch's end."""
-        if self._has_ended:
-            return
-        self._account()
+        was_settled = self._tuner.tuning.is_settled
+        if not was_settled:
+            self._account()
         # Counted, for a sampler without a length.
-        tuning = self._tuner.state = replace(self._tuner.state, batches=self.progress.position)
+        tuning = self._tuner.note(Tuning.after_end, self.progress.handed.position)
         super()._end()
-        if not tuning.is_settled and self.clock.batches:
+        if not was_settled and self.clock.batches:
             is_first = tuning.single_process is None and not self._current
             if self._window.is_enough or is_first:
                 self._note_window()
             elif self._window.first <= max(1, self._current):
                 # The epoch was too short for a window: all of its time counts, including the workers' start.
                 self._note_trial(0)
-            self._tuner.state = self._tuner.state.settled_if_done()
-        elif tuning.is_settled and self._current:
-            self._watch()
+            self._tuner.note(Tuning.settled_if_done)
 
     def _switch_after_check(self, workers: int) -> None:
         """Switch to a number of workers, after checking that any may load."""
-        if workers and not self._tuner.state.is_dataset_checked:
+        if workers and not self._tuner.tuning.is_dataset_checked:
             # One more batch without workers.
             self._is_checking = True
             self._due = self.clock.batches + 1
@@ -309,11 +268,11 @@ class TunedIterator(SwitchingIterator):
             self._current_first = self.clock.batches
             self._current = workers
             self._change_to(workers)
-        self._window = Window(self.clock, workers, first, self._settings)
+        self._window = Window(self.clock, workers, first, self._tuner.tuning.settings)
         self._due = self.clock.batches + 1
 
     def _forbid_workers(self, reason: str) -> None:
-        self._tuner.state = self._tuner.state.without_workers(reason)
+        self._tuner.note(Tuning.without_workers, reason)
 
     def _workers_failed(self, reason: str) -> None:
         self._forbid_workers(reason)
@@ -330,3 +289,11 @@ def latest(clock: StepClock, count: int, unusual: float) -> tuple[list[float], l
     waits, steps = (list(itertools.islice(reversed(each), count)) for each in (clock.waits_s, clock.steps_s))
     usual = statistics.median(steps) if steps else 0.0
     return waits, [min(step, usual * unusual) if usual else step for step in steps]
+
+
+def watched(clock: StepClock, settings: TuningSettings) -> tuple[Trial, float]:
+    """Return an epoch that was loaded in one way, and the CPU and blocked seconds of making a batch."""
+    load = total_of(clock.loading())
+    # The kernel's delays may include some of before a batch.
+    load_s = max(0.0, load.busy_s - load.delayed_s) / max(1, load.batches)
+    return Window(clock, clock.num_workers, 0, settings).trial(since=0), load_s

@@ -6,21 +6,18 @@ their outstanding batches.
 
 from __future__ import annotations
 
-import itertools
 import time
 import warnings
-from collections import deque
-from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 
 from fastload.loader.arguments import LoaderView
-from fastload.loader.iterators.base import EpochStart
-from fastload.loader.iterators.single import SingleProcessIterator
+from fastload.loader.iterators.base import EpochStart, SingleProcessIterator
+from fastload.loader.iterators.order import SharedOrder
 from fastload.loader.iterators.workers import WorkersIterator
 from fastload.loader.resume.drawing import WORKERS, derived_seed
-from fastload.loader.tuning.tuning import Tuner
+from fastload.loader.tuning.tuning import Tuner, Tuning
 
 
 class SwitchingIterator(SingleProcessIterator):
@@ -32,13 +29,16 @@ class SwitchingIterator(SingleProcessIterator):
         # Workers that load or are idle. They are replaced by others, or none, once they have no outstanding
         # batches.
         self._workers: WorkersIterator | None = None
-        self._started = 0
         self._replacement: int | None = None
         # When the latest workers began to start; None once one of them has sent a batch.
         self._starting_since: float | None = None
-        self._has_ended = False
         super().__init__(view, replace(start, options=replace(start.options, num_workers=0)))
         self._order = SharedOrder(self._sampler_iter)
+
+    @property
+    def _started(self) -> int:
+        """The number of workers that load or are idle."""
+        return 0 if self._workers is None else self._workers.num_workers
 
     def _workers_failed(self, reason: str) -> None:
         """Continue without workers, which failed where the training process does not."""
@@ -46,14 +46,14 @@ class SwitchingIterator(SingleProcessIterator):
 
     def draw_first(self) -> None:
         """Draw the first batch's indices."""
-        self.progress.is_drawn = True
+        self.progress.seeds.is_drawn = True
         self._order.draw_first()
 
     def _next_index(self) -> object:
         return next(self._order.rest)
 
     def _next_batch(self) -> object:
-        if self._has_ended:
+        if self.progress.is_finished:
             raise StopIteration
         if self._replacement is not None and not self._order.sent:
             workers = self._replacement
@@ -73,7 +73,7 @@ class SwitchingIterator(SingleProcessIterator):
             raise StopIteration
         if self.clock.num_workers:
             self.begin_clock()
-            self.progress.rebase(self.progress.position, 0)
+            self.progress.handed.rebase(self.progress.handed.position, 0)
         try:
             return super()._next_batch()
         except StopIteration:
@@ -82,7 +82,7 @@ class SwitchingIterator(SingleProcessIterator):
 
     def _next_from_workers(self, workers: WorkersIterator) -> object:
         """Return the workers' next batch or, if they cannot make it, that of the training process."""
-        position = self.progress.position
+        position = self.progress.handed.position
         failure = None
         try:
             batch = workers._next_batch()
@@ -97,15 +97,15 @@ class SwitchingIterator(SingleProcessIterator):
         self._order.sent.popleft()
         if self._starting_since is not None:
             seconds = time.perf_counter() - self._starting_since
-            self._tuner.state = self._tuner.state.after_start(seconds, self._started)
+            self._tuner.note(Tuning.after_start, seconds, self._started)
             self._starting_since = None
         return batch
 
     def _load_failed_batch(self, workers: WorkersIterator, error: Exception, position: int) -> object:
         """Return the batch that workers failed to make; if the training process can make it, they end."""
-        is_workers_failure = self.progress.position == position
+        is_workers_failure = self.progress.handed.position == position
         self._order.take_back_first()
-        self.progress.rebase(position, 0)
+        self.progress.handed.rebase(position, 0)
         try:
             batch = super()._next_batch()
         except Exception:
@@ -113,7 +113,7 @@ class SwitchingIterator(SingleProcessIterator):
                 self._give_up(error)
             else:
                 # The sample cannot be loaded anywhere: as without workers, the epoch continues after it.
-                self.progress.rebase(position + 1, workers.received)
+                self.progress.handed.rebase(position + 1, workers.received)
             raise
         self._give_up(error)
         return batch
@@ -134,8 +134,8 @@ class SwitchingIterator(SingleProcessIterator):
             return
         if not self._order.sent:
             self._workers.begin_clock(self.clock, workers)
-            self.progress.rebase(self.progress.position, self._workers.received)
-        self._workers.use_workers(workers, self._tuner.state.prefetch_of(workers))
+            self.progress.handed.rebase(self.progress.handed.position, self._workers.received)
+        self._workers.use_workers(workers, self._tuner.tuning.prefetch_of(workers))
 
     def _dismiss_workers(self) -> None:
         """End the workers once their outstanding batches have been handed out."""
@@ -145,7 +145,7 @@ class SwitchingIterator(SingleProcessIterator):
 
     def _start_workers(self, workers: int) -> None:
         self._starting_since = time.perf_counter()
-        prefetch = self._tuner.state.prefetch_of(workers)
+        prefetch = self._tuner.tuning.prefetch_of(workers)
         options = replace(
             self._start.options, num_workers=workers, prefetch_factor=prefetch, persistent_workers=False
         )
@@ -163,57 +163,19 @@ class SwitchingIterator(SingleProcessIterator):
             self._starting_since = None
             self._workers_failed(f"workers cannot be started: {last_line(error)}")
             return
-        iterator.notice_failures_while_waiting(self._tuner.state.stuck_s)
-        self.progress.rebase(self.progress.position, 0)
-        self._workers, self._started = iterator, workers
+        iterator.notice_failures_while_waiting(self._tuner.tuning.stuck_s)
+        self.progress.handed.rebase(self.progress.handed.position, 0)
+        self._workers = iterator
         iterator.use_workers(workers, prefetch)
 
     def _end_workers(self) -> None:
         if self._workers is not None:
             self._workers._shutdown_workers()
-        self._workers, self._started, self._replacement, self._starting_since = None, 0, None, None
+        self._workers, self._replacement, self._starting_since = None, None, None
 
     def _end(self) -> None:
-        """End the epoch and its workers."""
-        self._has_ended = True
+        """End the workers at the epoch's end."""
         self._end_workers()
-
-
-class SharedOrder:
-    """Rest of an epoch's order; when workers iterate it, `sent` keeps the indices of outstanding batches."""
-
-    def __init__(self, rest: Iterator[object]) -> None:
-        self.rest = rest
-        self.sent: deque[object] = deque()
-        #: True once workers have drawn all of the order.
-        self.is_drawn = False
-
-    def __iter__(self) -> Iterator[object]:
-        return self
-
-    def __next__(self) -> object:
-        try:
-            index = next(self.rest)
-        except StopIteration:
-            self.is_drawn = True
-            raise
-        self.sent.append(index)
-        return index
-
-    def draw_first(self) -> None:
-        """Let the sampler draw its random numbers now, at the beginning of the epoch."""
-        self.rest = itertools.chain(list(itertools.islice(self.rest, 1)), self.rest)
-
-    def take_back_first(self) -> None:
-        """Put back the indices of the first outstanding batch, to be drawn next."""
-        self.rest = itertools.chain([self.sent.popleft()], self.rest)
-
-    def take_back(self) -> None:
-        """Put back the indices of all outstanding batches, to be drawn next."""
-        if self.sent:
-            self.is_drawn = False
-        self.rest = itertools.chain(list(self.sent), self.rest)
-        self.sent.clear()
 
 
 def last_line(error: Exception) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from fastload.loader.measurements import (
     DEFAULT_PREFETCH,
@@ -24,6 +24,8 @@ from fastload.loader.measurements import (
     WorkerLimits,
 )
 from fastload.system.units import format_duration
+
+_P = ParamSpec("_P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,7 @@ class Tuning:
         why_no_workers: The reason that forbids workers, as a sentence; "" if there is none.
         seen_batches: Batches handed out until the plan was settled, in all epochs.
         lost_s: Seconds lost to trials and failed plans, compared with loading without workers.
-        behind_s: Seconds that workers have lost since their latest trial, or since the plan was settled.
-        saved_s: Seconds that the settled plan has saved against loading without workers; less than 0: lost.
+        behind_s: Seconds that workers have lost since their latest trial.
         starts_s: The times that starting a worker took.
         has_cuda: True if this process uses a CUDA device.
         is_settled: True once nothing is left to be measured.
@@ -58,7 +59,6 @@ class Tuning:
     seen_batches: int = 0
     lost_s: float = 0.0
     behind_s: float = 0.0
-    saved_s: float = 0.0
     starts_s: tuple[float, ...] = ()
     has_cuda: bool = False
     is_settled: bool = False
@@ -72,12 +72,14 @@ class Tuning:
 
     def after_batches(self, workers: int, batches: int, seconds: float) -> Tuning:
         """Record loaded batches; workers are compared with loading without them."""
-        seen_batches = self.seen_batches + (0 if self.is_settled else batches)
-        if self.single_process is None or not workers:
-            return replace(self, seen_batches=seen_batches)
-        lost_s = seconds - batches * self.single_process_s
-        behind_s = max(0.0, self.behind_s + lost_s)
-        return replace(self, seen_batches=seen_batches, behind_s=behind_s, saved_s=self.saved_s - lost_s)
+        behind_s = self.behind_s
+        if self.single_process is not None and workers:
+            behind_s = max(0.0, behind_s + seconds - batches * self.single_process_s)
+        return replace(self, seen_batches=self.seen_batches + batches, behind_s=behind_s)
+
+    def after_cost(self, cost: SingleProcessCost, limits: WorkerLimits, has_cuda: bool) -> Tuning:
+        """Record the cost of a batch without workers, and the limits that are known with it."""
+        return replace(self, single_process=cost, limits=limits, has_cuda=has_cuda)
 
     def after_trial(self, trial: Trial) -> Tuning:
         """Record a trial, whose lost time counts; of each number of workers, only the latest are stored."""
@@ -91,6 +93,34 @@ class Tuning:
         load_s = 0.0 if self.single_process is None else self.single_process.load_s
         return replace(self, starts_s=(*self.starts_s, max(0.0, seconds - load_s) / workers))
 
+    def after_end(self, batches: int) -> Tuning:
+        """Record the number of batches in an epoch that was loaded to its end."""
+        return replace(self, batches=batches)
+
+    def after_check(self) -> Tuning:
+        """Record that the dataset stays the same while it is loaded, so that workers may load it."""
+        return replace(self, is_dataset_checked=True)
+
+    def after_epoch(self, epoch: Trial, load_s: float) -> Tuning:
+        """Begin the search again if a settled plan no longer fits the epoch that was loaded by it.
+
+        `load_s` is the time to make a batch, without waits for a CPU.
+        """
+        settings, cost, workers = self.settings, self.single_process, epoch.num_workers
+        if cost is None or self.why_no_workers or epoch.batches < settings.least_watched:
+            return self
+        lost_s = epoch.seconds - epoch.batches * self.single_process_s if workers else 0.0
+        if lost_s > self.tolerated_loss_s(workers):
+            reason = "batches took longer than without workers"
+        elif workers and settings.changed * load_s < cost.load_s:
+            reason = "making a batch takes less than it did"
+        elif not workers and load_s > settings.changed * cost.load_s and epoch.seconds >= settings.watched_s:
+            reason = "making a batch takes longer than it did"
+        else:
+            return self
+        lost_s, origin = max(0.0, self.lost_s + lost_s), f"measured again in this run, because {reason}"
+        return replace(self, single_process=None, trials=(), lost_s=lost_s, is_settled=False, origin=origin)
+
     def without_workers(self, reason: str) -> Tuning:
         """Record why workers must not be used, as a sentence, and settle the plan."""
         return replace(self, why_no_workers=reason, is_dataset_checked=True, is_settled=True)
@@ -102,14 +132,7 @@ class Tuning:
         decision = self.decide()
         if decision.next is not None or decision.is_deferred:
             return self
-        return replace(self, is_settled=True, behind_s=0.0, saved_s=0.0)
-
-    def restarted(self, origin: str) -> Tuning:
-        """Begin the search again, because a plan no longer fits; time that it lost or saved still counts."""
-        lost_s = max(0.0, self.lost_s + (-self.saved_s if self.is_settled else self.behind_s))
-        return replace(
-            self, single_process=None, trials=(), lost_s=lost_s, behind_s=0.0, is_settled=False, origin=origin
-        )
+        return replace(self, is_settled=True, behind_s=0.0)
 
     @property
     def best(self) -> int:
@@ -120,18 +143,6 @@ class Tuning:
     def next(self) -> int | None:
         """The number of workers to measure next; None: none, or not yet."""
         return None if self.is_settled else self.decide().next
-
-    @property
-    def is_final(self) -> bool:
-        """True if the coming epoch is loaded without workers to its end, so nothing has to be watched.
-
-        A short epoch cannot show that the plan no longer fits.
-        """
-        if not self.is_settled or self.best:
-            return False
-        if self.why_no_workers:
-            return True
-        return self.batches is not None and self.batches * self.single_process_s < self.settings.watched_s
 
     @property
     def cost(self) -> SingleProcessCost:
@@ -148,10 +159,9 @@ class Tuning:
         """Return the trials with this number of workers."""
         return [trial for trial in self.trials if trial.num_workers == workers]
 
-    def is_behind(self, workers: int) -> bool:
-        """Return whether workers have lost more time than allowed."""
-        allowed_s = self.tolerated_loss_s(workers) if self.is_settled else self.budget_s
-        return self.behind_s > allowed_s
+    def is_behind(self) -> bool:
+        """Return whether workers that are tried have lost more time than allowed."""
+        return self.behind_s > self.budget_s
 
     @property
     def stuck_s(self) -> float:
@@ -307,13 +317,6 @@ class Tuning:
         batches = self.seen_batches if self.batches is None else self.batches
         return 2 * workers * self.start_s + self.settings.gain * batches * self.single_process_s
 
-    def has_changed(self, workers: int, load_s: float) -> bool:
-        """Return whether the time to make a batch has changed so much that a plan may no longer fit."""
-        if self.why_no_workers:
-            return False
-        factor, before_s = self.settings.changed, self.cost.load_s
-        return factor * load_s < before_s if workers else load_s > factor * before_s
-
     def _trial_s(self, trial: Trial) -> float:
         """Return the seconds from one batch to the next, with the batch's share of starting the workers."""
         start_s = 0.0 if trial.includes_start else trial.num_workers * self.start_s
@@ -321,7 +324,12 @@ class Tuning:
 
 
 class Tuner:
-    """The tuning of one loader, which lives as long as the loader; its epochs report events to it."""
+    """Owner of one loader's tuning, as long as the loader lives; its epochs report events to it."""
 
-    def __init__(self, state: Tuning) -> None:
-        self.state = state
+    def __init__(self, tuning: Tuning) -> None:
+        self.tuning = tuning
+
+    def note(self, event: Callable[Concatenate[Tuning, _P], Tuning], *of: _P.args, **by: _P.kwargs) -> Tuning:
+        """Apply an event, one of Tuning's methods, and return what is known then."""
+        self.tuning = event(self.tuning, *of, **by)
+        return self.tuning

@@ -18,8 +18,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from fastload.loader.transport.memory import Arena
-from fastload.loader.transport.slots import Slot, Slots
+from fastload.loader.transport.memory import Arena, Slot, Slots, _loans
 
 pytestmark = pytest.mark.skipif(Arena.create(1) is None, reason="needs memory files (Linux)")
 
@@ -84,7 +83,7 @@ TestTransport.settings = settings(max_examples=40, stateful_step_count=40, deadl
 
 
 def test_a_full_section_gives_no_slot_until_one_is_freed(monkeypatch):
-    monkeypatch.setattr("fastload.loader.transport.slots._FLAG_BYTES", 300)
+    monkeypatch.setattr("fastload.loader.transport.memory._FLAG_BYTES", 300)
     slots = Slots(Arena.create(1), 0)
     held = []
     while (taken := slots.take(4096)) is not None:
@@ -138,7 +137,7 @@ def test_a_slot_is_free_once_the_last_view_of_it_has_died():
     third = arena.hold(2, 12288, 100)
     assert arena.memory[:2] == b"\0\1"
     del second, third
-    assert arena.loans() == []
+    assert _loans() == []
     arena.hold(2, 12288, 100)
     assert arena.memory[:2] == b"\0\0"
 
@@ -149,7 +148,7 @@ def test_a_signal_that_arrives_while_a_slot_is_freed_is_not_lost():
     with pytest.raises(KeyboardInterrupt):
         run_with_a_signal_before(held.clear)
     assert held == []
-    assert arena.loans() == []
+    assert _loans() == []
 
 
 def run_with_a_signal_before(work: Callable[[], None]) -> None:

@@ -36,7 +36,7 @@ class Given(Tuning):
     def prefetch_of(self, workers: int) -> int:
         return dict(zip(self.wanted, self.prefetch, strict=True)).get(workers, 0)
 
-    def is_behind(self, workers: int) -> bool:
+    def is_behind(self) -> bool:
         return False
 
 
@@ -70,6 +70,7 @@ def strategy_of(loader: Any) -> TunedStrategy:
 def changed(tuning: Tuning, kind: type[Tuning], **values: Any) -> Tuning:
     """Return a tuning that decides as another kind does."""
     known = {field.name: getattr(tuning, field.name) for field in dataclasses.fields(tuning)}
+    known["settings"] = dataclasses.replace(tuning.settings, least_watched=10**9)  # no epoch drops it
     return kind(**{**known, **values})
 
 
@@ -80,21 +81,20 @@ def trying(loader: fastload.DataLoader, *wanted: tuple[int, int]) -> fastload.Da
     """
     tuner = strategy_of(loader).tuner
     workers, prefetch = zip(*wanted, strict=True)
-    tuner.state = changed(tuner.state, Deciding, wanted=workers, prefetch=prefetch, is_dataset_checked=True)
+    tuner.tuning = changed(tuner.tuning, Deciding, wanted=workers, prefetch=prefetch, is_dataset_checked=True)
     return loader
 
 
 def planned(loader: fastload.DataLoader, workers: int, prefetch: int = 2) -> fastload.DataLoader:
     """Make a loader begin with a settled plan."""
     tuner = strategy_of(loader).tuner
-    tuner.state = changed(
-        tuner.state,
+    tuner.tuning = changed(
+        tuner.tuning,
         Planned,
         wanted=(workers,),
         prefetch=(prefetch,),
         limits=limits(),
-        # No time is less than half of this.
-        single_process=single_process_cost(-1.0),
+        single_process=single_process_cost(0.01),
         trials=(Trial(workers, 10, 0.01, 0.0),),
         is_settled=True,
         is_dataset_checked=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.loader.tuning.limits import limits_within, read_limits
+from fastload.loader.measurements import limits_within, read_limits
 
 MIB = 1 << 20
 

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from fastload.loader.dataloader import DataLoader
-from fastload.loader.measurements import Decision
-from fastload.loader.tuning.plan import make_plan
+from fastload.loader.measurements import Decision, Trial
+from fastload.loader.strategies import make_plan
 from fastload.loader.tuning.tuning import Tuning
 from tests.loader.tuning.simulation import limits, single_process_cost
 from tests.loader.tuning.test_decide import trial_of
@@ -19,16 +19,42 @@ SINGLE, TWO = 0, 2
 KNOWN = Tuning({}, limits(), single_process_cost(0.01), batches=100)
 
 
-@pytest.mark.parametrize(("saved_s", "lost_s"), [(0.0, 3.0), (2.0, 1.0), (60.0, 0.0)])
-def test_a_dropped_plan_is_charged_with_what_it_lost_less_what_it_had_saved(saved_s, lost_s):
-    settled = dataclasses.replace(KNOWN, is_settled=True)
-    without_s = settled.single_process_s
-    settled = settled.after_batches(TWO, 10, 10 * without_s - saved_s)
-    settled = settled.after_batches(TWO, 10, 10 * without_s + 3.0)
-    again = settled.restarted("a test")
+SETTLED = dataclasses.replace(KNOWN, is_settled=True)
+
+
+def test_a_plan_whose_workers_lose_time_is_dropped_after_the_epoch_and_charged():
+    tolerated_s = SETTLED.tolerated_loss_s(TWO)
+    before_s = 100 * SETTLED.single_process_s
+    assert SETTLED.after_epoch(Trial(TWO, 100, before_s + 0.9 * tolerated_s, 0.0), 0.01) is SETTLED
+    lost_s = 1.1 * tolerated_s
+    again = SETTLED.after_epoch(Trial(TWO, 100, before_s + lost_s, 0.0), 0.01)
     assert again.lost_s == pytest.approx(lost_s)
     assert (again.is_settled, again.single_process) == (False, None)
-    assert make_plan(again, again.decide()).origin == "a test"
+    assert "took longer than without workers" in make_plan(again, again.decide()).origin
+
+
+@pytest.mark.parametrize(
+    ("workers", "load_s", "fits"),
+    [
+        (TWO, 0.0051, True),
+        (TWO, 0.0049, False),
+        (TWO, 1.0, True),
+        (0, 0.019, True),
+        (0, 0.021, False),
+        (0, 0.001, True),
+    ],
+)
+def test_a_plan_is_dropped_if_making_a_batch_takes_twice_as_long_or_workers_half_as_long(
+    workers, load_s, fits
+):
+    seconds = 0.1 if workers else 6.0
+    assert SETTLED.after_epoch(Trial(workers, 100, seconds, 0.0), load_s).is_settled == fits
+
+
+def test_a_short_epoch_drops_no_plan():
+    assert SETTLED.after_epoch(Trial(0, 100, 4.0, 0.0), 0.1).is_settled
+    assert SETTLED.after_epoch(Trial(TWO, 20, 1000.0, 0.0), 0.1).is_settled
+    assert SETTLED.without_workers("a reason").after_epoch(Trial(0, 100, 6.0, 0.0), 0.1).is_settled
 
 
 def test_time_that_a_trial_lost_is_charged_once():

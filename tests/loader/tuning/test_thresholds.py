@@ -57,6 +57,19 @@ def waiting_for_a_network(settings: TuningSettings, batches: int | None = None) 
     return Tuning({}, limits(most_workers=100), cost, batches, settings=settings)
 
 
+def still_fits(
+    settings: TuningSettings,
+    workers: int = SINGLE,
+    batches: int = 100,
+    seconds: float = 10.0,
+    load_s: float = 0.05,
+) -> bool:
+    if workers:
+        seconds = 0.1
+    settled = dataclasses.replace(measured(settings=settings), is_settled=True)
+    return settled.after_epoch(Trial(workers, batches, seconds, 0.0), load_s).is_settled
+
+
 # For each setting, the decisions on either side of its threshold.
 SITUATIONS = {
     "gain": [
@@ -80,17 +93,19 @@ SITUATIONS = {
     "window_s": [lambda s: fits(65, s), lambda s: fits(55, s)],
     "least_windows": [lambda s: fits(65, s), lambda s: fits(55, s)],
     "changed": [
-        lambda s: measured(settings=s).has_changed(SINGLE, 0.021),
-        lambda s: measured(settings=s).has_changed(SINGLE, 0.019),
-        lambda s: measured(settings=s).has_changed(2, 0.0049),
-        lambda s: measured(settings=s).has_changed(2, 0.0051),
+        lambda s: still_fits(s, load_s=0.021),
+        lambda s: still_fits(s, load_s=0.019),
+        lambda s: still_fits(s, 2, load_s=0.0049),
+        lambda s: still_fits(s, 2, load_s=0.0051),
     ],
+    "watched_s": [lambda s: still_fits(s, seconds=5.1), lambda s: still_fits(s, seconds=4.9)],
+    "least_watched": [lambda s: still_fits(s, batches=32), lambda s: still_fits(s, batches=31)],
 }
 
 # Those of windows and of watching a plan; most_workers bounds what tests start.
 OTHERS = {
-    *("least_batches", "batches_per_worker", "long_batch_s", "unusual", "watched_s", "first_check"),
-    *("watched_batches", "most_trials", "stuck_s", "stuck_loads", "most_workers"),
+    *("least_batches", "batches_per_worker", "long_batch_s", "unusual"),
+    *("most_trials", "stuck_s", "stuck_loads", "most_workers"),
 }
 
 

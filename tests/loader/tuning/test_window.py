@@ -3,7 +3,8 @@
 import pytest
 
 from fastload.loader.clock import LoadTimes, StepClock
-from fastload.loader.tuning.epoch import Window
+from fastload.loader.measurements import DEFAULT_SETTINGS
+from fastload.loader.tuning.epoch import Window, watched
 
 
 def started() -> StepClock:
@@ -97,4 +98,4 @@ def test_window_without_batches_shows_the_first_wait():
 def test_kernels_delays_that_began_before_a_batch_give_no_negative_time():
     clock = StepClock()
     clock.begin(0, None, lambda: (LoadTimes(1, 4, busy_s=0.01, cpu_s=0.001, delayed_s=0.03, collate_s=0.0),))
-    assert Window(clock, 0, 1).load_s() == 0.0
+    assert watched(clock, DEFAULT_SETTINGS)[1] == 0.0

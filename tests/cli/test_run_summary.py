@@ -1,0 +1,89 @@
+"""The summary of `fastload run`: it says what is true, and of gains only those that were measured."""
+
+import dataclasses
+import time
+
+import pytest
+from torch.utils.data import Dataset, default_collate
+
+from fastload.cli import run as run_command
+from fastload.loader.clock import EpochTimes
+from fastload.loader.replacing import ReplacedLoader
+
+
+def entry(is_direct=True, is_compiled=True, changes="Digits"):
+    return ReplacedLoader("train.py:1", is_direct, "Digits", 1000, is_compiled, changes)
+
+
+class Busy(Dataset):
+    """Samples that take CPU time, and are noted."""
+
+    def __init__(self, cpu_s):
+        self.cpu_s = cpu_s
+        self.seen = []
+
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, index):
+        print("a sample")
+        self.seen.append(index)
+        end_s = time.process_time() + self.cpu_s
+        while time.process_time() < end_s:
+            pass
+        return index
+
+
+@dataclasses.dataclass
+class Clock:
+    """A clock that shows one epoch."""
+
+    batch_size: int = 20
+    waiting_s: float = 1.0
+
+    def times(self):
+        return EpochTimes(0, None, self.batch_size, 3, 0.0, self.waiting_s, 0.0, ())
+
+
+def summary_of(theirs, ours, **times):
+    loader = entry()
+    loader.latest, loader.clock = (theirs, ours, default_collate), Clock(**times)
+    return "\n".join(run_command._summary([loader], (), (), may_measure=True))
+
+
+def test_gain_is_the_cpu_time_of_entire_batches_that_are_spread_over_the_dataset(capsys):
+    theirs, ours = Busy(0.002), Busy(0.0005)
+    text = summary_of(theirs, ours)
+    ratio = float(text.partition(" times faster")[0].rpartition(" ")[2])
+    assert 2 < ratio <= 4.1
+    assert theirs.seen == ours.seen
+    assert len(ours.seen) == 3 * 20
+    assert ours.seen[:20] == sorted(ours.seen[:20])
+    assert (ours.seen[0], ours.seen[19]) == (0, 999)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("ours", [Busy(0.0003), Busy(0.00029), Busy(0.0006)])
+def test_a_gain_below_a_tenth_is_not_named(ours):
+    assert "faster" not in summary_of(Busy(0.0003), ours)
+
+
+def test_a_dataset_whose_samples_are_gone_has_no_gain():
+    class Gone(Busy):
+        def __getitem__(self, index):
+            raise FileNotFoundError
+
+    assert "DataLoader of Digits" in summary_of(Gone(0), Busy(0))
+    assert "faster" not in summary_of(Busy(0), Gone(0))
+
+
+@pytest.mark.parametrize(("waiting_s", "rate"), [(1.0, "40"), (400.0, "0.1"), (1e5, "0.0004")])
+def test_slow_epochs_have_a_rate(waiting_s, rate):
+    assert f" {rate} samples/s" in summary_of(Busy(0), Busy(0), waiting_s=waiting_s)
+
+
+def test_compiling_is_advised_for_a_library_that_makes_the_loader_of_a_compiled_dataset():
+    kept = "\n".join(run_command._ways_to_keep_it([entry(is_direct=False), entry(is_compiled=False)]))
+    assert "fastload.compile(dataset), for a library" in kept
+    assert "DataLoader(…)" in kept
+    assert not list(run_command._ways_to_keep_it([entry(is_direct=False, is_compiled=False)]))
