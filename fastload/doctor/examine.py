@@ -41,11 +41,17 @@ class Examination:
 
 @dataclass
 class ExaminedLoader:
-    """The measurements of a loader, with the results of its trials; without `trials`, nothing is tried."""
+    """A loader and its measurements, to which trials are added; without `trials`, nothing is tried."""
 
+    name: str
     measured: TrainingMeasurements
-    trials: Trials | None
     record: LoaderRecord
+    trials: Trials | None = None
+    diagnose: Callable[[TrainingMeasurements], Diagnosis] = diagnose
+
+    def result(self) -> Examination:
+        """Return the examination, with the trials so far."""
+        return Examination(self.name, self.measured, self.diagnose(self.measured))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +137,7 @@ def examine_script(
             on_trials()
             _add_trials(loaders, folder)
             try_changes(loaders)
-        examinations = tuple(
-            Examination(_name(each.record), each.measured, diagnose(each.measured)) for each in loaders
-        )
+        examinations = tuple(each.result() for each in loaders)
         if slowest and exchange is not None:
             if own == slowest:
                 exchange.post("examinations", examinations)
@@ -157,7 +161,7 @@ def _loaders(watcher: Watcher, machine: MachineState, error: str) -> list[Examin
         # A loader without optimizer steps beside one with them is evaluation.
         if has_training and not record.trained:
             measured = replace(measured, role="evaluation")
-        loaders.append(ExaminedLoader(measured, None, record))
+        loaders.append(ExaminedLoader(_name(record), measured, record))
     return sorted(loaders, key=lambda each: (each.measured.role == "evaluation", -each.record.total_s))
 
 

@@ -96,7 +96,7 @@ def is_second_tried(wait_s):
     for seconds in (100 - wait_s, wait_s):
         watched = record.LoaderRecord("", DataLoader(range(4)), (), lambda: (0.0,) * 5)
         watched.waiting_s = seconds
-        loaders.append(examine.ExaminedLoader(training(wait_s=seconds / 99), None, watched))
+        loaders.append(examine.ExaminedLoader("", training(wait_s=seconds / 99), watched))
     examine._add_trials(loaders, Path("unused"))
     return loaders[1].trials is not None
 
