@@ -75,7 +75,7 @@ ELSEWHERE: dict[str, str] = {
     "sources/test_doubts.py": "sources/classes",
     "sources/test_table*.py": "sources/table",
     "system/test_*.py": "system",
-    "system/test_memory.py": "system/descriptors",
+    "system/test_memory.py": "system/proc",
     "system/test_read_speed.py": "system/page_cache",
     "transforms/test_*.py": "transforms",
     "ultralytics/test_*.py": "ultralytics",

@@ -13,8 +13,8 @@ import torch
 
 from fastload.doctor.findings import MachineState
 from fastload.system.cpus import affine_cpus, cpu_quota, local_ranks
-from fastload.system.descriptors import descriptor_limit
 from fastload.system.memory import available_memory_bytes, shared_memory
+from fastload.system.proc import descriptor_limit
 
 
 class BusyWatch:

@@ -14,8 +14,8 @@ from torch.utils.data import get_worker_info
 
 from fastload.loader.measurements import DEFAULT_SETTINGS, TuningSettings, WorkerLimits
 from fastload.system.cpus import local_ranks, usable_cpus
-from fastload.system.descriptors import free_descriptors
 from fastload.system.memory import available_memory_bytes
+from fastload.system.proc import free_descriptors
 
 # A worker's own memory, forked or spawned (measured: 30 to 60 MB, and 250 MB with torch and OpenCV), rounded
 # up for the data that it will write.
