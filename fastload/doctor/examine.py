@@ -122,31 +122,31 @@ def examine_script(
             each.measured = replace(
                 each.measured, command=command, gpu_share=watcher.gpu.share, was_cut=was_cut, error=error
             )
-        own, slowest, ranks, earlier = local_rank(), 0, None, dict[int, str]()
+        rank, slowest, ranks, earlier = local_rank(), 0, None, dict[int, str]()
         if (exchange := watcher.sync.exchange) is not None:
             if error:
                 earlier = exchange.collect("error", range(exchange.size), 0.0)
                 exchange.post("error", error)
             most_s = 0.0 if error else _MOST_WAIT_S
-            own, ranks = exchange.rank, _compared(watcher.sync, [each.measured for each in loaders], most_s)
+            rank, ranks = exchange.rank, _compared(watcher.sync, [each.measured for each in loaders], most_s)
         if ranks is not None:
-            loaders[0].measured = ranks.measured_on(own, loaders[0].measured)
+            loaders[0].measured = ranks.measured_on(rank, loaders[0].measured)
             slowest = ranks.slowest or 0
         # Changes are tried on one rank.
-        if loaders and own == slowest:
+        if loaders and rank == slowest:
             on_trials()
             _add_trials(loaders, folder)
             try_changes(loaders)
         examinations = tuple(each.result() for each in loaders)
         if slowest and exchange is not None:
-            if own == slowest:
+            if rank == slowest:
                 exchange.post("examinations", examinations)
-            elif own == 0:
+            elif rank == 0:
                 arrived = exchange.collect("examinations", [slowest], _MOST_WAIT_S)
                 examinations = arrived.get(slowest, examinations)
-    notes = tuple(f"Before that, rank {rank} ended with {earlier[rank]}." for rank in sorted(earlier))
+    notes = tuple(f"Before that, rank {number} ended with {earlier[number]}." for number in sorted(earlier))
     notes = (*_notes(ending, was_cut, watcher.batches), *notes)
-    return ScriptReport(examinations, ending, notes, own, ranks)
+    return ScriptReport(examinations, ending, notes, rank, ranks)
 
 
 def _loaders(watcher: Watcher, machine: MachineState, error: str) -> list[ExaminedLoader]:

@@ -137,7 +137,7 @@ class RankTimes:
     held_up_s: float
 
     @property
-    def own_s(self) -> float:
+    def needed_s(self) -> float:
         """The time that the rank itself needs."""
         return self.wait_s + self.model_s + self.work_s
 
@@ -165,10 +165,10 @@ class RankComparison:
         if self.slowest is None:
             return f"No rank is slower than the others: all {len(self.ranks)} were compared."
         slow, *others = sorted(self.ranks, key=lambda each: each.rank != self.slowest)
-        own, usual, part = slow.own_s, _usual(others, "own_s"), _PARTS[self.reason or "its model"]
+        needed, usual, part = slow.needed_s, _usual(others, "needed_s"), _PARTS[self.reason or "its model"]
         text, times = format_duration, (getattr(slow, part), _usual(others, part))
         return (
-            f"Rank {self.slowest} holds up the others: a step takes {text(own)} there and {text(usual)} "
+            f"Rank {self.slowest} holds up the others: a step takes {text(needed)} there and {text(usual)} "
             f"elsewhere, because of {self.reason} ({text(times[0])} instead of {text(times[1])})."
         )
 
@@ -203,7 +203,7 @@ class RankComparison:
     @property
     def period_s(self) -> float:
         """The mean step of the slowest rank, with the network."""
-        return max(each.own_s for each in self.ranks) + self.network_s
+        return max(each.needed_s for each in self.ranks) + self.network_s
 
     def measured_on(self, rank: int, measured: TrainingMeasurements) -> TrainingMeasurements:
         """Divide the steps of a rank's training into its own work, the network and waiting for others."""
@@ -252,10 +252,10 @@ def compare(
         bytes_per_s=gradient_bytes * len(exchanges_s) / sum(exchanges_s) if exchanges_s else 0.0,
         missing=tuple(missing),
     )
-    slow = max(ranks, key=lambda each: each.own_s)
+    slow = max(ranks, key=lambda each: each.needed_s)
     others = [each for each in ranks if each is not slow]
     is_in_lockstep = network_s > 0 or any(each.held_up_s for each in others)
-    excess_s = slow.own_s - _usual(others, "own_s")
+    excess_s = slow.needed_s - _usual(others, "needed_s")
     if not is_in_lockstep or excess_s <= (1 - BALANCED) * compared.period_s:
         return compared
     reason = max(_PARTS, key=lambda each: getattr(slow, _PARTS[each]) - _usual(others, _PARTS[each]))

@@ -118,13 +118,13 @@ class LoaderRecord:
         Both load the same data, or similar data at the same place in the script.
         """
         options, number = self.settings.options, getattr(loader, "num_workers", None)
-        own, other = self.settings.dataset, loader.dataset
+        before, now = self.settings.dataset, loader.dataset
         return (
             self.loader() is None
-            and (own is other or self.place == place)
+            and (before is now or self.place == place)
             and self.settings.kind is type(loader)
             and (options["batch_size"], options["num_workers"]) == (loader.batch_size, number)
-            and (own is other or (type(own) is type(other) and count_of(own) == count_of(other)))
+            and (before is now or (type(before) is type(now) and count_of(before) == count_of(now)))
         )
 
     def clock(self, iterator: object) -> StepClock | None:

@@ -171,8 +171,8 @@ class Trials:
             seconds, spent_s = time.perf_counter() - at, _cpu_s(pids) - cpu_s
         ended_s = time.perf_counter() - at - seconds
         samples = taken * (count_in(batches[0]) if batches else self.settings.batch_size or 1)
-        own_s = seconds / max(1, taken) * max(1, workers)
-        start_s = max(0.0, started_s - own_s) + ended_s if workers else 0.0
+        batch_s = seconds / max(1, taken) * max(1, workers)
+        start_s = max(0.0, started_s - batch_s) + ended_s if workers else 0.0
         sample_cpu_s = max(0.0, spent_s) / max(1, samples)
         return LoaderTrial("same", workers, samples / seconds, sample_cpu_s, start_s), taken + 1 + requested
 

@@ -201,8 +201,8 @@ class Watcher:
         record = self._current
         if record is not None:
             begun = itertools.dropwhile(lambda frame: self._script not in ("", frame.file), stack)
-            own = tuple(frame for frame in begun if not frame.file.startswith(_OWN_FOLDER))
-            record.notice(own, seconds)
+            scripts = tuple(frame for frame in begun if not frame.file.startswith(_OWN_FOLDER))
+            record.notice(scripts, seconds)
 
 
 def _method(original: Callable[[object], object], watched: Callable[..., object]) -> object:
