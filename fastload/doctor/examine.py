@@ -9,15 +9,16 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fastload.doctor.dataset_files import count_of, storage_of
 from fastload.doctor.findings import Diagnosis, MachineState, TrainingMeasurements
-from fastload.doctor.fixes import CHANGES, diagnose
-from fastload.doctor.judge import judge, ran_out_of
-from fastload.doctor.machine import BusyWatch
-from fastload.doctor.ranks import RankComparison, SyncWatch, compare
-from fastload.doctor.record import LoaderRecord
+from fastload.doctor.judging.fixes import CHANGES, diagnose
+from fastload.doctor.judging.judge import judge, ran_out_of
+from fastload.doctor.judging.ranks import RankComparison, compare
 from fastload.doctor.trials import Trials
-from fastload.doctor.watch import Watcher
+from fastload.doctor.watching.dataset_files import count_of, storage_of
+from fastload.doctor.watching.machine import BusyWatch
+from fastload.doctor.watching.record import LoaderRecord
+from fastload.doctor.watching.sync import SyncWatch
+from fastload.doctor.watching.watch import Watcher
 from fastload.system.cpus import local_rank
 from fastload.system.script import Ending, Script
 from fastload.system.units import format_count

@@ -16,14 +16,14 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
 from fastload.datasets.packed import PackedDataset
-from fastload.doctor.dataset_files import drop_pages, files_of, storage_of
-from fastload.doctor.evidence import CAUSES, fits_page_cache, rate_text
 from fastload.doctor.examine import Examination, ExaminedLoader, try_changes
 from fastload.doctor.findings import Diagnosis, Fix, TrainingMeasurements
-from fastload.doctor.fixes import diagnose
-from fastload.doctor.machine import BusyWatch
+from fastload.doctor.judging.evidence import CAUSES, fits_page_cache, rate_text
+from fastload.doctor.judging.fixes import diagnose
 from fastload.doctor.trials import WITHOUT_END, Trials
-from fastload.doctor.watch import Enough, Watcher
+from fastload.doctor.watching.dataset_files import drop_pages, files_of, storage_of
+from fastload.doctor.watching.machine import BusyWatch
+from fastload.doctor.watching.watch import Enough, Watcher
 from fastload.errors import SourceError
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran

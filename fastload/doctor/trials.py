@@ -21,12 +21,12 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 from fastload.datasets.folder import FolderDataset
 from fastload.datasets.packed import PackedDataset
 from fastload.datasets.within import image_datasets_in
-from fastload.doctor.dataset_files import count_of, drop_pages, files_of, parts_of
 from fastload.doctor.findings import LoaderTrial
-from fastload.doctor.machine import process_cpu_s
-from fastload.doctor.record import LoaderSettings
-from fastload.doctor.torch_calls import end_workers
-from fastload.doctor.workers import count_in
+from fastload.doctor.watching.dataset_files import count_of, drop_pages, files_of, parts_of
+from fastload.doctor.watching.machine import process_cpu_s
+from fastload.doctor.watching.record import LoaderSettings
+from fastload.doctor.watching.torch_calls import end_workers
+from fastload.doctor.watching.workers import count_in
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.packing.job import pack
 from fastload.sources.protocol import evenly_spaced

@@ -6,7 +6,7 @@ import pytest
 
 import fastload
 from fastload.doctor.findings import DataStorage
-from fastload.doctor.fixes import diagnose, workers_to_try
+from fastload.doctor.judging.fixes import diagnose, workers_to_try
 from tests.doctor.situations import make_photos
 from tests.doctor.test_judge import MACHINE, seen, training, trial
 

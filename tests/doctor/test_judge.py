@@ -7,8 +7,8 @@ import pytest
 
 from fastload.doctor.findings import LoaderTrial, MachineState, Sampled
 from fastload.doctor.findings import TrainingMeasurements as Training
-from fastload.doctor.fixes import CHANGES, diagnose, workers_to_try
-from fastload.doctor.judge import Rates, judge, rates_of
+from fastload.doctor.judging.fixes import CHANGES, diagnose, workers_to_try
+from fastload.doctor.judging.judge import Rates, judge, rates_of
 from fastload.loader.clock import LoadTimes
 
 MACHINE = MachineState(8.0, 8)

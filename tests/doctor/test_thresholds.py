@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader
 
-from fastload.doctor import evidence, examine, fixes, folder, judge, record, trials
+from fastload.doctor import examine, folder, trials
 from fastload.doctor.findings import DataStorage, MachineState, Sampled
-from fastload.doctor.fixes import diagnose, workers_to_try
-from fastload.doctor.judge import rates_of
+from fastload.doctor.judging import evidence, fixes, judge
+from fastload.doctor.judging.fixes import diagnose, workers_to_try
+from fastload.doctor.judging.judge import rates_of
+from fastload.doctor.watching import record
 from fastload.loader import report as shared_rules
 from tests.doctor.test_judge import MACHINE, changes_to_try, seen, training, trial
 

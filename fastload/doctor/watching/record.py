@@ -14,11 +14,10 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from fastload.doctor.categories import Stack, step_category, users_line
-from fastload.doctor.dataset_files import count_of, encoding_of, folder_of
-from fastload.doctor.findings import Category, MachineState, Role, Sampled, TrainingMeasurements
-from fastload.doctor.judge import spent
-from fastload.doctor.workers import WorkerLog
+from fastload.doctor.findings import Category, MachineState, Role, Sampled, TrainingMeasurements, spent
+from fastload.doctor.watching.categories import Stack, step_category, users_line
+from fastload.doctor.watching.dataset_files import count_of, encoding_of, folder_of
+from fastload.doctor.watching.workers import WorkerLog
 from fastload.loader.clock import StepClock, size_of, total_of
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from fastload.doctor.evidence import STORAGE_SHARE, diagnosis_of, fits_page_cache, rate_text
 from fastload.doctor.findings import MOST_GAIN, Diagnosis, Fix, LoaderTrial, TrainingMeasurements
-from fastload.doctor.judge import MAJORITY, Judgement, attributed, judge, per_s, ran_out_of
+from fastload.doctor.judging.evidence import STORAGE_SHARE, diagnosis_of, fits_page_cache, rate_text
+from fastload.doctor.judging.judge import MAJORITY, Judgement, attributed, judge, per_s, ran_out_of
 from fastload.doctor.trials import Trials
 from fastload.system.units import format_duration, format_size
 

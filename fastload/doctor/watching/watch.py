@@ -23,19 +23,19 @@ from pathlib import Path
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
-from fastload.doctor.categories import Stack
-from fastload.doctor.machine import GpuWatch
-from fastload.doctor.ranks import SyncWatch
-from fastload.doctor.record import LoaderRecord
-from fastload.doctor.torch_calls import BaseIterator, end_workers, worker_module
-from fastload.doctor.workers import Sampler, WorkerLog, noting_fetches, watched_loop
+from fastload.doctor.watching.categories import Stack
+from fastload.doctor.watching.machine import GpuWatch
+from fastload.doctor.watching.record import LoaderRecord
+from fastload.doctor.watching.sync import SyncWatch
+from fastload.doctor.watching.torch_calls import BaseIterator, end_workers, worker_module
+from fastload.doctor.watching.workers import Sampler, WorkerLog, noting_fetches, watched_loop
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.system.patching import patched
 
 # `seconds` does not end a training run before this many batches: fewer cannot be told from warm-up.
 _LEAST_HANDED = 4
 
-_OWN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+_OWN_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
 class Enough(KeyboardInterrupt):

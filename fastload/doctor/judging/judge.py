@@ -7,7 +7,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fastload.doctor.findings import Category, LoaderTrial, Sampled, SlowerSide, TrainingMeasurements, Verdict
+from fastload.doctor.findings import (
+    Category,
+    LoaderTrial,
+    Sampled,
+    SlowerSide,
+    TrainingMeasurements,
+    Verdict,
+    spent,
+)
 from fastload.loader.report import LEAST_S, slower_cause
 
 COLDER = 0.75
@@ -226,11 +234,6 @@ def _busy_share(measured: TrainingMeasurements) -> float:
     made_per_s = per_s(measured.busiest_s, measured.made_samples)
     # Other programs may have slowed down one of the two runs.
     return max(same.samples_per_s, measured.samples_per_s) / made_per_s if made_per_s else 1.0
-
-
-def spent(sampled: Sequence[Sampled], *categories: Category) -> float:
-    """Return the seconds of some categories."""
-    return sum(one.seconds for one in sampled if one.category in categories)
 
 
 def _step_work(measured: TrainingMeasurements) -> CauseSeconds:

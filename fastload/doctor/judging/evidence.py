@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from fastload.doctor.findings import DataStorage, Diagnosis, Fix, Sampled, TrainingMeasurements, Verdict
-from fastload.doctor.judge import MAJORITY, Judgement, attributed, is_colder, ran_out_of
+from fastload.doctor.judging.judge import MAJORITY, Judgement, attributed, is_colder, ran_out_of
 from fastload.loader.report import batch_text, loading_text
 from fastload.system.units import format_count, format_duration, format_size
 
