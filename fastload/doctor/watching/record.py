@@ -126,13 +126,9 @@ class LoaderRecord:
             and (before is now or (type(before) is type(now) and count_of(before) == count_of(now)))
         )
 
-    def clock(self, iterator: object) -> StepClock | None:
-        """Return the clock of a fastload iterator; None for others."""
-        return getattr(iterator, "clock", None) if self.settings.is_fastload else None
-
-    def follow(self, clock: StepClock | None) -> None:
+    def follow(self, clock: StepClock) -> None:
         """Reset the record if fastload's loader has changed its number of workers."""
-        if clock is not None and clock.num_workers != self.num_workers:
+        if clock.num_workers != self.num_workers:
             self._clear(clock.num_workers, clock.prefetch_factor)
             self.epochs = 1
 
