@@ -33,7 +33,7 @@ from fastload.shards.manifest import ShardEntry, is_packed, packed_splits
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.sources import open_source
-from fastload.sources.files import FileList
+from fastload.sources.file_source import ImageFileSource
 from fastload.sources.left_out import describe_left_out
 from fastload.sources.protocol import Source, evenly_spaced
 from fastload.system.signals import deferred_signals
@@ -88,23 +88,21 @@ def examine_data(path: Path | str, on_trials: Callable[[], None] = lambda: None)
 
 def _watched_sources(path: str, folder: Path) -> list[ExaminedLoader]:
     """Watch a loader of each split; raise SourceError if its images have no files of their own."""
-    sources, listed = open_source(path), dict[str, FileList]()
-    for split, source in sources.items():
-        files = getattr(source, "files", None)
-        if isinstance(files, FileList) and len(files) == len(source):
-            listed[split] = files
-        else:
+    sources = dict[str, ImageFileSource]()
+    for split, source in open_source(path).items():
+        if not isinstance(source, ImageFileSource):
             raise SourceError(
                 f"{path}: must have a file for each image to be examined, got the layout {source.kind!r}: "
                 f"pack it first ('fastload pack {path} DEST'), and examine the result"
             )
+        sources[split] = source
     # Packing, too, chooses one encoding for all splits.
     stats = combine([estimate_stats(source, None) for source in sources.values()])
     has_jpegtran = find_jpegtran() is not None
     chosen = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
     splits = []
     for number, (split, source) in enumerate(sources.items()):
-        paths = [listed[split].path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
+        paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
         name = f"{path}, {split}" if split else path
         notes = [
             f"'fastload pack --encode auto' chooses {chosen.encode}: {chosen.reason}.",
