@@ -118,11 +118,7 @@ def examine_script(
         if error:  # perhaps while waiting for a rank that had ended
             for record in watcher.records:
                 record.drop_last_step()
-        loaders = _loaders(watcher, busy.state(), error)
-        for each in loaders:
-            each.measured = replace(
-                each.measured, command=command, gpu_share=watcher.gpu.share, was_cut=was_cut, error=error
-            )
+        loaders = _loaders(watcher, busy.state(), command, error)
         rank, slowest, ranks, earlier = local_rank(), 0, None, dict[int, str]()
         if (exchange := watcher.sync.exchange) is not None:
             if error:
@@ -150,15 +146,21 @@ def examine_script(
     return ScriptReport(examinations, ending, notes, rank, ranks)
 
 
-def _loaders(watcher: Watcher, machine: MachineState, error: str) -> list[ExaminedLoader]:
+def _loaders(watcher: Watcher, machine: MachineState, command: str, error: str) -> list[ExaminedLoader]:
     """Return the loaders, training before evaluation, then by the time spent on them."""
     records = [record for record in watcher.records if record.batches]
     if not records and ran_out_of(error):
         records = watcher.records[:1]  # this loader's settings are the cause
-    has_training = any(record.role() == "training" for record in records)
+    has_training = any(record.trained for record in records)
     loaders = []
     for record in records:
-        measured = record.measured(watcher.logs_of(record), machine)
+        measured = replace(
+            record.measured(watcher.logs_of(record), machine),
+            command=command,
+            gpu_share=watcher.gpu.share,
+            was_cut=watcher.was_cut,
+            error=error,
+        )
         # A loader without optimizer steps beside one with them is evaluation.
         if has_training and not record.trained:
             measured = replace(measured, role="evaluation")
