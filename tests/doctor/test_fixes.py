@@ -80,6 +80,15 @@ def test_a_number_of_workers_that_is_best_on_a_busy_machine_has_no_gain():
         assert all(fix.gain is None and "on an idle machine" in fix.why for fix in fixes)
 
 
+@pytest.mark.parametrize(("loading", "gain"), [({"decode": 8.0}, 2.0), ({"read": 8.0}, 8.0)])
+def test_what_slows_workers_down_beside_the_step_does_so_with_a_fix_too(loading, gain):
+    # 200 samples/s during the training, and 800 in a trial, perhaps because it found files in memory.
+    trials = (trial(rate=800.0), trial("compile", 2, 1600.0))
+    measured = training(2, busy_s=16.0, cpu_s=16.0, loading=seen(**loading), step_s=0.001, trials=trials)
+    [fix] = (fix for fix in diagnose(measured).fixes if fix.kind == "compile")
+    assert fix.gain == pytest.approx(gain)
+
+
 def test_no_workers_and_workers_that_persist_are_not_both_advised():
     measured = little(epochs=4)
     kinds = [fix.kind for fix in diagnose(measured).fixes]

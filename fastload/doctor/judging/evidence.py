@@ -181,7 +181,7 @@ def _doubts_of(judged: Judgement) -> Iterator[str]:
     if is_colder(measured):
         yield (
             "During the training, workers made batches much more slowly than afterwards: files came from the "
-            "disk rather than from memory, or CPUs were busy. The training's own rate is used."
+            "disk rather than from memory, or CPUs were busy. The verdict is by the training's own rate."
         )
 
 

@@ -9,7 +9,16 @@ from dataclasses import dataclass, replace
 
 from fastload.doctor.findings import MOST_GAIN, Diagnosis, Fix, LoaderTrial, TrainingMeasurements
 from fastload.doctor.judging.evidence import STORAGE_SHARE, diagnosis_of, fits_page_cache, rate_text
-from fastload.doctor.judging.judge import MAJORITY, Judgement, attributed, judge, per_s, ran_out_of
+from fastload.doctor.judging.judge import (
+    MAJORITY,
+    Judgement,
+    Rates,
+    attributed,
+    is_colder,
+    judge,
+    per_s,
+    ran_out_of,
+)
 from fastload.doctor.trials import Trials
 from fastload.system.units import format_duration, format_size
 
@@ -118,9 +127,21 @@ def workers_to_try(measured: TrainingMeasurements) -> list[int]:
     return sorted(numbers - {measured.num_workers})
 
 
+def _rates_without(judged: Judgement) -> Rates:
+    """Return the rates with which trials are compared: those of the loader's own trial if they differ.
+
+    Workers that were slower during the training than in their trial, although they read little, had to share
+    the CPUs with the step. So would those of any other loader.
+    """
+    same = judged.measured.trial("same")
+    if same is None or _reads_much(judged) or not is_colder(judged.measured):
+        return judged.rates
+    return judged.rates.with_trial(same)
+
+
 def _fix(judged: Judgement, trial: LoaderTrial, action: str) -> Fix:
     """Return the fix behind a trial, with its gain and a sentence with all parts of the gain."""
-    measured, rates = judged.measured, judged.rates
+    measured, rates = judged.measured, _rates_without(judged)
     text = functools.partial(rate_text, unit=measured.unit)
     # Files that are packed, or decoded differently, still have to be read.
     is_read = trial.kind not in ("workers", "cache") and measured.made_samples and _reads_much(judged)
@@ -156,7 +177,7 @@ def _persistence(judged: Judgement) -> Iterator[Fix]:
 
 
 def _number_of_workers(judged: Judgement) -> Iterator[Fix]:
-    measured, rates = judged.measured, judged.rates
+    measured, rates = judged.measured, _rates_without(judged)
     tried = {trial.num_workers: trial for trial in measured.trials_of("workers")}
     present = measured.num_workers
     totals = {number: judged.throughput(rates.with_trial(trial)) for number, trial in tried.items()}
