@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from _readme import LINE, PALETTES, WIDTH, Colors, begin
+from _readme import LINE, PALETTES, WIDTH, Colors, svg_head
 
 _LEFT, _RIGHT, _TOP, _PLOT, _BOTTOM = 48, 44, 118, 200, 48  # pixels
 _TITLE = ("Training speed of each rank, compared", "with one rank alone (simulated)")
@@ -41,7 +41,7 @@ def _svg(conditions: Sequence[str], lines: Mapping[str, list[tuple[int, float]]]
     )
     soft, ink = palette["soft"], palette["ink"]
     label = f"{' '.join(_TITLE)}: {described}"
-    drawn = begin(_TOP + _PLOT + _BOTTOM, label, _TITLE, conditions, palette)
+    drawn = svg_head(_TOP + _PLOT + _BOTTOM, label, _TITLE, conditions, palette)
     for share in (0, 0.25, 0.5, 0.75, 1):
         y = _y(share)
         drawn += [

@@ -93,8 +93,8 @@ def measured(clusters: list[Cluster]) -> list[tuple[Cluster, Epoch]]:
                 raise RuntimeError(f"a rank ended with {rank.exitcode}: its output is above")
         parts = [results.get() for _ in ranks]
     found = []
-    for place, cluster in enumerate(clusters):
-        (start_s, hop_s), epochs = parts[0][0], [asdict(part[1][place]) for part in parts]
+    for number, cluster in enumerate(clusters):
+        (start_s, hop_s), epochs = parts[0][0], [asdict(part[1][number]) for part in parts]
         means = {name: float(np.mean([each[name] for each in epochs])) for name in epochs[0]}
         means["downloaded_bytes"] *= cluster.ranks
         found.append((replace(cluster, start_s=start_s, hop_s=hop_s), Epoch(**means)))
@@ -110,8 +110,8 @@ def _rank(rank: int, clusters: list[Cluster], folder: Path, bucket: TokenBucket,
     )
     calibration = _calibrated(folder / f"{rank}-calibration", clusters[0], bucket)
     epochs = [
-        _epoch(folder / f"{rank}-{place}", cluster, bucket, cluster.step_times(rank))
-        for place, cluster in enumerate(clusters)
+        _epoch(folder / f"{rank}-{number}", cluster, bucket, cluster.step_times(rank))
+        for number, cluster in enumerate(clusters)
     ]
     results.put((calibration, epochs))
     torch.distributed.barrier()

@@ -215,9 +215,9 @@ def take_turns(sides: Sequence[Side], runs: int) -> dict[Key, list[Reading]]:
     """
     readings: dict[Key, list[Reading]] = {}
     for run in range(runs):
-        for place in range(len(sides)):
-            side = (run + place) % len(sides)
-            progress(f"run {run + 1} of {runs}, side {place + 1} of {len(sides)}")
+        for turn in range(len(sides)):
+            side = (run + turn) % len(sides)
+            progress(f"run {run + 1} of {runs}, side {turn + 1} of {len(sides)}")
             for key, reading in sides[side]().items():
                 readings.setdefault(key, []).append(reading)
     return readings

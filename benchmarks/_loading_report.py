@@ -70,14 +70,14 @@ def _answer(bench: LoadBench) -> Iterator[str]:
     if not loaders:
         yield "No loader could be measured here."
         return
-    best, reference, own = loaders[0], result.side(PIL), result.side(FILES)
+    best, reference, from_files = loaders[0], result.side(PIL), result.side(FILES)
     ratio = "" if reference is None or reference is best else f", {_ratio(best, reference)} × {PIL}"
     yield f"The fastest here is {best.name}: {format_figure(best.images_per_s)} images/s{ratio}."
-    if own is not None:
+    if from_files is not None:
         faster = [
-            f"{side.name} ({_ratio(side, own)} ×)"
+            f"{side.name} ({_ratio(side, from_files)} ×)"
             for side in loaders
-            if "fastload" not in side.name and side.images_per_s > own.images_per_s
+            if "fastload" not in side.name and side.images_per_s > from_files.images_per_s
         ]
         yield f"Faster than {FILES}: {'; '.join(faster) or 'no other library'}."
     share = waiting_share(result, best)

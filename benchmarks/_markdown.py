@@ -59,8 +59,8 @@ def _table(content: Mapping[str, Any], table: Mapping[str, Any]) -> str:
     }
     shown = {name: cells for name, cells in columns.items() if set(cells) != {_DASH}}
     lines = [f"| {title} | {' | '.join(shown)} |", "|---|" + "--:|" * len(shown)]
-    for place, row in enumerate(rows):
-        lines.append(f"| {row['row']} | {' | '.join(cells[place] for cells in shown.values())} |")
+    for number, row in enumerate(rows):
+        lines.append(f"| {row['row']} | {' | '.join(cells[number] for cells in shown.values())} |")
     # Below the table: a message of another library would make its first column too wide to read the others.
     missing = [each for each in content["missing"] if each["table"] == title]
     lines += ["", "Not measured:", "", *(f"- {each['row']}: {each['reason']}" for each in missing)] * bool(

@@ -60,9 +60,9 @@ class ObjectServer:
     def upload(self, folder: Path) -> str:
         """Store a folder's files; return the folder's URL."""
         url = f"s3://{_BUCKET}/{folder.name}"
-        for place, _, names in os.walk(folder):
+        for parent, _, names in os.walk(folder):
             for name in names:
-                path = Path(place, name)
+                path = Path(parent, name)
                 self._system.put_file(str(path), f"{url}/{path.relative_to(folder).as_posix()}")
         return url
 

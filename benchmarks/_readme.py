@@ -71,9 +71,9 @@ SUMMARIZED = tuple(dict.fromkeys(benchmark for _, benchmark, *_ in _SUMMARY))
 def summary(results: Results) -> str:
     """Return the table of the README: medians, and the ratios of single runs."""
     lines = ["| samples/s | fastload | | compared with | ratio (single runs) |", "|---|--:|--:|---|--:|"]
-    for name, benchmark, table, own, other, label in _SUMMARY:
-        rates = [_rate(results[benchmark], table, row) for row in (own, other)]
-        seconds = [_row(results[benchmark], table, row)["seconds"] for row in (own, other)]
+    for name, benchmark, table, fastload_row, other_row, label in _SUMMARY:
+        rates = [_rate(results[benchmark], table, row) for row in (fastload_row, other_row)]
+        seconds = [_row(results[benchmark], table, row)["seconds"] for row in (fastload_row, other_row)]
         ratios = [theirs / ours for ours, theirs in zip(*seconds, strict=True)]
         ratio = f"{rates[0] / rates[1]:.1f} × ({min(ratios):.1f}–{max(ratios):.1f})"
         lines.append(
@@ -96,7 +96,7 @@ def charts(results: Results) -> dict[str, str]:
     return {name: _svg(title, conditions, bars, palette) for name, palette in PALETTES.items()}
 
 
-def begin(
+def svg_head(
     height: int, label: str, title: Sequence[str], conditions: Sequence[str], colors: Colors
 ) -> list[str]:
     """Return the first lines of an SVG: its size, and its heading."""
@@ -104,20 +104,20 @@ def begin(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
         f'height="{height}" role="img" aria-label="{escape(label)}" font-family="{FONT}" font-size="16">'
     ]
-    for place, text in enumerate((*title, *conditions)):
-        weight, color = (600, "ink") if place < len(title) else (400, "soft")
+    for number, text in enumerate((*title, *conditions)):
+        weight, color = (600, "ink") if number < len(title) else (400, "soft")
         look = f'font-weight="{weight}" fill="{colors[color]}"'
-        lines.append(f'<text x="0" y="{LINE * place + 16}" {look}>{escape(text)}</text>')
+        lines.append(f'<text x="0" y="{LINE * number + 16}" {look}>{escape(text)}</text>')
     return lines
 
 
 def _svg(title: str, conditions: Sequence[str], bars: list[tuple[str, float]], colors: Colors) -> str:
     label = f"{title}: " + ", ".join(f"{name} {format_figure(rate)}" for name, rate in bars)
     top = LINE * (1 + len(conditions)) + 12
-    lines = begin(top + _ROW * len(bars), label, [title], conditions, colors)
+    lines = svg_head(top + _ROW * len(bars), label, [title], conditions, colors)
     longest = max(rate for _, rate in bars)
-    for place, (name, rate) in enumerate(bars):
-        y = top + _ROW * place
+    for number, (name, rate) in enumerate(bars):
+        y = top + _ROW * number
         width = (WIDTH - _NUMBER) * rate / longest
         kind = _FASTLOAD if name.startswith("fastload") else _OTHER
         look = f'font-weight="{600 if kind == _FASTLOAD else 400}" fill="{colors["ink"]}"'

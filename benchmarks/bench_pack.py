@@ -16,7 +16,7 @@ waits for its output to reach the disk. Three questions:
 - *Re-encoded*: `--encode jpeg --quality 90` and FFCV's DatasetWriter (JPEG, quality 90) with as many
   workers: once with files decoded by OpenCV, like fastload, and once by PIL, as in FFCV's documentation.
   Both the writer alone, without the seconds of FFCV's import, and the whole process. fastload's files have
-  optimised Huffman codes, restart markers and checksums; FFCV's have none of them.
+  restart markers and checksums; FFCV's have neither.
 
 Reading it. `relative time` is the median as a multiple of the first row's: below 1 is faster. `CPU` is the
 time of all processes of a side: on a shared machine it is the steadier measure. `stored` is the size on the

@@ -62,7 +62,7 @@ ELSEWHERE: dict[str, str] = {
     "loader/tuning/test_*.py": "loader/tuning loader/arguments loader/measurements loader/strategies",
     "loader/tuning/test_global_generators.py": "system/random_states",
     "packing/test_*.py": "packing",
-    "packing/test_schedule.py": "packing/running/local",
+    "packing/test_schedule.py": "packing/running/workers",
     "packing/test_interrupted.py": "packing/staging system/signals",
     "packing/test_destination.py": "packing/staging",
     "packing/test_unpack_labels.py": "sources/classes/label_table",

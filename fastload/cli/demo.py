@@ -85,7 +85,7 @@ def _race(
     available = _fill(folder, options.data, options.images, progress)
     files = open_class_folders(os.fspath(folder))[""]
     notes, encodings = list(files.warnings), options.encode or ["auto", "raw"]
-    raw_bytes = int(3 * estimate_stats(files, None).mean_pixels * len(files))
+    raw_bytes = int(3 * estimate_stats([files], None).mean_pixels * len(files))
     if not options.encode and raw_bytes > _MOST_RAW_BYTES:
         encodings.remove("raw")
         size = format_size(raw_bytes)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fastload.cli.output import ProgressDisplay, duration_text, note, rate_text, show, show_json
 from fastload.cli.parser import ENCODE_NAMES, whole_number
+from fastload.images.encoding_names import ENCODING_HELP
 from fastload.system.units import format_count, format_size
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--encode",
         choices=ENCODE_NAMES,
         default="auto",
-        help="how images are stored. keep: the files' bytes. tiled: JPEGs rewritten without loss, so that "
-        "crops decode faster. jpeg: re-encoded. yuv420: 1.5 bytes a pixel. raw: 3 bytes a pixel. "
-        "auto (default): chosen by sizes and space, with the reason printed",
+        help="how images are stored. "
+        + " ".join(f"{name}: {text}." for name, text in ENCODING_HELP.items())
+        + " auto (default): chosen by sizes and space, with the reason printed",
     )
     quality_help = "for --encode jpeg, 1 to 100 (default: 90)"
     shard_help = "target size of a shard (default: 256MB)"

@@ -28,7 +28,7 @@ from fastload.errors import SourceError
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
 from fastload.loader.report import LEAST_S
-from fastload.packing.options import choose_encoding, combine, estimate_stats
+from fastload.packing.options import choose_encoding, estimate_stats
 from fastload.shards.manifest import ShardEntry, is_packed, packed_splits
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url
@@ -97,19 +97,19 @@ def _watched_sources(path: str, folder: Path) -> list[ExaminedLoader]:
             )
         sources[split] = source
     # Packing, too, chooses one encoding for all splits.
-    stats = combine([estimate_stats(source, None) for source in sources.values()])
+    stats = estimate_stats(sources.values(), None)
     has_jpegtran = find_jpegtran() is not None
-    chosen = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
+    encoding, reason = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
     splits = []
     for number, (split, source) in enumerate(sources.items()):
         paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
         name = f"{path}, {split}" if split else path
         notes = [
-            f"'fastload pack --encode auto' chooses {chosen.encode}: {chosen.reason}.",
+            f"'fastload pack --encode auto' chooses {encoding}: {reason}.",
             *source.warnings,
             *describe_left_out(entry for entry in source.left_out if not entry.is_clutter),
         ]
-        splits.append(_watched(name, _Images(paths), folder / str(number), notes, source, chosen.encode))
+        splits.append(_watched(name, _Images(paths), folder / str(number), notes, source, encoding))
     return splits
 
 

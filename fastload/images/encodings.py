@@ -26,7 +26,7 @@ from fastload.images.arrays import Size
 from fastload.images.decode import decode, encode
 from fastload.images.header import validate_file
 from fastload.images.jpeg import TileIndex, choose_interval, index_tiles, with_orientation
-from fastload.images.jpegtran import tile_losslessly
+from fastload.images.jpegtran import require_jpegtran, tile_losslessly
 from fastload.images.opencv import cv2
 from fastload.images.region import Box, decode_region
 from fastload.images.resize import SizeLimit, resize
@@ -58,6 +58,7 @@ class Encoding(ABC):
 
     name: ClassVar[str]  # in the manifest and on the command line
     holds_files: ClassVar[bool] = True  # False: records are pixels, without the orientation of their file
+    file_format: ClassVar[str | None] = None  # of its files, as in `ImageHeader`; None if they have several
     has_tiles: ClassVar[bool] = False  # True if its JPEGs may have tiles
     is_lossless: ClassVar[bool] = False  # True if it stores every pixel of a file, in the file's format
     is_rgb: ClassVar[bool] = False  # True if records are pixels that need no decoding
@@ -65,6 +66,10 @@ class Encoding(ABC):
     def parameters(self) -> dict[str, int | str]:
         """Return the parameters as the manifest lists them."""
         return {}
+
+    def require_tools(self) -> None:
+        """Raise ToolMissingError if a program that it calls is not installed."""
+        return
 
     @abstractmethod
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
@@ -92,9 +97,9 @@ class Encoding(ABC):
         _require_image(shape)
         return decode_region(data, shape[:2], index, box, reduction)
 
-    def pixel_bytes(self, shape: Shape) -> int:
-        """Return the size of an image of three channels, for encodings that hold no files."""
-        return shape[0] * shape[1] * 3
+    def pixel_bytes(self, shape: Shape) -> int | None:
+        """Return the size of a stored image of this shape; None if images of one shape differ in size."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ class Keep(Encoding):
 
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; no limit is supported."""
-        _refuse_limit(limit, self.name)
+        require_no_limit(self.name, limit)
         if isinstance(source, bytes):
             return StoredImage(source, validate_file(source).header.shape)
         return _as_png(source)
@@ -124,9 +129,12 @@ class Tiled(Encoding):
     has_tiles: ClassVar[bool] = True
     is_lossless: ClassVar[bool] = True
 
+    def require_tools(self) -> None:
+        require_jpegtran()
+
     def encode(self, source: ImageSource, limit: SizeLimit | None, workdir: Path) -> StoredImage:
         """See `Encoding`; no limit is supported, and jpegtran is required (ToolMissingError)."""
-        _refuse_limit(limit, self.name)
+        require_no_limit(self.name, limit)
         if not isinstance(source, bytes):
             return _as_png(source)
         header = validate_file(source).header
@@ -143,6 +151,7 @@ class Jpeg(Encoding):
     """Encode as JPEG in tiles; grey stays grey, and the EXIF orientation is kept."""
 
     name: ClassVar[str] = "jpeg"
+    file_format: ClassVar[str | None] = "jpeg"
     has_tiles: ClassVar[bool] = True
     quality: int = 90  # 1 to 100, libjpeg's scale
 
@@ -183,7 +192,7 @@ class Yuv420(Encoding):
         _require_image(shape)
         return nv12_to_rgb(data, shape[:2], box)
 
-    def pixel_bytes(self, shape: Shape) -> int:
+    def pixel_bytes(self, shape: Shape) -> int | None:
         return nv12_size(shape[0], shape[1])
 
 
@@ -204,13 +213,15 @@ class Raw(Encoding):
         self, data: StoredBytes, shape: Shape, box: Box, index: TileIndex | None = None, reduction: int = 1
     ) -> NDArray[np.uint8]:
         _require_image(shape)
-        height, width, channels = shape
-        if len(data) != height * width * channels:
+        if len(data) != self.pixel_bytes(shape):
             raise DecodeError(
-                f"raw pixels of shape {shape} must have {height * width * channels} bytes, got "
-                f"{len(data)}: the record's shape or its data is damaged"
+                f"raw pixels of shape {shape} must have {self.pixel_bytes(shape)} bytes, got {len(data)}: "
+                "the record's shape or its data is damaged"
             )
         return box.of(np.frombuffer(data, np.uint8).reshape(shape))
+
+    def pixel_bytes(self, shape: Shape) -> int | None:
+        return shape[0] * shape[1] * shape[2]
 
 
 ENCODINGS: dict[str, type[Encoding]] = {each.name: each for each in (Keep, Tiled, Jpeg, Yuv420, Raw)}
@@ -222,6 +233,16 @@ def encoding_named(name: str, quality: int = 90) -> Encoding:
     if name not in ENCODINGS:
         raise OptionError(f"an encoding must be one of {', '.join(ENCODINGS)}, got {name!r}")
     return Jpeg(quality) if name == Jpeg.name else ENCODINGS[name]()
+
+
+def require_no_limit(name: str, limit: SizeLimit | None) -> None:
+    """Raise OptionError for a limit if the encoding of this name stores the pixels of files as they are."""
+    if limit is not None and ENCODINGS[name].is_lossless:
+        others = ", ".join(each for each, encoding in ENCODINGS.items() if not encoding.is_lossless)
+        raise OptionError(
+            f"the {name} encoding stores every pixel as it is and cannot resize images: choose another one "
+            f"({others}), or leave out the size"
+        )
 
 
 def _load_pixels(source: ImageSource, limit: SizeLimit | None) -> tuple[NDArray[np.uint8], bool, int]:
@@ -263,14 +284,6 @@ def _with_tile_index(data: bytes, shape: Shape) -> StoredImage:
     if index is None:
         return StoredImage(data, shape)
     return StoredImage(data, shape, index.grid, index.lengths)
-
-
-def _refuse_limit(limit: SizeLimit | None, name: str) -> None:
-    if limit is not None:
-        raise OptionError(
-            f"the {name} encoding stores every pixel as it is and cannot apply {limit}: choose "
-            "jpeg, yuv420 or raw, or drop the limit"
-        )
 
 
 def _require_image(shape: Shape) -> None:

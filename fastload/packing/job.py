@@ -13,28 +13,25 @@ from functools import partial
 from fastload._version import __version__
 from fastload.errors import FastloadError, OptionError, SourceError
 from fastload.images.encodings import Encoding, encoding_named
-from fastload.images.jpegtran import find_jpegtran, require_jpegtran
+from fastload.images.jpegtran import find_jpegtran
 from fastload.images.opencv import cv2, require_opencv
-from fastload.packing.encoding.assemble import Partition, SplitPartition, require_records
+from fastload.packing.encoding.assemble import Partition, SplitPartition
 from fastload.packing.encoding.chunk import Recipe
 from fastload.packing.options import (
     DEFAULT_SHARD_BYTES,
-    EncodingChoice,
     OnError,
     PackOptions,
+    check_apart,
     check_fields,
     check_part,
     choose_encoding,
-    combine,
     estimate_stats,
     limit_of,
 )
-from fastload.packing.result import PackProgress, PackResult
+from fastload.packing.result import PackProgress, PackResult, splits_of
 from fastload.packing.running.local import Executor, cut, pack_here
 from fastload.packing.running.workers import describe_failure
-from fastload.packing.staging.journal import Journal, folder_of
-from fastload.packing.staging.places import check_apart
-from fastload.packing.staging.staging import Staging, staging_for
+from fastload.packing.staging.staging import Journal, Staging, folder_of
 from fastload.shards.attachment import ATTACHMENT_NAME, Attachment, write_attachment
 from fastload.shards.manifest import Manifest
 from fastload.shards.schema import Field
@@ -84,8 +81,8 @@ def pack(
         dest: The packed dataset to make, by convention `NAME.fl`, or its URL, such as `s3://bucket/NAME.fl`.
             For several splits, a folder with one packed dataset for each.
         format: The container, `hdf5` or `lmdb`.
-        encode: The way images are stored: `keep` (the source's bytes), `tiled` (lossless, crops decode
-            faster), `jpeg`, `yuv420`, `raw`, or `auto`.
+        encode: `auto`, or the encoding of the images, such as `keep` (the source's bytes), `tiled` (lossless,
+            crops decode faster), `jpeg` or `raw`; see the page "Command line" of the documentation.
         quality: The quality of `jpeg`, 1 to 100.
         workers: The number of processes; None for one per usable CPU.
         shard_size: The target size of a shard, in bytes or as `256MB`.
@@ -136,7 +133,7 @@ def pack(
     check_apart(source, dest)
     began = time.perf_counter()
     executor_context = _executor(on, workers, source)
-    staging = staging_for(dest, overwrite, is_part=part is not None, storage_options=storage_options)
+    staging = Staging(dest, overwrite, is_part=part is not None, storage_options=storage_options)
     with signals.unwinding(), staging:
         try:
             with executor_context as executor:
@@ -147,7 +144,7 @@ def pack(
         except (FastloadError, BrokenPipeError):  # BrokenPipeError: the reader of the progress is gone
             raise
         except OSError as error:
-            raise describe_failure(error, staging.destination) from error
+            raise describe_failure(error, staging.place.destination) from error
 
 
 def _executor(
@@ -187,13 +184,13 @@ class _PackJob:
     def run(self) -> PackResult:
         """Pack every shard that is not finished yet; publish the dataset unless only a part is packed."""
         for source in self.sources.values():
-            require_records(source.name, len(source), len(source))
-        choice = self._choose_encoding()
-        encoding = encoding_named(choice.encode, self.options.quality) if choice.encode else None
+            if not len(source):
+                raise SourceError(f"{source.name}: has no records: check the source")
+        encoding, reason = self._choose_encoding()
         recipes = {split: self._recipe(split, source, encoding) for split, source in self.sources.items()}
         manifests = {split: self._manifest(recipe) for split, recipe in recipes.items()}
         journal = self.staging.begin(self._description(manifests))
-        partition = self.staging.saved_partition() or self._partition(recipes, manifests, journal)
+        partition = journal.partition() or self._partition(recipes, manifests, journal)
         shards = partition.part(*self.part) if self.part else partition.shards
         finished, _ = journal.finished(shards)
         resumed = sum(shard.end - shard.begin for shard in finished)
@@ -205,13 +202,13 @@ class _PackJob:
                 finished |= self.executor(recipe, left, journal, self._report)
         manifests = partition.manifests(finished)
         if self.part is None:
-            self.staging.publish(manifests)
+            journal.publish(manifests)
         notes = sorted(note for shard in finished.values() for note in shard.notes)
         sources = self.sources.values()
         return PackResult(
-            splits=self.staging.packed(manifests),
-            encoding=choice.encode,
-            reason=choice.reason,
+            splits=splits_of(self.staging.place.destination, manifests),
+            encoding="" if encoding is None else encoding.name,
+            reason=reason,
             classes=next(iter(sources)).classes,
             read_bytes=self.state.read_bytes,
             resumed=resumed,
@@ -222,20 +219,22 @@ class _PackJob:
             account=without_skipped(self.sources, {split: each.skipped for split, each in manifests.items()}),
         )
 
-    def _choose_encoding(self) -> EncodingChoice:
+    def _choose_encoding(self) -> tuple[Encoding | None, str]:
+        """Return the encoding of the images, None if there are none, and the reason if `auto` chose it."""
         options = self.options
         if not self._have_images():
-            return EncodingChoice("", "")
-        if options.encode == "tiled":
-            require_jpegtran()
-        if options.encode != "auto":
-            return EncodingChoice(options.encode, "")
-        return choose_encoding(
-            combine([estimate_stats(source, options.limit) for source in self.sources.values()]),
-            is_resized=options.limit is not None,
-            has_jpegtran=find_jpegtran() is not None,
-            space_bytes=options.space_bytes,
-        )
+            return None, ""
+        name, reason = options.encode, ""
+        if name == "auto":
+            name, reason = choose_encoding(
+                estimate_stats(self.sources.values(), options.limit),
+                is_resized=options.limit is not None,
+                has_jpegtran=find_jpegtran() is not None,
+                space_bytes=options.space_bytes,
+            )
+        encoding = encoding_named(name, options.quality)
+        encoding.require_tools()
+        return encoding, reason
 
     def _have_images(self) -> bool:
         """Return True if the records of all splits have images, False if none have."""
@@ -246,13 +245,13 @@ class _PackJob:
         if with_images:
             others = [split for split in self.sources if split not in with_images]
             raise SourceError(
-                f"{name}: the records of all splits must have an image, or those of none, got images in "
-                f"{', '.join(with_images)} but not in {', '.join(others)}: pack them one by one"
+                f"{name}: either all splits must have images, or none, got images in "
+                f"{', '.join(with_images)} but not in {', '.join(others)}: pack the splits one by one"
             )
         options = self.options
         if options.encode != "auto" or options.limit is not None or options.space_bytes is not None:
             raise OptionError(
-                f"{name}: encode, space and sizes are for images, and its records have none: leave them out"
+                f"{name}: has no images, to which encode, space and sizes apply: leave these options out"
             )
         return False
 
@@ -286,8 +285,8 @@ class _PackJob:
         if None in fingerprints.values():
             if self.part is not None:
                 raise OptionError(
-                    "parts must be of a source that shows its changes, such as files, got a Python dataset: "
-                    "pack it in one go, or on Ray"
+                    "a Python dataset cannot be packed in parts, because it may change between them "
+                    "unnoticed: pack it in one go, or on Ray"
                 )
             return None
         attached = [source.attached for source in self.sources.values() if source.attached is not None]
@@ -302,11 +301,11 @@ class _PackJob:
         """Partition the records into shards; save the partition for later runs and for other parts."""
         splits = []
         for split, recipe in recipes.items():
-            cuts = cut(self.workers, recipe, self.options.shard_bytes, journal)
+            cuts = cut(self.workers, recipe, journal)
             manifest = replace(manifests[split], attachment=self._attach(split, recipe.source, journal))
             splits.append(SplitPartition(split, tuple(cuts), manifest))
         partition = Partition(tuple(splits), self.part[1] if self.part else 1)
-        self.staging.save_partition(partition)
+        journal.save_partition(partition)
         return partition
 
     def _attach(self, split: str, source: Source, journal: Journal) -> Attachment | None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from fastload.errors import FastloadError, PackError
 from fastload.packing.encoding.assemble import Partition, ShardRange
-from fastload.packing.result import PackResult
+from fastload.packing.result import PackResult, splits_of
 from fastload.packing.running.workers import describe_failure
-from fastload.packing.staging.staging import staging_for
+from fastload.packing.staging.staging import Staging
 from fastload.system import signals
 
 _MERGE_AGAIN = "the parts are left as they are: make room or mend the cause, then merge again"
@@ -41,21 +41,22 @@ def merge(
         RemoteError: The server of a URL does not answer, or refuses.
     """
     began = time.perf_counter()
-    with signals.unwinding(), staging_for(dest, overwrite, storage_options=storage_options) as staging:
+    with signals.unwinding(), Staging(dest, overwrite, storage_options=storage_options) as staging:
+        destination = staging.place.destination
         try:
             journal, partition = staging.resume()
             finished, defects = journal.finished(partition.shards)
             if defects:
-                raise PackError(f"{staging.destination}: {_describe(partition, defects)}")
+                raise PackError(f"{destination}: {_describe(partition, defects)}")
             manifests = partition.manifests(finished)
-            staging.publish(manifests)
+            journal.publish(manifests)
         except FastloadError:
             raise
         except OSError as error:
-            raise describe_failure(error, staging.destination, _MERGE_AGAIN) from error
+            raise describe_failure(error, destination, _MERGE_AGAIN) from error
         first = partition.splits[0].manifest
         return PackResult(
-            splits=staging.packed(manifests),
+            splits=splits_of(destination, manifests),
             encoding="" if first.image is None else first.image.encoding or "",
             reason="",
             classes=first.classes,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 
-from fastload.errors import FastloadError, OptionError
-from fastload.images.encodings import ENCODINGS, encoding_named
+from fastload.errors import DestinationError, FastloadError, OptionError
+from fastload.images.encodings import ENCODINGS, encoding_named, require_no_limit
 from fastload.images.header import read_header
 from fastload.images.resize import SizeLimit
+from fastload.shards.remote import is_url
 from fastload.shards.schema import Field
 from fastload.sources.protocol import Source, evenly_spaced
 from fastload.system.units import format_size
@@ -62,11 +64,8 @@ class PackOptions:
             raise OptionError(f"quality must be 1 to 100, got {self.quality!r}")
         if self.shard_bytes < _MIN_SHARD_BYTES:
             raise OptionError(f"shard_size must be at least {_MIN_SHARD_BYTES} bytes, got {self.shard_bytes}")
-        if self.limit is not None and self.encode in ENCODINGS and ENCODINGS[self.encode].is_lossless:
-            raise OptionError(
-                f"encode={self.encode} stores the source's own pixels and cannot resize them: "
-                "use encode=jpeg, yuv420 or raw together with a size"
-            )
+        if self.encode in ENCODINGS:
+            require_no_limit(self.encode, self.limit)
 
 
 def limit_of(
@@ -102,6 +101,25 @@ def check_part(part: tuple[int, int] | None, on: str | None) -> None:
         raise OptionError(f"part must be (number, count), as in (3, 16), numbered from 1, got {part!r}")
 
 
+def check_apart(source: object, dest: str | os.PathLike[str]) -> None:
+    """Raise DestinationError if the source or the destination contains the other.
+
+    Packing would read its own output, or replace the source.
+    """
+    if not isinstance(source, str | os.PathLike) or is_url(dest):
+        return
+    destination = os.path.abspath(os.path.expanduser(dest))
+    origin, target = os.path.realpath(os.path.expanduser(source)), os.path.realpath(destination)
+    if target == origin or (os.path.isdir(origin) and target.startswith(origin + os.sep)):
+        raise DestinationError(
+            f"{destination}: is inside the source {os.fspath(source)}: choose a destination outside of it"
+        )
+    if origin.startswith(target + os.sep):
+        raise DestinationError(
+            f"{destination}: contains the source {os.fspath(source)}: choose another destination"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class SourceStats:
     """Statistics of a source, estimated from sampled records.
@@ -115,54 +133,44 @@ class SourceStats:
     jpeg_share: float
 
 
-@dataclass(frozen=True, slots=True)
-class EncodingChoice:
-    """An encoding and the reason for it."""
-
-    encode: str  # "" for records without images
-    reason: str
-
-
-def estimate_stats(source: Source, limit: SizeLimit | None) -> SourceStats:
-    """Estimate a source's statistics from the headers of sampled records; unreadable ones are ignored."""
-    sizes, pixels, jpegs = [], [], 0
-    for index in evenly_spaced(len(source), SAMPLE_RECORDS):
-        try:
-            image = source.read(index).image
-            if image is None:
-                continue
-            if isinstance(image, np.ndarray):
-                height, width, is_jpeg, size_bytes = *image.shape[:2], False, image.nbytes
-            else:
-                header = read_header(image)
-                height, width, size_bytes = header.height, header.width, len(image)
-                is_jpeg = header.format == "jpeg"
-        except FastloadError:
-            continue
-        target = limit.target(height, width) if limit is not None else None
-        height, width = target or (height, width)
-        sizes.append(size_bytes)
-        pixels.append(height * width)
-        jpegs += is_jpeg
-    count = max(len(sizes), 1)
-    return SourceStats(len(source), sum(sizes) / count, sum(pixels) / count, jpegs / count)
+def estimate_stats(sources: Collection[Source], limit: SizeLimit | None) -> SourceStats:
+    """Estimate the joint statistics of sources from sampled records of each; unreadable ones are ignored."""
+    records = sum(map(len, sources))
+    sums = np.zeros(3)
+    for source in sources:
+        sampled = (_sizes_of(source, index, limit) for index in evenly_spaced(len(source), SAMPLE_RECORDS))
+        if found := [each for each in sampled if each is not None]:
+            sums += np.mean(found, axis=0) * len(source)
+    return SourceStats(records, *(sums / max(records, 1)).tolist())
 
 
-def combine(splits: Sequence[SourceStats]) -> SourceStats:
-    """Return the joint statistics of several splits, which share one encoding."""
-    records = sum(stats.records for stats in splits)
-    means = [(stats.mean_source_bytes, stats.mean_pixels, stats.jpeg_share) for stats in splits]
-    shares = [stats.records / records for stats in splits]
-    return SourceStats(records, *np.average(means, axis=0, weights=shares).tolist())
+def _sizes_of(source: Source, index: int, limit: SizeLimit | None) -> tuple[int, int, bool] | None:
+    """Return a record's size in bytes, its pixels as stored, and True if it is a JPEG; None without image."""
+    try:
+        image = source.read(index).image
+        if image is None:
+            return None
+        if isinstance(image, np.ndarray):
+            height, width, is_jpeg, size_bytes = *image.shape[:2], False, image.nbytes
+        else:
+            header = read_header(image)
+            height, width, size_bytes = header.height, header.width, len(image)
+            is_jpeg = header.format == "jpeg"
+    except FastloadError:
+        return None
+    target = limit.target(height, width) if limit is not None else None
+    height, width = target or (height, width)
+    return size_bytes, height * width, is_jpeg
 
 
 def choose_encoding(
     stats: SourceStats, *, is_resized: bool, has_jpegtran: bool, space_bytes: int | None
-) -> EncodingChoice:
+) -> tuple[str, str]:
     """Choose raw pixels, the fastest encoding, if they fit; else the source's own pixels, tiled if possible.
 
     A lossy encoding is chosen only if the pixels change anyway (`is_resized`) or nothing else fits into the
-    space, by default `RAW_GROWTH` times the source. Raises OptionError if not even JPEG fits.
+    space, by default `RAW_GROWTH` times the source. Returns the encoding's name and the reason. Raises
+    OptionError if not even JPEG fits.
     """
     raw_bytes = 3.0 * stats.mean_pixels * stats.records
     source_bytes = stats.mean_source_bytes * stats.records
@@ -170,7 +178,7 @@ def choose_encoding(
     allowed = f"{format_size(space)} allowed" + ("" if space_bytes is not None else " (4 × the source)")
     raw = f"raw pixels would take about {format_size(raw_bytes)} of {allowed}"
     if raw_bytes <= space:
-        return EncodingChoice("raw", f"{raw}, and need no decoding")
+        return ("raw", f"{raw}, and need no decoding")
     jpeg_bytes = _JPEG_BYTES_PER_PIXEL * stats.mean_pixels * stats.records
     if (is_resized or source_bytes > space) and jpeg_bytes > space:
         raise OptionError(
@@ -178,21 +186,19 @@ def choose_encoding(
             f"of {allowed}: allow more, or limit the size with --max-side"
         )
     if is_resized:
-        return EncodingChoice("jpeg", f"{raw}; images are resized, so their pixels change anyway")
+        return ("jpeg", f"{raw}; images are resized, so their pixels change anyway")
     if source_bytes > space:
-        return EncodingChoice(
-            "jpeg", f"the source takes {format_size(source_bytes)} of {allowed}; JPEG is lossy"
-        )
+        return ("jpeg", f"the source takes {format_size(source_bytes)} of {allowed}; JPEG is lossy")
     if stats.jpeg_share < 0.5:
         share = f"{1 - stats.jpeg_share:.0%} of the files are not JPEG"
-        return EncodingChoice("keep", f"{raw}; {share}, so lossless tiles gain nothing")
+        return ("keep", f"{raw}; {share}, so lossless tiles gain nothing")
     if stats.mean_pixels <= _LEAST_TILED_PIXELS:
-        return EncodingChoice("keep", f"{raw}; images are small, so lossless tiles gain nothing")
+        return ("keep", f"{raw}; images are small, so lossless tiles gain nothing")
     if not has_jpegtran:
-        return EncodingChoice(
+        return (
             "keep",
             f"{raw}; lossless tiles need jpegtran, which is not installed "
             "(Debian: apt install libjpeg-turbo-progs; macOS: brew install jpeg-turbo; "
             "conda: libjpeg-turbo)",
         )
-    return EncodingChoice("tiled", f"{raw}; lossless tiles keep every pixel, in files of the same size")
+    return ("tiled", f"{raw}; lossless tiles keep every pixel, in files of the same size")

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fastload.shards.manifest import LeftOut, Skipped
+from fastload.shards.manifest import LeftOut, Manifest, Skipped
+from fastload.shards.remote import RemoteFolder
 from fastload.sources.protocol import Account
 
 
@@ -46,6 +47,26 @@ class PackedSplit:
     left_out: tuple[LeftOut, ...]  # files of the source that are not records
     has_images: bool  # its samples have an image
     has_objects: bool  # its samples have objects, whose number may vary
+
+
+def splits_of(destination: Path | RemoteFolder, manifests: Mapping[str, Manifest]) -> tuple[PackedSplit, ...]:
+    """Return a description of each split at a destination, from its manifest."""
+    splits = []
+    for split, manifest in manifests.items():
+        path = destination / f"{split}.fl" if split else destination
+        packed = PackedSplit(
+            path if isinstance(path, Path) else str(path),
+            manifest.records,
+            manifest.size_bytes,
+            manifest.skipped,
+            manifest.kept,
+            manifest.image_shape,
+            manifest.left_out,
+            manifest.image is not None,
+            any(field.is_of_objects for field in manifest.fields),
+        )
+        splits.append(packed)
+    return tuple(splits)
 
 
 @dataclass(frozen=True, slots=True)

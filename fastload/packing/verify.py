@@ -11,10 +11,11 @@ import contextlib
 import faulthandler
 import os
 import tempfile
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -30,10 +31,11 @@ from fastload.errors import (
     OptionError,
     RemoteMissingError,
 )
-from fastload.images.encodings import ENCODINGS, encoding_named
+from fastload.images.encodings import Encoding, encoding_named
 from fastload.images.header import read_header
-from fastload.images.jpeg import SOI, index_tiles
-from fastload.shards.attachment import ATTACHMENT_NAME, read_attachment
+from fastload.images.jpeg import index_tiles
+from fastload.images.opencv import cv2
+from fastload.shards.attachment import ATTACHMENT_NAME, check_attachment
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.files import opening
 from fastload.shards.manifest import MANIFEST_NAME, Manifest, ShardEntry, looks_packed, read_manifest
@@ -56,7 +58,7 @@ class Damage:
     message: str  # one sentence
 
 
-def check_shard(folder: Path, number: int, check: Check, remote: RemoteFolder | None = None) -> list[Damage]:
+def check_shard(folder: Path, number: int, check: Check, remote: RemoteFolder | None) -> list[Damage]:
     """Return the damage of a shard: of its file, its records and its columns.
 
     One at a URL is fetched into the folder, and removed at the end.
@@ -107,8 +109,6 @@ def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) 
     reader = RecordReader(folder, "always")
     kept = {each.key for each in manifest.kept}
     if check == "pixels":
-        from fastload.images.opencv import cv2  # not needed for checksums
-
         cv2.setNumThreads(0)  # there are as many processes as CPUs, and threads can hang after a fork
     damages = []
     for index in range(first, first + entry.records):
@@ -141,8 +141,6 @@ def _check_records(folder: Path, manifest: Manifest, number: int, check: Check) 
 
 def _decode_error(record: Record, fields: Sequence[Field]) -> str | None:
     """Return the first error in decoding a record's images, or None."""
-    from fastload.images.encodings import encoding_named  # not needed for checksums
-
     for field in fields:
         if field.kind != "image" or not any(shape := record.image_shape(field.name)):
             continue  # kept although it is not a readable image
@@ -152,8 +150,8 @@ def _decode_error(record: Record, fields: Sequence[Field]) -> str | None:
             return f"{field.name} cannot be decoded: {error}"
         if decoded[:2] != shape[:2]:
             return (
-                f"{field.name} must be of the size that is stored with it, {shape[0]}x{shape[1]}, "
-                f"got {decoded[0]}x{decoded[1]} by decoding it"
+                f"{field.name} must have the size that is stored with it, {shape[0]}x{shape[1]}, "
+                f"but decodes to {decoded[0]}x{decoded[1]}"
             )
     return None
 
@@ -162,7 +160,7 @@ def contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | N
     """Return a contradiction between a record's images and what is stored about them, or None."""
     shape = record.image_shape() if image_of(manifest.fields) is not None else None
     if shape == (0, 0, 0) and record.key not in kept:
-        return "its image has no shape, and the manifest does not list it as kept though unreadable"
+        return "its image has no shape, but the manifest does not list it as an unreadable file"
     if manifest.image_shape is not None and shape != manifest.image_shape:
         return f"its image has the shape {shape}, the manifest says that all have {manifest.image_shape}"
     counts = {field.name: len(record[field.name]) for field in manifest.fields if field.is_of_objects}
@@ -179,14 +177,18 @@ def contradiction(record: Record, manifest: Manifest, kept: set[str]) -> str | N
         grid: tuple[int, ...] = tuple(np.frombuffer(record.stored(f"{field.name}/grid"), "<u4").tolist())
         tiles = np.frombuffer(record.stored(f"{field.name}/tiles"), "<u2")
         data = bytes(record.stored(field.name))
-        found = _image_contradiction(field.encoding or "", data, size, grid, tiles)
+        found = _image_contradiction(encoding_named(field.encoding or "keep"), data, size, grid, tiles)
         if found:
             return f"{field.name}: {found}"
     return None
 
 
 def _image_contradiction(
-    encoding: str, data: bytes, shape: tuple[int, int, int], grid: tuple[int, ...], tiles: NDArray[np.uint16]
+    encoding: Encoding,
+    data: bytes,
+    shape: tuple[int, int, int],
+    grid: tuple[int, ...],
+    tiles: NDArray[np.uint16],
 ) -> str | None:
     """Return how the stored bytes of an image contradict its record; None if they agree.
 
@@ -197,24 +199,26 @@ def _image_contradiction(
     has_tiles = any(grid) or tiles.size > 0
     if not (height and width and 1 <= channels <= 4):
         return f"its shape is {shape}, which is impossible for an image"
-    if has_tiles and not (encoding in ENCODINGS and ENCODINGS[encoding].has_tiles):
-        return f"it has tiles, which {encoding} never has"
-    if encoding in ENCODINGS and not ENCODINGS[encoding].holds_files:
+    if has_tiles and not encoding.has_tiles:
+        return f"it has tiles, which {encoding.name} never has"
+    if not encoding.holds_files:
         if channels != 3:
-            return f"its shape is {shape}, but {encoding} has 3 channels"
-        size, wanted = len(data), encoding_named(encoding).pixel_bytes(shape)
-        return None if size == wanted else f"{encoding} of shape {shape} has {wanted:,} bytes, not {size:,}"
+            return f"its shape is {shape}, but {encoding.name} has 3 channels"
+        wanted = encoding.pixel_bytes(shape)
+        if wanted in (None, len(data)):
+            return None
+        return f"{encoding.name} of shape {shape} has {wanted:,} bytes, not {len(data):,}"
     try:
-        if encoding == "jpeg" and not data.startswith(SOI):
-            raise DecodeError(f"a JPEG must start with {SOI!r}, got {data[:2]!r}")
-        found = read_header(data).shape
-        index = index_tiles(data) if has_tiles and data.startswith(SOI) else None
+        header = read_header(data)
+        index = index_tiles(data) if has_tiles and header.format == "jpeg" else None
     except DecodeError as error:
         return f"its shape is stored as {shape}, but it is not a readable image: {error}"
-    if found != shape:
-        return f"its shape is stored as {shape}, its header says {found}"
+    if encoding.file_format not in (None, header.format):
+        return f"its format is {header.format}, but {encoding.name} stores only {encoding.file_format}"
+    if header.shape != shape:
+        return f"its shape is stored as {shape}, its header says {header.shape}"
     if has_tiles and (index is None or index.grid != grid or not np.array_equal(index.lengths, tiles)):
-        return "its tiles are not where the index says"
+        return "its tiles are not where its record says"
     return None
 
 
@@ -272,7 +276,15 @@ def verify(
             scratch = tempfile.TemporaryDirectory(prefix="fastload-verify-")
             folder = Path(stack.enter_context(scratch))
             (folder / MANIFEST_NAME).write_bytes(manifest.to_bytes())
-        found = _check_shards(folder, remote, manifest, check, workers or usable_cpus(), progress)
+        found: list[Damage] = []
+        done = 0
+        checked = _checked(folder, remote, manifest, check, workers or usable_cpus())
+        stack.enter_context(contextlib.closing(checked))  # ends the processes if `progress` raises
+        for shard, damages in zip(manifest.shards, checked, strict=True):
+            found += damages
+            done += shard.size_bytes
+            if progress is not None:
+                progress(done, manifest.size_bytes)
     if remote is not None:
         found = [replace(damage, message=damage.message.replace(str(folder), remote.url)) for damage in found]
     listed = {shard.file for shard in manifest.shards} | {MANIFEST_NAME}
@@ -286,46 +298,27 @@ def verify(
     ]
     if manifest.attachment is not None:
         try:
-            for _ in read_attachment(place, manifest.attachment):
-                pass
+            check_attachment(place, manifest.attachment)
         except (DamageError, RemoteMissingError) as error:
             found.append(Damage(ATTACHMENT_NAME, None, str(error)))
     return VerifyResult(manifest.records, manifest.size_bytes, (*found, *unlisted))
 
 
-def _check_shards(
-    folder: Path,
-    remote: RemoteFolder | None,
-    manifest: Manifest,
-    check: Check,
-    workers: int,
-    progress: Callable[[int, int], None] | None,
-) -> list[Damage]:
-    """Check all shards, each in one of the processes."""
-    damages: list[Damage] = []
+def _checked(
+    folder: Path, remote: RemoteFolder | None, manifest: Manifest, check: Check, workers: int
+) -> Generator[list[Damage], None, None]:
+    """Check all shards in processes; yield the damage of each, in order."""
+    count = len(manifest.shards)
+    work = partial(check_shard, folder, check=check, remote=remote)
+    pool = ProcessPoolExecutor(min(workers, max(count, 1)), initializer=signals.set_pool_worker_signals)
     done = 0
-    count = min(workers, max(len(manifest.shards), 1))
-    pool = ProcessPoolExecutor(count, initializer=signals.set_pool_worker_signals)
-
-    def submitted(number: int) -> Future[list[Damage]]:
-        try:
-            return pool.submit(check_shard, folder, number, check, remote)
-        except BrokenProcessPool as error:
-            broken: Future[list[Damage]] = Future()
-            broken.set_exception(error)
-            return broken
-
-    with pool, signals.killing_workers(pool):
-        checks = list(map(submitted, range(len(manifest.shards))))
-        for number, entry in enumerate(manifest.shards):
-            try:
-                damages += checks[number].result()
-            except BrokenProcessPool:  # a process crashed: check this shard in a process of its own
-                damages += _isolated(folder / entry.file, check_shard, folder, number, check, remote)
-            done += entry.size_bytes
-            if progress is not None:
-                progress(done, manifest.size_bytes)
-    return damages
+    with contextlib.suppress(BrokenProcessPool), pool, signals.killing_workers(pool):
+        for damages in pool.map(work, range(count)):
+            yield damages
+            done += 1
+    # If a process crashed, the rest of the shards are checked one by one, each in its own process.
+    for number in range(done, count):
+        yield _isolated(folder / manifest.shards[number].file, work, number)
 
 
 def _fetch(remote: RemoteFolder, path: Path, entry: ShardEntry) -> None:

@@ -6,9 +6,9 @@ into `annotations.tar.gz` beside the first split's shards, so that unpacking res
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
-import math
 import os
 import tarfile
 import zlib
@@ -57,61 +57,84 @@ def write_attachment(
 ) -> Attachment | None:
     """Write files, by their names, to an attachment; return its entry, or None if there are no files."""
     count = 0
-    with (
-        path.open("wb") as target,
-        gzip.GzipFile("", "wb", fileobj=target, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w|") as tar,
-    ):
-        for name, data in files:
-            entry = tarfile.TarInfo(name)
-            entry.size = len(data)
-            tar.addfile(entry, io.BytesIO(data))
-            tar.members.clear()  # type: ignore[attr-defined]  # millions of them would take gigabytes
-            count += 1
-    with path.open("rb") as written:
-        size_bytes, crc32c = _measured(written)
-    return Attachment(count, size_bytes, crc32c, splits) if count else None
+    with path.open("wb") as target, gzip.GzipFile("", "wb", fileobj=target, mtime=0) as packed:
+        measured = _Measured(packed)
+        with tarfile.open(fileobj=measured, mode="w|") as tar:
+            for name, data in files:
+                entry = tarfile.TarInfo(name)
+                entry.size = len(data)
+                tar.addfile(entry, io.BytesIO(data))
+                tar.members.clear()  # type: ignore[attr-defined]  # millions of them would take gigabytes
+                count += 1
+    return Attachment(count, measured.size_bytes, measured.crc32c, splits) if count else None
+
+
+def check_attachment(folder: str | os.PathLike[str] | RemoteFolder, attachment: Attachment) -> None:
+    """Raise DamageError if the attachment is damaged."""
+    with _opened(folder, attachment):
+        pass
 
 
 def read_attachment(
     folder: str | os.PathLike[str] | RemoteFolder, attachment: Attachment
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the content of each file; raise DamageError if the attachment is damaged."""
-    where = os.path.join(str(folder), ATTACHMENT_NAME)
+    """Yield the name and the content of each file; raise DamageError before, if the attachment is damaged."""
+    with (
+        _opened(folder, attachment) as target,
+        gzip.GzipFile(fileobj=target) as packed,
+        tarfile.open(fileobj=packed, mode="r|") as tar,
+    ):
+        for entry in tar:
+            file = tar.extractfile(entry)
+            if file is None or entry.size > attachment.size_bytes:
+                raise tarfile.ReadError(f"{entry.name!r} is no file")
+            yield entry.name, file.read()
+            tar.members.clear()  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _opened(folder: str | os.PathLike[str] | RemoteFolder, attachment: Attachment) -> Iterator[IO[bytes]]:
+    """Open an attachment after a check of its size and checksum; raise DamageError if it cannot be read."""
     try:
-        with _opened(folder) as target:
-            size_bytes, crc32c = _measured(target, attachment.size_bytes)
-            if (size_bytes, crc32c) != (attachment.size_bytes, attachment.crc32c):
-                wanted = f"{attachment.size_bytes:,} bytes with the checksum {attachment.crc32c}"
-                raise tarfile.ReadError(f"it must hold {wanted}, got {size_bytes:,} with {crc32c}")
-            target.seek(0)
-            with gzip.GzipFile(fileobj=target) as packed, tarfile.open(fileobj=packed, mode="r|") as tar:
-                for entry in tar:
-                    file = tar.extractfile(entry)
-                    if file is None or entry.size > attachment.size_bytes:
-                        raise tarfile.ReadError(f"{entry.name!r} is no file")
-                    yield entry.name, file.read()
-                    tar.members.clear()  # type: ignore[attr-defined]
+        with _file(folder) as file:
+            measured = _Measured()
+            with gzip.GzipFile(fileobj=file) as packed:
+                while measured.size_bytes <= attachment.size_bytes and (data := packed.read(_READ_BYTES)):
+                    measured.write(data)
+            if (measured.size_bytes, measured.crc32c) != (attachment.size_bytes, attachment.crc32c):
+                raise tarfile.ReadError(
+                    f"it must hold {attachment.size_bytes:,} bytes with the checksum {attachment.crc32c}, "
+                    f"got {measured.size_bytes:,} with {measured.crc32c}"
+                )
+            file.seek(0)
+            yield file
     except _ERRORS as error:
         raise DamageError(
-            f"{where}: cannot be read ({error}): the file was damaged after packing: restore it from a copy, "
-            "or pack again"
+            f"{os.path.join(str(folder), ATTACHMENT_NAME)}: cannot be read ({error}): the file was damaged "
+            "after packing: restore it from a copy, or pack again"
         ) from error
 
 
-def _measured(file: IO[bytes], most_bytes: float = math.inf) -> tuple[int, str]:
-    """Return the size and checksum of a file's decompressed bytes; raise OSError if they are too many."""
-    size_bytes = crc = 0
-    with gzip.GzipFile(fileobj=file) as packed:
-        while data := packed.read(_READ_BYTES):
-            crc = extend(crc, data)
-            size_bytes += len(data)
-            if size_bytes > most_bytes:
-                raise OSError(f"it holds more than its {most_bytes:,} bytes")
-    return size_bytes, format(crc, "08x")
+class _Measured(io.BufferedIOBase):
+    """A file that passes what is written on to another, if there is one, with its size and checksum."""
+
+    def __init__(self, target: gzip.GzipFile | None = None) -> None:
+        super().__init__()
+        self._target = target
+        self._crc = 0
+        self.size_bytes = 0
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]  # tarfile writes bytes alone
+        self._crc = extend(self._crc, data)
+        self.size_bytes += len(data)
+        return len(data) if self._target is None else self._target.write(data)
+
+    @property
+    def crc32c(self) -> str:
+        return format(self._crc, "08x")
 
 
-def _opened(folder: str | os.PathLike[str] | RemoteFolder) -> IO[bytes]:
+def _file(folder: str | os.PathLike[str] | RemoteFolder) -> IO[bytes]:
     if isinstance(folder, RemoteFolder):
         return io.BytesIO(folder.read(ATTACHMENT_NAME))
     return open(os.path.join(folder, ATTACHMENT_NAME), "rb")

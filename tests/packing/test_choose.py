@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fastload.errors import OptionError
 from fastload.images.resize import SizeLimit
-from fastload.packing.options import SAMPLE_RECORDS, SourceStats, choose_encoding, combine, estimate_stats
+from fastload.packing.options import SAMPLE_RECORDS, SourceStats, choose_encoding, estimate_stats
 from fastload.sources import open_source
 from tests.folders import class_folders, encoded, pixels
 
@@ -36,7 +36,7 @@ def chosen(sample, is_resized=False, has_jpegtran=True, space_bytes=None):
     ],
 )
 def test_choice_follows_size_and_space(sample, options, encode):
-    assert chosen(sample, **options).encode == encode
+    assert chosen(sample, **options)[0] == encode
 
 
 @pytest.mark.parametrize("is_resized", [False, True])
@@ -46,11 +46,11 @@ def test_too_little_space_is_an_error_with_the_space_needed(is_resized):
 
 
 def test_reason_tells_how_to_get_jpegtran():
-    assert "apt install libjpeg-turbo-progs" in chosen(PHOTOS, has_jpegtran=False).reason
+    assert "apt install libjpeg-turbo-progs" in chosen(PHOTOS, has_jpegtran=False)[1]
 
 
 def test_reason_for_a_lossy_choice_tells_that_it_is_lossy():
-    assert "lossy" in chosen(PHOTOS, space_bytes=100_000_000).reason
+    assert "lossy" in chosen(PHOTOS, space_bytes=100_000_000)[1]
 
 
 SAMPLES = st.builds(SourceStats, st.integers(1, 10**7), st.floats(1, 1e7), st.floats(1, 1e8), st.floats(0, 1))
@@ -59,34 +59,30 @@ SAMPLES = st.builds(SourceStats, st.integers(1, 10**7), st.floats(1, 1e7), st.fl
 @given(sample=SAMPLES, space=st.none() | st.integers(1, 10**14), has_jpegtran=st.booleans())
 def test_pixels_are_changed_only_if_nothing_else_fits(sample, space, has_jpegtran):
     try:
-        choice = chosen(sample, has_jpegtran=has_jpegtran, space_bytes=space)
+        encode, reason = chosen(sample, has_jpegtran=has_jpegtran, space_bytes=space)
     except OptionError:
         assert space is not None
         return
-    assert choice.reason
-    if choice.encode == "jpeg":
+    assert reason
+    if encode == "jpeg":
         assert space < sample.mean_source_bytes * sample.records
-    if choice.encode == "tiled":
+    if encode == "tiled":
         assert has_jpegtran
 
 
-@given(samples=st.lists(SAMPLES, min_size=1, max_size=3))
-def test_combined_sample_lies_between_its_parts(samples):
-    both = combine(samples)
-    assert both.records == sum(sample.records for sample in samples)
-    for name in ("mean_source_bytes", "mean_pixels", "jpeg_share"):
-        values = [getattr(sample, name) for sample in samples]
-        assert min(values) * 0.999 - 1e-9 <= getattr(both, name) <= max(values) * 1.001 + 1e-9
-
-
-def test_a_split_without_records_counts_for_nothing():
-    empty = SourceStats(0, 0.0, 0.0, 0.0)
-    assert combine([PHOTOS, empty]) == PHOTOS
+def test_splits_count_by_their_records(tmp_path):
+    small = open_source(class_folders(tmp_path / "small", 90, size=(10, 10)))[""]
+    large = open_source(class_folders(tmp_path / "large", 10, size=(100, 100)))[""]
+    both, of_small, of_large = (estimate_stats(each, None) for each in ([small, large], [small], [large]))
+    assert both.records == 100
+    expected = 0.9 * of_small.mean_pixels + 0.1 * of_large.mean_pixels
+    assert both.mean_pixels == pytest.approx(expected)
+    assert both.jpeg_share == 1.0
 
 
 def test_statistics_come_from_headers_of_files(tmp_path):
     source = open_source(class_folders(tmp_path, 100, size=(20, 30)))[""]
-    sample = estimate_stats(source, None)
+    sample = estimate_stats([source], None)
     assert sample.records == 100
     assert sample.jpeg_share == 1.0
     assert 20 * 30 <= sample.mean_pixels <= 24 * 36
@@ -97,7 +93,7 @@ def test_statistics_come_from_headers_of_files(tmp_path):
 
 def test_statistics_count_pixels_as_they_would_be_stored(tmp_path):
     source = open_source(class_folders(tmp_path, 10, size=(40, 60)))[""]
-    assert estimate_stats(source, SizeLimit(size=(8, 8))).mean_pixels == 64
+    assert estimate_stats([source], SizeLimit(size=(8, 8))).mean_pixels == 64
 
 
 def test_statistics_leave_out_unreadable_files(tmp_path):
@@ -105,6 +101,6 @@ def test_statistics_leave_out_unreadable_files(tmp_path):
     (tmp_path / "class0" / "bad.jpg").write_bytes(b"no image")
     (tmp_path / "class0" / "gone.jpg").symlink_to("nowhere")
     (tmp_path / "class0" / "x.png").write_bytes(encoded(pixels(0), ".png"))
-    sample = estimate_stats(open_source(tmp_path)[""], None)
+    sample = estimate_stats(open_source(tmp_path).values(), None)
     assert sample.records == 6
     assert sample.jpeg_share == 0.75

@@ -41,6 +41,6 @@ def test_interrupted_packing_of_a_dataset_leaves_nothing_and_starts_over(tmp_pat
 
 
 def test_a_dataset_without_samples_is_refused(tmp_path):
-    with pytest.raises(SourceError, match="list: must have at least one record, got none"):
+    with pytest.raises(SourceError, match="list: has no records"):
         pack([], tmp_path / "photos.fl")
     assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fastload import DestinationError, PackedDataset, SourceError, pack
-from fastload.packing.staging.staging import LocalStaging
+from fastload.packing.staging.staging import Staging
 from tests.commands import run, start_python
 from tests.folders import class_folders, tree
 
@@ -167,7 +167,7 @@ def test_source_in_the_destination_is_refused(tmp_path, source, packed):
     inside = packed / "photos"
     shutil.move(source, inside)
     before = tree(tmp_path)
-    with pytest.raises(DestinationError, match="holds the source"):
+    with pytest.raises(DestinationError, match="contains the source"):
         pack(inside, packed, overwrite=True)
     assert tree(tmp_path) == before
 
@@ -196,8 +196,8 @@ def test_failing_before_anything_is_packed_leaves_nothing(tmp_path):
 HOLD = """
 import sys
 from pathlib import Path
-from fastload.packing.staging.staging import LocalStaging
-with LocalStaging(Path(sys.argv[1]), False):
+from fastload.packing.staging.staging import Staging
+with Staging(Path(sys.argv[1]), False):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -232,7 +232,7 @@ def test_lock_of_a_killed_process_is_free(tmp_path, source, holder):
 
 def test_second_packing_in_one_process_is_refused(tmp_path, source):
     already = pytest.raises(DestinationError, match="this process is packing to it already")
-    with LocalStaging(tmp_path / "x.fl", False), already:
+    with Staging(tmp_path / "x.fl", False), already:
         pack(source, tmp_path / "x.fl")
     assert pack(source, tmp_path / "x.fl").records == 12
 

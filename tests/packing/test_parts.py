@@ -73,7 +73,7 @@ def test_merge_names_the_part_of_a_damaged_shard(tmp_path, sixty_photos, sixty_p
 def test_a_part_of_another_packing_is_refused(tmp_path, sixty_photos):
     dest = tmp_path / "photos.fl"
     pack(sixty_photos, dest, part=(1, 2), **SMALL_SHARDS)
-    with pytest.raises(DestinationError, match=r"its parts were packed with .*raw"):
+    with pytest.raises(DestinationError, match=r"parts of it were packed with .*raw"):
         pack(sixty_photos, dest, part=(2, 2), **SMALL_SHARDS | {"encode": "raw"})
 
 
@@ -83,7 +83,7 @@ def test_another_packing_does_not_remove_the_parts(tmp_path, sixty_photos, sixty
     for number in (1, 2):
         pack(sixty_photos, dest, part=(number, 2), **SMALL_SHARDS)
     other = sixty_photos if source == "files" else [(pixels(0), 1)]
-    with pytest.raises(DestinationError, match=r"its parts .* alike, or remove"):
+    with pytest.raises(DestinationError, match=r"parts of it .* same way, or remove"):
         pack(other, dest, **SMALL_SHARDS | {"encode": "raw"})
     merge(dest)
     assert tree(dest) == sixty_packed
@@ -109,7 +109,7 @@ def test_merge_without_parts_says_how_to_pack_them(tmp_path):
 
 
 def test_a_python_dataset_has_no_parts(tmp_path):
-    with pytest.raises(OptionError, match="parts must be of a source that shows its changes"):
+    with pytest.raises(OptionError, match="a Python dataset cannot be packed in parts"):
         pack([(None, 1)], tmp_path / "a.fl", part=(1, 2))
 
 

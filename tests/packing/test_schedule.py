@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastload.packing.running.local import Schedule
+from fastload.packing.running.workers import Schedule
 
 COSTS = st.tuples(st.integers(0, 200_000), st.floats(0, 0.05))
 

@@ -266,7 +266,7 @@ def test_a_transform_that_is_set_later_is_refused(tmp_path):
 
 @pytest.mark.parametrize("option", [{"encode": "jpeg"}, {"max_side": 100}, {"space": "1GB"}])
 def test_options_of_packing_for_images_are_refused(tmp_path, option):
-    with pytest.raises(OptionError, match="are for images, and its records have none"):
+    with pytest.raises(OptionError, match="has no images, to which"):
         pack(Pairs(), tmp_path / "x.fl", **option)
 
 
@@ -313,7 +313,7 @@ def test_an_array_that_looks_like_an_image_is_reported(tmp_path):
 
 
 def test_no_samples_are_refused(tmp_path):
-    with pytest.raises(SourceError, match="at least one record"):
+    with pytest.raises(SourceError, match="has no records"):
         pack([], tmp_path / "x.fl")
 
 

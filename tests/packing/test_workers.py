@@ -11,7 +11,7 @@ from fastload.errors import PackError, SourceError
 from fastload.images.encodings import encoding_named
 from fastload.packing.encoding.chunk import Chunk, Recipe, WriteTask
 from fastload.packing.options import PackOptions
-from fastload.packing.running.workers import WorkerPool
+from fastload.packing.running.workers import Schedule, WorkerPool
 from fastload.shards.schema import Field
 from fastload.sources import DatasetSource
 from tests.folders import pixels
@@ -53,62 +53,85 @@ def child():
     return process
 
 
-def next_event(pool):
-    [event] = pool.events()
-    return event
-
-
 def test_worker_encodes_then_writes_to_the_given_places(pool, tmp_path):
     (tmp_path / "payload").write_bytes(bytes(10))
-    for start, stop in ((10, 13), (13, 14)):
-        pool.encode((start, stop))
-        event = next_event(pool)
-        assert isinstance(event, Chunk)
-        assert event.indices == list(range(start, stop))
-    pool.write(WriteTask(10, tmp_path / "payload", 10))
-    assert next_event(pool) == 10
-    pool.write(WriteTask(13, tmp_path / "other", 0))
+    chunks, written = [], []
+    for event in pool.events(Schedule([(10, 13), (20, 21)], 1)):
+        if isinstance(event, Chunk):
+            chunks.append(event)
+            offset = 10 if event.start == 10 else 10 + 3 * 8 * 8 * 3
+            pool.write(WriteTask(event.start, tmp_path / "payload", offset))
+        else:
+            written.append(event)
+    assert [chunk.indices for chunk in chunks] == [[10, 11, 12], [20]]
+    assert written == [10, 20]
+    images = (pixels(index, 8, 8).tobytes() for index in (10, 11, 12, 20))
+    assert (tmp_path / "payload").read_bytes() == bytes(10) + b"".join(images)
+
+
+def test_a_file_that_cannot_be_written_is_named(pool, tmp_path):
+    events = pool.events(Schedule([(13, 14)], 1))
+    pool.write(WriteTask(next(events).start, tmp_path / "other", 0))
     with pytest.raises(PackError, match=r"other: cannot be written \(No such file"):
-        next_event(pool)
-    written = (tmp_path / "payload").read_bytes()
-    assert written == bytes(10) + b"".join(pixels(index, 8, 8).tobytes() for index in (10, 11, 12))
+        next(events)
 
 
-def test_worker_has_room_for_two_chunks_until_they_are_written(pool, tmp_path):
+def test_worker_holds_two_chunks_until_they_are_written(pool, tmp_path):
     (tmp_path / "payload").touch()
-    assert pool.has_room()
-    pool.encode((0, 1))
-    assert pool.has_room()
-    pool.encode((1, 2))
-    assert not pool.has_room()
-    next_event(pool)
-    assert not pool.has_room()
-    pool.write(WriteTask(0, tmp_path / "payload", 0))
-    while not isinstance(next_event(pool), int):
-        pass
-    assert pool.has_room()
+    schedule = Schedule([(0, 1), (1, 2), (2, 3)], 1)
+    events = pool.events(schedule)
+    first = next(events)
+    assert schedule.take() == (2, 3)  # not given to the worker yet
+    schedule.give_back(2, 3)
+    pool.write(WriteTask(first.start, tmp_path / "payload", 0))
+    starts = []
+    for event in events:
+        if isinstance(event, Chunk):
+            starts.append(event.start)
+            pool.write(WriteTask(event.start, tmp_path / "payload", 0))
+    assert starts == [1, 2]
+
+
+class Then(Schedule):
+    """A schedule that does something once the worker has the first run."""
+
+    def __init__(self, runs, action):
+        super().__init__(runs, 1)
+        self.action, self.is_given = action, False
+
+    def take(self):
+        if self.is_given:
+            self.action()
+        self.is_given = True
+        return super().take()
 
 
 def test_error_of_a_worker_is_raised_although_another_task_is_sent_first(pool):
-    pool.encode((499, 502))
-    child().join(timeout=20)
+    events = pool.events(Then([(499, 502), (600, 602)], lambda: child().join(timeout=20)))
     with pytest.raises(SourceError, match="five hundred"):
-        pool.encode((0, 2))
+        next(events)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_killed_worker_is_reported_with_its_exit_code(pool, dataset, number):
-    pool.encode((600, 601))
-    while not dataset.started.exists():  # a signal to a process that is being forked may be lost
-        time.sleep(0.01)
+    def kill():
+        while not dataset.started.exists():  # a signal to a process that is being forked may be lost
+            time.sleep(0.01)
+        os.kill(process.pid, number)
+
     process = child()
-    os.kill(process.pid, number)
     with pytest.raises(PackError, match=rf"packing process {process.pid} died \(exit code -{number.value}"):
-        next_event(pool)
+        next(pool.events(Then([(600, 601)], kill)))
 
 
-def test_closing_kills_a_worker_in_the_middle_of_a_task(pool):
-    pool.encode((600, 601))
+def test_closing_kills_a_worker_in_the_middle_of_a_task(pool, dataset):
+    def interrupt():
+        while not dataset.started.exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
     process = child()
+    with pytest.raises(KeyboardInterrupt):
+        next(pool.events(Then([(600, 601)], interrupt)))
     pool.close()
     assert process.exitcode == -signal.SIGKILL

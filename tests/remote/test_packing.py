@@ -77,7 +77,7 @@ def test_a_packing_stops_once_another_to_its_url_has_begun(sixty_photos, url):
         if state.records >= 20 and not others:
             others.append(fastload.pack(sixty_photos, url, **SMALL_SHARDS | {"encode": "raw"}))
 
-    with pytest.raises(DestinationError, match="another packing to it has begun"):
+    with pytest.raises(DestinationError, match="another process has begun to pack to it"):
         fastload.pack(sixty_photos, url, progress=begin_another, **SMALL_SHARDS)
     assert not fastload.verify(url).damages
     assert others[0].encoding == "raw"
@@ -94,7 +94,7 @@ def test_a_packing_of_a_python_dataset_stops_once_another_has_begun(url):
             others.append(fastload.pack(samples(1000), url, **options))
 
     options = SMALL_SHARDS | {"encode": "raw"}
-    with pytest.raises(DestinationError, match="another packing to it has begun"):
+    with pytest.raises(DestinationError, match="another process has begun to pack to it"):
         fastload.pack(samples(0), url, progress=begin_another, **options)
     dataset = fastload.PackedDataset(url, cache=None)
     assert [int(dataset[index][1]) for index in range(60)] == [*range(1000, 1060)]

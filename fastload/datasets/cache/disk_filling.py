@@ -152,7 +152,7 @@ def fill(source: CacheableFiles, place: CopyPlace, is_wanted: Callable[[], bool]
     if not len(source):
         raise PackError(f"{source.name}: there are no files to cache")
     folder.describe(name, dataset=source.name, total=len(source))
-    encode, sizes = _encoding_of(source, place, estimate_stats(source, None).mean_pixels)
+    encode, sizes = _encoding_of(source, place, estimate_stats([source], None).mean_pixels)
     ends = sizes.cumsum() + _METADATA_BYTES
     can_fit = most_bytes is None or most_bytes >= ends[0]  # if not, removing other caches is of no use
     room = folder.make_room(name, int(ends[-1]), most_bytes) if can_fit else 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -139,7 +139,7 @@ class ShardDraft:
         parts = [json.dumps(dataset).encode(), b"%d" % self._shard.number, crcs]
         identity = shard_identity([*parts, sizes.astype("<i8").tobytes()])
         fixed[CRC32C.name] = apply_masks(identity, np.frombuffer(crcs, "<u4"))
-        shape = _common_shape(fixed) if image is not None and image.encoding == "raw" else None
+        shape = _common_shape(fixed) if recipe.encoding is not None and recipe.encoding.is_rgb else None
         payload = Payload(None if image is None else image.name, self._payload, _offsets(sizes), shape)
         return ShardContent(count, identity, fixed, ragged, payload)
 
@@ -188,13 +188,16 @@ class SplitPartition:
         return [ShardRange(self.name, number, begin, end) for number, (begin, end) in bounds]
 
     def manifest_of(self, finished: Mapping[ShardRange, FinishedShard]) -> Manifest:
-        """Return the manifest of finished shards; raise SourceError if all are finished and all are empty."""
+        """Return the manifest of finished shards; raise SourceError if all are empty."""
         found = [finished[shard] for shard in self.shards if shard in finished]
         skipped = tuple(each for shard in found for each in shard.skipped)
         entries = tuple(shard.entry for shard in found if shard.entry is not None)
         is_complete = len(found) == len(self.cuts) - 1
-        if is_complete:
-            require_records(self.manifest.made["source"], self.cuts[-1], len(entries), skipped)
+        if is_complete and not entries:  # an empty dataset would look like success
+            raise SourceError(
+                f"{self.manifest.made['source']}: none of its {self.cuts[-1]:,} records can be packed; the "
+                f"first is {skipped[0].key!r}: {skipped[0].reason}: check the source"
+            )
         shapes = {shard.image_shape for shard in found if shard.entry is not None}
         return replace(
             self.manifest,
@@ -242,17 +245,6 @@ class Partition:
             for name, cuts, manifest in content["splits"]
         )
         return cls(tuple(splits), content["parts"])
-
-
-def require_records(name: str, listed: int, packed: int, skipped: Sequence[Skipped] = ()) -> None:
-    """Raise SourceError if no record of a source can be packed: an empty dataset would look like success."""
-    if packed:
-        return
-    found = "got none"
-    if skipped:
-        first = f"{skipped[0].key!r}: {skipped[0].reason}"
-        found = f"got none that can be packed of {listed:,}; the first, {first}"
-    raise SourceError(f"{name}: must have at least one record, {found}: check the source")
 
 
 def cuts_of(sizes: NDArray[np.int64], shard_bytes: int) -> list[int]:

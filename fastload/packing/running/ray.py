@@ -16,9 +16,8 @@ from fastload.images.opencv import cv2
 from fastload.packing.encoding.assemble import FinishedShard, ShardRange, pack_shard
 from fastload.packing.encoding.chunk import Recipe
 from fastload.packing.running.local import Executor, Report
-from fastload.packing.running.workers import RESUMES, describe_failure, use_one_thread
-from fastload.packing.staging.journal import Journal
-from fastload.system.memory import keep_freed_memory
+from fastload.packing.running.workers import RESUMES, describe_failure, set_up_process
+from fastload.packing.staging.staging import Journal
 
 _VERSIONS = {"fastload": __version__, "OpenCV": cv2.__version__}
 
@@ -109,17 +108,21 @@ def _on_node(
     """Pack a shard on a node, after checking the releases and paths that all nodes must share."""
     node = socket.gethostname()
     if versions != _VERSIONS:
-        raise PackError(f"{node}: its releases must be those of this machine, {versions}, got {_VERSIONS}")
+        raise PackError(
+            f"{node}: must have the releases of this machine, {versions}, got {_VERSIONS}: install them there"
+        )
     if origin is not None and not os.path.exists(origin):
-        raise SourceError(f"{origin}: must exist on every node of the cluster, got none on {node}")
+        raise SourceError(
+            f"{origin}: must exist on every node of the cluster, but is missing on {node}: choose a source "
+            "on a file system that all nodes share"
+        )
     scratch = journal.place.scratch
     if scratch is not None and not scratch.is_dir():
         raise AccessError(
-            f"{scratch}: must be a folder on every node of the cluster, got none on {node}: choose a "
-            "destination on a file system that they share, or a URL"
+            f"{scratch}: must exist on every node of the cluster, but is missing on {node}: choose a "
+            "destination on a file system that all nodes share, or a URL"
         )
-    use_one_thread()
-    keep_freed_memory()
+    set_up_process()
     try:
         with journal.drafts() as folder:
             finished, path = pack_shard(shard, recipe, folder)

@@ -1,4 +1,4 @@
-"""Worker processes that encode chunks, and their messages.
+"""Worker processes that encode chunks, their schedule and their messages.
 
 The main process tells a worker which records to encode and, once it knows the sizes of all earlier chunks,
 where to write the payload. Meanwhile the worker encodes the next chunk. A worker ends when its pipe closes,
@@ -9,6 +9,7 @@ SIGKILL: a stopped process would not react to anything else.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import multiprocessing
 import os
 import queue
@@ -33,6 +34,12 @@ from fastload.system.memory import keep_freed_memory
 # chunks of 8 MB: a third changes nothing), and limit its memory to three chunks.
 _HELD_CHUNKS = 2
 
+# Target size and time of a run, the records that a worker encodes in one task: large enough that messages
+# cost little in comparison, small enough that progress is smooth and memory use bounded.
+_RUN_BYTES = 8 << 20
+_RUN_SECONDS = 0.25
+_FIRST_RUN = 16
+
 # Interval at which silent workers are checked: a dead worker's pipe and sentinel stay open as long as a
 # process that it started holds them.
 _CHECK_INTERVAL_S = 1.0
@@ -56,11 +63,54 @@ class Failed:
     trace: str
 
 
+class Schedule:
+    """Schedule that divides ascending ranges of records, [begin, end), into runs, lowest first."""
+
+    def __init__(self, ranges: Sequence[RecordRange], workers: int) -> None:
+        self._ranges = [*ranges]  # ascending, and therefore a heap
+        self._left = sum(end - begin for begin, end in ranges)
+        self._workers = workers
+        self._records = 0
+        self._bytes = 0
+        self._seconds = 0.0
+
+    def take(self) -> RecordRange | None:
+        """Return the next run, [begin, end), which lies within one range; None if nothing is left."""
+        if not self._ranges:
+            return None
+        begin, range_end = heapq.heappop(self._ranges)
+        end = min(range_end, begin + self._run_length())
+        self._left -= range_end - begin
+        self.give_back(end, range_end)
+        return begin, end
+
+    def give_back(self, begin: int, end: int) -> None:
+        """Take back the rest of a run whose chunk ended early because it grew too large."""
+        if begin < end:
+            heapq.heappush(self._ranges, (begin, end))
+            self._left += end - begin
+
+    def learn(self, records: int, size_bytes: int, seconds: float) -> None:
+        """Record the cost of encoded records, from which the length of later runs follows."""
+        self._records += records
+        self._bytes += size_bytes
+        self._seconds += seconds
+
+    def _run_length(self) -> int:
+        if self._records == 0:
+            return _FIRST_RUN
+        by_bytes = _RUN_BYTES * self._records // max(self._bytes, 1)
+        by_time = int(_RUN_SECONDS * self._records / max(self._seconds, 1e-9))
+        # A fraction of the remaining records, so that all workers stay busy to the end.
+        by_share = self._left // (3 * self._workers)
+        return max(1, min(by_bytes, by_time, by_share))
+
+
 @dataclass(slots=True)
 class _Worker:
     process: BaseProcess
     connection: Connection
-    unwritten: set[int] = field(default_factory=set)
+    unwritten: dict[int, int] = field(default_factory=dict)  # runs, of which no chunk is written yet
 
 
 class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
@@ -97,38 +147,33 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def is_idle(self) -> bool:
-        """Return True if no worker has anything to do."""
-        return not any(worker.unwritten for worker in self._workers)
+    def events(self, schedule: Schedule) -> Iterator[Chunk | int]:
+        """Let the workers encode all records of a schedule, and write each chunk once `write` says where.
 
-    def has_room(self) -> bool:
-        """Return True if some worker can take another chunk."""
-        return any(len(worker.unwritten) < _HELD_CHUNKS for worker in self._workers)
-
-    def encode(self, run: RecordRange) -> None:
-        """Give some records to the worker with the fewest chunks."""
-        worker = min(self._workers, key=lambda worker: len(worker.unwritten))
-        worker.unwritten.add(run[0])
-        self._send(worker, run)
+        Yields encoded chunks, and the starts of chunks whose payload is written, until all are. Raises the
+        error of a failed or dead worker.
+        """
+        while True:
+            while _held(worker := min(self._workers, key=_held)) < _HELD_CHUNKS:
+                if (run := schedule.take()) is None:
+                    break
+                worker.unwritten[run[0]] = run[1]
+                self._send(worker, run)
+            if not any(map(_held, self._workers)):
+                return
+            for worker in self._ready():
+                message = self._receive(worker)
+                if isinstance(message, Chunk):
+                    schedule.give_back(message.stop, worker.unwritten[message.start])
+                    schedule.learn(message.stop - message.start, message.size_bytes, message.seconds)
+                else:
+                    del worker.unwritten[message]
+                yield message
 
     def write(self, task: WriteTask) -> None:
         """Give a task to the worker that holds the chunk."""
         worker = next(worker for worker in self._workers if task.start in worker.unwritten)
         self._send(worker, task)
-
-    def events(self) -> Iterator[Chunk | int]:
-        """Wait for the workers; yield encoded chunks, and the starts of chunks whose payload is written.
-
-        Raises the error of a failed or dead worker.
-        """
-        connections = [worker.connection for worker in self._workers]
-        while not (ready := wait(connections, _CHECK_INTERVAL_S)):
-            for worker in self._workers:
-                if not worker.process.is_alive() and not worker.connection.poll():
-                    raise _death_error(worker)
-        for worker in self._workers:
-            if worker.connection in ready:
-                yield self._receive(worker)
 
     def close(self) -> None:
         """End every worker, whatever it is doing, within a few seconds; Ctrl-C does not interrupt this."""
@@ -144,6 +189,14 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
                     # from those that this process joins when it exits.
                     getattr(multiprocessing.process, "_children", set()).discard(worker.process)
 
+    def _ready(self) -> list[_Worker]:
+        """Wait until some workers have sent messages, and return these workers."""
+        while not (ready := wait([worker.connection for worker in self._workers], _CHECK_INTERVAL_S)):
+            for worker in self._workers:
+                if not worker.process.is_alive() and not worker.connection.poll():
+                    raise _death_error(worker)
+        return [worker for worker in self._workers if worker.connection in ready]
+
     def _send(self, worker: _Worker, message: RecordRange | WriteTask) -> None:
         try:
             worker.connection.send(message)
@@ -157,10 +210,12 @@ class WorkerPool(contextlib.AbstractContextManager["WorkerPool"]):
             raise _death_error(worker) from error
         if isinstance(message, Failed):
             raise message.error from RuntimeError(message.trace)
-        if isinstance(message, int):
-            worker.unwritten.discard(message)
         assert isinstance(message, Chunk | int)
         return message
+
+
+def _held(worker: _Worker) -> int:
+    return len(worker.unwritten)
 
 
 def describe_failure(error: Exception, where: object, resumes: str = RESUMES) -> FastloadError:
@@ -205,8 +260,7 @@ def _work(recipe: Recipe, connection: Connection, temporary: Path, inherited: Se
     signals.set_worker_signals()
     for other in inherited:
         other.close()
-    use_one_thread()
-    keep_freed_memory()  # for the next chunk: otherwise, 12 of 52 µs per photo with `keep` are page faults
+    set_up_process()
     try:
         temporary.mkdir(exist_ok=True)
         _serve(ChunkEncoder(recipe, temporary), connection)
@@ -244,10 +298,11 @@ def _receive_tasks(connection: Connection, tasks: queue.SimpleQueue[RecordRange 
     os._exit(1)
 
 
-def use_one_thread() -> None:
-    """Limit OpenCV, OpenMP and torch to one thread.
+def set_up_process() -> None:
+    """Limit OpenCV, OpenMP and torch to one thread, and keep freed memory for the next chunk.
 
-    There are as many workers as cores, and thread pools can hang after a fork.
+    There are as many workers as cores, and thread pools can hang after a fork. If freed memory went back to
+    the system, 12 of 52 µs per photo with `keep` would be page faults.
     """
     from fastload.images.opencv import cv2
 
@@ -255,3 +310,4 @@ def use_one_thread() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"  # for torch, which the first resize may import later
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
+    keep_freed_memory()

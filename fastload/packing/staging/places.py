@@ -1,52 +1,86 @@
-"""Storage of an unfinished dataset (DATASET) and of its state (STATE), on this machine or at a URL.
+"""Storage of an unfinished dataset, on this machine or at a URL, until it appears at the destination.
 
-Only a packed dataset is ever replaced, and never the source. One packing process locks a staging folder, or
-those that pack parts share the lock.
+The destination `photos.fl` has a staging folder beside it, `.photos.fl.partial`, with
+
+    lock       held by the packing process, or shared by the processes that pack parts
+    dataset/   the dataset, renamed to the destination once everything is written
+    state/     the job, its partition, an entry for each finished shard, and the drafts of the unfinished ones
+
+At a URL, where nothing can be renamed or locked, shards are written to their final place, and the manifest
+last; the state is in the folder `.partial` inside the destination. Only a packed dataset is ever replaced.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 import shutil
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
-from fastload.errors import DestinationError, RemoteMissingError
+from fastload.errors import DestinationError, PackError, RemoteMissingError
+from fastload.packing.staging.locking import locked
 from fastload.shards.checksum import file_crc32c
 from fastload.shards.manifest import MANIFEST_NAME, ShardEntry, is_own_name, is_packed, packed_splits
-from fastload.shards.remote import RemoteFolder, is_url
+from fastload.shards.remote import RemoteFolder
+from fastload.system.folders import fsync_folder, replace_folder
 
 DATASET, STATE = "dataset", "state"
 
-# On some cluster file systems (Lustre mounted without "flock"), no file can be locked.
-_CANNOT_LOCK = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP})
-
-# fcntl's locks only exclude other processes; this set prevents a second packing within the same process.
-_locked_here: set[Path] = set()
-_locking = threading.Lock()
+_REMOTE_STATE = ".partial"
 
 
 @dataclass(frozen=True, slots=True)
 class LocalPlace:
-    """A staging folder on this machine, or on a file system that several machines share."""
+    """A destination on this machine, or on a file system that several share, with its staging folder."""
 
-    root: Path
+    destination: Path
+    overwrite: bool
+
+    @property
+    def folder(self) -> Path:
+        """The staging folder."""
+        return self.destination.with_name(f".{self.destination.name}.partial")
 
     @property
     def scratch(self) -> Path:
         """The folder for temporary files."""
-        return self.root / STATE
+        return self.folder / STATE
+
+    @contextlib.contextmanager
+    def held(self, is_part: bool) -> Iterator[bool]:
+        """Make the staging folder, and hold its lock, in a block with False: nothing is published yet.
+
+        Raises DestinationError if the destination may not be replaced, or is being packed to.
+        """
+        self._check_replaceable()
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self.folder, self.destination, is_shared=is_part))
+                self._check_replaceable()  # the previous holder of the lock may have published a moment ago
+                for name in (DATASET, STATE):
+                    (self.folder / name).mkdir(exist_ok=True)
+            except DestinationError:
+                raise
+            except OSError as error:
+                raise PackError(
+                    f"{self.folder}: cannot be created ({error.strerror}): choose a destination in a folder "
+                    "that can be written to"
+                ) from error
+            if not is_part:  # what a killed run left
+                for draft in self.scratch.glob("*draft*"):
+                    if draft.is_dir():
+                        shutil.rmtree(draft, ignore_errors=True)
+                    else:
+                        draft.unlink(missing_ok=True)
+            yield False
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file, None if it does not exist."""
         try:
-            return (self.root / name).read_bytes()
+            return (self.folder / name).read_bytes()
         except FileNotFoundError:
             return None
 
@@ -55,21 +89,21 @@ class LocalPlace:
         draft = self.scratch / f"{secrets.token_hex(8)}.draft"
         try:
             draft.write_bytes(data)
-            os.replace(draft, self.root / name)
+            os.replace(draft, self.folder / name)
         except OSError as error:
-            error.filename = str(self.root / name)  # writing, unlike opening, names no file
+            error.filename = str(self.folder / name)  # writing, unlike opening, names no file
             draft.unlink(missing_ok=True)
             raise
 
     def store(self, name: str, path: Path) -> None:
         """Move a finished file to its place from the folder for temporary files."""
-        target = self.root / name
+        target = self.folder / name
         target.parent.mkdir(exist_ok=True)
         os.replace(path, target)
 
     def defect(self, name: str, entry: ShardEntry) -> str | None:
         """Return the defect of a shard's file; None if there is none."""
-        path = self.root / name
+        path = self.folder / name
         try:
             size_bytes, crc32c = path.stat().st_size, file_crc32c(path)
         except OSError as error:
@@ -84,21 +118,81 @@ class LocalPlace:
     def clear(self) -> None:
         """Remove all files."""
         for name in (DATASET, STATE):
-            shutil.rmtree(self.root / name)
-            (self.root / name).mkdir()
+            shutil.rmtree(self.folder / name)
+            (self.folder / name).mkdir()
+
+    def discard(self, keeps_finished: bool) -> None:
+        """Remove all files, unless there are finished shards and these are to be kept."""
+        if not (keeps_finished and any(self.scratch.glob("*.finished.json"))):
+            for name in (DATASET, STATE):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    def publish(self) -> None:
+        """Move the dataset, whose manifests are written, to the destination in one step; remove the state."""
+        dataset = self.folder / DATASET
+        _fsync_manifests(dataset)
+        if os.path.lexists(self.destination):
+            self._check_replaceable()
+            replace_folder(dataset, self.destination)
+        else:
+            os.rename(dataset, self.destination)
+        shutil.rmtree(self.scratch)
+        fsync_folder(self.destination.parent)
+
+    def _check_replaceable(self) -> None:
+        """Raise DestinationError if the destination exists and may not be replaced."""
+        destination = self.destination
+        if not os.path.lexists(destination):
+            return
+        if not self.overwrite:
+            raise exists_already(destination)
+        if destination.is_symlink() or not (is_packed(destination) or packed_splits(destination)):
+            raise DestinationError(
+                f"{destination}: is not a packed dataset, so --overwrite does not replace it: "
+                "choose another destination, or remove it yourself"
+            )
+        for path in sorted(destination.rglob("*")):
+            is_file = path.is_symlink() or not path.is_dir()
+            is_made_here = is_own_name(path.name) if is_file else is_packed(path)
+            if not is_made_here:
+                raise _holds_others(destination, path.relative_to(destination))
 
 
 @dataclass(frozen=True, slots=True)
 class RemotePlace:
-    """A dataset without a manifest at a URL, and a folder for its state; has the methods of `LocalPlace`."""
+    """A destination at a URL, with the folder for its state; has the methods of `LocalPlace`."""
 
-    dataset: RemoteFolder
-    state: RemoteFolder
+    destination: RemoteFolder
+    overwrite: bool
+
+    @property
+    def folder(self) -> RemoteFolder:
+        """The folder for the state."""
+        return _inside(self.destination, _REMOTE_STATE)
 
     @property
     def scratch(self) -> None:
         """None: temporary files go to the system's temporary folder."""
         return None
+
+    @contextlib.contextmanager
+    def held(self, is_part: bool) -> Iterator[bool]:
+        """Run a block with True if a run was interrupted while it wrote the manifests; nothing is locked.
+
+        Then the state is still there, and only the same job may continue. Raises DestinationError if there
+        are files that may not be replaced.
+        """
+        destination, folders = self.destination, self._splits()
+        names = {folder.url: folder.names() for folder in (destination, *folders)}
+        is_published = not self.overwrite and any(MANIFEST_NAME in each for each in names.values())
+        if is_published and _REMOTE_STATE not in names[destination.url]:
+            raise exists_already(destination)
+        allowed = {_REMOTE_STATE, *(folder.url.rpartition("/")[2] for folder in folders)}
+        for url, each in names.items():
+            for name in each:
+                if name not in allowed and not is_own_name(name):
+                    raise _holds_others(destination, f"{url}/{name}")
+        yield is_published
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file, None if it does not exist."""
@@ -132,88 +226,34 @@ class RemotePlace:
 
     def clear(self) -> None:
         """Remove all files that packing makes."""
-        for folder in (self.dataset, *split_folders(self.dataset)):
+        for folder in (self.destination, *self._splits()):
             for name in folder.names():
                 if is_own_name(name):
                     folder.remove(name)
-        self.state.clear()
+        self.folder.clear()
+
+    def discard(self, keeps_finished: bool) -> None:
+        """Leave all files to the next run: without a manifest, they are no dataset."""
+
+    def publish(self) -> None:
+        """Remove the state: with the manifests, the dataset is complete."""
+        self.folder.clear()
+
+    def _splits(self) -> list[RemoteFolder]:
+        names = (name for name in self.destination.names() if name.endswith(".fl"))
+        return [_inside(self.destination, name) for name in names]
 
     def _at(self, name: str) -> tuple[RemoteFolder, str]:
         """Return the folder of a file, and its name there."""
         area, _, file = name.partition("/")
-        return (self.dataset if area == DATASET else self.state), file
+        return (self.destination if area == DATASET else self.folder), file
 
 
 Place = LocalPlace | RemotePlace
 
 
-def split_folders(dataset: RemoteFolder) -> list[RemoteFolder]:
-    """Return the folders of splits in a folder at a URL."""
-    names = (name for name in dataset.names() if name.endswith(".fl"))
-    return [RemoteFolder(dataset / name, dataset.storage_options, dataset.timeout_s) for name in names]
-
-
-def check_apart(source: object, dest: str | os.PathLike[str]) -> None:
-    """Raise DestinationError if the source or the destination contains the other.
-
-    Packing would read its own output, or replace the source.
-    """
-    if not isinstance(source, str | os.PathLike) or is_url(dest):
-        return
-    destination = os.path.abspath(os.path.expanduser(dest))
-    origin, target = os.path.realpath(os.path.expanduser(source)), os.path.realpath(destination)
-    if target == origin or (os.path.isdir(origin) and target.startswith(origin + os.sep)):
-        raise DestinationError(
-            f"{destination}: is inside the source {os.fspath(source)}: choose a destination outside of it"
-        )
-    if origin.startswith(target + os.sep):
-        raise DestinationError(
-            f"{destination}: holds the source {os.fspath(source)}: choose another destination"
-        )
-
-
-def check_replaceable(destination: Path, overwrite: bool) -> None:
-    """Raise DestinationError if the destination exists and may not be replaced."""
-    if not os.path.lexists(destination):
-        return
-    if not overwrite:
-        raise exists_already(destination)
-    if destination.is_symlink() or not (is_packed(destination) or packed_splits(destination)):
-        raise DestinationError(
-            f"{destination}: is not a packed dataset, so --overwrite does not replace it: "
-            "choose another destination, or remove it yourself"
-        )
-    for path in sorted(destination.rglob("*")):
-        is_file = path.is_symlink() or not path.is_dir()
-        is_own = is_own_name(path.name) if is_file else is_packed(path)
-        if not is_own:
-            raise DestinationError(
-                f"{destination}: also holds {str(path.relative_to(destination))!r}, which packing did not "
-                "make and does not delete: move it away first"
-            )
-
-
-def check_remote_replaceable(destination: RemoteFolder, overwrite: bool, own: str) -> bool:
-    """Raise DestinationError if a URL holds files that may not be replaced; those in the folder `own` may.
-
-    Returns:
-        True if packing was interrupted while it wrote the manifests: `own` is still there. Only the same
-        job may then continue.
-    """
-    splits = split_folders(destination)
-    names = {folder.url: folder.names() for folder in (destination, *splits)}
-    is_published = not overwrite and any(MANIFEST_NAME in each for each in names.values())
-    if is_published and own not in names[destination.url]:
-        raise exists_already(destination)
-    allowed = {own, *(split.url.rpartition("/")[2] for split in splits)}
-    for url, each in names.items():
-        for name in each:
-            if name not in allowed and not is_own_name(name):
-                raise DestinationError(
-                    f"{destination}: also holds {url}/{name}, which packing did not make and does not "
-                    "delete: choose another destination, or move it away first"
-                )
-    return is_published
+def _inside(folder: RemoteFolder, name: str) -> RemoteFolder:
+    return RemoteFolder(folder / name, folder.storage_options, folder.timeout_s)
 
 
 def exists_already(destination: Path | RemoteFolder) -> DestinationError:
@@ -223,55 +263,22 @@ def exists_already(destination: Path | RemoteFolder) -> DestinationError:
     )
 
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+def _holds_others(destination: Path | RemoteFolder, name: Path | str) -> DestinationError:
+    return DestinationError(
+        f"{destination}: also holds {str(name)!r}, which packing did not make and does not delete: "
+        "choose another destination, or move it away first"
+    )
 
 
-@contextlib.contextmanager
-def locked(folder: Path, destination: Path, *, is_shared: bool) -> Iterator[None]:
-    """Make a staging folder, and hold its lock; afterwards, remove the folder if it is empty and not shared.
+def _fsync_manifests(folder: Path) -> None:
+    """Flush manifests and folders to the disk, but not shards.
 
-    filelock is not used because forked workers would inherit its flock, and may outlive a killed run. Raises
-    DestinationError if another run holds the lock.
+    The kernel writes shards when it chooses, as with tar and cp: waiting for that would triple the time of
+    packing with `keep`. If the power fails before then, the checksums in the manifest show which shards are
+    incomplete.
     """
-    with _locking:
-        if folder in _locked_here:
-            raise DestinationError(f"{destination}: this process is packing to it already")
-        _locked_here.add(folder)
-    try:
-        with _open_locked(folder, destination, is_shared) as file:
-            try:
-                yield
-            finally:
-                with contextlib.suppress(OSError):  # a leftover must not turn success into failure
-                    if not is_shared and os.listdir(folder) == [os.path.basename(file.name)]:
-                        os.unlink(file.name)
-                        folder.rmdir()
-    finally:
-        _locked_here.discard(folder)
-
-
-def _open_locked(folder: Path, destination: Path, is_shared: bool) -> BinaryIO:
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            file = open(folder / "lock", "a+b", buffering=0)  # noqa: SIM115 - held until the packing ends
-        except FileNotFoundError:
-            continue  # the process that held the lock has just removed the folder
-        if fcntl is not None:
-            try:
-                fcntl.lockf(file, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno not in _CANNOT_LOCK:
-                    file.close()
-                    raise DestinationError(
-                        f"{destination}: another process is packing to it: wait for it to end, or choose "
-                        "another destination"
-                    ) from error
-        # The lock is valid only if its file is still at the path: the previous holder may have removed it.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(file.name)):
-                return file
-        file.close()
+    for manifest in folder.rglob(MANIFEST_NAME):
+        with manifest.open("rb") as file:
+            os.fsync(file.fileno())
+        fsync_folder(manifest.parent)
+    fsync_folder(folder)
