@@ -114,7 +114,7 @@ class Trials:
             photos = link_files(self.files.paths, self.folder / "files")
             # A compiled transform takes only the images of its own dataset.
             transform = getattr(dataset.transform, "theirs", dataset.transform)
-            if self.has_counterpart and not image_datasets_in(self._compiled):
+            if self.has_counterpart and not any(map(image_datasets_in, parts_of(self._compiled))):
                 yield from self._of_files("decoder", FolderDataset(photos, transform=transform))
             options: Any = {"encode": self.encode or "auto", "workers": 1, "on_error": "skip"}
             result = pack(photos, self.folder / "sample.fl", **options)
