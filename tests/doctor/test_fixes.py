@@ -67,17 +67,13 @@ def test_the_start_of_workers_in_a_short_rehearsal_does_not_decide():
     ]
 
 
-def test_a_number_of_workers_that_is_best_on_a_busy_machine_has_no_gain():
-    for number, kinds in ((4, ["workers"]), (0, [])):
-        measured = training(
-            2, loading=seen(decode=1.0), trials=(trial(rate=400.0), trial("workers", number, 1600.0))
-        )
-        [fix] = diagnose(measured).fixes
-        assert fix.gain > 1
-        busy = replace(measured, machine=replace(MACHINE, other_cpus=6.0))
-        fixes = diagnose(busy).fixes
-        assert [fix.kind for fix in fixes] == kinds
-        assert all(fix.gain is None and "on an idle machine" in fix.why for fix in fixes)
+@pytest.mark.parametrize(("number", "kinds"), [(4, ["workers"]), (1, []), (0, [])])
+def test_fewer_workers_are_not_advised_by_trials_on_a_busy_machine(number, kinds):
+    trials = (trial(rate=400.0), trial("workers", number, 1600.0))
+    measured = training(2, loading=seen(decode=1.0), trials=trials)
+    assert len(diagnose(measured).fixes) == 1
+    busy = replace(measured, machine=replace(MACHINE, other_cpus=6.0))
+    assert [fix.kind for fix in diagnose(busy).fixes] == kinds
 
 
 @pytest.mark.parametrize(("loading", "gain"), [({"decode": 8.0}, 2.0), ({"read": 8.0}, 8.0)])

@@ -183,15 +183,12 @@ def _number_of_workers(judged: Judgement) -> Iterator[Fix]:
     totals = {number: judged.throughput(rates.with_trial(trial)) for number, trial in tried.items()}
     totals[present] = judged.throughput(rates)
     best = min(number for number, total in totals.items() if total >= ENOUGH * max(totals.values()))
-    is_doubtful = judged.is_machine_busy and judged.verdict != "little"
-    # Where other programs take the CPUs, workers only seem to be useless.
-    if best == present or (is_doubtful and not best):
+    # Where other programs take the CPUs, fewer workers only seem to suffice.
+    is_doubtful = best < present and judged.is_machine_busy and judged.verdict != "little"
+    if best == present or is_doubtful:
         return
     fix = _fix(judged, tried[best], f"DataLoader(…, num_workers={best}) instead of num_workers={present}")
-    if is_doubtful:
-        why = f"to be tried on an idle machine: here, other programs took CPUs; {fix.why}"
-        fix = replace(fix, gain=None, why=why)
-    elif (fix.gain or 0.0) < LEAST_GAIN and 0 < 2 * best <= present:
+    if (fix.gain or 0.0) < LEAST_GAIN and 0 < 2 * best <= present:
         why = f"{best} workers are as fast as {present}, and each takes some 200 MB"
         fix = replace(fix, gain=None, why=why)
     yield replace(fix, kind="workers" if best else "no workers")
