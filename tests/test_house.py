@@ -157,7 +157,7 @@ def test_the_name_of_a_type_has_one_meaning():
 
 
 # Dependencies whose own types are used.
-TYPED = {"cv2", "numpy", "rich", "torch"}
+TYPED = {"cv2", "numpy", "torch"}
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="reads pyproject.toml, by tomllib")

@@ -32,7 +32,6 @@ _MODULES = [
     "cv2",
     "h5py",
     "lmdb",
-    "rich.progress",
     "torch",
     "torch._dynamo",  # with the first optimizer
     "fastload.cli.main",

@@ -1,17 +1,10 @@
-"""DataLoaders that load the same images in turns.
-
-Before the first turn, all workers are running and all files have been read. A turn is timed from the request
-for its first batch to the arrival of its last; all workers of a loader get the same number of batches.
-"""
+"""DataLoaders that load the same images in turns, after all workers have started and all files were read."""
 
 from __future__ import annotations
 
-import itertools
 import random
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +15,6 @@ import torch.utils.data
 from fastload.bench import operations
 from fastload.bench.peers import PIL_STEPS, decode_by_pil
 from fastload.images.opencv import cv2
-from fastload.loader.dataloader import DataLoader
 from fastload.sources.file_source import FileSource
 from fastload.system.cpus import usable_cpus
 from fastload.system.memory import shared_memory
@@ -37,7 +29,6 @@ BATCH_SIZE = 32
 TURN_S = 1.2
 """Duration of the slowest loader's turn: long enough that its start and end hardly count."""
 
-SEED = 0
 _MOST_WORKERS = 8  # more show nothing new, and the workers of all loaders run at once
 # torch's workers pass batches through shared memory: for each worker, two ready and one in the making.
 _BATCHES_PER_WORKER = 3
@@ -66,53 +57,29 @@ class FilesByPil(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 class TimedLoader:
     """A DataLoader with running workers; `startup_s` is the time from their start to the first batch."""
 
-    def __init__(
-        self,
-        dataset: Any,
-        workers: int,
-        loader_class: type[torch.utils.data.DataLoader[Any]] = DataLoader,
-    ) -> None:
-        self._order = _RepeatSampler(np.random.default_rng(SEED).permutation(len(dataset)).tolist())
-        # torch would warn, for each loader, that there are more workers than CPUs; the user chose them.
-        warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
-        self._loader = loader_class(
+    def __init__(self, dataset: Any, workers: int, kind: type[torch.utils.data.DataLoader[Any]]) -> None:
+        self.order: list[int] = np.random.default_rng(0).permutation(len(dataset)).tolist()
+        self._loader = kind(
             dataset,
             batch_size=BATCH_SIZE,
-            sampler=self._order,
+            sampler=self.order,
             num_workers=workers,
             persistent_workers=True,
             worker_init_fn=_use_one_thread,
-            generator=torch.Generator().manual_seed(SEED),
         )
-        self._order.count = workers * BATCH_SIZE
         start = time.perf_counter()
         batches = iter(self._loader)
         next(batches)
         self.startup_s = time.perf_counter() - start
-        for _ in batches:
+        for _ in batches:  # so that all files are in memory
             pass
 
-    def images_per_s(self, batches: int) -> float:
-        """Load batches without using them and return the rate."""
-        self._order.count = batches * BATCH_SIZE
+    def images_per_s(self) -> float:
+        """Load the images of `order` without using them, and return the rate."""
         start = time.perf_counter()
         for _ in self._loader:
             pass
-        return self._order.count / (time.perf_counter() - start)
-
-
-class _RepeatSampler(torch.utils.data.Sampler[int]):
-    """Indices in a fixed order, repeated; each iteration continues for `count` of them."""
-
-    def __init__(self, order: Sequence[int]) -> None:
-        self.count = 0
-        self._order = itertools.cycle(order)
-
-    def __iter__(self) -> Iterator[int]:
-        return itertools.islice(self._order, self.count)
-
-    def __len__(self) -> int:
-        return self.count
+        return len(self.order) / (time.perf_counter() - start)
 
 
 def _use_one_thread(worker: int) -> None:
@@ -120,19 +87,13 @@ def _use_one_thread(worker: int) -> None:
     cv2.setNumThreads(0)
 
 
-def race(
-    loaders: Sequence[TimedLoader], workers: int, rounds: int, progress: OnProgress
-) -> tuple[int, list[tuple[float, ...]]]:
-    """Return the images of a turn, and the images/s of each loader in each of `rounds` turns.
-
-    Every loader has `workers` processes. `progress` gets the stage, the turns done, and their number.
-    """
-    slowest = min(loader.images_per_s(workers) for loader in loaders)
-    batches = max(1, round(slowest * TURN_S / BATCH_SIZE / workers)) * workers
-    turns = [partial(loader.images_per_s, batches) for loader in loaders]
-    done = itertools.count(1)
-    rates = take_turns(turns, rounds, lambda: progress("loading", next(done), rounds * len(loaders)))
-    return batches * BATCH_SIZE, rates
+def set_turns(loaders: Sequence[TimedLoader]) -> int:
+    """Repeat the images of all loaders until the slowest one takes `TURN_S`; return their number."""
+    slowest = min(loader.images_per_s() for loader in loaders)
+    images = max(1, round(slowest * TURN_S / BATCH_SIZE)) * BATCH_SIZE
+    for loader in loaders:
+        loader.order[:] = (loader.order * -(-images // len(loader.order)))[:images]
+    return images
 
 
 def take_turns(

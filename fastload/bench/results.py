@@ -172,16 +172,6 @@ def verdict(bench: DecodeBench) -> list[str]:
     ]
     if pipelines:
         sentences.append(f"Complete pipelines: {'; '.join(map(_pace, pipelines))}.")
-    wins = [f"{each.title} ({1 / each.ratio:.1f} ×)" for each in lost]
-    sentences.append(f"PIL is faster at {'; '.join(wins) or 'no single operation here'}.")
-    differing = [
-        f"{each.title} ({each.row_of('OpenCV').call}, mean difference "
-        f"{each.row_of('OpenCV').difference.mean:.1f} levels)"
-        for each in single
-        if each.opencv.difference.likeness == "other"
-    ]
-    if differing:
-        sentences.append(f"OpenCV has no call that gives PIL's pixels for: {'; '.join(differing)}.")
     return sentences
 
 

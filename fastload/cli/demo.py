@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import math
 import os
 import statistics
@@ -114,7 +115,9 @@ def _race(
         progress(f"starting: {name}", len(loaders), len(datasets))
         loader_class = fastload.DataLoader if loaders else torch.utils.data.DataLoader
         loaders.append(loading.TimedLoader(dataset, workers, loader_class))
-    turn_images, rates = loading.race(loaders, workers, options.rounds, progress)
+    turn_images, total = loading.set_turns(loaders), options.rounds * len(loaders)
+    turns, done = [loader.images_per_s for loader in loaders], itertools.count(1)
+    rates = loading.take_turns(turns, options.rounds, lambda: progress("loading", next(done), total))
     medians = [statistics.median(values) for values in rates]
     sides = [
         {

@@ -19,7 +19,7 @@ from fastload.system.units import aligned
 
 if TYPE_CHECKING:
     from fastload.doctor.examine import Examination
-    from fastload.doctor.ranks import RankComparison
+    from fastload.doctor.judging.ranks import RankComparison
     from fastload.system.script import Ending, Script
 
 HELP = "find what limits a training run, and what would help: 'doctor train.py', 'doctor photos/'"
@@ -125,7 +125,7 @@ def _print_result(
     ranks: RankComparison | None = None,
     error: BaseException | None = None,
 ) -> None:
-    from fastload.doctor.ranks import rank_rows
+    from fastload.doctor.judging.ranks import rank_rows
 
     if options.json:
         is_failure = error is not None and not isinstance(error, SystemExit)

@@ -10,21 +10,19 @@ import datetime
 import json
 import math
 import os
+import shutil
 import sys
 import time
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
 from fastload.errors import printable
 from fastload.system.units import format_size
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 # In a log file, a line every ten seconds is enough, and does not fill the disk.
 _LINE_EVERY_S = 10.0
 _REDRAW_EVERY_S = 0.1
 _STAGE_WIDTH = 34  # of the longest stage's name, so that the bar stays in place
+_BAR_WIDTH = 24
 
 
 class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
@@ -33,12 +31,11 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
     def __init__(self, label: str, unit: str, is_quiet: bool = False) -> None:
         self._label, self._unit, self._is_quiet = label, unit, is_quiet
         self._start = self._shown = time.monotonic()
-        self._bar: Progress | None = None
+        self._is_drawn = False
 
     def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.refresh()
-            self._bar.stop()
+        if self._is_drawn:
+            self._overwrite("")
 
     def update(self, done: float, total: float, detail: str = "", resumed: float = 0) -> None:
         """Show a new state, with `detail` after the rate.
@@ -74,25 +71,15 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
             self._draw(name.ljust(_STAGE_WIDTH), done, total, "")
 
     def _draw(self, label: str, done: float, total: float, text: str) -> None:
-        label, text = printable(label), printable(text)
-        if self._bar is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+        """Draw one line, and return to its start, so that the next output overwrites it."""
+        share = done / max(total, 1)
+        bar = ("=" * round(_BAR_WIDTH * share)).ljust(_BAR_WIDTH)
+        self._overwrite(f"{label} [{bar}] {share:4.0%}  {text}")
+        self._is_drawn = True
 
-            # Without a thread that refreshes it: packing and loaders fork, and forks and threads do not mix.
-            self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                TaskProgressColumn(),
-                TextColumn("{task.fields[text]}", markup=False),
-                console=Console(stderr=True, color_system=None if os.environ.get("NO_COLOR") else "auto"),
-                auto_refresh=False,
-                transient=True,
-            )
-            self._bar.add_task(label, text=text)
-            self._bar.start()
-        task = self._bar.task_ids[0]
-        self._bar.update(task, description=label, completed=done, total=total, text=text, refresh=True)
+    def _overwrite(self, text: str) -> None:
+        width = shutil.get_terminal_size().columns - 1  # in the last column, some terminals begin a new line
+        print(printable(text)[:width].ljust(width), end="\r", file=sys.stderr, flush=True)
 
 
 def can_draw() -> bool:

@@ -63,8 +63,8 @@ def add_script_arguments(parser: argparse.ArgumentParser, path: str, arguments: 
     module_help = "PATH is a module, as in 'python -m PATH'"
     parser.add_argument("-m", action="store_true", dest="is_module", help=module_help)
     parser.add_argument("path", metavar="PATH", help=path)
-    own = parser.add_argument("arguments", metavar="…", nargs=argparse.REMAINDER, help=arguments)
-    own.required = False  # argparse does so itself only from Python 3.13 on
+    rest = parser.add_argument("arguments", metavar="…", nargs=argparse.REMAINDER, help=arguments)
+    rest.required = False  # argparse does so itself only from Python 3.13 on
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -9,15 +9,16 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fastload.doctor.dataset_files import count_of, storage_of
 from fastload.doctor.findings import Diagnosis, MachineState, TrainingMeasurements
-from fastload.doctor.fixes import CHANGES, diagnose
-from fastload.doctor.judge import judge, ran_out_of
-from fastload.doctor.machine import BusyWatch
-from fastload.doctor.ranks import RankComparison, SyncWatch, compare
-from fastload.doctor.record import LoaderRecord
+from fastload.doctor.judging.fixes import CHANGES, diagnose
+from fastload.doctor.judging.judge import judge, ran_out_of
+from fastload.doctor.judging.ranks import RankComparison, compare
 from fastload.doctor.trials import Trials
-from fastload.doctor.watch import Watcher
+from fastload.doctor.watching.dataset_files import count_of, storage_of
+from fastload.doctor.watching.machine import BusyWatch
+from fastload.doctor.watching.record import LoaderRecord
+from fastload.doctor.watching.sync import SyncWatch
+from fastload.doctor.watching.watch import Watcher
 from fastload.system.cpus import local_rank
 from fastload.system.script import Ending, Script
 from fastload.system.units import format_count
@@ -41,11 +42,17 @@ class Examination:
 
 @dataclass
 class ExaminedLoader:
-    """The measurements of a loader, with the results of its trials; without `trials`, nothing is tried."""
+    """A loader and its measurements, to which trials are added; without `trials`, nothing is tried."""
 
+    name: str
     measured: TrainingMeasurements
-    trials: Trials | None
     record: LoaderRecord
+    trials: Trials | None = None
+    diagnose: Callable[[TrainingMeasurements], Diagnosis] = diagnose
+
+    def result(self) -> Examination:
+        """Return the examination, with the trials so far."""
+        return Examination(self.name, self.measured, self.diagnose(self.measured))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,53 +118,53 @@ def examine_script(
         if error:  # perhaps while waiting for a rank that had ended
             for record in watcher.records:
                 record.drop_last_step()
-        loaders = _loaders(watcher, busy.state(), error)
-        for each in loaders:
-            each.measured = replace(
-                each.measured, command=command, gpu_share=watcher.gpu.share, was_cut=was_cut, error=error
-            )
-        own, slowest, ranks, earlier = local_rank(), 0, None, dict[int, str]()
+        loaders = _loaders(watcher, busy.state(), command, error)
+        rank, slowest, ranks, earlier = local_rank(), 0, None, dict[int, str]()
         if (exchange := watcher.sync.exchange) is not None:
             if error:
                 earlier = exchange.collect("error", range(exchange.size), 0.0)
                 exchange.post("error", error)
             most_s = 0.0 if error else _MOST_WAIT_S
-            own, ranks = exchange.rank, _compared(watcher.sync, [each.measured for each in loaders], most_s)
+            rank, ranks = exchange.rank, _compared(watcher.sync, [each.measured for each in loaders], most_s)
         if ranks is not None:
-            loaders[0].measured = ranks.measured_on(own, loaders[0].measured)
+            loaders[0].measured = ranks.measured_on(rank, loaders[0].measured)
             slowest = ranks.slowest or 0
         # Changes are tried on one rank.
-        if loaders and own == slowest:
+        if loaders and rank == slowest:
             on_trials()
             _add_trials(loaders, folder)
             try_changes(loaders)
-        examinations = tuple(
-            Examination(_name(each.record), each.measured, diagnose(each.measured)) for each in loaders
-        )
+        examinations = tuple(each.result() for each in loaders)
         if slowest and exchange is not None:
-            if own == slowest:
+            if rank == slowest:
                 exchange.post("examinations", examinations)
-            elif own == 0:
+            elif rank == 0:
                 arrived = exchange.collect("examinations", [slowest], _MOST_WAIT_S)
                 examinations = arrived.get(slowest, examinations)
-    notes = tuple(f"Before that, rank {rank} ended with {earlier[rank]}." for rank in sorted(earlier))
+    notes = tuple(f"Before that, rank {number} ended with {earlier[number]}." for number in sorted(earlier))
     notes = (*_notes(ending, was_cut, watcher.batches), *notes)
-    return ScriptReport(examinations, ending, notes, own, ranks)
+    return ScriptReport(examinations, ending, notes, rank, ranks)
 
 
-def _loaders(watcher: Watcher, machine: MachineState, error: str) -> list[ExaminedLoader]:
+def _loaders(watcher: Watcher, machine: MachineState, command: str, error: str) -> list[ExaminedLoader]:
     """Return the loaders, training before evaluation, then by the time spent on them."""
     records = [record for record in watcher.records if record.batches]
     if not records and ran_out_of(error):
         records = watcher.records[:1]  # this loader's settings are the cause
-    has_training = any(record.role() == "training" for record in records)
+    has_training = any(record.trained for record in records)
     loaders = []
     for record in records:
-        measured = record.measured(watcher.logs_of(record), machine)
+        measured = replace(
+            record.measured(watcher.logs_of(record), machine),
+            command=command,
+            gpu_share=watcher.gpu.share,
+            was_cut=watcher.was_cut,
+            error=error,
+        )
         # A loader without optimizer steps beside one with them is evaluation.
         if has_training and not record.trained:
             measured = replace(measured, role="evaluation")
-        loaders.append(ExaminedLoader(measured, None, record))
+        loaders.append(ExaminedLoader(_name(record), measured, record))
     return sorted(loaders, key=lambda each: (each.measured.role == "evaluation", -each.record.total_s))
 
 

@@ -37,6 +37,11 @@ class Sampled:
     seconds: float
 
 
+def spent(sampled: Sequence[Sampled], *categories: Category) -> float:
+    """Return the seconds of some categories."""
+    return sum(one.seconds for one in sampled if one.category in categories)
+
+
 @dataclass(frozen=True, slots=True)
 class LoaderTrial:
     """Throughput of a loader that was created again with one change, measured without training.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,14 @@ import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
 from fastload.datasets.packed import PackedDataset
-from fastload.doctor.dataset_files import drop_pages, files_of, storage_of
-from fastload.doctor.evidence import CAUSES, fits_page_cache, rate_text
 from fastload.doctor.examine import Examination, ExaminedLoader, try_changes
 from fastload.doctor.findings import Diagnosis, Fix, TrainingMeasurements
-from fastload.doctor.fixes import diagnose
-from fastload.doctor.machine import BusyWatch
+from fastload.doctor.judging.evidence import CAUSES, fits_page_cache, rate_text
+from fastload.doctor.judging.fixes import diagnose
 from fastload.doctor.trials import WITHOUT_END, Trials
-from fastload.doctor.watch import Enough, Watcher
+from fastload.doctor.watching.dataset_files import drop_pages, files_of, storage_of
+from fastload.doctor.watching.machine import BusyWatch
+from fastload.doctor.watching.watch import Enough, Watcher
 from fastload.errors import SourceError
 from fastload.images.decode import decode
 from fastload.images.jpegtran import find_jpegtran
@@ -32,7 +33,7 @@ from fastload.shards.manifest import ShardEntry, is_packed, packed_splits
 from fastload.shards.records import RecordReader
 from fastload.shards.remote import RemoteFolder, is_url
 from fastload.sources import open_source
-from fastload.sources.files import FileList
+from fastload.sources.file_source import ImageFileSource
 from fastload.sources.left_out import describe_left_out
 from fastload.sources.protocol import Source, evenly_spaced
 from fastload.system.signals import deferred_signals
@@ -65,28 +66,6 @@ class _Images(Dataset[object]):
             return np.asarray(image.convert("RGB"))
 
 
-@dataclass
-class _Split(ExaminedLoader):
-    """The loader of a dataset or of a split, and the errors of samples that cannot be read."""
-
-    name: str
-    samples: int
-    is_warm: bool
-    readable: int
-    damage: list[str]
-    notes: tuple[str, ...] = ()
-
-    def diagnosis(self) -> Diagnosis:
-        """Return the diagnosis by the trials so far."""
-        found = diagnose_data(self.measured, self.samples, self.is_warm, self.notes)
-        if not self.damage:
-            return found
-        count = f"{len(self.damage)} of {self.readable + len(self.damage)}"
-        action = f"replace the damaged or missing samples: {count} cannot be read"
-        fix = Fix("damage", action, f"training ends at the first: {self.damage[0]}")
-        return replace(found, fixes=(fix, *found.fixes))
-
-
 def examine_data(path: Path | str, on_trials: Callable[[], None] = lambda: None) -> list[Examination]:
     """Measure loaders of a dataset, which may be packed at a URL, for some seconds per split.
 
@@ -101,43 +80,40 @@ def examine_data(path: Path | str, on_trials: Callable[[], None] = lambda: None)
         else:
             splits = _watched_sources(os.fspath(path), folder)
         # Where loading does not matter, nothing can be gained by a change.
-        if slow := [split for split in splits if split.diagnosis().verdict != "little"]:
+        if slow := [split for split in splits if split.result().diagnosis.verdict != "little"]:
             on_trials()
             try_changes(slow)
-        return [Examination(split.name, split.measured, split.diagnosis()) for split in splits]
+        return [split.result() for split in splits]
 
 
-def _watched_sources(path: str, folder: Path) -> list[_Split]:
+def _watched_sources(path: str, folder: Path) -> list[ExaminedLoader]:
     """Watch a loader of each split; raise SourceError if its images have no files of their own."""
-    sources, listed = open_source(path), dict[str, FileList]()
-    for split, source in sources.items():
-        files = getattr(source, "files", None)
-        if isinstance(files, FileList) and len(files) == len(source):
-            listed[split] = files
-        else:
+    sources = dict[str, ImageFileSource]()
+    for split, source in open_source(path).items():
+        if not isinstance(source, ImageFileSource):
             raise SourceError(
                 f"{path}: must have a file for each image to be examined, got the layout {source.kind!r}: "
                 f"pack it first ('fastload pack {path} DEST'), and examine the result"
             )
+        sources[split] = source
     # Packing, too, chooses one encoding for all splits.
     stats = estimate_stats(sources.values(), None)
     has_jpegtran = find_jpegtran() is not None
     encoding, reason = choose_encoding(stats, is_resized=False, has_jpegtran=has_jpegtran, space_bytes=None)
     splits = []
     for number, (split, source) in enumerate(sources.items()):
-        paths = [listed[split].path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
+        paths = [source.files.path(index) for index in evenly_spaced(len(source), _MOST_SAMPLES)]
         name = f"{path}, {split}" if split else path
-        found = _watched(name, _Images(paths), folder / str(number), source, encoding)
-        found.notes = (
+        notes = [
             f"'fastload pack --encode auto' chooses {encoding}: {reason}.",
             *source.warnings,
             *describe_left_out(entry for entry in source.left_out if not entry.is_clutter),
-        )
-        splits.append(found)
+        ]
+        splits.append(_watched(name, _Images(paths), folder / str(number), notes, source, encoding))
     return splits
 
 
-def _watched_remote(url: str, folder: Path) -> _Split:
+def _watched_remote(url: str, folder: Path) -> ExaminedLoader:
     """Watch a loader of the first shard at a URL, from a copy, and measure how fast the server sends."""
     remote = RemoteFolder(url)
     reader = RecordReader(remote)
@@ -147,13 +123,12 @@ def _watched_remote(url: str, folder: Path) -> _Split:
     sent_bytes = read_some(remote, shard)
     bytes_per_s = sent_bytes / (time.perf_counter() - began)
     reader.fetch(np.arange(shard.records))  # into the copies that the dataset reads, too
-    found = _watched(url, PackedDataset(remote), folder, indices=range(shard.records))
     rate = rate_text(bytes_per_s * manifest.records / manifest.size_bytes, "samples")
-    found.notes = (
+    note = (
         f"The server sends {format_size(bytes_per_s)}/s: the first epoch has at most {rate}. Later ones read "
-        f"copies of the shards from the disk, if it has room for {format_size(manifest.size_bytes)}.",
+        f"copies of the shards from the disk, if it has room for {format_size(manifest.size_bytes)}."
     )
-    return found
+    return _watched(url, PackedDataset(remote), folder, [note], indices=range(shard.records))
 
 
 def read_some(remote: RemoteFolder, shard: ShardEntry) -> int:
@@ -170,10 +145,11 @@ def _watched(
     name: str,
     dataset: Any,
     folder: Path,
+    notes: Sequence[str] = (),
     source: Source | None = None,
     encode: str = "",
     indices: range | None = None,
-) -> _Split:
+) -> ExaminedLoader:
     """Watch a loader of a dataset, of some `indices` or all; the dataset may be a sample of a source."""
     busy, files, samples = BusyWatch(), files_of(dataset), len(dataset if source is None else source)
     store = storage_of(files, samples)
@@ -212,7 +188,13 @@ def _watched(
     # FolderDataset has labels, but no columns or annotations.
     has_counterpart = source is None or source.kind in ("folder", "flat")
     trials = Trials(record.settings, workers, folder / "trials", _WATCHED_S, encode, has_counterpart)
-    return _Split(measured, trials, record, name, samples, is_warm, len(readable), damage)
+    repairs: tuple[Fix, ...] = ()
+    if damage:
+        count = f"{len(damage)} of {len(readable) + len(damage)}"
+        action = f"replace the damaged or missing samples: {count} cannot be read"
+        repairs = (Fix("damage", action, f"training ends at the first: {damage[0]}"),)
+    said = functools.partial(diagnose_data, samples=samples, is_warm=is_warm, notes=notes, repairs=repairs)
+    return ExaminedLoader(name, measured, record, trials, said)
 
 
 def _readable(dataset: Any, indices: range) -> tuple[list[int], int, list[str]]:
@@ -237,9 +219,16 @@ def _readable(dataset: Any, indices: range) -> tuple[list[int], int, list[str]]:
 
 
 def diagnose_data(
-    measured: TrainingMeasurements, samples: int, is_warm: bool, notes: Sequence[str] = ()
+    measured: TrainingMeasurements,
+    samples: int,
+    is_warm: bool,
+    notes: Sequence[str] = (),
+    repairs: tuple[Fix, ...] = (),
 ) -> Diagnosis:
-    """Return the bottleneck of loading a dataset of `samples` samples without training, and its fixes."""
+    """Return the bottleneck of loading a dataset of `samples` samples without training, and its fixes.
+
+    `repairs` come first.
+    """
     found = diagnose(measured)
     workers, rate = format_count(measured.num_workers, "worker"), found.loading_per_s
     all_s = samples / rate if rate else 0.0
@@ -247,10 +236,10 @@ def diagnose_data(
     if found.verdict == "little" or all_s < LEAST_S:
         took = f"{workers} load all of it in {format_duration(all_s)}"
         headline = f"There is too little data for loading to matter: {took}."
-        return replace(found, verdict="little", headline=headline, evidence=(about, *notes), fixes=())
+        return replace(found, verdict="little", headline=headline, evidence=(about, *notes), fixes=repairs)
     when = " after the first epoch" if is_warm else ""
     gives = rate_text(rate, measured.unit)
     headline = f"{CAUSES[found.verdict][0]}: a loader with {workers} gives {gives}{when}."
     # A training run would overlap with the workers; here there is none.
-    fixes = tuple(fix for fix in found.fixes if fix.kind != "no workers")
+    fixes = (*repairs, *(fix for fix in found.fixes if fix.kind != "no workers"))
     return replace(found, headline=headline, evidence=(about, *found.evidence[1:], *notes), fixes=fixes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import os
 import time
 import warnings
@@ -19,12 +20,13 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from fastload.datasets.folder import FolderDataset
 from fastload.datasets.packed import PackedDataset
-from fastload.doctor.dataset_files import count_of, drop_pages, files_of, parts_of
+from fastload.datasets.within import image_datasets_in
 from fastload.doctor.findings import LoaderTrial
-from fastload.doctor.machine import process_cpu_s
-from fastload.doctor.record import LoaderSettings
-from fastload.doctor.torch_calls import end_workers
-from fastload.doctor.workers import count_in
+from fastload.doctor.watching.dataset_files import count_of, drop_pages, files_of, parts_of
+from fastload.doctor.watching.machine import process_cpu_s
+from fastload.doctor.watching.record import LoaderSettings
+from fastload.doctor.watching.torch_calls import end_workers
+from fastload.doctor.watching.workers import count_in
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.packing.job import pack
 from fastload.sources.protocol import evenly_spaced
@@ -35,6 +37,7 @@ MOST_TRIAL_S, LEAST_TRIAL_S = 1.0, 0.3
 """A trial takes a quarter of the time that the training was watched, within these bounds: with two workers
 and batches of 100 ms, one second gives some twenty batches."""
 
+# No trial begins later; other numbers of workers not after the half, so that time is left for larger gains.
 _MOST_S, _TIMEOUT_S = 20.0, 30.0
 # Fewer batches may be outliers; of more batches, no indices are drawn, but the first ones are repeated.
 _LEAST_BATCHES, _MOST_BATCHES = 4, 256
@@ -45,11 +48,11 @@ WITHOUT_END = 100_000
 
 @dataclass
 class Trials:
-    """Trials of one loader, whose training was watched for `watched_s`; none begins after 20 s.
+    """Trials of one loader, whose training was watched for `watched_s`.
 
-    Trials that fail, for whatever reason, are left out. With `encode`, the files are packed with this
-    encoding, and the dataset is known to do nothing but decode. `has_counterpart` is False if FolderDataset
-    would lack something of the dataset.
+    None begins after 20 s, except that of fastload's loader, which gains most. Trials that fail, for whatever
+    reason, are left out. With `encode`, the files are packed with this encoding, and the dataset is known to
+    do nothing but decode. `has_counterpart` is False if FolderDataset would lack something of the dataset.
     """
 
     settings: LoaderSettings
@@ -62,16 +65,16 @@ class Trials:
     def __post_init__(self) -> None:
         self.files = files_of(self.settings.dataset)
         self._trial_s = min(MOST_TRIAL_S, max(LEAST_TRIAL_S, self.watched_s / 4))
-        self._ends_at = time.perf_counter() + _MOST_S
+        self._began_at = time.perf_counter()
         self._batches = _batches_of(self.settings)
 
     @functools.cached_property
     def _compiled(self) -> object:
         return _compiled(self.settings.dataset)
 
-    def tried(self, name: str, **changes: Any) -> list[LoaderTrial]:
+    def tried(self, name: str, most_s: float = _MOST_S, **changes: Any) -> list[LoaderTrial]:
         """Measure the loader once, as it is or with changes; return nothing if it fails or the time is up."""
-        if time.perf_counter() < self._ends_at:
+        if time.perf_counter() < self._began_at + most_s:
             with contextlib.suppress(Exception):
                 trial, _ = self._measured(**changes)
                 return [replace(trial, kind=name)] if trial.samples_per_s else []
@@ -83,7 +86,7 @@ class Trials:
             if len(self.files.paths) < count_of(self.settings.dataset) or not can_drop():
                 return []
             drop_pages(self.files)
-        return self.tried("workers", workers=number)
+        return self.tried("workers", _MOST_S / 2, workers=number)
 
     def cached(self) -> list[LoaderTrial]:
         """Measure a second pass over samples that a first pass has just read."""
@@ -96,9 +99,9 @@ class Trials:
     def one_line(self) -> list[LoaderTrial]:
         """Measure fastload's loader: with the compiled dataset, if compiling changes it."""
         if self._compiled is not self.settings.dataset:
-            return self.tried("compile", dataset=self._compiled, kind=FastloadDataLoader)
+            return self.tried("compile", math.inf, dataset=self._compiled, kind=FastloadDataLoader)
         if self.num_workers and not self.settings.is_fastload:
-            return self.tried("loader", kind=FastloadDataLoader)
+            return self.tried("loader", math.inf, kind=FastloadDataLoader)
         return []
 
     def from_files(self) -> Iterator[LoaderTrial]:
@@ -111,8 +114,7 @@ class Trials:
             photos = link_files(self.files.paths, self.folder / "files")
             # A compiled transform takes only the images of its own dataset.
             transform = getattr(dataset.transform, "theirs", dataset.transform)
-            modules = [type(part).__module__ for part in parts_of(self._compiled)]
-            if self.has_counterpart and not any(name.startswith("fastload.datasets.") for name in modules):
+            if self.has_counterpart and not any(map(image_datasets_in, parts_of(self._compiled))):
                 yield from self._of_files("decoder", FolderDataset(photos, transform=transform))
             options: Any = {"encode": self.encode or "auto", "workers": 1, "on_error": "skip"}
             result = pack(photos, self.folder / "sample.fl", **options)
@@ -169,8 +171,8 @@ class Trials:
             seconds, spent_s = time.perf_counter() - at, _cpu_s(pids) - cpu_s
         ended_s = time.perf_counter() - at - seconds
         samples = taken * (count_in(batches[0]) if batches else self.settings.batch_size or 1)
-        own_s = seconds / max(1, taken) * max(1, workers)
-        start_s = max(0.0, started_s - own_s) + ended_s if workers else 0.0
+        batch_s = seconds / max(1, taken) * max(1, workers)
+        start_s = max(0.0, started_s - batch_s) + ended_s if workers else 0.0
         sample_cpu_s = max(0.0, spent_s) / max(1, samples)
         return LoaderTrial("same", workers, samples / seconds, sample_cpu_s, start_s), taken + 1 + requested
 

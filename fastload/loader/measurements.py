@@ -15,8 +15,8 @@ from typing import Generic, NamedTuple, TypeVar
 from torch.utils.data import get_worker_info
 
 from fastload.system.cpus import local_ranks, usable_cpus
-from fastload.system.descriptors import free_descriptors
 from fastload.system.memory import available_memory_bytes
+from fastload.system.proc import free_descriptors
 
 _T_co = TypeVar("_T_co", covariant=True)
 

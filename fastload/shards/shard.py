@@ -15,7 +15,7 @@ from pathlib import Path
 from fastload.errors import AccessError
 from fastload.shards.container import TOO_MANY_OPEN, ShardEntry, ShardReader, ShardWriter
 from fastload.shards.schema import Column
-from fastload.system.descriptors import descriptor_limit
+from fastload.system.proc import descriptor_limit
 
 # On Windows: half of the C library's 512 files, a limit that Python cannot read.
 _FALLBACK_OPEN_SHARDS = 256

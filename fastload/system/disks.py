@@ -66,14 +66,6 @@ def disk_of(path: str | os.PathLike[str], proc_self: Path = PROC_SELF) -> Disk:
     return Disk(mount.file_system, _KINDS.get(mount.file_system.partition(".")[0], "unknown"))
 
 
-class DiskReading(NamedTuple):
-    """The result of reading a sample of files in random order."""
-
-    bytes_per_s: float  # by 8 threads; 0 if no file can be read
-    is_cold: bool  # False if pages could not be dropped: the speed may then be that of a cache
-    bytes_read: int
-
-
 class ReadRange(NamedTuple):
     """A part of a file, or a complete one."""
 
@@ -89,14 +81,14 @@ def measure_reading(
     most_s: float = 1.0,
     most_bytes: int = 128 << 20,
     clock: Callable[[], float] = time.perf_counter,
-) -> DiskReading:
-    """Measure how fast a random sample of files is read from the disk.
+) -> float:
+    """Return the bytes per second at which 8 threads read a random sample of files; 0 if none can be read.
 
     With `record_bytes`, files of more than twice that size are shards, of which records of that size are
     read; all other files are read completely, including opening and closing. Pages are dropped from the
     page cache before they are read, and mincore(2) checks that they are gone; pages that stay (dirty, or
-    mapped by others) are skipped. Caches outside this machine's memory (in the disk, the host or a file
-    server) stay warm.
+    mapped by others) are read only if all do. Caches outside this machine's memory (in the disk, the host
+    or a file server) stay warm.
     """
     begin_s = clock()
     ranges: list[ReadRange] = []
@@ -105,22 +97,25 @@ def measure_reading(
             break
         ranges.append(each._replace(size=min(each.size, most_bytes)))
         most_bytes -= each.size
-    if not ranges:
-        return DiskReading(0.0, False, 0)
-    disk = disk_of(ranges[0].path)
-    cold: list[ReadRange] = []
-    # Files in memory have no disk, and ZFS has its own cache.
-    for _ in range(_TRIES if can_drop() and disk.kind != "memory" and disk.file_system != "zfs" else 0):
+    return _read_by_several(
+        _dropped(ranges, begin_s + 0.3 * most_s, clock) or ranges, begin_s + most_s, clock
+    )
+
+
+def _dropped(ranges: Sequence[ReadRange], end_s: float, clock: Callable[[], float]) -> list[ReadRange]:
+    """Drop ranges from the page cache, one at least; return those that have gone."""
+    has_disk = bool(ranges) and disk_of(ranges[0].path).kind != "memory"
+    for _ in range(_TRIES if has_disk and can_drop() else 0):
+        gone: list[ReadRange] = []
         for each in ranges:
-            if cold and clock() >= begin_s + 0.3 * most_s:
+            if gone and clock() >= end_s:
                 break
             if _is_dropped(each):
-                cold.append(each)
-        if cold:
-            break
+                gone.append(each)
+        if gone:
+            return gone
         time.sleep(_PAUSE_S)
-    bytes_per_s, bytes_read = _read_by_several(cold or ranges, begin_s + most_s, clock)
-    return DiskReading(bytes_per_s, bool(cold), bytes_read)
+    return []
 
 
 def random_ranges(
@@ -149,10 +144,8 @@ def random_ranges(
             yield ReadRange(path, place * window + rng.randrange(window - taken + 1), taken)
 
 
-def _read_by_several(
-    ranges: Sequence[ReadRange], end_s: float, clock: Callable[[], float]
-) -> tuple[float, int]:
-    """Read ranges as the workers of a loader do, until the time is up; return bytes per second, and bytes."""
+def _read_by_several(ranges: Sequence[ReadRange], end_s: float, clock: Callable[[], float]) -> float:
+    """Read ranges as the workers of a loader do, until the time is up; return bytes per second."""
     begin_s = clock()
 
     def read(each: ReadRange) -> int:
@@ -169,7 +162,7 @@ def _read_by_several(
     with ThreadPoolExecutor(_READERS) as pool:
         size_bytes = sum(pool.map(read, ranges))
     seconds = clock() - begin_s
-    return size_bytes / seconds if seconds > 0 else 0.0, size_bytes
+    return size_bytes / seconds if seconds > 0 else 0.0
 
 
 def _is_dropped(each: ReadRange) -> bool:

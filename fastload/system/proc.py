@@ -1,12 +1,14 @@
-"""Mounted file systems and cgroups of this process, from /proc/self (proc(5), cgroups(7)).
+"""Mounted file systems, cgroups and open files of this process, from /proc/self (proc(5), cgroups(7)).
 
-psutil does not read cgroups, and omits the root of a mount, which is needed to find them.
+psutil does not read cgroups, omits the root of a mount, which is needed to find them, and does not read the
+limit of open files on macOS.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -58,6 +60,28 @@ def cgroups_of(controller: str, proc_self: Path) -> Iterator[Cgroup]:
                 folder = folder.parent
                 yield Cgroup(folder, version)
             return
+
+
+def descriptor_limit() -> int | None:
+    """Return the soft limit on file descriptors, `sys.maxsize` for none; None on Windows."""
+    if sys.platform == "win32":
+        return None
+    import resource  # does not exist on Windows
+
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def free_descriptors() -> int | None:
+    """Return how many more files this process may open; None on Windows."""
+    if (limit := descriptor_limit()) is None:
+        return None
+    try:
+        # Listing takes one itself.
+        used = len(os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd")) - 1
+    except OSError:
+        used = 0
+    return limit - used
 
 
 def read_text(path: Path) -> str:

@@ -78,8 +78,8 @@ class ImagesInMemory:
         """Return an image, the height and width of its file, and its own; None if it is not stored."""
         if not self.store.has(index):
             return None
-        height, width, *own = _SIZES.unpack(self.store.fixed[index].tobytes())
-        size = own[0], own[1]
+        height, width, *stored = _SIZES.unpack(self.store.fixed[index].tobytes())
+        size = stored[0], stored[1]
         source = PixelSource(_Planes(self.store.data(index), size), 0, size)
         return BgrImage(DeferredImage.of(source)), (height, width), size
 

@@ -38,25 +38,17 @@ def test_opencvs_call_is_the_one_most_similar_to_pil():
     assert comparison(*rows).libraries == {"OpenCV"}
 
 
-def test_verdict_counts_and_names_what_pil_is_faster_at():
+def test_verdict_counts_what_each_is_faster_at():
     won = comparison(row("PIL", 1.0), row("OpenCV", 2.0), title="flip it")
     lost = comparison(row("PIL", 3.0), row("OpenCV", 1.0))
-    first, *others = verdict(bench_of(won, lost, lost))
+    [first] = verdict(bench_of(won, lost, lost))
     assert "OpenCV is faster at 2 of 3 operations; PIL is faster at 1; none are too close to call" in first
-    assert "PIL is faster at flip it (2.0 ×)." in others
 
 
-def test_verdict_names_nothing_if_pil_is_faster_at_nothing():
-    lost = comparison(row("PIL", 3.0), row("OpenCV", 1.0))
-    assert "PIL is faster at no single operation here." in verdict(bench_of(lost))
-
-
-def test_verdict_names_operations_without_a_call_like_pils():
+def test_verdict_counts_operations_without_a_call_like_pils():
     rows = row("PIL", 3.0), row("OpenCV", 1.0, OTHER, "INTER_AREA")
-    first, *others = verdict(bench_of(comparison(*rows, title="shrink it")))
+    [first] = verdict(bench_of(comparison(*rows, title="shrink it")))
     assert "faster at 1 of 1 operations (at 1 of them its pixels differ visibly from PIL's)" in first
-    text = " ".join(others)
-    assert "shrink it (INTER_AREA, mean difference 3.0 levels)" in text
 
 
 def test_verdict_counts_pipelines_separately():
@@ -70,7 +62,7 @@ def test_verdict_counts_pipelines_separately():
         group="Pipeline, one core",
         title="detection: all",
     )
-    first, second, *_ = verdict(bench_of(single, alone, loaded))
+    first, second = verdict(bench_of(single, alone, loaded))
     assert "of 1 operations" in first
     assert "training is 2.0 × as fast with OpenCV" in second
     assert "detection is too close to call" in second

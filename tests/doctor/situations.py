@@ -54,6 +54,12 @@ SITUATIONS = [
         "--data {classes} --decoder imagefolder --transform torchvision --workers 2",
     ),
     Situation(
+        "a rehearsal of short epochs",
+        "decoding",
+        "--data {classes} --decoder imagefolder --transform torchvision --workers 2 --epochs 2 --samples 80",
+        seconds=20,
+    ),
+    Situation(
         "torchvision's transforms in a dataset of one's own",
         "decoding",
         "--data {photos} --transform torchvision --workers 2",

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fastload.doctor.categories import (
+from fastload.doctor.watching.categories import (
     Frame,
     loading_category,
     step_category,

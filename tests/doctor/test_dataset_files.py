@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fastload
-from fastload.doctor.dataset_files import DataFiles, files_of, folder_of, storage_of
+from fastload.doctor.watching.dataset_files import DataFiles, files_of, folder_of, storage_of
 from tests.doctor.situations import make_photos
 
 

@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from fastload.doctor.machine import GpuWatch
+from fastload.doctor.watching.machine import GpuWatch
 from tests.commands import run
 from tests.tools import NEEDS_CUDA
 

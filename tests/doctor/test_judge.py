@@ -1,13 +1,14 @@
 """Judging: the slower of two rates names the side, and trials give the gains."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from fastload.doctor.findings import LoaderTrial, MachineState, Sampled
 from fastload.doctor.findings import TrainingMeasurements as Training
-from fastload.doctor.fixes import CHANGES, diagnose, workers_to_try
-from fastload.doctor.judge import Rates, judge, rates_of
+from fastload.doctor.judging.fixes import CHANGES, diagnose, workers_to_try
+from fastload.doctor.judging.judge import Rates, judge, rates_of
 from fastload.loader.clock import LoadTimes
 
 MACHINE = MachineState(8.0, 8)
@@ -162,7 +163,7 @@ def test_a_quarter_of_a_second_is_too_little(seconds, verdict):
 
 
 def test_workers_whose_start_takes_most_of_the_time_are_too_many():
-    measured = training(2, wait_s=0.002, step_s=0.002, first_wait_s=2.0, trials=(trial(start_s=1.0),))
+    measured = training(2, wait_s=0.001, step_s=0.001, first_wait_s=2.0, trials=(trial(start_s=1.0),))
     assert diagnose(measured).verdict == "little"
     assert diagnose(replace(measured, first_wait_s=0.1)).verdict != "little"
 
@@ -170,8 +171,8 @@ def test_workers_whose_start_takes_most_of_the_time_are_too_many():
 def test_workers_that_start_for_long_do_not_make_a_long_epoch_little():
     measured = training(2, wait_s=0.018, step_s=0.002, first_wait_s=6.0, trials=(trial(start_s=6.0),))
     assert diagnose(measured).verdict == "decoding"
-    short = diagnose(training(2, wait_s=0.002, step_s=0.002, first_wait_s=2.0, trials=(trial(start_s=2.0),)))
-    assert "100 batches took 2.4 s, starting workers 2 s of it" in short.headline
+    short = diagnose(training(2, wait_s=0.001, step_s=0.001, first_wait_s=2.0, trials=(trial(start_s=2.0),)))
+    assert "100 batches took 2.2 s, starting workers 2 s of it" in short.headline
 
 
 class TestTheRule:
@@ -187,16 +188,10 @@ class TestTheRule:
             200.0
         )
 
-    def test_warm_up_counts_with_and_without_workers(self):
-        assert Rates(100.0, 100.0, 0, 8.0, epoch_samples=100.0, warmup_s=2.0).combined() == pytest.approx(
-            25.0
-        )
-        assert Rates(100.0, 100.0, 2, 8.0, epoch_samples=100.0, warmup_s=1.0).combined() == pytest.approx(
-            50.0
-        )
-
-    def test_the_start_of_workers_counts_once_an_epoch(self):
-        assert Rates(100.0, 300.0, 2, 8.0, start_s=1.0, epoch_samples=100.0).combined() == pytest.approx(50.0)
+    def test_the_start_of_workers_counts_in_an_epoch_only(self):
+        rates = Rates(100.0, 300.0, 2, 8.0, start_s=1.0, epoch_samples=100.0)
+        assert (rates.combined(), rates.of_epoch()) == (100.0, pytest.approx(50.0))
+        assert replace(rates, epoch_samples=math.inf).of_epoch() == pytest.approx(100.0)
 
 
 def test_a_quota_is_a_limit():
@@ -220,6 +215,11 @@ class TestTrials:
         measured = training(wait_s=0.001, step_s=0.1)
         assert judge(measured).verdict == "model"
         assert changes_to_try(measured) == []
+
+    def test_fastloads_loader_is_tried_wherever_the_training_waits(self):
+        measured = training(wait_s=0.05, step_s=0.052)
+        assert judge(measured).verdict == "model"
+        assert changes_to_try(measured) == ["workers", "loader"]
 
     def test_slow_decoding_is_tried_with_workers_compiled_and_packed(self):
         assert changes_to_try(training()) == ["workers", "loader", "data"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fastload.doctor.machine import GpuWatch
+from fastload.doctor.watching.machine import GpuWatch
 
 
 def test_the_share_is_the_mean_of_the_readings():

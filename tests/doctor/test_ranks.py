@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fastload.doctor.findings import MachineState, Sampled, TrainingMeasurements
-from fastload.doctor.ranks import compare
+from fastload.doctor.judging.ranks import compare
 from tests.commands import free_port, start_python
 from tests.doctor.places import slow_network
 

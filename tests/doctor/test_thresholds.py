@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader
 
-from fastload.doctor import evidence, examine, fixes, folder, judge, record, trials
+from fastload.doctor import examine, folder, trials
 from fastload.doctor.findings import DataStorage, MachineState, Sampled
-from fastload.doctor.fixes import diagnose, workers_to_try
-from fastload.doctor.judge import rates_of
+from fastload.doctor.judging import evidence, fixes, judge
+from fastload.doctor.judging.fixes import diagnose, workers_to_try
+from fastload.doctor.judging.judge import rates_of
+from fastload.doctor.watching import record
 from fastload.loader import report as shared_rules
 from tests.doctor.test_judge import MACHINE, changes_to_try, seen, training, trial
 
@@ -29,10 +31,10 @@ def of_workers(rate):
     return training(2, wait_s=0.08, busy_s=4.5, trials=(trial(rate=rate),))
 
 
-def starting(seconds, wait_s=0.004):
+def starting(seconds, wait_s=0.0009):
     """100 batches after workers that took this many seconds to start."""
     started = (trial(start_s=seconds, rate=9000.0),)
-    return training(2, wait_s=wait_s, step_s=0.004, first_wait_s=seconds, trials=started)
+    return training(2, wait_s=wait_s, step_s=0.001, first_wait_s=seconds, trials=started)
 
 
 def on_machine(num_workers=0, **changes):
@@ -96,7 +98,7 @@ def is_second_tried(wait_s):
     for seconds in (100 - wait_s, wait_s):
         watched = record.LoaderRecord("", DataLoader(range(4)), (), lambda: (0.0,) * 5)
         watched.waiting_s = seconds
-        loaders.append(examine.ExaminedLoader(training(wait_s=seconds / 99), None, watched))
+        loaders.append(examine.ExaminedLoader("", training(wait_s=seconds / 99), watched))
     examine._add_trials(loaders, Path("unused"))
     return loaders[1].trials is not None
 
@@ -138,8 +140,8 @@ SITUATIONS = {
     ],
     "BALANCED": lambda: [diagnose(training(wait_s=0.05, step_s=each)).side for each in (0.052, 0.06)],
     "LEAST_S": lambda: verdicts(lasting(0.18), lasting(0.3)),
-    "MOST_STARTING": lambda: verdicts(starting(0.4), starting(0.6)),
-    "LITTLE_WORK_S": lambda: verdicts(starting(2.0, wait_s=0.004), starting(2.0, wait_s=0.009)),
+    "MOST_STARTING": lambda: verdicts(starting(0.1), starting(0.16)),
+    "LEAST_S, starting workers": lambda: verdicts(starting(2.0, wait_s=0.001), starting(2.0, wait_s=0.002)),
     "LEAST_BUSY": lambda: verdicts(of_workers(400.0), of_workers(550.0)),
     "GPU_BUSY": lambda: verdicts(*(training(device="cuda", gpu_share=each) for each in (0.85, 0.95))),
     "WRITES_LEFT": lambda: [fix.gain for fix in diagnose(training(step_s=0.2, step=seen(work=7.0))).fixes],

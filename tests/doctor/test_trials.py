@@ -11,9 +11,9 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from torchvision.datasets import ImageFolder
 
 import fastload
-from fastload.doctor.dataset_files import files_of
-from fastload.doctor.record import LoaderSettings
 from fastload.doctor.trials import Trials
+from fastload.doctor.watching.dataset_files import files_of
+from fastload.doctor.watching.record import LoaderSettings
 from tests.doctor.situations import make_photos
 from tests.doctor.train import Files, cropping_augment, torchvision_augment
 

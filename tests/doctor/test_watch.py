@@ -13,10 +13,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 import fastload
-from fastload.doctor.machine import BusyWatch
-from fastload.doctor.record import LoaderRecord, warmup_steps
-from fastload.doctor.watch import Enough, Watcher
-from fastload.doctor.workers import WorkerLog, noting_fetches
+from fastload.doctor.watching.machine import BusyWatch
+from fastload.doctor.watching.record import LoaderRecord, warmup_steps
+from fastload.doctor.watching.watch import Enough, Watcher
+from fastload.doctor.watching.workers import WorkerLog, noting_fetches
 from tests.loader.tuning.deciding import trying
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from fastload.doctor.workers import Sampler, frame_at
+from fastload.doctor.watching.workers import Sampler, frame_at
 
 
 def running(frame):

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from fastload.system.descriptors import descriptor_limit, free_descriptors
 from fastload.system.memory import SharedMemory, available_memory_bytes, memory_limit_bytes, shared_memory
+from fastload.system.proc import descriptor_limit, free_descriptors
 
 GIB = 2**30
 NO_LIMIT_V1 = "9223372036854771712"
@@ -105,9 +105,9 @@ class TestDescriptors:
 
     def test_limit_is_that_of_the_process(self):
         code = (
-            "import resource; from fastload.system import descriptors\n"
+            "import resource; from fastload.system import proc\n"
             "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))\n"
-            "print(descriptors.descriptor_limit(), descriptors.free_descriptors())"
+            "print(proc.descriptor_limit(), proc.free_descriptors())"
         )
         printed = subprocess.check_output([sys.executable, "-c", code], text=True, stdin=subprocess.DEVNULL)
         assert printed == "100 97\n"

@@ -145,7 +145,7 @@ def gather(
     samples, paths = max(1, originals.samples), originals.paths()
     record_bytes = None if originals.records is None else max(1, originals.stored_bytes // samples)
     # Measured first, because preparing samples leaves them in the page cache.
-    disk = measure_reading(paths, record_bytes)
+    disk_bytes_per_s = measure_reading(paths, record_bytes)
     # Only a loader knows whether caching pixels could pay.
     may_cache_pixels = measured.step_samples_per_s is not None and originals.can_be_decoded
     room_bytes = room() if can_cache() else 0
@@ -156,7 +156,7 @@ def gather(
         samples=samples,
         sample_bytes=originals.size_bytes("encoded") / samples,
         decoded_bytes=originals.size_bytes(form) / samples,
-        disk_samples_per_s=disk.bytes_per_s / max(1.0, originals.stored_bytes / samples),
+        disk_samples_per_s=disk_bytes_per_s / max(1.0, originals.stored_bytes / samples),
         prepare_samples_per_s=(
             measured.prepare_samples_per_s or _prepared_per_s(dataset, "encoded", room) or math.inf
         ),

@@ -14,11 +14,10 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from fastload.doctor.categories import Stack, step_category, users_line
-from fastload.doctor.dataset_files import count_of, encoding_of, folder_of
-from fastload.doctor.findings import Category, MachineState, Role, Sampled, TrainingMeasurements
-from fastload.doctor.judge import spent
-from fastload.doctor.workers import WorkerLog
+from fastload.doctor.findings import Category, MachineState, Role, Sampled, TrainingMeasurements, spent
+from fastload.doctor.watching.categories import Stack, step_category, users_line
+from fastload.doctor.watching.dataset_files import count_of, encoding_of, folder_of
+from fastload.doctor.watching.workers import WorkerLog
 from fastload.loader.clock import StepClock, size_of, total_of
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 
@@ -118,22 +117,18 @@ class LoaderRecord:
         Both load the same data, or similar data at the same place in the script.
         """
         options, number = self.settings.options, getattr(loader, "num_workers", None)
-        own, other = self.settings.dataset, loader.dataset
+        before, now = self.settings.dataset, loader.dataset
         return (
             self.loader() is None
-            and (own is other or self.place == place)
+            and (before is now or self.place == place)
             and self.settings.kind is type(loader)
             and (options["batch_size"], options["num_workers"]) == (loader.batch_size, number)
-            and (own is other or (type(own) is type(other) and count_of(own) == count_of(other)))
+            and (before is now or (type(before) is type(now) and count_of(before) == count_of(now)))
         )
 
-    def clock(self, iterator: object) -> StepClock | None:
-        """Return the clock of a fastload iterator; None for others."""
-        return getattr(iterator, "clock", None) if self.settings.is_fastload else None
-
-    def follow(self, clock: StepClock | None) -> None:
+    def follow(self, clock: StepClock) -> None:
         """Reset the record if fastload's loader has changed its number of workers."""
-        if clock is not None and clock.num_workers != self.num_workers:
+        if clock.num_workers != self.num_workers:
             self._clear(clock.num_workers, clock.prefetch_factor)
             self.epochs = 1
 

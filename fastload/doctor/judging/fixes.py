@@ -7,9 +7,18 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from fastload.doctor.evidence import LEAST_SHARE, STORAGE_SHARE, diagnosis_of, fits_page_cache, rate_text
 from fastload.doctor.findings import MOST_GAIN, Diagnosis, Fix, LoaderTrial, TrainingMeasurements
-from fastload.doctor.judge import MAJORITY, Judgement, attributed, judge, per_s, ran_out_of
+from fastload.doctor.judging.evidence import STORAGE_SHARE, diagnosis_of, fits_page_cache, rate_text
+from fastload.doctor.judging.judge import (
+    MAJORITY,
+    Judgement,
+    Rates,
+    attributed,
+    is_colder,
+    judge,
+    per_s,
+    ran_out_of,
+)
 from fastload.doctor.trials import Trials
 from fastload.system.units import format_duration, format_size
 
@@ -80,10 +89,6 @@ def _has_workers(judged: Judgement) -> bool:
     return judged.measured.num_workers > 0
 
 
-def _loads_slowly(judged: Judgement) -> bool:
-    return judged.is_of_loading
-
-
 def _reads_much(judged: Judgement) -> bool:
     """Return whether loading is the limit, and reads for a part of it that is worth mentioning."""
     return judged.is_of_loading and judged.share("storage") >= STORAGE_SHARE
@@ -94,10 +99,14 @@ def _decodes_much(judged: Judgement) -> bool:
 
 
 def _waits(judged: Judgement) -> bool:
+    """Return whether the training waits for the loader, whatever the verdict: it may be a close one."""
     measured = judged.measured
-    if judged.verdict == "little":
-        return _has_workers(judged)
-    return measured.wait_s > (LEAST_GAIN - 1) * measured.step_s
+    copying_s = measured.copying_s / (measured.waits or 1)
+    return judged.verdict != "little" and measured.wait_s - copying_s > (LEAST_GAIN - 1) * measured.step_s
+
+
+def _needs_other_workers(judged: Judgement) -> bool:
+    return _waits(judged) or (judged.verdict == "little" and _has_workers(judged))
 
 
 def _with_workers(trials: Trials, judged: Judgement) -> Iterator[LoaderTrial]:
@@ -118,13 +127,22 @@ def workers_to_try(measured: TrainingMeasurements) -> list[int]:
     return sorted(numbers - {measured.num_workers})
 
 
+def _rates_without(judged: Judgement) -> Rates:
+    """Return the rates with which trials are compared: those of the loader's own trial if they differ.
+
+    Workers that were slower during the training than in their trial, although they read little, had to share
+    the CPUs with the step. So would those of any other loader.
+    """
+    same = judged.measured.trial("same")
+    if same is None or _reads_much(judged) or not is_colder(judged.measured):
+        return judged.rates
+    return judged.rates.with_trial(same)
+
+
 def _fix(judged: Judgement, trial: LoaderTrial, action: str) -> Fix:
     """Return the fix behind a trial, with its gain and a sentence with all parts of the gain."""
-    measured, rates, text = (
-        judged.measured,
-        judged.rates,
-        functools.partial(rate_text, unit=judged.measured.unit),
-    )
+    measured, rates = judged.measured, _rates_without(judged)
+    text = functools.partial(rate_text, unit=measured.unit)
     # Files that are packed, or decoded differently, still have to be read.
     is_read = trial.kind not in ("workers", "cache") and measured.made_samples and _reads_much(judged)
     read_s = measured.work.blocked_s / measured.made_samples if is_read else 0.0
@@ -138,13 +156,13 @@ def _fix(judged: Judgement, trial: LoaderTrial, action: str) -> Fix:
         why.append(f"the training step alone could use {text(rates.step)}")
     if after.num_workers and after.by_cpus < min(after.loading, rates.step):
         why.append(f"the CPUs suffice for {text(after.by_cpus)}")
-    saved_s = rates.start_s - after.start_s
-    if abs(saved_s) > LEAST_SHARE * rates.epoch_samples / rates.combined():
-        start = f"{'saves' if saved_s > 0 else 'adds'} {format_duration(abs(saved_s))}"
-        why.append(f"it {start} of starting workers in each epoch")
-    warm_up = ", with warm-up" if rates.warmup_s else ""
-    why.append(f"in all, {text(after.combined())} instead of {text(rates.combined())}{warm_up}")
-    return Fix(trial.kind, action, "; ".join(why), after.combined() / rates.combined())
+    if judged.verdict == "little" and rates.start_s > after.start_s:
+        why.append(
+            f"it saves {format_duration(rates.start_s - after.start_s)} of starting workers in each epoch"
+        )
+    before, with_fix = judged.throughput(rates), judged.throughput(after)
+    why.append(f"in all, {text(with_fix)} instead of {text(before)}")
+    return Fix(trial.kind, action, "; ".join(why), with_fix / before)
 
 
 def _persistence(judged: Judgement) -> Iterator[Fix]:
@@ -154,18 +172,20 @@ def _persistence(judged: Judgement) -> Iterator[Fix]:
             "persistent workers",
             f"{_CREATE_ONCE if measured.is_recreated else ''}DataLoader(…, persistent_workers=True)",
             f"each of {measured.epochs} epochs starts workers for {format_duration(rates.start_s)}",
-            replace(rates, start_s=rates.start_s / measured.epochs).combined() / rates.combined(),
+            replace(rates, start_s=rates.start_s / measured.epochs).of_epoch() / rates.of_epoch(),
         )
 
 
 def _number_of_workers(judged: Judgement) -> Iterator[Fix]:
-    measured, rates = judged.measured, judged.rates
+    measured, rates = judged.measured, _rates_without(judged)
     tried = {trial.num_workers: trial for trial in measured.trials_of("workers")}
     present = measured.num_workers
-    totals = {number: rates.with_trial(trial).combined() for number, trial in tried.items()}
-    totals[present] = rates.combined()
+    totals = {number: judged.throughput(rates.with_trial(trial)) for number, trial in tried.items()}
+    totals[present] = judged.throughput(rates)
     best = min(number for number, total in totals.items() if total >= ENOUGH * max(totals.values()))
-    if best == present:
+    # Where other programs take the CPUs, fewer workers only seem to suffice.
+    is_doubtful = best < present and judged.is_machine_busy and judged.verdict != "little"
+    if best == present or is_doubtful:
         return
     fix = _fix(judged, tried[best], f"DataLoader(…, num_workers={best}) instead of num_workers={present}")
     if (fix.gain or 0.0) < LEAST_GAIN and 0 < 2 * best <= present:
@@ -219,8 +239,8 @@ def _other_data(judged: Judgement) -> Iterator[Fix]:
 CHANGES = (
     TriedChange("none", _has_workers, lambda trials, _: trials.tried("same"), _persistence),
     TriedChange("cache", _reads_much, lambda trials, _: trials.cached(), _cache),
-    TriedChange("workers", _waits, _with_workers, _number_of_workers),
-    TriedChange("loader", _loads_slowly, lambda trials, _: trials.one_line(), _one_line, is_last=True),
+    TriedChange("workers", _needs_other_workers, _with_workers, _number_of_workers),
+    TriedChange("loader", _waits, lambda trials, _: trials.one_line(), _one_line, is_last=True),
     TriedChange("data", _decodes_much, lambda trials, _: trials.from_files(), _other_data, is_last=True),
 )
 
@@ -236,7 +256,11 @@ def diagnose(measured: TrainingMeasurements) -> Diagnosis:
 
 
 def _fixes_of(judged: Judgement) -> tuple[Fix, ...]:
-    """Return the fixes by gain, which counts less if other data is needed; unmeasured fixes come last."""
+    """Return the fixes by gain, which counts less if other data is needed; unmeasured fixes come last.
+
+    Before these come workers that persist: what they gain depends on the length of an epoch, which is often
+    shorter in a trial run than in the training.
+    """
     if ended := ran_out_of(judged.measured.error):
         why = "its batches do not go through /dev/shm"
         return (_MORE_FILES if ended == "open files" else Fix("loader", _use_fastload(judged.measured), why),)
@@ -244,8 +268,10 @@ def _fixes_of(judged: Judgement) -> tuple[Fix, ...]:
     is_compiled = any(fix.kind == "compile" and (fix.gain or 0.0) >= LEAST_GAIN for fix in tried)
     found = [*_untried_fixes(judged, is_compiled), *tried]
 
-    def rank(fix: Fix) -> tuple[bool, float]:
-        return fix.gain is None, -(fix.gain or 0.0) / (DATA_EFFORT if fix.kind in _OTHER_DATA else 1.0)
+    def rank(fix: Fix) -> tuple[bool, bool, float]:
+        is_of_start = fix.kind == "persistent workers" and judged.verdict != "little"
+        effort = DATA_EFFORT if fix.kind in _OTHER_DATA else 1.0
+        return fix.gain is None, is_of_start, -(fix.gain or 0.0) / effort
 
     ranked = sorted((fix for fix in found if fix.gain is None or fix.gain >= LEAST_GAIN), key=rank)
     excluded = [fix for fix in ranked if fix.kind in _EITHER][1:]
@@ -266,7 +292,7 @@ def _untried_fixes(judged: Judgement, is_compiled: bool) -> Iterator[Fix]:
             "fewer log writes",
             f"log, save and draw ten times less often: {'; '.join(list(places)[:3])}".rstrip(": "),
             f"logging, saving and drawing take {logged:.0%} of the step, and a tenth of that would be left",
-            with_fewer.combined() / rates.combined(),
+            judged.throughput(with_fewer) / judged.throughput(rates),
         )
     if verdict == "network":
         wait = format_duration(measured.network_s / measured.steps)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fastload.datasets.folder import FolderDataset
 from fastload.datasets.packed import PackedDataset
+from fastload.datasets.within import image_datasets_in
 from fastload.doctor.findings import DataStorage
 from fastload.system.disks import disk_of
 from fastload.system.page_cache import drop
@@ -86,8 +87,8 @@ def _listed(part: object) -> list[str]:
     if isinstance(part, FolderDataset):
         step = max(1, len(part) // _MOST_LISTED)
         return [part.source.files.path(index) for index in range(0, len(part), step)]
-    if type(part).__module__.startswith("fastload.datasets."):
-        return []  # the dataset that it wraps lists them
+    if image_datasets_in(part):
+        return []  # what it wraps lists them
     attributes = getattr(part, "__dict__", {})
     prefixes = ["", folder_of(part)]
     for name in sorted(attributes, key=lambda name: (name.lstrip("_") not in _NAMES, name)):

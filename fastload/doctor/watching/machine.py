@@ -13,8 +13,8 @@ import torch
 
 from fastload.doctor.findings import MachineState
 from fastload.system.cpus import affine_cpus, cpu_quota, local_ranks
-from fastload.system.descriptors import descriptor_limit
 from fastload.system.memory import available_memory_bytes, shared_memory
+from fastload.system.proc import descriptor_limit
 
 
 class BusyWatch:
@@ -46,12 +46,12 @@ class BusyWatch:
 def _readings() -> tuple[float, float]:
     """Return the time, and the CPU seconds of other programs and other virtual machines so far."""
     # The ranks of a machine are children of one launcher.
-    own, machine = psutil.Process(os.getppid() if local_ranks() > 1 else None), psutil.cpu_times()
-    ended = own.cpu_times()
-    own_s = ended.user + ended.system + ended.children_user + ended.children_system
-    own_s += process_cpu_s(*(child.pid for child in own.children(recursive=True)))
+    job, machine = psutil.Process(os.getppid() if local_ranks() > 1 else None), psutil.cpu_times()
+    ended = job.cpu_times()
+    job_s = ended.user + ended.system + ended.children_user + ended.children_system
+    job_s += process_cpu_s(*(child.pid for child in job.children(recursive=True)))
     names = ("user", "nice", "system", "irq", "softirq", "steal")
-    return time.perf_counter(), sum(getattr(machine, name, 0.0) for name in names) - own_s
+    return time.perf_counter(), sum(getattr(machine, name, 0.0) for name in names) - job_s
 
 
 def process_cpu_s(*processes: int) -> float:

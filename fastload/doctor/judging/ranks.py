@@ -1,122 +1,15 @@
-"""Ranks of one training: their messages, gradient synchronisation by torch's timers, and the slowest rank."""
+"""Comparison of the ranks of one training: the slowest one, its reason, and the network's part of a step."""
 
 from __future__ import annotations
 
-import functools
-import math
-import pickle
 import statistics
-import time
-import weakref
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
-import torch.distributed
-from torch.distributed import distributed_c10d
-from torch.nn.parallel import DistributedDataParallel
-
-from fastload.doctor.findings import TrainingMeasurements
-from fastload.doctor.judge import BALANCED, spent
-from fastload.doctor.torch_calls import default_store, latest_sync, time_syncs
-from fastload.system.patching import patched
+from fastload.doctor.findings import TrainingMeasurements, spent
+from fastload.doctor.judging.judge import BALANCED
 from fastload.system.units import format_duration, format_size
-
-_POLL_S = 0.05
-
-
-class Exchange:
-    """Messages between the ranks through their process group's key-value store; lost if the store is."""
-
-    def __init__(self, store: distributed_c10d.Store, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
-        self._store = distributed_c10d.PrefixStore("fastload-doctor", store)
-
-    def post(self, subject: str, message: object) -> None:
-        """Leave a message of this rank for all others."""
-        with suppress(RuntimeError):
-            self._store.set(f"{subject}/{self.rank}", pickle.dumps(message))  # type: ignore[arg-type] # torch takes bytes, too
-
-    def collect(self, subject: str, ranks: Collection[int], most_s: float) -> dict[int, Any]:
-        """Return the messages of some ranks that arrive within `most_s`."""
-        found: dict[int, Any] = {}
-        ends_at = time.perf_counter() + most_s
-        with suppress(RuntimeError):
-            while True:
-                for rank in set(ranks) - set(found):
-                    if self._store.check([f"{subject}/{rank}"]):
-                        # Of this job's own processes, as in torch's gather_object.
-                        found[rank] = pickle.loads(self._store.get(f"{subject}/{rank}"))
-                if len(found) == len(ranks) or time.perf_counter() >= ends_at:
-                    break
-                time.sleep(_POLL_S)
-        return found
-
-
-class SyncWatch:
-    """Reads how long the DistributedDataParallel modules of this process synchronise gradients.
-
-    torch times each backward pass, on a GPU by CUDA events, and publishes the result in the next forward
-    pass. `steps` counts synchronisations; in lockstep, all ranks count alike. `gradient_bytes` is the size
-    of the gradients of all modules.
-    """
-
-    def __init__(self) -> None:
-        self.steps = 0
-        self.gradient_bytes = 0
-        self.exchange: Exchange | None = None
-        self._exposed_s = self._total_s = 0.0
-        # The latest published step of each module, and the size of its gradients.
-        self._published = weakref.WeakKeyDictionary[DistributedDataParallel, tuple[int, int]]()
-        self._last_step: float | None = None
-
-    def watching(self) -> AbstractContextManager[None]:
-        """Time the modules that are created in the block."""
-        original = DistributedDataParallel.__init__
-
-        @functools.wraps(original)
-        def init(module: DistributedDataParallel, *given: Any, **options: Any) -> None:
-            original(module, *given, **options)
-            self._published[module] = 0, 0
-            time_syncs(module, 1)  # each backward pass, rather than every hundredth
-
-        return patched((DistributedDataParallel, "__init__", init))
-
-    def seconds(self) -> tuple[float, float]:
-        """Return two sums: synchronisation after the backward pass's own work, and all of it."""
-        if self.exchange is None and torch.distributed.is_available() and torch.distributed.is_initialized():
-            rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-            self.exchange = Exchange(default_store(), rank, size)
-        for module, (before, _) in list(self._published.items()):
-            times = latest_sync(module)
-            if times["iteration"] != before:
-                self._published[module] = times["iteration"], times["total_parameter_size_bytes"]
-                total_ns = times.get("backward_comm_time", 0)
-                self._total_s += total_ns / 1e9
-                overlap_ns = times.get("backward_compute_comm_overlap_time", 0)
-                self._exposed_s += max(0, total_ns - overlap_ns) / 1e9
-                self.steps += 1
-                self.gradient_bytes = sum(size_bytes for _, size_bytes in self._published.values())
-        return self._exposed_s, self._total_s
-
-    def is_end(self, batches: int, is_late: bool) -> bool:
-        """Return whether this rank ends after so many batches; `is_late` if it would end by itself.
-
-        A rank that ended before the others would leave them waiting for its gradients. So rank 0 names the
-        synchronisation after which all end (if none is timed, the batch); no other rank can be more than one
-        ahead of it.
-        """
-        if self.exchange is None:
-            return is_late
-        steps = self.steps or batches
-        if self._last_step is None and self.exchange.rank:
-            self._last_step = self.exchange.collect("last step", [0], 0.0).get(0)
-        elif self._last_step is None and is_late:
-            self._last_step = steps + 2
-            self.exchange.post("last step", self._last_step)
-        return steps >= (math.inf if self._last_step is None else self._last_step)
-
 
 Reason = Literal["its loader", "its model", "its other work"]
 
@@ -137,7 +30,7 @@ class RankTimes:
     held_up_s: float
 
     @property
-    def own_s(self) -> float:
+    def needed_s(self) -> float:
         """The time that the rank itself needs."""
         return self.wait_s + self.model_s + self.work_s
 
@@ -165,10 +58,10 @@ class RankComparison:
         if self.slowest is None:
             return f"No rank is slower than the others: all {len(self.ranks)} were compared."
         slow, *others = sorted(self.ranks, key=lambda each: each.rank != self.slowest)
-        own, usual, part = slow.own_s, _usual(others, "own_s"), _PARTS[self.reason or "its model"]
+        needed, usual, part = slow.needed_s, _usual(others, "needed_s"), _PARTS[self.reason or "its model"]
         text, times = format_duration, (getattr(slow, part), _usual(others, part))
         return (
-            f"Rank {self.slowest} holds up the others: a step takes {text(own)} there and {text(usual)} "
+            f"Rank {self.slowest} holds up the others: a step takes {text(needed)} there and {text(usual)} "
             f"elsewhere, because of {self.reason} ({text(times[0])} instead of {text(times[1])})."
         )
 
@@ -203,7 +96,7 @@ class RankComparison:
     @property
     def period_s(self) -> float:
         """The mean step of the slowest rank, with the network."""
-        return max(each.own_s for each in self.ranks) + self.network_s
+        return max(each.needed_s for each in self.ranks) + self.network_s
 
     def measured_on(self, rank: int, measured: TrainingMeasurements) -> TrainingMeasurements:
         """Divide the steps of a rank's training into its own work, the network and waiting for others."""
@@ -252,10 +145,10 @@ def compare(
         bytes_per_s=gradient_bytes * len(exchanges_s) / sum(exchanges_s) if exchanges_s else 0.0,
         missing=tuple(missing),
     )
-    slow = max(ranks, key=lambda each: each.own_s)
+    slow = max(ranks, key=lambda each: each.needed_s)
     others = [each for each in ranks if each is not slow]
     is_in_lockstep = network_s > 0 or any(each.held_up_s for each in others)
-    excess_s = slow.own_s - _usual(others, "own_s")
+    excess_s = slow.needed_s - _usual(others, "needed_s")
     if not is_in_lockstep or excess_s <= (1 - BALANCED) * compared.period_s:
         return compared
     reason = max(_PARTS, key=lambda each: getattr(slow, _PARTS[each]) - _usual(others, _PARTS[each]))

@@ -23,19 +23,20 @@ from pathlib import Path
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader
 
-from fastload.doctor.categories import Stack
-from fastload.doctor.machine import GpuWatch
-from fastload.doctor.ranks import SyncWatch
-from fastload.doctor.record import LoaderRecord
-from fastload.doctor.torch_calls import BaseIterator, end_workers, worker_module
-from fastload.doctor.workers import Sampler, WorkerLog, noting_fetches, watched_loop
+from fastload.doctor.watching.categories import Stack
+from fastload.doctor.watching.machine import GpuWatch
+from fastload.doctor.watching.record import LoaderRecord
+from fastload.doctor.watching.sync import SyncWatch
+from fastload.doctor.watching.torch_calls import BaseIterator, end_workers, worker_module
+from fastload.doctor.watching.workers import Sampler, WorkerLog, noting_fetches, watched_loop
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
+from fastload.loader.iterators.base import EpochIterator
 from fastload.system.patching import patched
 
 # `seconds` does not end a training run before this many batches: fewer cannot be told from warm-up.
 _LEAST_HANDED = 4
 
-_OWN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+_OWN_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
 
 class Enough(KeyboardInterrupt):
@@ -163,21 +164,22 @@ class Watcher:
         self._stop_if_enough()
         if math.isfinite(self._begun_at):
             self.gpu.read()  # which belongs neither to a step nor to a wait
-        clock = record.clock(iterator)
-        copied_s = 0.0 if clock is None else clock.copying_s
+        fast = iterator if isinstance(iterator, EpochIterator) else None
+        copied_s = 0.0 if fast is None else fast.clock.copying_s
         record.ask()
         if len(self._batches) == 2:
             self._batches.popleft()
         try:
-            with contextlib.nullcontext() if clock is None else self._watching_workers(record):
+            with contextlib.nullcontext() if fast is None else self._watching_workers(record):
                 batch = original(iterator)
         except BaseException:
             record.phase = "outside"
             raise
-        record.follow(record.clock(iterator))
+        if fast is not None:
+            record.follow(fast.clock)
         if not record.settings.device:
             self._batches.append(batch)
-        wait_s = record.hand(batch, 0.0 if clock is None else clock.copying_s - copied_s)
+        wait_s = record.hand(batch, 0.0 if fast is None else fast.clock.copying_s - copied_s)
         for other in self.records:
             if other is not record and other.phase == "stepping":
                 other.others_s += wait_s
@@ -201,8 +203,8 @@ class Watcher:
         record = self._current
         if record is not None:
             begun = itertools.dropwhile(lambda frame: self._script not in ("", frame.file), stack)
-            own = tuple(frame for frame in begun if not frame.file.startswith(_OWN_FOLDER))
-            record.notice(own, seconds)
+            scripts = tuple(frame for frame in begun if not frame.file.startswith(_OWN_FOLDER))
+            record.notice(scripts, seconds)
 
 
 def _method(original: Callable[[object], object], watched: Callable[..., object]) -> object:

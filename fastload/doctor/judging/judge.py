@@ -7,7 +7,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fastload.doctor.findings import Category, LoaderTrial, Sampled, SlowerSide, TrainingMeasurements, Verdict
+from fastload.doctor.findings import (
+    Category,
+    LoaderTrial,
+    Sampled,
+    SlowerSide,
+    TrainingMeasurements,
+    Verdict,
+    spent,
+)
 from fastload.loader.report import LEAST_S, slower_cause
 
 COLDER = 0.75
@@ -21,9 +29,12 @@ BALANCED = 0.9
 """Two rates are balanced if the slower is more than this share of the faster: on a machine that does other
 work, stack samples and clocks cannot resolve a smaller difference."""
 
-MOST_STARTING, LITTLE_WORK_S = 0.4, 1.0
+MOST_STARTING = 0.4
 """Workers have too little to do if starting them takes more than 40 % of the epoch, and the rest of the epoch
-takes less than a second."""
+takes less than `LEAST_S`. A longer epoch may be that of a rehearsal on a part of the data."""
+
+MOST_OF_OTHERS = 0.2
+"""If other programs take more than this share of a machine's CPUs, figures differ from run to run."""
 
 GPU_BUSY = 0.9
 """A GPU that computes for more than this share of the time is the limit, wherever the host waits."""
@@ -43,8 +54,7 @@ CauseSeconds = dict[Verdict, float]
 class Rates:
     """Samples per second of loading and of the step (infinite if they take no time), and CPU time per sample.
 
-    `start_s` is the time for starting workers, 0 if they are persistent, and `warmup_s` that of warm-up, in
-    each epoch.
+    `start_s` is the time for starting workers in each epoch, 0 if they are persistent.
     """
 
     loading: float
@@ -55,7 +65,6 @@ class Rates:
     step_cpu_s: float = 0.0
     start_s: float = 0.0
     epoch_samples: float = math.inf
-    warmup_s: float = 0.0
     is_persistent: bool = False
 
     @property
@@ -67,15 +76,16 @@ class Rates:
         """Return the throughput of the training, by the one rule behind all gains.
 
         Without workers, loading and the step take turns. With workers, the slower one decides, unless the
-        CPUs that they share do. Starting workers and warm-up count once per epoch.
+        CPUs that they share do. Starting workers and warm-up do not count: the epochs of a trial run are
+        often much shorter than those of the training.
         """
         if self.num_workers:
-            steady = min(self.loading, self.step, self.by_cpus)
-        else:
-            steady = per_s(per_s(self.loading) + per_s(self.step))
-        if math.isinf(self.epoch_samples) or math.isinf(steady) or steady <= 0:
-            return steady
-        return self.epoch_samples / (self.epoch_samples / steady + self.start_s + self.warmup_s)
+            return min(self.loading, self.step, self.by_cpus)
+        return per_s(per_s(self.loading) + per_s(self.step))
+
+    def of_epoch(self) -> float:
+        """Return the throughput of an epoch that starts its workers."""
+        return per_s(per_s(self.combined()) + self.start_s / self.epoch_samples)
 
     def with_trial(self, trial: LoaderTrial, read_s: float = 0.0) -> Rates:
         """Return the rates with the loader of a trial that also spends `read_s` per sample on reading."""
@@ -103,6 +113,16 @@ class Judgement:
     def is_of_loading(self) -> bool:
         """True if the verdict is a cause in loading."""
         return self.verdict in self.loading
+
+    @property
+    def is_machine_busy(self) -> bool:
+        """True if other programs take so many CPUs that the measurements are doubtful."""
+        machine = self.measured.machine
+        return machine.other_cpus > MOST_OF_OTHERS * machine.cpus
+
+    def throughput(self, rates: Rates) -> float:
+        """Return the throughput that decides: where the work is too little, the start of workers counts."""
+        return rates.of_epoch() if self.verdict == "little" else rates.combined()
 
     def share(self, cause: Verdict) -> float:
         """Return a cause's share of its side, from 0 to 1."""
@@ -162,7 +182,6 @@ def rates_of(measured: TrainingMeasurements) -> Rates:
         start_s=same.start_s if same is not None and not measured.persistent_workers else 0.0,
         is_persistent=measured.persistent_workers and measured.num_workers > 0,
         epoch_samples=measured.epoch_batches * size if measured.epoch_batches else math.inf,
-        warmup_s=0.0 if measured.was_cut else measured.warmup_s / measured.epochs,
     )
 
 
@@ -203,7 +222,7 @@ def _is_little(measured: TrainingMeasurements, rates: Rates) -> bool:
         start_s = min(start_s, rates.start_s)
     if measured.epochs * (working_s + start_s) < LEAST_S:
         return True
-    return working_s < LITTLE_WORK_S and start_s > MOST_STARTING * (start_s + working_s)
+    return working_s < LEAST_S and start_s > MOST_STARTING * (start_s + working_s)
 
 
 def _busy_share(measured: TrainingMeasurements) -> float:
@@ -215,11 +234,6 @@ def _busy_share(measured: TrainingMeasurements) -> float:
     made_per_s = per_s(measured.busiest_s, measured.made_samples)
     # Other programs may have slowed down one of the two runs.
     return max(same.samples_per_s, measured.samples_per_s) / made_per_s if made_per_s else 1.0
-
-
-def spent(sampled: Sequence[Sampled], *categories: Category) -> float:
-    """Return the seconds of some categories."""
-    return sum(one.seconds for one in sampled if one.category in categories)
 
 
 def _step_work(measured: TrainingMeasurements) -> CauseSeconds:

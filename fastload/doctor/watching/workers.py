@@ -18,9 +18,9 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from fastload.doctor.categories import Frame, Stack, loading_category, users_line
 from fastload.doctor.findings import NO_WORK, Category
-from fastload.doctor.torch_calls import FETCH_FILE, FETCHERS, worker_loop
+from fastload.doctor.watching.categories import Frame, Stack, loading_category, users_line
+from fastload.doctor.watching.torch_calls import FETCH_FILE, FETCHERS, worker_loop
 from fastload.loader.clock import LoadTimes, total_of
 from fastload.system.cpus import SchedulingDelay
 from fastload.system.patching import patched

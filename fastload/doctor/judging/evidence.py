@@ -7,12 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from fastload.doctor.findings import DataStorage, Diagnosis, Fix, Sampled, TrainingMeasurements, Verdict
-from fastload.doctor.judge import MAJORITY, Judgement, attributed, is_colder, ran_out_of
+from fastload.doctor.judging.judge import MAJORITY, Judgement, attributed, is_colder, ran_out_of
 from fastload.loader.report import batch_text, loading_text
 from fastload.system.units import format_count, format_duration, format_size
-
-MOST_OF_OTHERS = 0.2
-"""If other programs take more than this share of a machine's CPUs, figures differ from run to run."""
 
 SMALL_SHARED_MEMORY = 64 << 20
 """Docker's default for /dev/shm."""
@@ -172,7 +169,7 @@ def fits_page_cache(store: DataStorage, available_bytes: int | None) -> bool:
 def _doubts_of(judged: Judgement) -> Iterator[str]:
     """Yield the reasons why the figures may be wrong."""
     measured, machine = judged.measured, judged.measured.machine
-    if machine.other_cpus > MOST_OF_OTHERS * machine.cpus:
+    if judged.is_machine_busy:
         yield (
             f"The machine was busy with other work: other programs took {machine.other_cpus:.1f} of "
             f"{machine.cpus} CPUs. On an idle machine, loading and training may both be faster."
@@ -184,7 +181,7 @@ def _doubts_of(judged: Judgement) -> Iterator[str]:
     if is_colder(measured):
         yield (
             "During the training, workers made batches much more slowly than afterwards: files came from the "
-            "disk rather than from memory, or CPUs were busy. The training's own rate is used."
+            "disk rather than from memory, or CPUs were busy. The verdict is by the training's own rate."
         )
 
 
