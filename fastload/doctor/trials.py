@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from fastload.datasets.folder import FolderDataset
 from fastload.datasets.packed import PackedDataset
+from fastload.datasets.within import image_datasets_in
 from fastload.doctor.dataset_files import count_of, drop_pages, files_of, parts_of
 from fastload.doctor.findings import LoaderTrial
 from fastload.doctor.machine import process_cpu_s
@@ -95,7 +96,8 @@ class Trials:
 
     def one_line(self) -> list[LoaderTrial]:
         """Measure fastload's loader: with the compiled dataset, if compiling changes it."""
-        if self._compiled is not self.settings.dataset:
+        is_compiled = self.settings.is_fastload and self.settings.compile is not False
+        if self._compiled is not self.settings.dataset and not is_compiled:
             return self.tried("compile", dataset=self._compiled, kind=FastloadDataLoader)
         if self.num_workers and not self.settings.is_fastload:
             return self.tried("loader", kind=FastloadDataLoader)
@@ -111,8 +113,7 @@ class Trials:
             photos = link_files(self.files.paths, self.folder / "files")
             # A compiled transform takes only the images of its own dataset.
             transform = getattr(dataset.transform, "theirs", dataset.transform)
-            modules = [type(part).__module__ for part in parts_of(self._compiled)]
-            if self.has_counterpart and not any(name.startswith("fastload.datasets.") for name in modules):
+            if self.has_counterpart and not any(map(image_datasets_in, parts_of(self._compiled))):
                 yield from self._of_files("decoder", FolderDataset(photos, transform=transform))
             options: Any = {"encode": self.encode or "auto", "workers": 1, "on_error": "skip"}
             result = pack(photos, self.folder / "sample.fl", **options)
@@ -195,7 +196,9 @@ class Trials:
             arguments |= {"batch_size": None, "sampler": batches}
         else:
             arguments["batch_sampler"] = batches
-        kind = kind or (FastloadDataLoader if self.settings.is_fastload else DataLoader)
+        if kind is None and self.settings.is_fastload:
+            kind, arguments["compile"] = FastloadDataLoader, self.settings.compile
+        kind = kind or DataLoader
         return kind(dataset, num_workers=workers, **arguments)
 
 

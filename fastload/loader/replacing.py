@@ -86,13 +86,14 @@ def loaders_replaced(
     def init(self: Any, dataset: Any, *arguments: Any, **options: Any) -> None:
         is_scripts = isinstance(self, ScriptsLoader)
         if not is_scripts:
-            options.setdefault("compile", find_spec("PIL") is not None)
+            options.setdefault("compile", find_spec("PIL") is not None or None)
             if not is_tuned and len(arguments) < _ARGUMENTS_BEFORE_WORKERS:
                 options.setdefault("num_workers", 0)
         plain_init(self, dataset, *arguments, **options)
         try:
             if cache is not None:
-                _use_cache(self.dataset, cache, is_compiled=self.dataset is not dataset)
+                source = self._compiling.source
+                _use_cache(source, cache, is_compiled=source is not dataset)
         except OptionError as error:
             if str(error) not in warned:
                 warned.add(str(error))
@@ -149,8 +150,8 @@ def _described(place: str, is_direct: bool, given: Any, loader: DataLoader[Any])
     if not changes and find_spec("PIL") is not None:
         from fastload.datasets.compiled.compile import explain
 
-        changes = explain(loader.dataset)
-    is_compiled = loader.dataset is not given
+        changes = explain(loader._compiling.source)
+    is_compiled = loader._compiling.source is not given
     return ReplacedLoader(place, is_direct, type(given).__name__, samples, is_compiled, changes)
 
 

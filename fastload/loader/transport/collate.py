@@ -65,7 +65,8 @@ class WorkerCollate:
         worker = get_worker_info()
         # get_worker_info() must show the user's dataset, not a wrapper; its class forbids plain assignment.
         if worker is not None and isinstance(worker.dataset, SampleSource | StatefulIterable):
-            object.__setattr__(worker, "dataset", worker.dataset.dataset)
+            source = worker.dataset.dataset
+            object.__setattr__(worker, "dataset", getattr(source, "theirs", source))
         if self._init_fn is not None:
             self._init_fn(worker_id)
         if self._stateful is not None:
