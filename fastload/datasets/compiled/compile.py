@@ -96,7 +96,7 @@ def recompiled(compiled: Any, dataset: Any, most_levels: float) -> Any:
     if isinstance(compiled, Explained) and type(compiled) is not CompiledSamples:
         return compiled
     result = compiled_within(dataset, most_levels)
-    return result if any(map(_is_faster, leaves(result))) else dataset
+    return result if most_levels > CLOSE_LEVELS or any(map(_is_faster, leaves(result))) else dataset
 
 
 def _is_faster(part: object) -> bool:

@@ -86,9 +86,10 @@ class CompiledDataset(Counterpart, Dataset[tuple[object, object]]):
 
     @property
     def is_faster(self) -> bool:
-        """True if the samples take less time: files that are decoded, or entire batches from memory."""
+        """True if samples take less time: of files, in entire batches, or with other colours."""
         is_decoded = self._images is not None and not self._images.lies_in_memory
-        return self._compiled.vector is not None or (is_decoded and self._compiled.is_useful)
+        is_faster = is_decoded or any(kind == "pixels" for _, kind, _ in self._compiled.kinds())
+        return self._compiled.vector is not None or (is_faster and self._compiled.is_useful)
 
     @property
     def images(self) -> ImageDataset | None:

@@ -6,6 +6,7 @@ finish     decoding, resizing, conversion to a tensor: for one image, or for a b
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -36,6 +37,9 @@ class KnownSteps:
         conversions = [step for step in steps if step.kind in ("conversion", "rescale")]
         names = {step.name for step in conversions}
         self._recorded = [step for step in steps if step.kind in ("region", "pixels")]
+        # Those before the first conversion change images, the others tensors.
+        before = itertools.takewhile(lambda step: step.kind not in ("conversion", "rescale"), steps)
+        self._on_images = len(list(before))
         self._erasings = [step for step in steps if step.kind == "erase"]
         self.rescale = Rescale.of([step.rescaling for step in conversions if step.rescaling], torch.uint8)
         self.makes_tensors = bool(names - {"ToPILImage", "ToPureTensor"})
@@ -59,8 +63,8 @@ class KnownSteps:
         """Draw all random numbers of one image, RGB or grey; return an image for `finish`."""
         # The `info` of an image that becomes a tensor is never read.
         result: PIL.Image.Image = LazyImage.of(image).without_info() if self.makes_tensors else image
-        for step in self._recorded:
-            result = step.call(result)
+        for place, step in enumerate(self._recorded):
+            result = step.call(LazyImage.of(result).as_tensor() if place == self._on_images else result)
         if self.makes_tensors:
             result, count = LazyImage.of(result), self.grey_channels
             if result.shape[2] == 1 < count:
@@ -116,7 +120,8 @@ def known_first(steps: Sequence[CompiledStep], most_levels: float = math.inf) ->
     form = "image"
     rescalings: list[Rescaling] = []
     for place, step in enumerate(steps):
-        is_close = step.closeness.levels <= most_levels
+        closeness = step.closeness if form == "image" else step.tensor_closeness
+        is_close = closeness.levels <= most_levels
         if step.kind == "region":
             # Of a PIL image, LazyImage itself leaves the filters that are not close to PIL.
             is_known = form == "image" or (is_close and _is_same_for_tensors(step, form))

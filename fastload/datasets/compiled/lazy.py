@@ -48,6 +48,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
 
     Attributes:
         deferred: The image as it is recorded.
+        is_tensor: True if it stands for a tensor, whose pixels other code would change.
         erasures: Boxes of the finished image, each with the value to fill in.
     """
 
@@ -56,6 +57,7 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         self.deferred = deferred
         self._info = info
         self._most_levels = most_levels
+        self.is_tensor = False
         self._rendered: Pixels | None = None
         self.erasures: list[tuple[Box, torch.Tensor]] = []
 
@@ -68,7 +70,15 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
         return cls(pixels, image.info.copy, most_levels)
 
     def _with(self, deferred: DeferredImage) -> LazyImage:
-        return LazyImage(deferred, self._info, self._most_levels)
+        image = LazyImage(deferred, self._info, self._most_levels)
+        image.is_tensor = self.is_tensor
+        return image
+
+    def as_tensor(self) -> LazyImage:
+        """Return the same image, as a tensor that it was converted to: others change its pixels there."""
+        image = self._with(self.deferred)
+        image._most_levels, image.is_tensor = math.inf, True
+        return image
 
     def kept(self, is_sure: bool = True) -> LazyImage:
         """Return the same image for code that may use it several times; if `is_sure`, it certainly does."""
@@ -201,20 +211,27 @@ class LazyImage(PIL.Image.Image):  # type: ignore[misc]
 
 
 class _Kept:
-    """The regions of one image, whose pixels are kept when a second one is asked for.
+    """The regions of one image that may be asked for several times, and is then decoded as a whole.
 
-    If it is certain that several are, or the first one would take decoding all of it, that is the first.
+    Attributes:
+        is_usual: True if an image of this process has been: then the others probably are, too.
     """
+
+    is_usual = False
 
     def __init__(self, image: DeferredImage, is_sure: bool) -> None:
         self._image = image
         self._pixels: Pixels | None = None
-        self._keeps = is_sure or find_turbojpeg() is None
+        # Without TurboJPEG, all of an image is decoded for its first region.
+        self._keeps = is_sure or _Kept.is_usual or find_turbojpeg() is None
+        self._was_asked = False
 
     def region(self, position: int, box: Box, size: Size) -> Pixels:
-        if not (self._keeps or (box.height, box.width) == self._image.size):
-            self._keeps = True
+        is_part = (box.height, box.width) != self._image.size
+        if self._pixels is None and is_part and not (self._keeps or self._was_asked):
+            self._was_asked = True
             return self._image.cropped(box).pixels()
+        _Kept.is_usual |= self._was_asked
         if self._pixels is None:
             self._pixels = np.empty(self._image.shape, self._image.dtype)
             self._image.render_into(self._pixels)

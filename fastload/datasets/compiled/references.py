@@ -54,7 +54,7 @@ class Reference:
 
     Attributes:
         name: The name, with those of the objects that hold it.
-        compiled: What it refers to while the code runs.
+        compiled: Object that it refers to while the code runs.
     """
 
     def __init__(

@@ -14,9 +14,11 @@ from typing import Any, Literal, NamedTuple
 import PIL.Image
 import torch
 
+from fastload.datasets.compiled.jitter import jittered
 from fastload.datasets.compiled.lazy import LazyImage
 from fastload.datasets.compiled.recognition import Foreign, flattened, is_v2, name_of
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.images.region import Box
 from fastload.transforms import (
     ColorJitter,
@@ -58,8 +60,7 @@ _ROUNDING = Closeness(0, "within rounding")
 _LEVEL = Closeness(1, "within a level")
 _TWO_LEVELS = Closeness(2, "within two levels")
 _OVERSHOOT = Closeness(16, "within two levels, but for edges where bicubic weights overshoot")
-_SEVERAL = Closeness(4, "within a level for each kind of change")
-_HUE = Closeness(20, "within a level for each kind of change; hue of PIL images by more")
+_SEVERAL = Closeness(5, "within a level for each kind of change")
 
 
 class CompiledStep(NamedTuple):
@@ -71,7 +72,8 @@ class CompiledStep(NamedTuple):
         kind: The way in which it is carried out.
         call: Applies it to a LazyImage; for `unknown`, to the result of the previous step.
         rescaling: For `rescale`, fastload's equivalent transform.
-        closeness: Greatest difference from the original's pixels.
+        closeness: Greatest difference from the original's pixels, of PIL images.
+        tensor_closeness: The same, of images that are tensors by then.
     """
 
     theirs: Foreign
@@ -80,6 +82,7 @@ class CompiledStep(NamedTuple):
     call: Callable[[Any], Any]
     rescaling: Rescaling | None = None
     closeness: Closeness = EQUAL
+    tensor_closeness: Closeness = EQUAL
 
 
 def steps_of(transform: Foreign | None) -> list[CompiledStep]:
@@ -99,23 +102,25 @@ def _step_of(theirs: Foreign) -> CompiledStep:
     if made is None:
         return CompiledStep(theirs, name, "unknown", theirs)
     closeness = known.closeness(theirs) if callable(known.closeness) else known.closeness
+    both = closeness, known.tensor_closeness or closeness
     if isinstance(made, Rescaling):
-        return CompiledStep(theirs, name, known.kind, theirs, made, closeness)
-    return CompiledStep(theirs, name, known.kind, made, None, closeness)
+        return CompiledStep(theirs, name, known.kind, theirs, made, *both)
+    return CompiledStep(theirs, name, known.kind, made, None, *both)
 
 
 def _container(theirs: Foreign, name: str) -> CompiledStep:
     """Return the step of a RandomApply, RandomChoice or RandomOrder, with its transforms compiled."""
     inner = [steps_of(each) for each in theirs.transforms]
     kinds = {step.kind for steps in inner for step in steps}
-    if not kinds <= {"region", "pixels"}:
+    if not kinds or not kinds <= {"region", "pixels"}:
         return CompiledStep(theirs, name, "unknown", theirs)
     ours = copy.copy(theirs)
     vars(ours)["_modules"] = {}
     vars(ours)["transforms"] = [_in_order(steps) for steps in inner]
     kind: StepKind = "pixels" if "pixels" in kinds else "region"
-    closest = [step.closeness for steps in inner for step in steps if step.kind == kind]
-    return CompiledStep(theirs, name, kind, ours, None, max(closest, default=EQUAL))
+    found = [step for steps in inner for step in steps if step.kind == kind]
+    both = max(step.closeness for step in found), max(step.tensor_closeness for step in found)
+    return CompiledStep(theirs, name, kind, ours, None, *both)
 
 
 def _in_order(steps: Sequence[CompiledStep]) -> ImageStep:
@@ -180,16 +185,23 @@ def _sharpness(theirs: Foreign) -> ImageStep:
 
 def _color_jitter(theirs: Foreign) -> ImageStep:
     ranges = theirs.brightness, theirs.contrast, theirs.saturation, theirs.hue
+    for_tensors = ColorJitter(*ranges)
+    only_saturates = all(each is None for each in (theirs.brightness, theirs.contrast, theirs.hue))
 
-    def draw() -> Sequence[float]:
+    def jitter(image: PIL.Image.Image) -> PIL.Image.Image:
         if is_v2(theirs):
             order, *amounts = theirs.make_params([]).values()
         else:
             order, *amounts = theirs.get_params(*ranges)
-        return [*order.tolist(), *(0.0 if amount is None else amount for amount in amounts)]
+        lazy, order = LazyImage.of(image), order.tolist()
+        row = [*order, *(0.0 if amount is None else amount for amount in amounts)]
 
-    only_saturates = all(each is None for each in (theirs.brightness, theirs.contrast, theirs.hue))
-    return _adjusting(ColorJitter(*ranges), draw, keeps_info=only_saturates)
+        def change(pixels: Pixels) -> Pixels:
+            return for_tensors.apply(pixels, row) if lazy.is_tensor else jittered(pixels, order, amounts)
+
+        return lazy.changed(change, lazy.shape[2], keeps_info=only_saturates)
+
+    return jitter
 
 
 def _gaussian_blur(theirs: Foreign) -> ImageStep:
@@ -223,12 +235,7 @@ def _closeness_of_resizing(theirs: Foreign) -> Closeness:
 
 
 def _closeness_of_jitter(theirs: Foreign) -> Closeness:
-    if theirs.hue is not None:
-        return _HUE
-    changed = [each for each in (theirs.contrast, theirs.saturation) if each is not None]
-    if not changed:
-        return EQUAL
-    return _LEVEL if len(changed) == 1 and theirs.brightness is None else _SEVERAL
+    return _LEVEL if theirs.hue is None else _TWO_LEVELS
 
 
 def _to_dtype(theirs: Foreign) -> Rescaling | None:
@@ -245,11 +252,12 @@ class _Known(NamedTuple):
     kind: StepKind
     make: Callable[[Foreign], Callable[[Any], Any] | Rescaling | None] = lambda theirs: theirs
     closeness: Closeness | Callable[[Foreign], Closeness] = EQUAL
+    tensor_closeness: Closeness | None = None
 
 
 _UNKNOWN = _Known("unknown")
 _REGION, _CONVERSION = _Known("region"), _Known("conversion")
-_RESIZE = _REGION._replace(closeness=_closeness_of_resizing)
+_RESIZE = _Known("region", closeness=_closeness_of_resizing, tensor_closeness=_LEVEL)
 _KNOWN = {
     **dict.fromkeys(("CenterCrop", "Identity", "RandomCrop"), _REGION),
     **dict.fromkeys(("RandomHorizontalFlip", "RandomVerticalFlip"), _REGION),
@@ -263,7 +271,7 @@ _KNOWN = {
     "ToTensor": _Known("rescale", lambda theirs: ToTensor(), _ROUNDING),
     "ToPILImage": _Known("conversion", lambda theirs: theirs if theirs.mode is None else None),
     "RandomErasing": _Known("erase", _erasing),
-    "ColorJitter": _Known("pixels", _color_jitter, _closeness_of_jitter),
+    "ColorJitter": _Known("pixels", _color_jitter, _closeness_of_jitter, _SEVERAL),
     "GaussianBlur": _Known("pixels", _gaussian_blur, _LEVEL),
     "Grayscale": _Known("pixels", _grayscale, _LEVEL),
     "RandomGrayscale": _Known("pixels", lambda theirs: _by_chance(theirs, Grayscale(3), False), _LEVEL),
