@@ -89,7 +89,7 @@ class CompiledDataset(Counterpart, Dataset[tuple[object, object]]):
         """True if samples take less time: of files, in entire batches, or with other colours."""
         is_decoded = self._images is not None and not self._images.lies_in_memory
         is_faster = is_decoded or any(kind == "pixels" for _, kind, _ in self._compiled.kinds())
-        return self._compiled.vector is not None or (is_faster and self._compiled.is_useful)
+        return self._compiled.is_useful and (is_faster or self._compiled.vector is not None)
 
     @property
     def images(self) -> ImageDataset | None:

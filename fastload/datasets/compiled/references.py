@@ -170,12 +170,16 @@ class Search:
             return
         names, shared = _names(function.__code__), function.__globals__
         found = {name: shared[name] for name in sorted(names & shared.keys())}
-        openers = (PIL, PIL.Image, PIL.Image.open) if "open" in names else (PIL.Image.open,)
-        self.opens_images |= any(each is opener for each in found.values() for opener in openers)
+        # Modules that are imported in the function itself are among its names.
+        is_pil = any(each is PIL or each is PIL.Image for each in found.values())
+        is_pil |= not names.isdisjoint(("PIL", "PIL.Image"))
+        self.opens_images |= is_pil and "open" in names
         modules = [
-            getattr(each, "__module__", None) or getattr(each, "__name__", "") for each in found.values()
+            str(getattr(each, "__module__", None) or getattr(each, "__name__", "")) for each in found.values()
         ]
-        self.calls_torchvision |= any(str(name).startswith("torchvision.transforms") for name in modules)
+        self.calls_torchvision |= any(
+            name.startswith("torchvision.transforms") for name in (*names, *modules)
+        )
         # Functions of other modules are not searched: it could be any number of them.
         inner = [
             name
