@@ -39,7 +39,11 @@ class Compiling:
 
         self._attributes = attributes
         most_levels = math.inf if self._is_asked else CLOSE_LEVELS
-        self.source = recompiled(self.source, self._dataset, most_levels)
+        try:
+            self.source = recompiled(self.source, self._dataset, most_levels)
+        except Exception:
+            if self._is_asked:  # otherwise, strange attributes of a dataset are no reason not to load it
+                raise
 
     @property
     def choice(self) -> PlannedValue:

@@ -17,8 +17,8 @@ from fastload.datasets.batch_source import BatchSource, JoinedImages
 from fastload.datasets.compiled.explain import LATE, Explained, description_of
 from fastload.datasets.compiled.lazy import LazyImage
 from fastload.datasets.compiled.pipeline import CompiledTransform
-from fastload.datasets.compiled.references import StandIn
 from fastload.datasets.compiled.sources import TheirDataset, images_of, source_attributes
+from fastload.datasets.compiled.stand_in import StandIn
 from fastload.datasets.images import ImageDataset
 from fastload.datasets.within import is_plain_subset
 from fastload.images.deferred import DeferredImage, PixelSource

@@ -16,7 +16,7 @@ _GREY = np.array([[19595, 38470, 7471]], np.float32) / 65536
 
 
 def jittered(pixels: Pixels, order: Sequence[int], amounts: Sequence[float | None]) -> Pixels:
-    """Return what torchvision's ColorJitter makes of a PIL image, RGB or grey, within a level a change.
+    """Apply the changes of torchvision's ColorJitter to a PIL image, RGB or grey, within a level each.
 
     Args:
         pixels: (height, width, 1 or 3), uint8.
@@ -78,7 +78,7 @@ def _hsv(pixels: Pixels) -> tuple[Pixels, NDArray[np.float32], Pixels]:
     is_green = cv2.compare(green, value, cv2.CMP_EQ)
 
     def chosen(of_red: Pixels, of_green: Pixels, of_blue: Pixels) -> Pixels:
-        """Return what belongs to the greatest channel, of equal ones the first."""
+        """Return the values of the greatest channel, of equal ones the first."""
         result = of_blue.copy()
         cv2.copyTo(of_green, is_green, result)
         return np.asarray(cv2.copyTo(of_red, is_red, result))

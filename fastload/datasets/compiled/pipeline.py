@@ -25,7 +25,8 @@ import PIL.Image
 from fastload.datasets.compiled.known import KnownSteps, known_first, tail_of
 from fastload.datasets.compiled.lazy import LazyImage, decoded_late
 from fastload.datasets.compiled.recognition import Foreign
-from fastload.datasets.compiled.references import Reference, Search, StandIn
+from fastload.datasets.compiled.references import Reference, Search
+from fastload.datasets.compiled.stand_in import StandIn
 from fastload.datasets.compiled.steps import EQUAL, CompiledStep, StepKind, steps_of
 from fastload.datasets.compiled.vector import vectorized
 from fastload.images.arrays import Pixels
@@ -204,10 +205,11 @@ class CompiledCode(StandIn):
         outer = (*outer, theirs)
 
         def compiled_transform(value: Any) -> CompiledTransform | None:
-            transform = CompiledTransform(value, most_levels, outer)
             # The search goes on in a callable of the user's.
-            is_users = any(step.theirs is value and not step.name for step in transform.steps)
-            return transform if transform.is_useful and not is_users else None
+            if any(step.theirs is value and not step.name for step in steps_of(value)):
+                return None
+            transform = CompiledTransform(value, most_levels, outer)
+            return transform if transform.is_useful else None
 
         found = Search(compiled_transform, _renewed)
         found.search("", theirs)

@@ -14,6 +14,8 @@ import PIL
 import PIL.Image
 import torch.utils.data
 
+from fastload.datasets.compiled.stand_in import StandIn
+
 _MOST_NAMES = 4  # of attributes by which user code refers to a transform, one in the other
 _MOST_PARTS = 32  # of a list or dict that is searched
 _LIBRARIES = frozenset({*sys.stdlib_module_names, "numpy", "torch", "cv2", "PIL", "fastload", "timm"})
@@ -24,29 +26,6 @@ Compile = Callable[[object], object | None]
 """Returns a compiled transform; None for any other object."""
 Renew = Callable[[object, object], object]
 """Returns the compiled transform, given the present one and what the name refers to now."""
-
-
-class StandIn:
-    """Object that stands for another one, `theirs`, while a user's code runs: `isinstance` cannot tell."""
-
-    theirs: Any
-
-    @property
-    def is_idle(self) -> bool:
-        """True if it makes nothing faster."""
-        return False
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> type:
-        return type(self.theirs)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "theirs":
-            raise AttributeError(name)
-        return getattr(self.theirs, name)
-
-    def __repr__(self) -> str:
-        return repr(self.theirs)
 
 
 class Reference:

@@ -22,6 +22,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from fastload.datasets.batch import BatchMemory, HostMemory
+from fastload.datasets.compiled.stand_in import StandIn
 from fastload.errors import UnpicklableError
 from fastload.loader.arguments import LoaderView
 from fastload.loader.clock import (
@@ -66,7 +67,8 @@ class WorkerCollate:
         # get_worker_info() must show the user's dataset, not a wrapper; its class forbids plain assignment.
         if worker is not None and isinstance(worker.dataset, SampleSource | StatefulIterable):
             source = worker.dataset.dataset
-            object.__setattr__(worker, "dataset", getattr(source, "theirs", source))
+            users = source.theirs if isinstance(source, StandIn) else source
+            object.__setattr__(worker, "dataset", users)
         if self._init_fn is not None:
             self._init_fn(worker_id)
         if self._stateful is not None:
