@@ -307,6 +307,23 @@ def test_code_that_would_gain_nothing_is_left_alone(pairs):
     assert not loader.plan.compiled.value
 
 
+def test_datasets_that_fill_batches_are_left_alone():
+    class Filling(Dataset):
+        def __init__(self):
+            self.transform = TRAIN
+
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            return torch.zeros(1)
+
+        def fetch_into(self, indices, out):
+            return out.empty((len(indices), 1), torch.float32).fill_(7)
+
+    assert next(iter(fastload.DataLoader(Filling(), 4, num_workers=0))).tolist() == [[7]] * 4
+
+
 def test_small_images_in_memory_are_left_to_their_transform():
     class Small(Dataset):
         def __init__(self):

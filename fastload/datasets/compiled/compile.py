@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, MapDataPipe, Subset
 
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.compiled.dataset import (
@@ -81,7 +81,8 @@ def compiled_within(dataset: Any, most_levels: float = math.inf, outer: tuple[ob
     if images is not None:
         is_timms = type(dataset).__module__.startswith("timm.")
         return (SkippingDataset if is_timms else CompiledDataset)(dataset, images, most_levels)
-    if isinstance(dataset, (ImageDataset, IterableDataset)):
+    makes_batches = hasattr(type(dataset), "fetch_into")
+    if makes_batches or isinstance(dataset, (ImageDataset, IterableDataset, MapDataPipe, list, dict)):
         return dataset
     result = CompiledSamples(dataset, most_levels, outer)
     return result if result.explained_parts() else dataset

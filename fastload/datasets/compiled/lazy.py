@@ -281,7 +281,8 @@ def decoded_late(most_levels: float) -> Iterator[None]:
         self: JpegImageFile, mode: str | None = None, *args: object, **options: object
     ) -> PIL.Image.Image:
         file = self.fp
-        if type(self) is JpegImageFile and mode == self.mode == "RGB" and not (args or options) and self.tile:
+        is_unread = type(self) is JpegImageFile and bool(self.tile) and file is not None
+        if is_unread and mode == self.mode == "RGB" and not (args or options):
             with contextlib.suppress(DecodeError, OSError, ValueError):
                 file.seek(0)
                 data = file.read()
