@@ -97,7 +97,7 @@ def summary(dataset: object) -> str:
         names = left if _LEFT in line else faster
         if "  " in line.strip() and name not in names:
             names.append(name)
-    return ", ".join(faster or ["images"]) + f"; left: {', '.join(left)}" * bool(left)
+    return ", ".join(faster or ["the decoding of images"]) + f"; left: {', '.join(left)}" * bool(left)
 
 
 def _indented(lines: list[str]) -> list[str]:
