@@ -144,7 +144,7 @@ class CompiledTransform(StandIn):
         return CompiledTransform, (self.theirs, self.most_levels)
 
 
-def _least_pixels(steps: Sequence[CompiledStep]) -> int:
+def _least_pixels(steps: Sequence[CompiledStep]) -> float:
     """Return the size from which on recording the steps of one image takes less time than doing them.
 
     Measured with noise, as ratios of the time: resizing 0.6 at 32 pixels a side, 1.2 at 128, 2.0 at 224;
@@ -152,7 +152,7 @@ def _least_pixels(steps: Sequence[CompiledStep]) -> int:
     """
     kinds = {step.kind for step in steps}
     only_crops = "region" in kinds and all(step.closeness == EQUAL for step in steps if step.kind == "region")
-    return 0 if "pixels" in kinds else 320 * 320 if only_crops else 128 * 128
+    return 0 if "pixels" in kinds else math.inf if only_crops else 128 * 128
 
 
 def _is_image_array(image: object) -> TypeGuard[Pixels]:
