@@ -24,7 +24,7 @@ def main(folder: str, size: int, epochs: int) -> None:
         ]
     )
     dataset = ImageFolder(folder, transform)
-    loader = DataLoader(dataset, batch_size=64, shuffle=True, compile=True)
+    loader = DataLoader(dataset, batch_size=64, shuffle=True)
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = models.resnet18(num_classes=len(dataset.classes)).to(device)

@@ -17,7 +17,7 @@ def main(folder: str, size: int, epochs: int) -> None:
     """Train, print the loss after each epoch, and which transforms are done faster."""
     transform = timm.data.create_transform((3, size, size), is_training=True, re_prob=0.25)
     dataset = timm.data.create_dataset("", root=folder, transform=transform)
-    loader = fastload.DataLoader(dataset, batch_size=64, shuffle=True, compile=True)
+    loader = fastload.DataLoader(dataset, batch_size=64, shuffle=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = timm.create_model("resnet18", num_classes=len(dataset.reader.class_to_idx)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)

@@ -39,8 +39,8 @@ def use_cache_in(dataset: object, cache: str | Cache) -> None:
     parts = image_datasets_in(dataset)
     if not parts:
         raise OptionError(
-            f"a cache needs a known dataset of image files, got {type(dataset).__name__}: load from "
-            "an ImageFolder, a FolderDataset or a PackedDataset, or leave cache out"
+            f"a cache needs a known dataset of image files, got {dataset.__class__.__name__}: load "
+            "from an ImageFolder, a FolderDataset or a PackedDataset, or leave cache out"
         )
     for part in parts:
         part.use_cache(cache)

@@ -98,7 +98,8 @@ class Trials:
 
     def one_line(self) -> list[LoaderTrial]:
         """Measure fastload's loader: with the compiled dataset, if compiling changes it."""
-        if self._compiled is not self.settings.dataset:
+        is_compiled = self.settings.is_fastload and self.settings.compile is not False
+        if self._compiled is not self.settings.dataset and not is_compiled:
             return self.tried("compile", math.inf, dataset=self._compiled, kind=FastloadDataLoader)
         if self.num_workers and not self.settings.is_fastload:
             return self.tried("loader", math.inf, kind=FastloadDataLoader)
@@ -197,7 +198,9 @@ class Trials:
             arguments |= {"batch_size": None, "sampler": batches}
         else:
             arguments["batch_sampler"] = batches
-        kind = kind or (FastloadDataLoader if self.settings.is_fastload else DataLoader)
+        if kind is None and self.settings.is_fastload:
+            kind, arguments["compile"] = FastloadDataLoader, self.settings.compile
+        kind = kind or DataLoader
         return kind(dataset, num_workers=workers, **arguments)
 
 

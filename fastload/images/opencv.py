@@ -32,6 +32,11 @@ except ImportError as error:
     cv2 = _MissingOpenCV(error)  # type: ignore[assignment]
 
 
+def has_opencv() -> bool:
+    """Return True if OpenCV can be imported."""
+    return not isinstance(cv2, _MissingOpenCV)
+
+
 def require_opencv() -> None:
     """Raise LibraryMissingError if OpenCV cannot be imported, before work that would fail on each image."""
     cv2.imdecode  # noqa: B018 - raises if it is missing

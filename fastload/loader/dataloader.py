@@ -29,6 +29,7 @@ from fastload.loader.caching import (
     why_not_resident,
 )
 from fastload.loader.clock import EpochTimes, StepClock
+from fastload.loader.compiling import Compiling
 from fastload.loader.device import moved_to, resolve_device
 from fastload.loader.iterators.base import EpochIterator, EpochStart, SingleProcessIterator
 from fastload.loader.iterators.workers import WorkersIterator
@@ -48,7 +49,7 @@ _DECIDED = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers"
 
 # Those that strategies and iterators read.
 _VIEWED = (
-    "dataset", "batch_size", "batch_sampler", "sampler", "collate_fn", "worker_init_fn",
+    "batch_size", "batch_sampler", "sampler", "collate_fn", "worker_init_fn",
     "multiprocessing_context", "generator", "in_order",
 )  # fmt: skip
 
@@ -80,7 +81,8 @@ class DataLoader(_Base[_T_co]):
         seed: If set, the order of epoch `n` with `shuffle=True` depends on (seed, n) alone, and the workers'
             seeds on (seed, n, rank) alone. None: they are drawn as in torch. It cannot be combined with
             `generator`, and does not affect a `sampler`.
-        compile: Load from `fastload.compile(dataset)`: the same samples, made faster.
+        compile: True: load from `fastload.compile(dataset)`, the same samples made faster. None: compile only
+            steps whose pixels differ by at most two levels of 255. False: torch's samples to the bit.
         sharded: Load only this rank's part of each epoch, with a `fastload.ShardedSampler` created from
             `shuffle`, `seed` and `drop_last`; the ranks are those of torch.distributed.
 
@@ -116,17 +118,14 @@ class DataLoader(_Base[_T_co]):
         device: torch.device | str | int | None = None,
         cache: str | Cache | None = None,
         seed: int | None = None,
-        compile: bool = False,
+        compile: bool | None = None,
         sharded: bool = False,
     ) -> None:
-        if compile:
-            from fastload.datasets.compiled.compile import compile as compiled  # which needs PIL
-
-            dataset = compiled(dataset)
         if sharded:
             given = shuffle, sampler, batch_sampler
             shuffle, sampler, batch_sampler = sharded_arguments(dataset, batch_size, *given, seed, drop_last)
         self.compile = compile
+        self._compiling = Compiling(dataset, compile)
         self.sharded = sharded
         self.device = device
         self.cache = cache
@@ -233,6 +232,7 @@ class DataLoader(_Base[_T_co]):
     def _prepare(self) -> LoaderView:
         """Prepare the next epoch, and return the arguments as they are now."""
         strategy = self._choose_strategy()
+        self._compiling.refresh()
         view = self._view()
         if self._cache is None and asks_for_device(view.dataset):
             self._cache = self._make_cache("device")
@@ -269,6 +269,7 @@ class DataLoader(_Base[_T_co]):
         private = ("_dataset_kind", "_IterableDataset_len_called")
         names = [name for name in vars(self) if not name.startswith("_") or name in private]
         return LoaderView(
+            dataset=self._compiling.source,
             **{name: getattr(self, name) for name in _VIEWED},
             explicit=explicit,
             batches=self._count_batches() if with_batches or "num_workers" not in explicit else None,
@@ -291,8 +292,8 @@ class DataLoader(_Base[_T_co]):
         `print(loader.plan)` shows it as a table. Before the first epoch, nothing has been measured.
         """
         plan = self._choose_strategy().plan
-        cache = own_choice(self.dataset) if self._cache is None else self._cache.choice
-        return plan if cache is None else dataclasses.replace(plan, cache=cache)
+        cache = own_choice(self._compiling.source) if self._cache is None else self._cache.choice
+        return dataclasses.replace(plan, cache=cache or plan.cache, compiled=self._compiling.choice)
 
     @property
     def last_epoch(self) -> EpochTimes | None:
@@ -310,7 +311,8 @@ class DataLoader(_Base[_T_co]):
         times = self.last_epoch
         if times is None:
             raise OptionError("there is nothing to report yet: iterate the loader first")
-        return report_of(times, can_be_cached(self.dataset), disk_states(self.dataset))
+        source = self._compiling.source
+        return report_of(times, can_be_cached(source), disk_states(source))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state from which `load_state_dict` continues with the next batch.

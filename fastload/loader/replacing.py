@@ -169,7 +169,7 @@ class StandInLoader(DataLoader[Any], metaclass=abc.ABCMeta):
         if replacing is None:
             super().__init__(dataset, *arguments, **options)
             return
-        options.setdefault("compile", find_spec("PIL") is not None)
+        options.setdefault("compile", find_spec("PIL") is not None or None)
         if not replacing.is_tuned and len(arguments) < _ARGUMENTS_BEFORE_WORKERS:
             options.setdefault("num_workers", 0)
         super().__init__(dataset, *arguments, **options)

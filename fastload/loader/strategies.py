@@ -33,7 +33,7 @@ from fastload.loader.tuning.switching import last_line
 from fastload.loader.tuning.tuning import Tuner, Tuning
 from fastload.system.units import aligned, format_duration, format_ratio
 
-_CHOICES = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "cache")
+_CHOICES = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "cache", "compiled")
 _TRIAL_COLUMNS = ("workers", "prefetch", "samples/s", "waiting", "batches")
 _SET = "set by you"
 
@@ -201,6 +201,7 @@ class Plan:
         pin_memory: True if batches are copied to page-locked memory.
         persistent_workers: True if workers stay alive between epochs.
         cache: The place of the cached bytes; None without a cache.
+        compiled: True if samples come from a faster counterpart of the dataset.
         measured: The measurements behind the decisions.
         is_settled: True if nothing is left to be tried.
         origin: The source of the measurements, as a sentence.
@@ -211,6 +212,7 @@ class Plan:
     pin_memory: PlannedValue[bool]
     persistent_workers: PlannedValue[bool]
     cache: PlannedValue[str | None]
+    compiled: PlannedValue[bool]
     measured: Tuning
     is_settled: bool
     origin: str
@@ -249,6 +251,7 @@ def make_plan(measured: Tuning, decision: Decision) -> Plan:
         pin_memory=explicit.get("pin_memory") or _pin_memory(measured),
         persistent_workers=explicit.get("persistent_workers") or _persistent_workers(has_workers),
         cache=PlannedValue(None, "not requested"),
+        compiled=PlannedValue(False, "not examined"),
         measured=measured,
         is_settled=measured.is_settled,
         origin=f"{measured.origin}; tuning continues" if is_unfinished else measured.origin,

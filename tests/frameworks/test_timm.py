@@ -14,7 +14,15 @@ from tests.loader.datasets import assert_same
 
 pytestmark = pytest.mark.frameworks("timm")
 
-LOADERS = (torch.utils.data.DataLoader, fastload.DataLoader)
+
+class Loader(fastload.DataLoader):
+    """The loader that gives torch's samples to the bit."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options, compile=False)
+
+
+LOADERS = (torch.utils.data.DataLoader, Loader)
 
 
 @pytest.fixture(scope="module")

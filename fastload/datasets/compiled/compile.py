@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import copy
-import functools
+import math
+from collections.abc import Sequence
 from typing import Any
 
-from torch.utils.data import ConcatDataset, Dataset, Subset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, MapDataPipe, Subset
 
 from fastload.datasets.cache.options import Cache
 from fastload.datasets.compiled.dataset import (
     CompiledConcat,
     CompiledDataset,
     CompiledSubset,
+    Counterpart,
     SkippingDataset,
     leaves,
 )
-from fastload.datasets.compiled.explain import Explained, described, described_attributes
-from fastload.datasets.compiled.lazy import late_loader
-from fastload.datasets.compiled.pipeline import CompiledTransform
-from fastload.datasets.compiled.sources import (
-    compiled_function,
-    images_of,
-    is_huggingface,
-    is_torchvisions_loader,
-)
+from fastload.datasets.compiled.explain import LATE, Explained, described, described_attributes
+from fastload.datasets.compiled.pipeline import CompiledCode
+from fastload.datasets.compiled.sources import compiled_function, images_of, is_huggingface
 from fastload.datasets.images import ImageDataset
 from fastload.datasets.within import use_cache_in
+from fastload.transforms.draws import current_draws
+
+CLOSE_LEVELS = 2.0
+"""Steps whose pixels differ by at most so many levels of 255 are compiled unless the user says otherwise."""
 
 
 def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named like torch.compile
@@ -34,8 +34,12 @@ def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named 
 
     Known datasets (ImageFolder, CIFAR, MNIST and similar ones, timm's, FolderDataset, PackedDataset; also
     inside Subset and ConcatDataset) decode only the region that the transform's crop needs, and transform
-    entire batches at once. In any other dataset, the transforms among its attributes are compiled. Random
-    parameters are drawn by the transforms' own functions, from the same generators in the same order.
+    entire batches at once. Any other dataset makes its samples itself, with compiled versions of the
+    transforms that its code uses. Random parameters are drawn by the transforms' own functions, from the same
+    generators in the same order.
+
+    fastload's DataLoader does this itself, but leaves steps whose pixels may differ by more than two levels
+    of 255 as they are; here, everything known is compiled.
 
     Args:
         dataset: A map-style dataset. It shares its attributes, such as `transform`, with the result: setting
@@ -43,145 +47,111 @@ def compile(dataset: Any, *, cache: str | Cache | None = None) -> Any:  # named 
         cache: Where to cache its image files, such as `"disk"`; see `PackedDataset`.
 
     Returns:
-        A dataset of the same length; `dataset` itself if nothing in it is known.
+        A dataset of the same length, for which `isinstance` answers as for `dataset`; `dataset` itself if
+        nothing in it is known.
 
     Raises:
         OptionError: This cache is not possible for this dataset.
     """
-    compiled = _compiled(dataset, ())
+    compiled = compiled_within(dataset)
     if cache is not None:
         use_cache_in(compiled, cache)
     return compiled
 
 
-def _compiled(dataset: Any, outer: tuple[object, ...]) -> Any:
-    """Compile a dataset, unless it is one of the `outer` datasets that contain it: there may be a cycle."""
+def compiled_within(dataset: Any, most_levels: float = math.inf, outer: tuple[object, ...] = ()) -> Any:
+    """Return `compile(dataset)` with only those steps whose pixels differ by at most `most_levels`.
+
+    A dataset is left if it is one of the `outer` datasets that contain it: there may be a cycle.
+    """
     if _is_compiled(dataset) or any(dataset is each for each in outer):
         return dataset
     outer = (*outer, dataset)
     if type(dataset) is Subset:
-        inner = _compiled(dataset.dataset, outer)
+        inner = compiled_within(dataset.dataset, most_levels, outer)
         return CompiledSubset(dataset, inner) if _is_compiled(inner) else dataset
     if type(dataset) is ConcatDataset:
-        parts = [_compiled(part, outer) for part in dataset.datasets]
+        parts = [compiled_within(part, most_levels, outer) for part in dataset.datasets]
         return CompiledConcat(dataset, parts) if any(map(_is_compiled, parts)) else dataset
     if is_huggingface(dataset):
         from fastload.datasets.compiled.huggingface import with_lazy_images  # it needs the package
 
-        return with_lazy_images(dataset)
+        return with_lazy_images(dataset, most_levels)
     images = images_of(dataset)
     if images is not None:
         is_timms = type(dataset).__module__.startswith("timm.")
-        return (SkippingDataset if is_timms else CompiledDataset)(dataset, images)
-    return dataset if isinstance(dataset, ImageDataset) else _with_compiled_attributes(dataset, outer)
+        return (SkippingDataset if is_timms else CompiledDataset)(dataset, images, most_levels)
+    makes_batches = hasattr(type(dataset), "fetch_into")
+    if makes_batches or isinstance(dataset, (ImageDataset, IterableDataset, MapDataPipe, list, dict)):
+        return dataset
+    result = CompiledSamples(dataset, most_levels, outer)
+    return result if result.explained_parts() else dataset
+
+
+def recompiled(compiled: Any, dataset: Any, most_levels: float) -> Any:
+    """Return the counterpart of a dataset whose attributes have changed since `compiled` was made of it.
+
+    Compiled images notice changes themselves, and know the sizes of those that they have read. Nothing is
+    compiled that is not made faster.
+    """
+    if isinstance(compiled, Explained) and type(compiled) is not CompiledSamples:
+        return compiled
+    result = compiled_within(dataset, most_levels)
+    return result if most_levels > CLOSE_LEVELS or any(map(_is_faster, leaves(result))) else dataset
+
+
+def _is_faster(part: object) -> bool:
+    return part.is_faster if isinstance(part, CompiledDataset) else _is_compiled(part)
 
 
 def _is_compiled(dataset: object) -> bool:
     return isinstance(dataset, Explained) or compiled_function(dataset) is not None
 
 
-def _compiled_inner(dataset: object, may_decode_late: bool, outer: tuple[object, ...]) -> object:
-    """Compile a dataset that an outer dataset reads, if that makes the outer one faster."""
-    result = _compiled(dataset, outer)
-    given = list(leaves(dataset))
-    for part in leaves(result):
-        if isinstance(part, CompiledDataset) and not any(part is each for each in given):
-            if not (may_decode_late or part.compiled_transform.is_useful):
-                return dataset
-            part.decodes_late = may_decode_late
-    return result
+class CompiledSamples(Counterpart, Dataset[object]):
+    """Dataset whose samples are made by the user's own code, with compiled versions of what it uses."""
 
+    def __init__(self, theirs: object, most_levels: float, outer: tuple[object, ...] = ()) -> None:
+        def compile_inner(dataset: object, may_decode_late: bool) -> object:
+            """Compile a dataset that this one reads, if that makes this one faster."""
+            result = compiled_within(dataset, most_levels, outer)
+            given = list(leaves(dataset))
+            for part in leaves(result):
+                if isinstance(part, CompiledDataset) and not any(part is each for each in given):
+                    is_used = may_decode_late or part.compiled_transform.is_useful
+                    if not is_used or part.images is None or part.images.lies_in_memory:
+                        return dataset
+                    part.decodes_late = may_decode_late
+            return result
 
-def _with_compiled_attributes(dataset: Any, outer: tuple[object, ...]) -> Any:
-    """Return a version of a dataset with compiled attributes; the dataset itself if none can be compiled.
-
-    Its class is a subclass of the original one, with a property for each compiled attribute. All other
-    attributes are shared: setting one in either dataset sets it in both. Samples are still made by the
-    dataset's own `__getitem__`.
-    """
-    attributes: dict[str, Any] = dict(getattr(dataset, "__dict__", {}))
-    compiled: dict[str, object] = {}
-    for name, value in attributes.items():
-        if callable(value) and not isinstance(value, (CompiledTransform, Dataset)):
-            transform = CompiledTransform(value)
-            if transform.is_useful:
-                compiled[name] = transform
-    has_transforms = bool(compiled)
-    for name, value in attributes.items():
-        if isinstance(value, Dataset):
-            inner = _compiled_inner(value, has_transforms, outer)  # a transform gets its images
-            if inner is not value:
-                compiled[name] = inner
-        elif has_transforms and is_torchvisions_loader(value):
-            compiled[name] = functools.partial(late_loader, value)
-    if not compiled:
-        return dataset
-    both = attributes.get("transforms")
-    if (
-        both is not None
-        and type(both).__name__ == "StandardTransform"
-        and both.transform is attributes.get("transform")
-    ):
-        # The pair of transform and target_transform of VisionDataset, which some of its subclasses call.
-        both = copy.copy(both)
-        both.transform = compiled.get("transform", both.transform)
-        compiled["transforms"] = both
-    members: dict[str, object] = {
-        name: _Compiled(name, attributes[name], value) for name, value in compiled.items()
-    }
-    kind = type(dataset)
-    members |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    try:
-        return _sharing(type(kind.__name__, (kind, _SharingDataset), members), dataset)
-    except Exception:
-        return dataset  # its class cannot have such a subclass, or forbids it
-
-
-def _sharing(kind: type, dataset: object) -> object:
-    """Return an instance of a class that shares the `__dict__` of a dataset."""
-    result: object = object.__new__(kind)
-    result.__dict__ = dataset.__dict__
-    return result
-
-
-class _SharingDataset(Explained):
-    """A dataset that shares its attributes with the original one."""
+        super().__init__(theirs, _code=CompiledCode(theirs, most_levels, (), compile_inner))
 
     def explained_parts(self) -> list[str]:
-        members = {
-            name: each.compiled for name, each in vars(type(self)).items() if isinstance(each, _Compiled)
-        }
-        shown = CompiledTransform, Dataset
-        decodes_itself = not any(isinstance(each, (functools.partial, Dataset)) for each in members.values())
-        parts = {name: each for name, each in members.items() if isinstance(each, shown)}
-        return described_attributes(parts, decodes_itself)
+        code = self._code
+        decodes_itself = not (
+            code.opens_images or any(isinstance(part, Dataset) for part in code.compiled.values())
+        )
+        return [LATE] * code.opens_images + described_attributes(code.compiled, decodes_itself)
 
-    def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
-        # The same attributes are found again after a copy or a pickle.
-        return compile, (_sharing(type(self).__mro__[1], self),)
+    def __len__(self) -> int:
+        return len(self.theirs)
 
-    def __copy__(self) -> object:
-        return compile(copy.copy(_sharing(type(self).__mro__[1], self)))
+    def __getitem__(self, index: object) -> object:
+        with self._code.running():
+            return self.theirs[index]
 
+    def __getitems__(self, indices: Sequence[object]) -> object:
+        with self._code.running():
+            if getattr(self.theirs, "__getitems__", None):
+                return self.theirs.__getitems__(indices)
+            draws = current_draws()
+            return [self.theirs[index] for index in (indices if draws is None else draws.each(indices))]
 
-class _Compiled:
-    """Property that returns a compiled attribute; a transform that was replaced or changed is recompiled."""
+    def __copy__(self) -> CompiledSamples:
+        return CompiledSamples(copy.copy(self.theirs), self._code.most_levels)
 
-    def __init__(self, name: str, theirs: object, compiled: object) -> None:
-        self._name = name
-        self._theirs = theirs
-        self.compiled = compiled
-
-    def __get__(self, dataset: object, kind: type) -> object:
-        if dataset is None:
-            return self
-        value = vars(dataset)[self._name]
-        if isinstance(self.compiled, CompiledTransform) and not self.compiled.is_of(value):
-            self._theirs, self.compiled = value, CompiledTransform(value)
-        return self.compiled if value is self._theirs else value
-
-    def __set__(self, dataset: object, value: object) -> None:
-        vars(dataset)[self._name] = value
+    def __reduce__(self) -> tuple[object, ...]:
+        return CompiledSamples, (self.theirs, self._code.most_levels)
 
 
 def explain(dataset: object) -> str:

@@ -7,7 +7,7 @@ import copy
 import functools
 import operator
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, SupportsIndex, cast
+from typing import Any, SupportsIndex, TypeGuard, cast
 
 import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset, default_collate
@@ -18,9 +18,10 @@ from fastload.datasets.compiled.explain import LATE, Explained, description_of
 from fastload.datasets.compiled.lazy import LazyImage
 from fastload.datasets.compiled.pipeline import CompiledTransform
 from fastload.datasets.compiled.sources import TheirDataset, images_of, source_attributes
+from fastload.datasets.compiled.stand_in import StandIn
 from fastload.datasets.composed import JoinedImages
 from fastload.datasets.images import ImageDataset
-from fastload.errors import OptionError
+from fastload.datasets.within import is_plain_subset
 from fastload.images.deferred import DeferredImage, PixelSource
 from fastload.system.random_states import RandomStates
 from fastload.transforms.draws import begin_sample, fresh_draws
@@ -30,47 +31,53 @@ Batch = tuple[Images, torch.Tensor | list[object]]
 """Images and targets, each in one tensor if that is possible."""
 
 
-class Counterpart(Explained):
-    """Base class of compiled datasets that share the attributes of the original dataset, `theirs`.
+class Counterpart(StandIn, Explained):
+    """Base class of compiled datasets, which share the attributes of the original dataset, `theirs`.
 
     All attributes but their own, such as `classes`, are those of the original; they can be set in either.
     """
 
-    theirs: Any
-
     def __init__(self, theirs: object, **own: object) -> None:
         self.__dict__.update(own, theirs=theirs)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "theirs":
-            raise AttributeError(name)
-        return getattr(self.theirs, name)
-
     def __setattr__(self, name: str, value: object) -> None:
-        is_only_ours = hasattr(type(self), name) and not hasattr(self.theirs, name)
-        if name in self.__dict__ or is_only_ours:
+        if name in self.__dict__:
             super().__setattr__(name, value)
         else:
             setattr(self.theirs, name, value)
 
+    def __repr__(self) -> str:
+        return Explained.__repr__(self)
+
     def __copy__(self) -> Counterpart:
-        result = object.__new__(type(self))
-        result.__dict__.update(self.__dict__, theirs=copy.copy(self.theirs))
-        return result
+        return _restored(type(self), {**self.__dict__, "theirs": copy.copy(self.theirs)})
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restored, (type(self), dict(self.__dict__))
+
+
+def _restored(kind: type[Counterpart], state: dict[str, object]) -> Counterpart:
+    result: Counterpart = object.__new__(kind)
+    result.__dict__.update(state)
+    return result
 
 
 class CompiledDataset(Counterpart, Dataset[tuple[object, object]]):
-    """Dataset that makes the samples of another dataset faster."""
+    """Dataset that makes the samples of another dataset faster.
+
+    If its images are replaced by some that cannot be compiled, the other dataset makes the samples.
+    """
 
     theirs: TheirDataset
     decodes_late: bool  # True if images that are not converted to tensors may be decoded on first use
-    _images: ImageDataset
+    _images: ImageDataset | None
     _source_attributes: tuple[object, ...]
     _compiled: CompiledTransform
 
-    def __init__(self, theirs: TheirDataset, images: ImageDataset) -> None:
+    def __init__(self, theirs: TheirDataset, images: ImageDataset, most_levels: float) -> None:
         own = {"_images": images, "_source_attributes": source_attributes(theirs)}
-        super().__init__(theirs, decodes_late=False, _compiled=CompiledTransform(theirs.transform), **own)
+        compiled = CompiledTransform(theirs.transform, most_levels)
+        super().__init__(theirs, decodes_late=False, _compiled=compiled, **own)
 
     @property
     def compiled_transform(self) -> CompiledTransform:
@@ -79,8 +86,15 @@ class CompiledDataset(Counterpart, Dataset[tuple[object, object]]):
         return self._compiled
 
     @property
-    def images(self) -> ImageDataset:
-        """The original dataset's images and targets, without a transform."""
+    def is_faster(self) -> bool:
+        """True if samples take less time: of files, in entire batches, or with other colours."""
+        is_decoded = self._images is not None and not self._images.lies_in_memory
+        is_faster = is_decoded or any(kind == "pixels" for _, kind, _ in self._compiled.kinds())
+        return self._compiled.is_useful and (is_faster or self._compiled.vector is not None)
+
+    @property
+    def images(self) -> ImageDataset | None:
+        """The original dataset's images and targets, without a transform; None if it makes the samples."""
         self._refresh()
         return self._images
 
@@ -88,7 +102,8 @@ class CompiledDataset(Counterpart, Dataset[tuple[object, object]]):
         return [LATE] * self.decodes_late + description_of(self.compiled_transform)
 
     def __len__(self) -> int:
-        return len(self.images)
+        source: Any = self.theirs if self.images is None else self.images
+        return len(source)
 
     def __getitem__(self, index: SupportsIndex) -> tuple[object, object]:
         return self.__getitems__([index])[0]
@@ -109,11 +124,21 @@ class CompiledDataset(Counterpart, Dataset[tuple[object, object]]):
     ) -> Batch:
         """Return images and targets like `transform_images`; if `is_collated`, targets may be a tensor."""
         self._refresh()
+        if self._images is None:
+            return self._their_samples(indices)
         positions = self._images.positions_of(indices)
         source = self._images.source_of(positions)
         if is_collated and (images := self._vectorized(source, len(positions), out)) is not None:
             return images, cast(Images, self._images.batch_of_targets(positions, out))
         return self.transform_images(source, self._images.targets_of(positions), out)
+
+    def _their_samples(self, indices: Sequence[SupportsIndex]) -> Batch:
+        samples = []
+        for place, index in enumerate(indices):
+            if len(indices) > 1:
+                begin_sample(place)
+            samples.append(self.theirs[operator.index(index)])
+        return [image for image, _ in samples], [target for _, target in samples]
 
     def transform_images(self, source: BatchSource, stored: Sequence[object], out: BatchMemory) -> Batch:
         """Return the transformed images of a source, as one tensor if they have one size, and targets.
@@ -129,8 +154,9 @@ class CompiledDataset(Counterpart, Dataset[tuple[object, object]]):
         lazy = [image for image in prepared if isinstance(image, LazyImage)]
         if end.makes_tensors and len(lazy) == len(prepared) and len({image.shape for image in lazy}) == 1:
             return end.batch(lazy, out), targets
-        is_left = self.decodes_late and not end.makes_tensors
-        return [image if is_left else end.finish(image) for image in prepared], targets
+        if self.decodes_late and not end.makes_tensors:
+            return [_late(image) for image in prepared], targets
+        return [end.finish(image) for image in prepared], targets
 
     def _vectorized(self, source: BatchSource, count: int, out: BatchMemory) -> torch.Tensor | None:
         """Return images whose parameters are drawn all at once; None if that is not possible."""
@@ -149,25 +175,22 @@ class CompiledDataset(Counterpart, Dataset[tuple[object, object]]):
     def _refresh(self) -> None:
         """Update the compiled transform and the images if the user has replaced or changed the originals."""
         if not self._compiled.is_of(self.theirs.transform):
-            self._compiled = CompiledTransform(self.theirs.transform)
-        found = source_attributes(self.theirs)
-        is_replaced = any(map(operator.is_not, found, self._source_attributes))
-        if is_replaced or (found[0] is not None and len(self.theirs.samples) != len(self._images)):
-            images = images_of(self.theirs)
-            if images is None:
-                raise OptionError(
-                    f"{type(self.theirs).__name__}: its samples or its loader were replaced by others that "
-                    "cannot be compiled: compile the dataset again"
-                )
-            if self._images.cached.kind is not None:
-                images.use_cache(self._images.cache_option)
-            self._images, self._source_attributes = images, found
+            self._compiled = CompiledTransform(self.theirs.transform, self._compiled.most_levels)
+        found, before = source_attributes(self.theirs), self._images
+        is_changed = any(map(operator.is_not, found, self._source_attributes))
+        if found[0] is not None and before is not None:
+            is_changed |= len(self.theirs.samples) != len(before)
+        if is_changed:
+            self._images, self._source_attributes = images_of(self.theirs), found
+            if self._images is not None and before is not None and before.cached.kind is not None:
+                self._images.use_cache(before.cache_option)
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
         return self._compiled.end.rescale.on(images) if images.dtype == torch.uint8 else images
 
     def prefetch(self, indices: Sequence[int]) -> None:
-        self.images.prefetch(indices)
+        if self.images is not None:
+            self.images.prefetch(indices)
 
     def _prepared(self, source: BatchSource, stored: Sequence[object]) -> tuple[list[object], list[object]]:
         """Prepare images and targets, with random numbers drawn in the original order: image, then target."""
@@ -177,10 +200,15 @@ class CompiledDataset(Counterpart, Dataset[tuple[object, object]]):
             if len(stored) > 1:  # else it may be one of a batch that a ConcatDataset makes
                 begin_sample(place)
             stored_image = PixelSource(source, place, (size[0], size[1]), source.channels)
-            lazy = LazyImage(DeferredImage.of(stored_image), functools.partial(source.info, place))
+            info = functools.partial(source.info, place)
+            lazy = LazyImage(DeferredImage.of(stored_image), info, self._compiled.most_levels)
             images.append(self._compiled.prepare(lazy))
             targets.append(stored[place] if to_target is None else to_target(stored[place]))
         return images, targets
+
+
+def _late(image: object) -> object:
+    return image.kept(is_sure=False) if isinstance(image, LazyImage) else image
 
 
 def collated(*parts: Images) -> list[object]:
@@ -202,8 +230,7 @@ class SkippingDataset(CompiledDataset):
             return super()._make_batch(indices, out, is_collated)
         except Exception:
             state.restore()
-        samples = [self.theirs[operator.index(index)] for index in indices]
-        return [image for image, _ in samples], [target for _, target in samples]
+        return self._their_samples(indices)
 
 
 class CompiledSubset(Counterpart, Subset[object]):
@@ -248,6 +275,7 @@ class CompiledConcat(Counterpart, ConcatDataset[object]):
         stored: list[object] = []
         for place, (part, index) in enumerate(_located(self, index) for index in indices):
             assert isinstance(part, CompiledDataset)
+            assert part.images is not None
             positions = part.images.positions_of([index])
             source = part.images.source_of(positions)
             joined.add(source, [place])
@@ -262,7 +290,7 @@ class CompiledConcat(Counterpart, ConcatDataset[object]):
     def _common(self) -> CompiledDataset | None:
         """Return the first part, if all parts are compiled and share its transforms."""
         parts = list(leaves(self))
-        compiled = [part for part in parts if type(part) is CompiledDataset]
+        compiled = [part for part in parts if type(part) is CompiledDataset and part.images is not None]
         if len(compiled) < len(parts):
             return None
         first, *others = [(part.theirs.transform, part.theirs.target_transform) for part in compiled]
@@ -272,22 +300,26 @@ class CompiledConcat(Counterpart, ConcatDataset[object]):
 
 def leaves(dataset: object) -> Iterator[object]:
     """Yield the innermost datasets of a Subset or ConcatDataset."""
-    if isinstance(dataset, Subset):
+    if is_plain_subset(dataset):
         yield from leaves(dataset.dataset)
-    elif isinstance(dataset, ConcatDataset):
+    elif _is_plain_concat(dataset):
         for part in dataset.datasets:
             yield from leaves(part)
     else:
         yield dataset
 
 
+def _is_plain_concat(dataset: object) -> TypeGuard[ConcatDataset[object]]:
+    return isinstance(dataset, ConcatDataset) and type(dataset).__getitem__ is ConcatDataset.__getitem__
+
+
 def _located(dataset: object, index: SupportsIndex) -> tuple[object, int]:
     """Return the innermost dataset of a sample, and its index there."""
     while True:
         index = operator.index(index)
-        if isinstance(dataset, Subset):
+        if is_plain_subset(dataset):
             index, dataset = dataset.indices[index], dataset.dataset
-        elif isinstance(dataset, ConcatDataset):
+        elif _is_plain_concat(dataset):
             ends = dataset.cumulative_sizes
             # An index out of range is passed on: the part raises the error.
             index = index + ends[-1] if index < 0 else index

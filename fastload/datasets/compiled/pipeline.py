@@ -1,64 +1,75 @@
-"""Compiled transforms of other libraries, which draw the same random parameters and make pixels faster.
+"""Compiled transforms of other libraries, and user code that runs with compiled versions of its transforms.
 
-Parts of a pipeline:
+A transform draws the same random parameters as before, and its pixels are made faster. Parts of a pipeline:
 
     begin    known steps, recorded in a LazyImage
     left     from the first unknown step on: transforms are called with the same images as before
     end      conversions, arithmetic and erasing: once for each batch
 
-prepare    image by image: all random numbers are drawn; crops, resizes and flips are recorded
-finish     decoding, resizing, conversion to a tensor: for one image, or for a batch in its final memory
+An unknown step may be a callable of the user's, such as one that takes two crops with a known transform. It
+is called as before, and the names by which it refers to transforms stand for compiled ones meanwhile.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
+import PIL
 import PIL.Image
-import torch
 
-from fastload.contracts import BatchMemory
-from fastload.datasets.batch import HostMemory
-from fastload.datasets.compiled.lazy import LazyImage
-from fastload.datasets.compiled.steps import CompiledStep, Foreign, StepKind, is_timms, is_v2, steps_of
+from fastload.datasets.compiled.known import KnownSteps, known_first, tail_of
+from fastload.datasets.compiled.lazy import LazyImage, decoded_late
+from fastload.datasets.compiled.recognition import Foreign
+from fastload.datasets.compiled.references import Reference, Search
+from fastload.datasets.compiled.stand_in import StandIn
+from fastload.datasets.compiled.steps import EQUAL, CompiledStep, StepKind, steps_of
 from fastload.datasets.compiled.vector import vectorized
-from fastload.errors import OptionError
 from fastload.images.arrays import Pixels
 from fastload.images.deferred import DeferredImage
-from fastload.system.buffers import reusable_array
-from fastload.transforms.levels.rescaling import Rescale, Rescaling, ToDtype
 
 # Parameters of a transform that are nested more deeply, or in larger containers, are not compared.
 _MOST_DEPTH, _MOST_PARTS = 6, 32
+_MOST_SMALL = 64  # images in a row, before a compiled transform is not used any more
 
 
-class CompiledTransform:
+class CompiledTransform(StandIn):
     """A faster version of a transform.
 
     Attributes:
         theirs: The original transform.
+        most_levels: The greatest difference from the original's pixels, in levels of 255, of a compiled step.
         steps: Its steps.
         end: The steps that finish an image; all steps, if all are known.
         vector: The pipeline that makes whole batches of one image size; None if a step does not allow it.
     """
 
-    def __init__(self, transform: Foreign | None) -> None:
+    def __init__(
+        self, transform: Foreign | None, most_levels: float = math.inf, outer: tuple[object, ...] = ()
+    ) -> None:
         self.theirs = transform
+        self.most_levels = most_levels
         self._parameters = _parameters_of(transform)
         self.steps = steps_of(transform)
         # The first step says if the images may be arrays.
         name = self.steps[0].name if self.steps and self.steps[0].kind != "unknown" else ""
         self._needs_arrays = name == "ToPILImage"
         self._takes_arrays = name in ("ToPILImage", "ToImage", "ToTensor")
-        first = known_first(self.steps)
+        first = known_first(self.steps, most_levels)
         is_known = first == len(self.steps)
-        self._left = range(first, first if is_known else _tail_of(self.steps, first))
+        self._left = range(first, first if is_known else tail_of(self.steps, first))
+        left = [step.theirs for step in self.steps[self._left.start : self._left.stop]]
+        self._calls = [compiled_code(each, most_levels, outer) or each for each in left]
         self._begin = KnownSteps(self.steps[:first])
         self.end = self._begin if is_known else KnownSteps(self.steps[self._left.stop :])
-        self.vector = vectorized(self.steps) if is_known else None
+        is_close = all(step.closeness.levels <= most_levels for step in self.steps)
+        self.vector = vectorized(self.steps) if is_known and is_close else None
+        self._least_pixels = _least_pixels(self.steps[:first])
+        self._small = 0  # in a row
 
     def is_of(self, transform: object) -> bool:
         """Return True if this was compiled from `transform`, and `transform` has not changed since."""
@@ -68,25 +79,30 @@ class CompiledTransform:
         are_same = map(operator.is_, parameters, self._parameters)
         return len(parameters) == len(self._parameters) and all(are_same)
 
-    def kinds(self) -> Iterator[tuple[CompiledStep, StepKind]]:
-        """Yield each step and its kind, `unknown` for all from the first unknown one to the tail."""
+    def kinds(self) -> Iterator[tuple[CompiledStep, StepKind, CompiledCode | None]]:
+        """Yield each step, its kind, and its compiled code; all that are left are `unknown`."""
         for place, step in enumerate(self.steps):
-            yield step, "unknown" if place in self._left else step.kind
+            is_left = place in self._left
+            call = self._calls[place - self._left.start] if is_left else None
+            yield step, "unknown" if is_left else step.kind, call if type(call) is CompiledCode else None
 
     @property
     def is_useful(self) -> bool:
-        """True if a step is known."""
-        return any(step.kind != "unknown" for step in self.steps)
+        """True if a step is made faster."""
+        return any(code is not None or kind != "unknown" for _, kind, code in self.kinds())
 
     def prepare(self, image: LazyImage) -> object:
         """Draw all random numbers of one image; return a LazyImage for `end`, or the finished image."""
-        prepared = self._begin.prepare(image)
+        result: object = self._begin.prepare(image)
         if not self._left:
-            return prepared
-        # Unknown steps get the same input as before: a tensor, or a decoded image.
-        result: object = self._begin.in_their_memory_format(self._begin.finish(prepared))
-        for step in self.steps[self._left.start : self._left.stop]:
-            result = step.theirs(result)
+            return result
+        if type(self._calls[0]) is CompiledCode and isinstance(result, LazyImage):
+            result = result if self._begin.makes_tensors else result.kept()
+        else:
+            # Unknown steps get the same input as before: a tensor, or a decoded image.
+            result = self._begin.in_their_memory_format(self._begin.finish(result))
+        for call in self._calls:
+            result = call(result)
         if isinstance(result, PIL.Image.Image) and result.mode in ("RGB", "L"):
             return self.end.prepare(result)
         for step in self.steps[self._left.stop :]:
@@ -96,25 +112,47 @@ class CompiledTransform:
     def __call__(self, *inputs: object, **options: object) -> object:
         """Transform a PIL image or a NumPy array; pass any other input to the original transform."""
         image = inputs[0] if len(inputs) == 1 and not options else None
+        if self._is_small(image):
+            image = None
         if isinstance(image, PIL.Image.Image) and image.mode in ("RGB", "L") and not self._needs_arrays:
-            lazy = LazyImage.of(image)
+            lazy = LazyImage.of(image, self.most_levels)
         elif self._takes_arrays and _is_image_array(image):
-            lazy = LazyImage(DeferredImage.of_pixels(np.ascontiguousarray(image)))
+            lazy = LazyImage(DeferredImage.of_pixels(np.ascontiguousarray(image)), dict, self.most_levels)
         else:
             assert self.theirs is not None
             return self.theirs(*inputs, **options)
         return self.end.finish(self.prepare(lazy))
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "theirs":
-            raise AttributeError(name)
-        return getattr(self.theirs, name)
+    def _is_small(self, image: object) -> bool:
+        """Return True for an image in memory that its transform takes less time for, as it is."""
+        if isinstance(image, np.ndarray):
+            pixels = image.size // 3
+        elif isinstance(image, PIL.Image.Image) and type(image) is not LazyImage:
+            pixels = image.width * image.height
+        else:
+            return False
+        is_small = pixels < self._least_pixels
+        self._small = self._small + 1 if is_small else 0
+        return is_small
+
+    @property
+    def is_idle(self) -> bool:
+        """True if it is only called with small images, which it leaves to its transform."""
+        return self._small > _MOST_SMALL
 
     def __reduce__(self) -> tuple[object, ...]:
-        return CompiledTransform, (self.theirs,)
+        return CompiledTransform, (self.theirs, self.most_levels)
 
-    def __repr__(self) -> str:
-        return f"compiled({self.theirs!r})"
+
+def _least_pixels(steps: Sequence[CompiledStep]) -> float:
+    """Return the size from which on recording the steps of one image takes less time than doing them.
+
+    Measured with noise, as ratios of the time: resizing 0.6 at 32 pixels a side, 1.2 at 128, 2.0 at 224;
+    padded crops 0.6, 0.7 and 0.9; conversions alone 0.8, 1.0 and 1.5; adjustments of colour 0.8 to 1.7 at 32.
+    """
+    kinds = {step.kind for step in steps}
+    only_crops = "region" in kinds and all(step.closeness == EQUAL for step in steps if step.kind == "region")
+    return 0 if "pixels" in kinds else math.inf if only_crops else 128 * 128
 
 
 def _is_image_array(image: object) -> TypeGuard[Pixels]:
@@ -141,147 +179,80 @@ def _parameters_of(value: object, depth: int = 0) -> list[object]:
     return found
 
 
-class KnownSteps:
-    """Steps that are all known (see `known_first`).
+class CompiledCode(StandIn):
+    """A user's callable or dataset, whose code runs with compiled versions of what it refers to.
+
+    These are transforms in its attributes, its closure, its bound arguments and the global variables of its
+    module, also those of functions and methods that it calls; and datasets in its attributes. Each name
+    stands for the compiled object while the code runs, then for the original again.
 
     Attributes:
-        makes_tensors: True if finished images are tensors.
-        rescale: The arithmetic on levels.
-        grey_channels: The number of channels of a grey image after Normalize.
+        theirs: The callable or dataset.
+        compiled: The compiled transforms and datasets, by the names that refer to them.
+        opens_images: True if the code opens image files with PIL, and torchvision transforms them; they are
+            then decoded on first use.
     """
 
-    def __init__(self, steps: Sequence[CompiledStep]) -> None:
-        # Conversions before the last crop or adjustment wait until all of those are done.
-        conversions = [step for step in steps if step.kind in ("conversion", "rescale")]
-        names = {step.name for step in conversions}
-        self._recorded = [step for step in steps if step.kind in ("region", "pixels")]
-        self._erasings = [step for step in steps if step.kind == "erase"]
-        self.rescale = Rescale.of([step.rescaling for step in conversions if step.rescaling], torch.uint8)
-        self.makes_tensors = bool(names - {"ToPILImage", "ToPureTensor"})
-        # The arithmetic of v1 transforms returns plain tensors.
-        is_all_v2 = all(is_v2(step.theirs) for step in conversions if step.rescaling is not None)
-        self._tv_image: Callable[[torch.Tensor], torch.Tensor] | None = None
-        if "ToImage" in names and "ToPureTensor" not in names and is_all_v2:
-            from torchvision.tv_tensors import Image
+    def __init__(
+        self,
+        theirs: Any,
+        most_levels: float = math.inf,
+        outer: tuple[object, ...] = (),
+        compile_inner: Callable[[Any, bool], object] = lambda dataset, may_decode_late: dataset,
+    ) -> None:
+        self.theirs = theirs
+        self.most_levels = most_levels
+        outer = (*outer, theirs)
 
-            self._tv_image = Image
-        # Only ToTensor stores one colour plane after another. Later transforms that draw a number per element
-        # do so in memory order.
-        self._is_mixed = bool(names & {"PILToTensor", "ToImage"})
-        self.grey_channels = 1
-        for step in conversions:
-            # Only the Normalize of transforms.v2 makes several channels from one.
-            if step.name == "Normalize" and is_v2(step.theirs) and not step.theirs.inplace:
-                self.grey_channels = max(self.grey_channels, len(step.theirs.mean))
+        def compiled_transform(value: Any) -> CompiledTransform | None:
+            # The search goes on in a callable of the user's.
+            if any(step.theirs is value and not step.name for step in steps_of(value)):
+                return None
+            transform = CompiledTransform(value, most_levels, outer)
+            return transform if transform.is_useful else None
 
-    def prepare(self, image: PIL.Image.Image) -> PIL.Image.Image:
-        """Draw all random numbers of one image, RGB or grey; return an image for `finish`."""
-        # The `info` of an image that becomes a tensor is never read.
-        result: PIL.Image.Image = LazyImage.of(image).without_info() if self.makes_tensors else image
-        for step in self._recorded:
-            result = step.call(result)
-        if self.makes_tensors:
-            result, count = LazyImage.of(result), self.grey_channels
-            if result.shape[2] == 1 < count:
-                result = result.changed(lambda pixels: np.repeat(pixels, count, axis=2), count)
-        for step in self._erasings:
-            result = step.call(result)
-        return result
+        found = Search(compiled_transform, _renewed)
+        found.search("", theirs)
+        self._references = found.references
+        may_decode_late = bool(self._references)  # a transform gets the images of the datasets
+        self.opens_images = found.opens_images and (may_decode_late or found.calls_torchvision)
+        for name, scope, key in found.datasets:
+            compiled = compile_inner(scope[key], may_decode_late)
+            if compiled is not scope[key]:
+                self._references.append(Reference(name, scope, key, compiled))
 
-    def finish(self, prepared: object) -> object:
-        """Return the finished image, given the result of `prepare`."""
-        if not isinstance(prepared, LazyImage):
-            return prepared
-        if not self.makes_tensors:
-            prepared.load()
-            return prepared
-        return self.wrap(self.batch([prepared], HostMemory())[0])
+    @property
+    def compiled(self) -> dict[str, object]:
+        return {reference.name: reference.compiled for reference in self._references}
 
-    def wrap(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Give a finished tensor the class that torchvision's conversions would give it."""
-        return tensor if self._tv_image is None else self._tv_image(tensor)
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Let the names refer to the compiled objects in the block."""
+        with contextlib.ExitStack() as stack:
+            for reference in self._references:
+                stack.enter_context(reference.replaced())
+            if self.opens_images:
+                stack.enter_context(decoded_late(self.most_levels))
+            yield
 
-    def in_their_memory_format(self, finished: object) -> object:
-        """Return a finished image with its numbers in the order in memory that torchvision gives them."""
-        if not (self._is_mixed and isinstance(finished, torch.Tensor)):
-            return finished
-        return self.wrap(finished[None].contiguous(memory_format=torch.channels_last)[0])
+    def __call__(self, *args: object, **options: object) -> object:
+        with self.running():
+            return self.theirs(*args, **options)
 
-    def batch(self, images: Sequence[LazyImage], out: BatchMemory) -> torch.Tensor:
-        """Return finished images of one size as a batch (images, channels, height, width).
-
-        If batches are finished on a device, `rescale` is left to it.
-        """
-        height, width, channels = images[0].shape
-        is_left = out.finishes_on_device and self.rescale.dtype.is_floating_point and not self._erasings
-        dtype = torch.uint8 if is_left else self.rescale.dtype
-        batch = out.empty((len(images), channels, height, width), dtype)
-        pixels = reusable_array((len(images), height, width, channels))
-        for image, place in zip(images, pixels, strict=True):
-            image.render_into(place)
-        if dtype == torch.uint8:
-            batch.copy_(torch.from_numpy(pixels).permute(0, 3, 1, 2))
-        else:
-            self.rescale.into(pixels, batch)
-        for image, finished in zip(images, batch, strict=True):
-            for (top, left, box_height, box_width), value in image.erasures:
-                finished[:, top : top + box_height, left : left + box_width] = value
-        return batch
+    def __reduce__(self) -> tuple[object, ...]:
+        return CompiledCode, (self.theirs, self.most_levels)
 
 
-def known_first(steps: Sequence[CompiledStep]) -> int:
-    """Return how many leading steps can be made faster for a PIL image."""
-    # The form of the pixels so far: a PIL image, bytes of a tensor, levels of 0…1, or any other numbers.
-    form = "image"
-    rescalings: list[Rescaling] = []
-    for place, step in enumerate(steps):
-        if step.kind == "region":
-            is_known = form == "image" or _is_same_for_tensors(step, form)
-        elif step.kind == "pixels":
-            is_known = form in ("image", "bytes")
-        elif step.name == "ToPILImage":
-            is_known = place == 0 and step.kind == "conversion"
-        elif step.kind == "conversion":
-            is_known = True
-            form = "bytes" if form == "image" and step.name != "ToPureTensor" else form
-        elif step.kind == "rescale":
-            is_known = (form == "image") == (step.name == "ToTensor")
-            rescalings += [step.rescaling] if step.rescaling is not None else []
-            try:
-                rescale = Rescale.of(rescalings, torch.uint8)
-            except OptionError:
-                return place
-            if form != "bytes" or rescale.dtype != torch.uint8:
-                are_levels = all(isinstance(each, ToDtype) and each.scale for each in rescalings)
-                form = "levels" if are_levels else "numbers"
-        else:
-            is_last = all(later.kind == "erase" or later.name == "ToPureTensor" for later in steps[place:])
-            is_known = step.kind == "erase" and form != "image" and is_last
-        if not is_known:
-            return place
-    return len(steps)
+def compiled_code(value: object, most_levels: float, outer: tuple[object, ...]) -> CompiledCode | None:
+    """Return a callable with compiled transforms; None if it refers to none."""
+    if len(outer) > _MOST_DEPTH or any(value is each for each in outer):
+        return None
+    code = CompiledCode(value, most_levels, outer)
+    return code if code.compiled else None
 
 
-def _is_same_for_tensors(step: CompiledStep, form: str) -> bool:
-    """Return True if transforming bytes before their conversion changes pixels by at most a level."""
-    theirs = step.theirs
-    if form == "numbers" or is_timms(theirs) or not getattr(theirs, "antialias", True):
-        return False
-    if getattr(theirs, "padding", None) or getattr(theirs, "pad_if_needed", False):
-        return form == "bytes"
-    steps = [inner for each in getattr(theirs, "transforms", ()) for inner in steps_of(each)]
-    if steps or not hasattr(theirs, "interpolation"):
-        return all(_is_same_for_tensors(each, form) for each in steps)
-    # For tensors, "nearest" selects other pixels; only bilinear weights give levels that bytes can hold.
-    kernel = getattr(theirs.interpolation, "value", "")
-    return kernel == "bilinear" or (kernel == "bicubic" and form == "bytes")
-
-
-def _tail_of(steps: Sequence[CompiledStep], first: int) -> int:
-    """Return the place of the first step, after an unknown one at `first`, from which batches can be made."""
-    for place in range(first + 1, len(steps)):
-        rest = steps[place:]
-        are_last = all(step.kind in ("conversion", "rescale", "erase") for step in rest)
-        if are_last and rest[0].name != "ToPILImage" and known_first(rest) == len(rest):
-            return place
-    return len(steps)
+def _renewed(compiled: object, theirs: Any) -> object:
+    """Return a compiled transform, compiled again if `theirs`, the original, was replaced or has changed."""
+    assert type(compiled) is CompiledTransform
+    is_same = type(theirs) is CompiledTransform or compiled.is_of(theirs)
+    return compiled if is_same else CompiledTransform(theirs, compiled.most_levels)

@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastload.datasets.batch import BatchSource
 from fastload.datasets.cache.originals import FileOriginals
-from fastload.datasets.compiled.functions import CompiledFunction
 from fastload.datasets.compiled.lazy import info_of
-from fastload.datasets.compiled.steps import Foreign, Untyped
+from fastload.datasets.compiled.pipeline import CompiledCode
+from fastload.datasets.compiled.recognition import Foreign, Untyped
 from fastload.datasets.folder import FileImages, FilesDataset, Headers, unread_headers
 from fastload.datasets.images import ImageDataset
 from fastload.errors import DecodeError
@@ -60,12 +60,12 @@ def is_huggingface(dataset: object) -> TypeGuard[Untyped]:
     return type(dataset).__module__ == "datasets.arrow_dataset"
 
 
-def compiled_function(dataset: object) -> CompiledFunction | None:
+def compiled_function(dataset: object) -> CompiledCode | None:
     """Return the function that transforms the rows of a Hugging Face dataset, if it is compiled."""
     if not is_huggingface(dataset):
         return None
     function = (dataset.format["format_kwargs"] or {}).get("transform")
-    return function if isinstance(function, CompiledFunction) else None
+    return function if type(function) is CompiledCode else None
 
 
 def why_left(dataset: object) -> str:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
-import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import PIL.Image
 import torch
 
+from fastload.datasets.compiled.jitter import jittered
 from fastload.datasets.compiled.lazy import LazyImage
+from fastload.datasets.compiled.recognition import Foreign, flattened, is_v2, name_of
 from fastload.errors import OptionError
+from fastload.images.arrays import Pixels
 from fastload.images.region import Box
 from fastload.transforms import (
     ColorJitter,
@@ -41,19 +42,25 @@ from fastload.transforms.transform import Transform
 StepKind = Literal["region", "pixels", "conversion", "rescale", "erase", "unknown"]
 
 
-class Untyped(Protocol):
-    """An object of a library that has no types."""
-
-    def __getattr__(self, name: str, /) -> Any: ...
-
-
-class Foreign(Untyped, Protocol):
-    """A transform of such a library."""
-
-    def __call__(self, *inputs: object, **options: object) -> Any: ...
-
-
 ImageStep = Callable[[PIL.Image.Image], PIL.Image.Image]
+
+
+class Closeness(NamedTuple):
+    """Greatest difference from the original's pixels, in levels of 255, and a clause that says so.
+
+    The difference is that of photos, as measured by benchmarks/check_closeness.py.
+    """
+
+    levels: float
+    text: str
+
+
+EQUAL = Closeness(0, "equal")
+_ROUNDING = Closeness(0, "within rounding")
+_LEVEL = Closeness(1, "within a level")
+_TWO_LEVELS = Closeness(2, "within two levels")
+_OVERSHOOT = Closeness(16, "within two levels, but for edges where bicubic weights overshoot")
+_SEVERAL = Closeness(5, "within a level for each kind of change")
 
 
 class CompiledStep(NamedTuple):
@@ -65,7 +72,8 @@ class CompiledStep(NamedTuple):
         kind: The way in which it is carried out.
         call: Applies it to a LazyImage; for `unknown`, to the result of the previous step.
         rescaling: For `rescale`, fastload's equivalent transform.
-        closeness: The greatest difference from the original's pixels.
+        closeness: Greatest difference from the original's pixels, of PIL images.
+        tensor_closeness: The same, of images that are tensors by then.
     """
 
     theirs: Foreign
@@ -73,73 +81,17 @@ class CompiledStep(NamedTuple):
     kind: StepKind
     call: Callable[[Any], Any]
     rescaling: Rescaling | None = None
-    closeness: str = "equal"
+    closeness: Closeness = EQUAL
+    tensor_closeness: Closeness = EQUAL
 
 
 def steps_of(transform: Foreign | None) -> list[CompiledStep]:
     """Return the steps of a transform; a Compose or Sequential is replaced by its own steps."""
-    return [_step_of(each) for each in _flattened(transform)]
-
-
-def _flattened(transform: Foreign | None) -> Iterator[Foreign]:
-    if transform is None:
-        return
-    name = _name_of(transform)
-    if name == "Compose" or type(transform) is torch.nn.Sequential:
-        for each in transform.transforms if name == "Compose" else vars(transform)["_modules"].values():
-            yield from _flattened(each)
-    elif name == "ImageClassification":
-        yield from _preset_steps(transform)
-    elif not name and (delegate := _delegate_of(transform)) is not None:
-        yield from _flattened(delegate)
-    else:
-        yield transform
-
-
-def _delegate_of(transform: Foreign) -> Foreign | None:
-    """Return the callable to which `transform` passes its argument; None if it does anything else.
-
-    The class of such a callable has a one-line `__call__`, `return self.transforms(image)`, with any names; a
-    Module has such a `forward`, and no hooks.
-    """
-    kind = type(transform)
-    call: object = kind.__call__
-    inner: Mapping[str, Foreign] = {}
-    if isinstance(transform, torch.nn.Module) and call is torch.nn.Module.__call__:
-        if any(hooks for name, hooks in vars(transform).items() if name.endswith("_hooks")):
-            return None
-        call, inner = type(transform).forward, vars(transform)["_modules"]
-    ours = _delegating.__code__
-    if not isinstance(call, types.FunctionType) or call.__code__.co_code != ours.co_code:
-        return None
-    if call.__code__.co_argcount != ours.co_argcount:
-        return None
-    [name] = call.__code__.co_names
-    # Only an attribute of the instance itself counts, and only if that line would find the same one.
-    is_plain = kind.__getattribute__ is object.__getattribute__
-    found = {**inner, **vars(transform)}.get(name) if is_plain and hasattr(transform, "__dict__") else None
-    return None if inspect.isdatadescriptor(getattr(kind, name, None)) else found
-
-
-def _delegating(self: Foreign, image: object) -> object:
-    return self.transforms(image)
-
-
-def _preset_steps(preset: Foreign) -> list[Foreign]:
-    """Return the transforms equivalent to torchvision's preset for a model, which calls functions instead."""
-    from torchvision import transforms
-
-    return [
-        transforms.Resize(preset.resize_size, preset.interpolation, antialias=preset.antialias),
-        transforms.CenterCrop(preset.crop_size),
-        transforms.PILToTensor(),
-        transforms.ConvertImageDtype(torch.float),
-        transforms.Normalize(preset.mean, preset.std),
-    ]
+    return [_step_of(each) for each in flattened(transform)]
 
 
 def _step_of(theirs: Foreign) -> CompiledStep:
-    name = _name_of(theirs)
+    name = name_of(theirs)
     if name in _CONTAINERS:
         return _container(theirs, name)
     known = _KNOWN.get(name, _UNKNOWN)
@@ -149,48 +101,26 @@ def _step_of(theirs: Foreign) -> CompiledStep:
         made = None  # fastload's transform does not support these parameters
     if made is None:
         return CompiledStep(theirs, name, "unknown", theirs)
+    closeness = known.closeness(theirs) if callable(known.closeness) else known.closeness
+    both = closeness, known.tensor_closeness or closeness
     if isinstance(made, Rescaling):
-        return CompiledStep(theirs, name, known.kind, theirs, made, known.closeness)
-    return CompiledStep(theirs, name, known.kind, made, None, known.closeness)
-
-
-def _name_of(step: object) -> str:
-    """Return the name of a transform of torchvision, or of an equivalent one of timm; "" for all others.
-
-    Subclasses are others.
-    """
-    kind = type(step)
-    if is_timms(step):
-        return _TIMM_NAMES.get(kind.__name__, "")
-    if kind.__module__.partition(".")[0] != "torchvision":
-        return ""
-    from torchvision import transforms
-    from torchvision.transforms import _presets, v2
-
-    homes = (transforms, v2, _presets)
-    return kind.__name__ if any(getattr(home, kind.__name__, None) is kind for home in homes) else ""
-
-
-def is_v2(step: object) -> bool:
-    """Return True for a transform of torchvision.transforms.v2."""
-    return type(step).__module__.startswith("torchvision.transforms.v2")
-
-
-def is_timms(step: object) -> bool:
-    """Return True for one of timm's own transforms."""
-    return type(step).__module__ == "timm.data.transforms"
+        return CompiledStep(theirs, name, known.kind, theirs, made, *both)
+    return CompiledStep(theirs, name, known.kind, made, None, *both)
 
 
 def _container(theirs: Foreign, name: str) -> CompiledStep:
     """Return the step of a RandomApply, RandomChoice or RandomOrder, with its transforms compiled."""
     inner = [steps_of(each) for each in theirs.transforms]
     kinds = {step.kind for steps in inner for step in steps}
-    if not kinds <= {"region", "pixels"}:
+    if not kinds or not kinds <= {"region", "pixels"}:
         return CompiledStep(theirs, name, "unknown", theirs)
     ours = copy.copy(theirs)
     vars(ours)["_modules"] = {}
     vars(ours)["transforms"] = [_in_order(steps) for steps in inner]
-    return CompiledStep(theirs, name, "pixels" if "pixels" in kinds else "region", ours)
+    kind: StepKind = "pixels" if "pixels" in kinds else "region"
+    found = [step for steps in inner for step in steps if step.kind == kind]
+    both = max(step.closeness for step in found), max(step.tensor_closeness for step in found)
+    return CompiledStep(theirs, name, kind, ours, None, *both)
 
 
 def _in_order(steps: Sequence[CompiledStep]) -> ImageStep:
@@ -255,16 +185,23 @@ def _sharpness(theirs: Foreign) -> ImageStep:
 
 def _color_jitter(theirs: Foreign) -> ImageStep:
     ranges = theirs.brightness, theirs.contrast, theirs.saturation, theirs.hue
+    for_tensors = ColorJitter(*ranges)
+    only_saturates = all(each is None for each in (theirs.brightness, theirs.contrast, theirs.hue))
 
-    def draw() -> Sequence[float]:
+    def jitter(image: PIL.Image.Image) -> PIL.Image.Image:
         if is_v2(theirs):
             order, *amounts = theirs.make_params([]).values()
         else:
             order, *amounts = theirs.get_params(*ranges)
-        return [*order.tolist(), *(0.0 if amount is None else amount for amount in amounts)]
+        lazy, order = LazyImage.of(image), order.tolist()
+        row = [*order, *(0.0 if amount is None else amount for amount in amounts)]
 
-    only_saturates = all(each is None for each in (theirs.brightness, theirs.contrast, theirs.hue))
-    return _adjusting(ColorJitter(*ranges), draw, keeps_info=only_saturates)
+        def change(pixels: Pixels) -> Pixels:
+            return for_tensors.apply(pixels, row) if lazy.is_tensor else jittered(pixels, order, amounts)
+
+        return lazy.changed(change, lazy.shape[2], keeps_info=only_saturates)
+
+    return jitter
 
 
 def _gaussian_blur(theirs: Foreign) -> ImageStep:
@@ -288,6 +225,19 @@ def _grayscale(theirs: Foreign) -> ImageStep:
     return _adjusting(Grayscale(channels), list, keeps_info=channels == 1)
 
 
+def _closeness_of_resizing(theirs: Foreign) -> Closeness:
+    given = theirs.interpolation
+    filters = given if isinstance(given, (tuple, list)) else [given]
+    names = {str(getattr(each, "value", each)) for each in filters}  # of torchvision, timm or PIL
+    if names & {"bicubic", "3"}:
+        return _OVERSHOOT
+    return _TWO_LEVELS if names & {"bilinear", "2"} else EQUAL
+
+
+def _closeness_of_jitter(theirs: Foreign) -> Closeness:
+    return _LEVEL if theirs.hue is None else _TWO_LEVELS
+
+
 def _to_dtype(theirs: Foreign) -> Rescaling | None:
     scale = getattr(theirs, "scale", True)
     return ToDtype(theirs.dtype, scale) if isinstance(theirs.dtype, torch.dtype) else None
@@ -296,20 +246,18 @@ def _to_dtype(theirs: Foreign) -> Rescaling | None:
 class _Known(NamedTuple):
     """Treatment of a known transform.
 
-    `make` returns the function that is called, or the equivalent Rescaling; None if there is none. The
-    closeness is the bound that tests/datasets/compiled/pipelines.py asserts for noise; photos are closer.
+    `make` returns the function that is called, or the equivalent Rescaling; None if there is none.
     """
 
     kind: StepKind
     make: Callable[[Foreign], Callable[[Any], Any] | Rescaling | None] = lambda theirs: theirs
-    closeness: str = "equal"
+    closeness: Closeness | Callable[[Foreign], Closeness] = EQUAL
+    tensor_closeness: Closeness | None = None
 
 
 _UNKNOWN = _Known("unknown")
 _REGION, _CONVERSION = _Known("region"), _Known("conversion")
-_RESIZE = _REGION._replace(closeness="within two levels if bilinear")
-_LEVEL, _ROUNDING = "within a level", "within rounding"
-_JITTER = f"{_LEVEL} for each kind of change; hue of PIL images by more"
+_RESIZE = _Known("region", closeness=_closeness_of_resizing, tensor_closeness=_LEVEL)
 _KNOWN = {
     **dict.fromkeys(("CenterCrop", "Identity", "RandomCrop"), _REGION),
     **dict.fromkeys(("RandomHorizontalFlip", "RandomVerticalFlip"), _REGION),
@@ -323,22 +271,15 @@ _KNOWN = {
     "ToTensor": _Known("rescale", lambda theirs: ToTensor(), _ROUNDING),
     "ToPILImage": _Known("conversion", lambda theirs: theirs if theirs.mode is None else None),
     "RandomErasing": _Known("erase", _erasing),
-    "ColorJitter": _Known("pixels", _color_jitter, _JITTER),
+    "ColorJitter": _Known("pixels", _color_jitter, _closeness_of_jitter, _SEVERAL),
     "GaussianBlur": _Known("pixels", _gaussian_blur, _LEVEL),
     "Grayscale": _Known("pixels", _grayscale, _LEVEL),
     "RandomGrayscale": _Known("pixels", lambda theirs: _by_chance(theirs, Grayscale(3), False), _LEVEL),
-    "RandomAdjustSharpness": _Known("pixels", _sharpness, _LEVEL),
+    "RandomAdjustSharpness": _Known("pixels", _sharpness),
     "RandomAutocontrast": _Known("pixels", lambda theirs: _by_chance(theirs, RandomAutocontrast()), _LEVEL),
     "RandomEqualize": _Known("pixels", lambda theirs: _by_chance(theirs, RandomEqualize())),
     "RandomInvert": _Known("pixels", lambda theirs: _by_chance(theirs, RandomInvert())),
     "RandomPosterize": _Known("pixels", lambda theirs: _by_chance(theirs, RandomPosterize(theirs.bits))),
     "RandomSolarize": _Known("pixels", lambda theirs: _by_chance(theirs, RandomSolarize(theirs.threshold))),
-}
-# Transforms of timm, and those of torchvision that they are equivalent to.
-_TIMM_NAMES = {
-    **{name: name for name in ("CenterCropOrPad", "RandomCropOrPad", "TrimBorder")},
-    **{name: name for name in ("RandomResizedCropAndInterpolation", "ResizeKeepRatio")},
-    "MaybePILToTensor": "PILToTensor",
-    "MaybeToTensor": "ToTensor",
 }
 _CONTAINERS = {"RandomApply", "RandomChoice", "RandomOrder"}

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fastload.datasets.compiled.steps import CompiledStep, Foreign, is_v2
+from fastload.datasets.compiled.recognition import Foreign, is_v2
+from fastload.datasets.compiled.steps import CompiledStep
 from fastload.errors import OptionError
 from fastload.images.arrays import Size
 from fastload.transforms import (

@@ -52,6 +52,7 @@ class LoaderSettings:
         self.dataset = loader.dataset
         self.kind = type(loader)
         self.is_fastload = isinstance(loader, FastloadDataLoader)
+        self.compile: bool | None = getattr(loader, "compile", False)
         self.options: dict[str, Any] = {name: getattr(loader, name, None) for name in _OPTIONS}
         self.options["num_workers"] = int(self.options["num_workers"] or 0)
         self.device = str(getattr(loader, "device", None) or "")  # to which the loader copies batches

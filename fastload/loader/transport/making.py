@@ -30,6 +30,7 @@ from torch.utils.data import Dataset, get_worker_info
 
 from fastload.contracts import BatchMemory, CollatesInto
 from fastload.datasets.batch import HostMemory
+from fastload.datasets.compiled.stand_in import StandIn
 from fastload.datasets.within import is_plain_subset
 from fastload.loader.clock import StatsRecorder, count_samples, process_recorder, use_recorder
 from fastload.loader.resume.dataset_states import BatchWithState, StatefulIterable, WorkerCopy
@@ -275,7 +276,9 @@ class WorkerCollate:
         worker = get_worker_info()
         # get_worker_info() must show the user's dataset, not a wrapper; its class forbids plain assignment.
         if worker is not None and isinstance(worker.dataset, SampleSource | StatefulIterable):
-            object.__setattr__(worker, "dataset", worker.dataset.dataset)
+            source = worker.dataset.dataset
+            users = source.theirs if isinstance(source, StandIn) else source
+            object.__setattr__(worker, "dataset", users)
         if self._init_fn is not None:
             self._init_fn(worker_id)
         if self._stateful is not None:

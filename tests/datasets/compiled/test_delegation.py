@@ -81,5 +81,6 @@ def test_a_module_is_compiled_as_the_pipeline_that_it_holds(folder):
 def test_a_class_that_does_more_is_called(folder, kind):
     transform = kind(PIPELINES["evaluation"][0] if kind is not Many else lambda pictures: pictures[0].size)
     ours, theirs = fastload.compile(folder(transform)), folder(transform)
-    assert "left as it is" in ours.explain()
-    assert torch.equal(torch.as_tensor(ours[3][0]), torch.as_tensor(theirs[3][0]))
+    assert ("left as it is" in ours.explain()) == (kind is Many)
+    difference = torch.as_tensor(ours[3][0]) - torch.as_tensor(theirs[3][0])
+    assert difference.abs().max() < 0.04

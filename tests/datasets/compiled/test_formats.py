@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import fastload
-from fastload.datasets.compiled.lazy import late_loader
+from fastload.datasets.compiled.lazy import decoded_late
 from tests.images.samples import photo
 
 PIXELS = photo(41, 50, seed=3)
@@ -130,7 +130,9 @@ def test_images_without_a_transform_are_pils(folders):
 def test_images_that_are_decoded_late_are_pils(folders, name):
     theirs, _ = folders
     path = next(path for path, _ in theirs.samples if path.endswith(f"/{name}"))
-    assert np.array_equal(np.asarray(late_loader(theirs.loader, path)), np.asarray(theirs.loader(path)))
+    with decoded_late(2.0):
+        late = theirs.loader(path)
+    assert np.array_equal(np.asarray(late), np.asarray(theirs.loader(path)))
 
 
 def test_metadata_are_pils(folders):
@@ -149,4 +151,6 @@ def test_metadata_are_pils(folders):
 def test_metadata_of_images_that_are_decoded_late_are_pils(folders, name):
     theirs, _ = folders
     path = next(path for path, _ in theirs.samples if path.endswith(f"/{name}"))
-    assert late_loader(theirs.loader, path).info == theirs.loader(path).info
+    with decoded_late(2.0):
+        late = theirs.loader(path)
+    assert late.info == theirs.loader(path).info

@@ -1,0 +1,64 @@
+"""ColorJitter of PIL images: PIL's own integers, computed by OpenCV."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fastload.datasets.compiled.jitter import jittered
+from tests.images.samples import photo
+
+# Each with the largest difference in levels, and the share of values that differ.
+RANGES = {
+    "brightness": ((0.8, 0, 0, 0), 0, 0),
+    "contrast": ((0, 0.8, 0, 0), 0, 0),
+    "saturation": ((0, 0, 0.8, 0), 1, 1e-4),
+    "hue": ((0, 0, 0, 0.5), 1, 1e-4),
+    "all": ((0.8, 0.8, 0.8, 0.2), 2, 1e-3),
+}
+
+
+def _images():
+    rng = np.random.default_rng(0)
+    yield photo(90, 110, seed=1)
+    yield rng.integers(0, 256, (120, 130, 3), np.uint8)
+    yield rng.integers(0, 2, (40, 50, 3), np.uint8) * 255
+    yield np.repeat(rng.integers(0, 256, (40, 50, 1), np.uint8), 3, axis=2)
+    yield np.zeros((9, 8, 3), np.uint8)
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_colours_are_those_of_pil(name):
+    from torchvision import transforms
+
+    ranges, most, share = RANGES[name]
+    theirs = transforms.ColorJitter(*ranges)
+    for seed in range(6):
+        for pixels in _images():
+            torch.manual_seed(seed)
+            expected = np.asarray(theirs(Image.fromarray(pixels))).astype(int)
+            torch.manual_seed(seed)
+            order, *amounts = theirs.get_params(
+                theirs.brightness, theirs.contrast, theirs.saturation, theirs.hue
+            )
+            difference = np.abs(jittered(pixels, order.tolist(), amounts) - expected)
+            assert difference.max() <= most
+            assert (difference > 0).mean() <= share
+
+
+def test_each_hue_is_pils():
+    from torchvision.transforms import functional
+
+    steps = np.arange(0, 256, 5, dtype=np.uint8)
+    colours = np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(52, -1, 3)
+    expected = np.asarray(functional.adjust_hue(Image.fromarray(colours), 0.1)).astype(int)
+    assert np.abs(jittered(colours, [3], [None, None, None, 0.1]) - expected).max() <= 1
+
+
+def test_grey_images_have_no_colours_to_change():
+    from torchvision.transforms import functional
+
+    grey = photo(30, 40, seed=2)[:, :, :1]
+    expected = functional.adjust_contrast(Image.fromarray(grey[:, :, 0]), 0.5)
+    found = jittered(np.ascontiguousarray(grey), [0, 1, 2, 3], [None, 0.5, 2.0, 0.3])
+    assert np.array_equal(found[:, :, 0], np.asarray(expected))
