@@ -315,6 +315,7 @@ def test_a_dataset_that_decodes_itself_is_not_said_to_be_cropped_while_decoding(
     text = TRAIN.replace(
         "if __name__",
         """
+import cv2
 from PIL import Image
 class Photos(torch.utils.data.Dataset):
     def __init__(self, root, transform):
@@ -322,7 +323,7 @@ class Photos(torch.utils.data.Dataset):
     def __len__(self):
         return len(self.files)
     def __getitem__(self, index):
-        return self.transform(Image.open(self.files[index]).convert("RGB")), index
+        return self.transform(Image.fromarray(cv2.imread(self.files[index], cv2.IMREAD_COLOR_RGB))), index
 if __name__""",
     ).replace("ImageFolder(sys", "Photos(sys")
     done = run(script(text), photos)
