@@ -6,9 +6,9 @@ Photos come from `--photos`, a folder of class folders, or are generated with th
 sides have the same number of workers, which are kept between epochs. They take turns: in its turn, a side
 loads one epoch, into a loop that does nothing. Before that, each has loaded one.
 
-The first row is torch's DataLoader. Each of the others is one change more of the user's script: the import;
-`compile=True`; `cache="disk"`, which is complete before the turns begin; the same photos, packed with
-`--encode tiled`, in place of the folder.
+The first row is torch's DataLoader. In the others, the import is changed, and nothing else; or also a cache on
+the disk is added, which is complete before the turns begin; or the same photos, packed with `--encode tiled`,
+take the place of the folder.
 
 How to read it. `relative time` is the median, as a multiple of torch's. Random parameters are the same in all
 rows but for the order of the photos, so all of them do the same work.
@@ -48,6 +48,7 @@ import fastload
 PHOTOS, THUMBS = "Photos, batches of 64", "Thumbnails, batches of {}"
 TORCH = "torch DataLoader, ImageFolder"
 TORCH_THUMBS = "torch DataLoader, CIFAR10"
+IMPORT = "fastload, the import alone"
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _BATCHES_OF_THUMBS = (512, 128)
 
@@ -132,12 +133,9 @@ def photo_loaders(options: argparse.Namespace, folder: Path) -> dict[Key, Any]:
         time.sleep(0.2)
     return {
         Key(PHOTOS, TORCH): torch.utils.data.DataLoader(files, **given),
-        Key(PHOTOS, "fastload, the import alone"): fastload.DataLoader(files, **given),
-        Key(PHOTOS, "fastload, compile=True"): fastload.DataLoader(files, compile=True, **given),
-        Key(PHOTOS, 'fastload, compile=True, cache="disk"'): fastload.DataLoader(cached, **given),
-        Key(PHOTOS, "fastload, packed as tiled, compile=True"): fastload.DataLoader(
-            shards, compile=True, **given
-        ),
+        Key(PHOTOS, IMPORT): fastload.DataLoader(files, **given),
+        Key(PHOTOS, 'fastload, cache="disk"'): fastload.DataLoader(cached, **given),
+        Key(PHOTOS, "fastload, packed as tiled"): fastload.DataLoader(shards, **given),
     }
 
 
@@ -162,7 +160,7 @@ def thumb_loaders(torchvision: Any, count: int, workers: int) -> dict[Key, Any]:
         title = THUMBS.format(size)
         given = {"batch_size": size, "shuffle": True, "num_workers": workers, "persistent_workers": True}
         loaders[Key(title, TORCH_THUMBS)] = torch.utils.data.DataLoader(dataset, **given)
-        loaders[Key(title, "fastload, compile=True")] = fastload.DataLoader(dataset, compile=True, **given)
+        loaders[Key(title, IMPORT)] = fastload.DataLoader(dataset, **given)
     return loaders
 
 
