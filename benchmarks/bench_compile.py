@@ -6,7 +6,7 @@ Photos come from `--photos`, a folder of class folders, or are generated with th
 sides have the same number of workers, which are kept between epochs. They take turns: in its turn, a side
 loads one epoch, into a loop that does nothing. Before that, each has loaded one.
 
-The first row is torch's DataLoader. In the others, the import is changed, and nothing else; or also a cache on
+The first row is torch's DataLoader. In the others, the import is changed and nothing else; or also a cache on
 the disk is added, which is complete before the turns begin; or the same photos, packed with `--encode tiled`,
 take the place of the folder.
 

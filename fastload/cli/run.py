@@ -1,4 +1,4 @@
-"""`fastload run train.py`: a script unchanged, with fastload's DataLoader and compiled datasets."""
+"""`fastload run train.py`: a script unchanged, with fastload's DataLoader in place of torch's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEAST_GAIN = 1.1
 # The module of fastai's DataLoader, which is no subclass of torch's.
 _FASTAI = "fastai.data.load"
 
-HELP = "run a script with torch's DataLoader replaced and its datasets compiled: 'run train.py --lr 0.1'"
+HELP = "run a script with fastload's DataLoader in place of torch's: 'run train.py --lr 0.1'"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,8 +102,7 @@ def _summary(
 def _ways_to_keep_it(replaced: Sequence[ReplacedLoader]) -> Iterator[str]:
     direct = [each for each in replaced if each.is_direct]
     if direct:
-        option = ", compile=True" * any(each.is_compiled for each in direct)
-        yield f"  from fastload import DataLoader; DataLoader(…{option})"
+        yield "  from fastload import DataLoader"
     if any("fastload.ultralytics" in each.changes for each in replaced):
         yield "  fastload.ultralytics.patch(), before the training"
     elif any(each.is_compiled and not each.is_direct for each in replaced):

@@ -27,6 +27,7 @@ from fastload.doctor.watching.machine import process_cpu_s
 from fastload.doctor.watching.record import LoaderSettings
 from fastload.doctor.watching.torch_calls import end_workers
 from fastload.doctor.watching.workers import count_in
+from fastload.loader.compiling import Compiling
 from fastload.loader.dataloader import DataLoader as FastloadDataLoader
 from fastload.packing.job import pack
 from fastload.sources.protocol import evenly_spaced
@@ -244,9 +245,5 @@ def _images_in(sample: object) -> list[tuple[object, ...]]:
 
 
 def _compiled(dataset: object) -> object:
-    """Return the dataset compiled; itself if it is not known, or if PIL is not installed."""
-    with contextlib.suppress(Exception):
-        from fastload.datasets.compiled.compile import compile as compiled
-
-        return compiled(dataset)
-    return dataset
+    """Return the counterpart from which fastload's loader would make samples, or the dataset itself."""
+    return Compiling(dataset, None).source

@@ -169,7 +169,6 @@ class StandInLoader(DataLoader[Any], metaclass=abc.ABCMeta):
         if replacing is None:
             super().__init__(dataset, *arguments, **options)
             return
-        options.setdefault("compile", find_spec("PIL") is not None or None)
         if not replacing.is_tuned and len(arguments) < _ARGUMENTS_BEFORE_WORKERS:
             options.setdefault("num_workers", 0)
         super().__init__(dataset, *arguments, **options)
@@ -224,9 +223,9 @@ def _described(place: str, is_direct: bool, given: Any, source: object, collate_
     # A collate function of fastload may describe how it makes batches.
     changes = str(getattr(collate_fn, "changes", ""))
     if not changes and find_spec("PIL") is not None:
-        from fastload.datasets.compiled.compile import explain
+        from fastload.datasets.compiled.explain import described
 
-        changes = explain(source)
+        changes = "\n".join(described(source))
     return ReplacedLoader(place, is_direct, type(given).__name__, samples, source is not given, changes)
 
 

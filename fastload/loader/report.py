@@ -27,7 +27,7 @@ _DOCTOR = "run 'fastload doctor train.py', which measures the gain of each chang
 _TEXTS: dict[EpochVerdict, tuple[str, str]] = {
     "preparing": (
         "Making samples (decoding and transforms) takes longer than training.",
-        f"compile=True for torchvision's transforms, or pack the dataset; {_DOCTOR}",
+        f"pack the dataset, or use fastload's transforms; {_DOCTOR}",
     ),
     "storage": (
         "Waiting for the disk, a lock or a sleep takes longer than training.",

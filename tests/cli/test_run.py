@@ -72,7 +72,7 @@ def test_what_was_replaced_is_printed_at_the_end(script, photos):
     done = run(script(TRAIN), photos)
     assert "train.py:17: DataLoader of ImageFolder, 12 samples" in done.stderr
     assert "RandomResizedCrop     while decoding" in done.stderr
-    assert "DataLoader(…, compile=True)" in done.stderr
+    assert "  from fastload import DataLoader\n" in done.stderr
     quiet = run("--quiet", script(TRAIN), photos)
     assert quiet.stderr == "fastload\n"
 
@@ -141,7 +141,7 @@ def test_an_unknown_dataset_is_left_as_it_is(script):
     assert done.stdout == "[[0, 1], [2, 3], [4]]\n"
     assert "DataLoader of range, 5 samples" in done.stderr
     assert "left as it is" in done.stderr
-    assert "import DataLoader; DataLoader(…)" in done.stderr
+    assert "from fastload import DataLoader" in done.stderr
 
 
 def test_an_error_of_the_script_is_shown_as_by_python(script):
@@ -226,7 +226,7 @@ def test_a_line_whose_loader_a_library_wraps_still_makes_it_itself(script):
     """As Lightning does, which wraps `__init__`."""
     done = run(script(WRAPPED))
     assert _places(done.stderr) == ["train.py:6: DataLoader of range"]
-    assert "DataLoader(…)" in done.stderr
+    assert "from fastload import DataLoader" in done.stderr
     assert "fastload.compile(dataset)" not in done.stderr
 
 
@@ -314,8 +314,7 @@ def test_a_folder_does_not_hide_a_command_of_its_name(tmp_path, monkeypatch):
 def test_a_dataset_that_decodes_itself_is_not_said_to_be_cropped_while_decoding(script, photos):
     text = TRAIN.replace(
         "if __name__",
-        """
-import cv2
+        """import cv2
 from PIL import Image
 class Photos(torch.utils.data.Dataset):
     def __init__(self, root, transform):

@@ -234,10 +234,6 @@ def _closeness_of_resizing(theirs: Foreign) -> Closeness:
     return _TWO_LEVELS if names & {"bilinear", "2"} else EQUAL
 
 
-def _closeness_of_jitter(theirs: Foreign) -> Closeness:
-    return _LEVEL if theirs.hue is None else _TWO_LEVELS
-
-
 def _to_dtype(theirs: Foreign) -> Rescaling | None:
     scale = getattr(theirs, "scale", True)
     return ToDtype(theirs.dtype, scale) if isinstance(theirs.dtype, torch.dtype) else None
@@ -271,7 +267,7 @@ _KNOWN = {
     "ToTensor": _Known("rescale", lambda theirs: ToTensor(), _ROUNDING),
     "ToPILImage": _Known("conversion", lambda theirs: theirs if theirs.mode is None else None),
     "RandomErasing": _Known("erase", _erasing),
-    "ColorJitter": _Known("pixels", _color_jitter, _closeness_of_jitter, _SEVERAL),
+    "ColorJitter": _Known("pixels", _color_jitter, EQUAL, _SEVERAL),
     "GaussianBlur": _Known("pixels", _gaussian_blur, _LEVEL),
     "Grayscale": _Known("pixels", _grayscale, _LEVEL),
     "RandomGrayscale": _Known("pixels", lambda theirs: _by_chance(theirs, Grayscale(3), False), _LEVEL),

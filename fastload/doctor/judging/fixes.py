@@ -60,10 +60,7 @@ _COMPRESSION = Fix(
     "the first two halve the bytes of float32; PowerSGD sends fewer, and approximates the gradients",
 )
 _CREATE_ONCE = "create the loader once, before the first epoch: "
-_COMPILED = (
-    "import fastload; from fastload import DataLoader; "
-    "DataLoader(fastload.{}({!r}, transform=…), …, compile=True)"
-)
+_COMPILED = "import fastload; from fastload import DataLoader; DataLoader(fastload.{}({!r}, transform=…), …)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +211,7 @@ def _one_line(judged: Judgement) -> Iterator[Fix]:
         yield _fix(judged, trial, loader)
     for trial in measured.trials_of("compile"):
         unedited = f"; or, without editing: fastload run {measured.command}" if measured.command else ""
-        edited = f"{loader}, and {measured.own_class or 'DataLoader'}(…, compile=True){unedited}"
-        yield _fix(judged, trial, "DataLoader(…, compile=True)" if measured.is_fastload else edited)
+        yield _fix(judged, trial, "leave out compile=False" if measured.is_fastload else loader + unedited)
 
 
 def _use_fastload(measured: TrainingMeasurements) -> str:
