@@ -12,19 +12,10 @@ from PIL import Image
 
 from fastload.errors import DecodeError, OptionError, SourceError
 from fastload.images.decode import decode
-from fastload.images.encodings import (
-    Jpeg,
-    Keep,
-    Raw,
-    Tiled,
-    Yuv420,
-    encoding_named,
-    nv12_size,
-    nv12_to_rgb,
-    rgb_to_nv12,
-)
+from fastload.images.encodings import Jpeg, Keep, Raw, Tiled, Yuv420, encoding_named
 from fastload.images.header import read_header
 from fastload.images.jpeg import index_tiles, parse_jpeg
+from fastload.images.nv12 import nv12_size, nv12_to_rgb, rgb_to_nv12
 from fastload.images.region import Box
 from fastload.images.resize import SizeLimit, resize
 from tests.images.samples import ODD_SIZES, exif, file_of, photo
