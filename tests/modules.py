@@ -38,6 +38,7 @@ ELSEWHERE: dict[str, str] = {
     "frameworks/test_ultralytics*.py": "ultralytics transforms/mixing/mosaics transforms/scenes",
     "frameworks/test_yolov5*.py": "ultralytics",
     "images/test_*.py": "images",
+    "images/test_encodings.py": "images/source_pixels images/nv12",
     "layouts/test_*.py": "sources",
     "layouts/test_class_folders.py": "sources/classes",
     "layouts/test_coco*.py": "sources/coco",

@@ -222,7 +222,7 @@ class ImageDataset(torch.utils.data.Dataset[AnySample]):
     #: True if samples have an image.
     has_images = True
 
-    #: True if a cache would be a second copy in memory; otherwise, `_originals` is needed.
+    #: True if the samples are in memory already, so they need no cache; if False, the class has `_originals`.
     lies_in_memory = False
 
     def _prefetch(self, positions: Positions) -> None:

@@ -31,7 +31,7 @@ from fastload.transforms.windows import Gathered
 _DTYPES_OF_PYTHON = ("bool", "int64", "float64", "uint64")
 
 SampleForm = str | Sequence[str | Sequence[str]] | None
-"""The fields in the places of their values: see `sources.dataset.nested.sample_form`."""
+"""A sample without image, with a field's name for each value: see `sources.dataset.nested.sample_form`."""
 
 
 class Records(Protocol):

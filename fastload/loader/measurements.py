@@ -48,10 +48,11 @@ class TuningSettings:
         gain: Share by which a candidate must be faster than the best so far: on an idle machine, windows
             differ by up to 5 %. If the training waits for less than this share of the time, there is nothing
             to gain.
-        early_gain: A challenger that is slower by this share loses at once. It wins at once if it is faster
-            by this share than the best of at least two windows of the other candidate.
-        rounds: Otherwise, the medians of this many windows of each candidate decide: one window in ten is off
-            by 10 %.
+        early_gain: A candidate that is slower than the best so far by this share is dropped at once. One that
+            is faster by this share than the fastest of at least two windows of the best so far replaces it
+            at once.
+        rounds: Otherwise, the medians of this many windows of both are compared: one window in ten is off by
+            10 %.
         budget_share, epochs_ahead: Trials may cost this share of a training run, which is assumed at first to
             last this many epochs, later twice as long as it has run.
         start_margin: On a busy machine, starting workers takes this many times as long (measured).

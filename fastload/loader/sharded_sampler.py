@@ -160,14 +160,14 @@ class ShardedSampler(DistributedSampler[int]):
         return self._end(0)
 
     def __iter__(self) -> Iterator[int]:
-        order, begin = self._order(self.epoch), self._position
-        self._latest_position, self._position, self.epoch = begin + self.skipped, 0, self.epoch + 1
+        order, start = self._order(self.epoch), self._position
+        self._latest_position, self._position, self.epoch = start + self.skipped, 0, self.epoch + 1
         self.skipped = 0
         samples = len(self.dataset)  # type: ignore[arg-type]
-        count = self._share.count(self._end(begin) - begin)
+        count = self._share.count(self._end(start) - start)
         for first in range(0, count, _AT_ONCE):
             numbers = np.arange(first, min(first + _AT_ONCE, count))
-            positions = begin + self._share.positions(numbers)
+            positions = start + self._share.positions(numbers)
             yield from order(positions % samples).tolist()
 
     def __len__(self) -> int:
@@ -200,11 +200,11 @@ class ShardedSampler(DistributedSampler[int]):
             OptionError: `batch_size` is not in proportion to the weights, or a value is not an integer.
         """
         step = checked_index("step", step)
-        begin, step_size = self._latest_position, self.step_size(batch_size)
-        left = self._end(begin) - begin
+        start, step_size = self._latest_position, self.step_size(batch_size)
+        left = self._end(start) - start
         first, last = (min(number * step_size, left) for number in (step, step + 1))
-        own = self._share.count(last) - self._share.count(first)
-        return own * self.num_replicas / (last - first) if last > first else 0.0
+        rank_samples = self._share.count(last) - self._share.count(first)
+        return rank_samples * self.num_replicas / (last - first) if last > first else 0.0
 
     def step_size(self, batch_size: int) -> int:
         """Return the number of samples of all ranks in a step, given this rank's batch size.
@@ -263,13 +263,13 @@ class ShardedSampler(DistributedSampler[int]):
             "shards": None if sizes is None else zlib.crc32(sizes.tobytes()),
         }
 
-    def _end(self, begin: int) -> int:
-        """Return the position at which an iteration that begins at `begin` ends."""
+    def _end(self, start: int) -> int:
+        """Return the position at which an iteration that begins at `start` ends."""
         samples, size = len(self.dataset), self._share.round_size  # type: ignore[arg-type]
-        left = max(samples - begin, 0)
+        left = max(samples - start, 0)
         if self.ends == "exact":
-            return begin + left
-        return begin + (left // size if self.ends == "drop" else -(-left // size)) * size
+            return start + left
+        return start + (left // size if self.ends == "drop" else -(-left // size)) * size
 
     def _order(self, epoch: int) -> EpochOrder:
         samples = len(self.dataset)  # type: ignore[arg-type]

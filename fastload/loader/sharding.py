@@ -98,10 +98,10 @@ class ShuffledWindows:
         windows = np.searchsorted(self._window_begins, positions, "right") - 1
         places = np.empty_like(positions)
         for window in np.unique(windows).tolist():
-            begin, end = self._window_begins[window : window + 2].tolist()
-            shuffle = Permutation(end - begin, (*self._key, 1 + window))
+            first, end = self._window_begins[window : window + 2].tolist()
+            shuffle = Permutation(end - first, (*self._key, 1 + window))
             inside = windows == window
-            places[inside] = begin + shuffle(positions[inside] - begin)
+            places[inside] = first + shuffle(positions[inside] - first)
         shards = np.searchsorted(self._shard_begins, places, "right") - 1
         found: NDArray[np.int64] = self._first_samples[shards] + places - self._shard_begins[shards]
         return found

@@ -7,9 +7,9 @@ A cache NAME, which ends with twelve hexadecimal digits, has in the folder of it
     NAME.json          its description: dataset, samples, how many of them are stored
     NAME.fl            the complete cache on a disk; while it is filled, `.NAME.fl.partial`
 
-Nothing else in the folder is read, changed or removed, and nothing at all unless the folder, and what is read
-in it, can only have been written by this user. The locks are those of flock(2), which the kernel drops with
-their process; forked children do not inherit them.
+No other file in the folder is read, changed or removed. Neither the folder nor a file in it is used if anyone
+but this user could have written it. The locks are those of flock(2): the kernel releases them when their
+process ends, and forked children do not inherit them.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ from fastload.datasets.cache.store import Opening
 from fastload.errors import OptionError
 from fastload.images.arrays import Pixels, Size, StoredBytes
 from fastload.images.deferred import DeferredImage, PixelSource
-from fastload.images.encodings import Yuv420, nv12_size
+from fastload.images.encodings import Yuv420
+from fastload.images.nv12 import nv12_size
 from fastload.images.opencv import cv2
 from fastload.images.region import Box, upright
 from fastload.sources.cacheable import CacheableFiles

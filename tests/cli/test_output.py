@@ -12,6 +12,7 @@ import fastload
 from fastload.cli.output import show_json
 from fastload.datasets.packed import PackedDataset
 from fastload.datasets.preview import write_sheet
+from fastload.images.encoding_names import ENCODING_NAMES
 from tests.commands import FASTLOAD, run, run_on_terminal
 from tests.folders import class_folders, encoded, files_in, pixels
 
@@ -236,8 +237,10 @@ class TestPreview:
         colours = {tuple(pixel) for pixel in sheet[:, :, ::-1].reshape(-1, 3).tolist()}
         assert {(200, 20 * number, 0) for number in (0, 1, 2, 3, 4, 5)} <= colours
 
-    @pytest.mark.parametrize("encode", ["raw", "yuv420", "jpeg"])
-    def test_every_encoding_is_shown(self, photos, tmp_path, encode):
+    @pytest.mark.parametrize("encode", ENCODING_NAMES)
+    def test_every_encoding_is_shown(self, photos, tmp_path, encode, require_tool):
+        if encode == "tiled":
+            require_tool("jpegtran")
         fastload.pack(photos, tmp_path / "x.fl", encode=encode, workers=1)
         assert self.sheet(tmp_path / "x.fl", tmp_path).std() > 20
 

@@ -10,6 +10,7 @@ import fastload
 import fastload.transforms as T
 from fastload import FolderDataset, PackedDataset
 from fastload.errors import OptionError
+from fastload.images.encoding_names import ENCODING_NAMES
 from tests.datasets.pipelines import MEAN, PIPELINES, STD, TINY_PIPELINES
 from tests.datasets.reference import check_against_plain, filled, plain
 from tests.images.samples import file_of, photo
@@ -17,8 +18,10 @@ from tests.products import sampled
 
 
 class TestFastPathEqualsPlainPath:
-    @pytest.mark.parametrize(("name", "encoding"), sampled([*PIPELINES], ["keep", "jpeg", "yuv420", "raw"]))
-    def test_photos(self, packed, name, encoding):
+    @pytest.mark.parametrize(("name", "encoding"), sampled([*PIPELINES], ENCODING_NAMES))
+    def test_photos(self, packed, name, encoding, require_tool):
+        if encoding == "tiled":
+            require_tool("jpegtran")
         dataset = PackedDataset(packed("photos", encoding), PIPELINES[name])
         check_against_plain(dataset, PIPELINES[name], [5, 0, 23, 11, 5, 16, 7, 8])
 

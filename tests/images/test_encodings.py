@@ -4,6 +4,7 @@ import io
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -12,22 +13,16 @@ from PIL import Image
 
 from fastload.errors import DecodeError, OptionError, SourceError
 from fastload.images.decode import decode
-from fastload.images.encodings import (
-    Jpeg,
-    Keep,
-    Raw,
-    Tiled,
-    Yuv420,
-    encoding_named,
-    nv12_size,
-    nv12_to_rgb,
-    rgb_to_nv12,
-)
+from fastload.images.encoding_names import ENCODING_NAMES
+from fastload.images.encodings import ENCODINGS, Jpeg, Keep, Raw, Tiled, Yuv420, encoding_named
 from fastload.images.header import read_header
 from fastload.images.jpeg import index_tiles, parse_jpeg
+from fastload.images.nv12 import nv12_size, nv12_to_rgb, rgb_to_nv12
 from fastload.images.region import Box
 from fastload.images.resize import SizeLimit, resize
 from tests.images.samples import ODD_SIZES, exif, file_of, photo
+
+ROOT = Path(__file__).parents[2]
 
 FILES = {
     "jpeg": lambda: file_of(photo(75, 131)),
@@ -325,6 +320,13 @@ class TestRaw(ObeysLimits):
     def test_data_of_another_size_is_refused(self):
         with pytest.raises(DecodeError, match="must have 24 bytes, got 23"):
             self.encoding.decode(bytes(23), (2, 4, 3))
+
+
+def test_each_encoding_has_its_help_and_a_row_on_the_pages_of_encodings():
+    assert tuple(ENCODINGS) == ENCODING_NAMES
+    for name in ENCODINGS:
+        for page in (ROOT / "docs" / "format.md", ROOT / "docs" / "cli.md"):
+            assert f"\n| `{name}` | " in page.read_text(), f"{page.name} has no row of {name}"
 
 
 def test_an_unknown_encoding_is_refused():

@@ -6,7 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fastload.errors import DecodeError
-from fastload.images.encodings import Yuv420, nv12_size, nv12_to_rgb, rgb_to_nv12
+from fastload.images.encodings import Yuv420
+from fastload.images.nv12 import nv12_size, nv12_to_rgb, rgb_to_nv12
 from fastload.images.region import Box
 from tests.images.samples import ODD_SIZES, TOLERANCES, photo, sizes
 

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from fastload import pack
+from fastload.images.encoding_names import ENCODING_NAMES
 from tests.commands import run_python
 from tests.folders import class_folders, tree
 
@@ -34,7 +35,7 @@ def test_bytes_do_not_depend_on_the_number_of_workers(tmp_path, source, containe
     assert len(shards) == 1 if shard_size == "256MB" else len(shards) > 3
 
 
-@pytest.mark.parametrize("encode", ["tiled", "jpeg", "yuv420", "raw", "auto"])
+@pytest.mark.parametrize("encode", [*ENCODING_NAMES, "auto"])
 def test_bytes_of_every_encoding_do_not_depend_on_the_number_of_workers(
     tmp_path, source, encode, require_tool
 ):

@@ -21,6 +21,7 @@ from fastload import (
     unpack,
     verify,
 )
+from fastload.images.encoding_names import ENCODING_NAMES
 from fastload.shards.manifest import read_manifest
 from tests.folders import class_folders, encoded, pixels
 
@@ -62,7 +63,7 @@ def test_fail_resumes_after_the_files_were_repaired(tmp_path, source):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("encode", ["keep", "tiled", "jpeg", "raw"])
+@pytest.mark.parametrize("encode", ENCODING_NAMES)
 def test_skip_lists_every_file_and_packs_the_others(tmp_path, source, encode, workers, require_tool):
     if encode == "tiled":
         require_tool("jpegtran")

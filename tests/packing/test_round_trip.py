@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from fastload import PackedDataset, pack, unpack, verify
+from fastload.images.encoding_names import ENCODING_NAMES
 from fastload.shards.manifest import read_manifest
 from fastload.shards.records import RecordReader
 from tests.folders import class_folders, encoded, files_in, pixels, tree
@@ -69,7 +70,7 @@ def test_files_of_every_format_come_back(tmp_path, container):
     assert tree(back) == tree(source)
 
 
-@pytest.mark.parametrize("encode", ["tiled", "jpeg", "yuv420", "raw"])
+@pytest.mark.parametrize("encode", ENCODING_NAMES)
 @CONTAINERS
 def test_files_of_every_format_are_packed_in_every_encoding(tmp_path, container, encode, require_tool):
     if encode == "tiled":

@@ -12,6 +12,7 @@ import zlib
 import pytest
 
 import fastload
+from fastload.images.encoding_names import ENCODING_NAMES
 from fastload.packing.verify import verify
 from tests.commands import run
 from tests.folders import class_folders, tree
@@ -251,8 +252,10 @@ def test_images_that_cannot_be_decoded_are_found_by_the_check_of_pixels(tmp_path
     assert fastload.PackedDataset(tmp_path / "p.fl").read(damage.record).key == "class1/damaged.png"
 
 
-@pytest.mark.parametrize("encode", ["keep", "jpeg", "yuv420", "raw"])
-def test_pixels_of_a_new_dataset_have_no_damage(tmp_path, encode):
+@pytest.mark.parametrize("encode", ENCODING_NAMES)
+def test_pixels_of_a_new_dataset_have_no_damage(tmp_path, encode, require_tool):
+    if encode == "tiled":
+        require_tool("jpegtran")
     photos = class_folders(tmp_path / "photos", count=6)
     (photos / "class0" / "grey.png").write_bytes(file_of(photo(20, 30), "PNG", "LA"))
     (photos / "class0" / "turned.jpg").write_bytes(file_of(photo(20, 30), exif=exif(6)))

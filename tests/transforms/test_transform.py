@@ -74,8 +74,8 @@ BYTES = {
     "ToTensor": T.ToTensor(),
     "TrivialAugmentWide": T.TrivialAugmentWide(),
 }
-# Named and defined by Ultralytics, not by torchvision.
-ULTRALYTICS = (
+# Defined by Ultralytics; torchvision has no transforms of these names.
+NOT_IN_TORCHVISION = (
     *("CopyPaste", "LetterBox", "Mosaic", "ObjectCutMix", "ObjectMixUp", "ObjectPerspective", "RandomHSV"),
 )
 FLOATS = {"Normalize": T.Normalize([0.5, 0.4, 0.3], [0.2, 0.3, 0.4])}
@@ -321,7 +321,7 @@ def test_parameters_names_and_defaults_match_torchvision():
 
     for name in T.__all__:
         is_enum = issubclass(getattr(T, name), enum.Enum)
-        if name in ("Transform", *ULTRALYTICS) or is_enum:
+        if name in ("Transform", *NOT_IN_TORCHVISION) or is_enum:
             continue
         ours = inspect.signature(getattr(T, name)).parameters
         theirs = inspect.signature(getattr(v2, name)).parameters

@@ -210,8 +210,8 @@ def _on_device(readings: CacheReadings) -> CacheReport | None:
     if not readings.knows_step or size > (readings.device_room_bytes or 0) or gain < _LEAST_GAIN:
         return None
     reason = (
-        f"on the device: all {format_size(size)} of pixels fit there, and the model takes "
-        f"{format_ratio(gain)} what is loaded"
+        f"on the device: all {format_size(size)} of pixels fit there, and the model could train "
+        f"{format_ratio(gain)} as fast as samples are loaded now"
     )
     return CacheReport("device", "decoded", 1.0, reason, gain)
 
@@ -220,10 +220,11 @@ def _bottleneck(readings: CacheReadings, form: Form) -> str:
     """Compare the stage that a cache of this form would speed up with the stages after it."""
     if form == "decoded" and readings.prepare_samples_per_s < readings.disk_samples_per_s:
         ratio = format_ratio(readings.prepare_samples_per_s / readings.step_samples_per_s)
-        return f"this machine decodes {ratio} what the model takes"
+        return f"this machine decodes samples {ratio} as fast as the model uses them"
     is_model = readings.step_samples_per_s <= readings.prepare_samples_per_s
     ratio = format_ratio(readings.disk_samples_per_s / readings.needed_samples_per_s)
-    return f"your disk feeds {ratio} what {'the model takes' if is_model else 'this machine decodes'}"
+    stage = "the model uses" if is_model else "this machine decodes"
+    return f"your disk reads samples {ratio} as fast as {stage} them"
 
 
 def _prepared_per_s(dataset: PreparesSamples, form: Form, room: Room) -> float | None:

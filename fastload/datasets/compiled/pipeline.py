@@ -1,13 +1,13 @@
 """Compiled transforms of other libraries, and user code that runs with compiled versions of its transforms.
 
-A transform draws the same random parameters as before, and its pixels are made faster. Parts of a pipeline:
+A compiled transform draws the same random parameters as the original, and is faster. It has three parts:
 
-    begin    known steps, recorded in a LazyImage
-    left     from the first unknown step on: transforms are called with the same images as before
-    end      conversions, arithmetic and erasing: once for each batch
+    begin    the known steps before the first unknown one, recorded in a LazyImage
+    left     the steps from that one up to `end`, called with the same images as in the original
+    end      the conversions, arithmetic and erasing that come last, applied once to each batch
 
-An unknown step may be a callable of the user's, such as one that takes two crops with a known transform. It
-is called as before, and the names by which it refers to transforms stand for compiled ones meanwhile.
+An unknown step may be the user's own function, such as one that takes two crops with a known transform. It is
+called as before, but while it runs, the names of transforms in its code refer to their compiled versions.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class CompiledTransform(StandIn):
         return self.end.finish(self.prepare(lazy))
 
     def _is_small(self, image: object) -> bool:
-        """Return True for an image in memory that its transform takes less time for, as it is."""
+        """Return True for an image in memory so small that the original transform is faster."""
         if isinstance(image, np.ndarray):
             pixels = image.size // 3
         elif isinstance(image, PIL.Image.Image) and type(image) is not LazyImage:

@@ -49,7 +49,7 @@ _WORDS_AN_IMAGE = 6
 
 Number: TypeAlias = "float | np.generic | NDArray[np.generic]"
 Ahead: TypeAlias = "Callable[[int], Sequence[float]]"
-"""Makes the next numbers of one kind from as many words of torch's generator."""
+"""Returns the next random numbers of one kind, given their count; each uses one word of torch's generator."""
 
 
 class _AtOnce:
@@ -108,10 +108,10 @@ class _Region(NamedTuple):
 
     Attributes:
         ours: fastload's equivalent transform.
-        row: Draws the parameters of the next image of a size, or of all images if each needs as many
-            words; None if the transform is not random.
-        words: Returns how many words each image needs, of a size that is None unless all have the same; None
-            if these numbers differ.
+        row: Draws the parameters of one image, given its size, or of all images at once if each needs the
+            same number of words; None if the transform is not random.
+        words: Returns the number of words that each image needs, or None if it is not the same for all. Its
+            argument is the size that all images have, or None if their sizes differ.
     """
 
     ours: Transform

@@ -107,9 +107,9 @@ class Epochs:
         if num_workers == 0 and "dataset" in state.get("workers", {}).get(0, {}):
             return state
         progress = saved.progress
-        is_before = progress.dataset.own is not None and not progress.handed.done
-        own = progress.dataset.own if is_before else own_state(view.dataset)
-        return state if own is None else {**state, "dataset": own}
+        is_before = progress.dataset.before_epoch is not None and not progress.handed.done
+        dataset_state = progress.dataset.before_epoch if is_before else own_state(view.dataset)
+        return state if dataset_state is None else {**state, "dataset": dataset_state}
 
     def _saved(self, view: LoaderView, num_workers: int, keeps_seed: bool) -> SavedEpoch:
         progress, is_begun = self._progress, True
@@ -172,7 +172,7 @@ class Epochs:
             seeds.rank = rank_of(view) if earlier is None else earlier.seeds.rank
         # An iterator draws the workers' seeds when it is created; a persistent one is created once.
         if view.is_iterable:
-            progress.dataset.own = own_state(view.dataset)
+            progress.dataset.before_epoch = own_state(view.dataset)
         keeps_seed = keeps_seed if self._keeps_seed is None else self._keeps_seed
         if resumed is not None:
             seeds.draws_base, seeds.base = resumed.seeds.draws_base, resumed.seeds.base
@@ -226,7 +226,7 @@ def _has_batches_left(view: LoaderView, loaded: Progress) -> bool:
         if (step_size := _step_size(view)) is None:
             return loaded.handed.first < batches
         start = loaded.seeds.start
-        begin = start["samplers"][sharded_name(start)]["state"]["position"]
+        position = start["samplers"][sharded_name(start)]["state"]["position"]
         samples = len(view.dataset)
-        return bool(begin + loaded.handed.first * step_size < min(samples, batches * step_size))
+        return bool(position + loaded.handed.first * step_size < min(samples, batches * step_size))
     return True

@@ -39,7 +39,7 @@ class DatasetProgress:
         worker: The worker that made the latest batch; -1: none, or unknown.
         workers: The state of each worker's copy.
         ends: The same at the end of the epoch, if the workers stay.
-        own: The state of this process's iterable dataset before the epoch; None if it has none.
+        before_epoch: The state of this process's iterable dataset before the epoch; None if it has none.
         state: Returns the state of an iterable dataset that is read in this process.
         is_restored: True if the dataset has got its state at the end of an epoch.
         next_worker: The worker that has the first turn.
@@ -48,7 +48,7 @@ class DatasetProgress:
     worker: int = -1
     workers: dict[int, State] = field(default_factory=dict)
     ends: dict[int, State] = field(default_factory=dict)
-    own: object = None
+    before_epoch: object = None
     state: Callable[[], State | None] | None = None
     is_restored: bool = False
     next_worker: int = 0
@@ -56,8 +56,8 @@ class DatasetProgress:
     def stored(self, num_workers: int, has_moved: bool) -> State:
         """Return their part of a loader's state; `has_moved` if a batch has been handed out."""
         workers = dict(self.workers)
-        if self.state is not None and has_moved and (own := self.state()):
-            workers = {0: own}
+        if self.state is not None and has_moved and (current := self.state()):
+            workers = {0: current}
         if not workers:
             return {}
         following = self.next_worker if self.worker < 0 else (self.worker + 1) % max(1, num_workers)
@@ -75,8 +75,8 @@ class EpochSeeds:
         base: torch's base seed of the epoch or, for persistent workers, of their first one.
         batches: The seed of the epoch's batches and transforms, once known.
         rank: The rank whose random states they are drawn from; 0 if they follow from the loader's seed.
-        stream: Number of the stream of random numbers, derived from the seeds, that this rank uses: 0, the
-            seeds' own, on the rank `rank`.
+        stream: A number mixed into the seeds, so that ranks with the same seeds draw different random
+            numbers; 0 on the rank `rank`, which uses the seeds as they are.
     """
 
     start: State

@@ -216,8 +216,8 @@ def _labels(table: Table, column: TableColumn, has_box: npt.NDArray[np.bool_]) -
     if column.has_empty:  # a row without a box needs no class
         some_class = column.cells[int(np.argmax(has_box))]
         pairs = zip(column.cells, has_box.tolist(), strict=True)
-        cells = NameTable(cell if cell or has else some_class for cell, has in pairs)
-        column = replace(column, cells=cells)
+        classes = NameTable(cell if cell or has else some_class for cell, has in pairs)
+        column = replace(column, cells=classes)
     found = column.to_labels()
     if found is None or found.values.min() < 0:
         must, step = f"have classes in the column {column.name!r}", "name the classes, or number them from 0"
@@ -245,7 +245,7 @@ def _other(
         got = f"the column {column.name!r}"
         raise malformed(column.table, "hold no further images beside boxes", got, "leave it out")
     field = found.field
-    cells = _numbered(column.cells)[1][order]
-    if not np.array_equal(cells, np.repeat(cells[starts[:-1]], np.diff(starts))):
+    numbers = _numbered(column.cells)[1][order]
+    if not np.array_equal(numbers, np.repeat(numbers[starts[:-1]], np.diff(starts))):
         field = replace(field, kind="texts" if field.kind == "text" else "ragged", per_object=True)
     return replace(found, field=field)

@@ -165,8 +165,8 @@ def _is_of_one_class(listing: Listing, path: str) -> bool:
     """Return True if a column of labels holds one alone in a table's first rows, as its folder says."""
     header, *rows = _rows(path, _decoded(listing.head(path))) or [[]]
     return not path.lower().endswith(JSON_SUFFIXES) and any(
-        _HEADERS_OF_LABELS.search(name) and len({*cells}) == 1
-        for name, *cells in zip(header, *rows, strict=False)
+        _HEADERS_OF_LABELS.search(name) and len({*labels}) == 1
+        for name, *labels in zip(header, *rows, strict=False)
     )
 
 
@@ -181,16 +181,16 @@ def _names_images(name: str, head: str, stems: set[str], images: int) -> bool:
     for at, column in enumerate(zip(*rows, strict=False)):
         if is_text and max(map(len, rows)) < 2 + (at > 0):
             continue  # a list of images, or of their numbers and names
-        cells = {plain_path(_CAPTION_NUMBER.sub("", cell.strip())) for cell in column} - {""}
+        names = {plain_path(_CAPTION_NUMBER.sub("", cell.strip())) for cell in column} - {""}
         # Numbers name images in a first column, if they are long, as many or all of the names, or below a
         # header of images.
-        if all(map(_NUMBER.fullmatch, cells)):
-            is_long = max(map(len, cells), default=0) >= _LEAST_DIGITS
-            are_many = is_long or 2 * len(cells) > min(images, _MOST_ROWS) or cells == stems
+        if all(map(_NUMBER.fullmatch, names)):
+            is_long = max(map(len, names), default=0) >= _LEAST_DIGITS
+            are_many = is_long or 2 * len(names) > min(images, _MOST_ROWS) or names == stems
             is_named = re.sub("[^a-z0-9]", "", header[at].lower()) in _HEADERS_OF_NUMBERS
-            if not (is_named or (at == 0 and are_many)) or not all(map(str.isdigit, cells)):
+            if not (is_named or (at == 0 and are_many)) or not all(map(str.isdigit, names)):
                 continue
-        if 2 * len({*map(stem_of, cells)} & stems) >= len(cells):
+        if 2 * len({*map(stem_of, names)} & stems) >= len(names):
             return True
     return False
 

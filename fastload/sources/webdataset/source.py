@@ -104,24 +104,26 @@ def list_shards(path: str, root: str, shards: Mapping[str, Sequence[str]]) -> di
     if folders and len(folders) < len(samples):
         got = f"them in {in_quotes([*folders])} alone"
         raise malformed(path, "have class folders in the shards of every split or of none", got, UNPACK)
-    cells = folders or {split: each.texts("cls") for split, each in samples.items() if "cls" in each.columns}
-    texts = [cell for column in cells.values() for cell in column]
+    label_texts = folders or {
+        split: each.texts("cls") for split, each in samples.items() if "cls" in each.columns
+    }
+    texts = [cell for column in label_texts.values() for cell in column]
     ending = next((end for end in ("\r\n", "\n") if texts and all(cell.endswith(end) for cell in texts)), "")
     labels, classes = labels_of([cell.strip() for cell in texts])  # webdataset's int() accepts " 3\n"
     labels_are = "the names of their folders" if folders else f"{NO_LABEL} for each"
     sources, start = {}, 0
     for split, each in samples.items():
         values = np.full(len(each), NO_LABEL, np.int64)
-        if split in cells:
+        if split in label_texts:
             has_label = slice(None) if folders else each.spans(["cls"])[0] >= 0
-            values[has_label] = labels[start : start + len(cells[split])]
-            start += len(cells[split])
-        is_labelled = bool(cells) or not each.others
+            values[has_label] = labels[start : start + len(label_texts[split])]
+            start += len(label_texts[split])
+        is_labelled = bool(label_texts) or not each.others
         sources[split] = _source(path, each, values if is_labelled else None, classes, ending, labels_are)
     first = next(iter(sources.values()))
     first.left_out = left_out.finish()
     unread = [entry.key for entry in first.left_out if entry.key.lower().endswith(_ANNOTATIONS)]
-    if unread and not cells and not any(each.others for each in samples.values()):
+    if unread and not label_texts and not any(each.others for each in samples.values()):
         first.doubt = str(
             malformed(path, "hold labels beside its images", f"{unread[0]!r}", f"{UNPACK}; {_ALONE}")
         )

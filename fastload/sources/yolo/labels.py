@@ -162,10 +162,10 @@ class YoloReader(AnnotationReader):
             line = text.count(b"\n", 0, error.start) + 1
             byte = f"the byte {text[error.start]:#04x}"
             raise malformed(f"{where}, line {line}", "be UTF-8", byte) from error
-        for number, cells in enumerate(map(str.split, lines), 1):
-            if not cells:
+        for number, words in enumerate(map(str.split, lines), 1):
+            if not words:
                 continue
-            row = self._checked(cells, f"{where}, line {number}")
+            row = self._checked(words, f"{where}, line {number}")
             identity = np.array(row, np.float32).tobytes()  # the precision of Ultralytics
             if identity in rows:
                 repeated.append(number)
@@ -204,14 +204,14 @@ class YoloReader(AnnotationReader):
         left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
         return [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top]
 
-    def _checked(self, cells: list[str], where: str) -> list[float]:
-        self._require_columns(len(cells), where)
-        row, shown = numbers_of(cells), repr(" ".join(cells))
+    def _checked(self, words: list[str], where: str) -> list[float]:
+        self._require_columns(len(words), where)
+        row, shown = numbers_of(words), repr(" ".join(words))
         if row is None:
             raise malformed(where, "hold finite numbers", shown)
         if row[0] % 1 or not 0 <= row[0] < self.classes:
             step = "correct it, or the names of the classes in data.yaml or classes.txt"
-            raise malformed(where, f"begin with a class from 0 to {self.classes - 1}", cells[0], step)
+            raise malformed(where, f"begin with a class from 0 to {self.classes - 1}", words[0], step)
         box = self._box(row)
         if not all(-_TOLERANCE <= x <= 1 + _TOLERANCE for x in (*box, *self._keypoints(row))):
             must = "have coordinates from 0 to 1, as fractions of the image"
@@ -256,10 +256,10 @@ def scan_rows(text: bytes) -> tuple[set[int], int]:
     """Return the numbers of columns in a label file and the largest class; malformed rows are no error."""
     counts, largest = set(), -1
     for line in text.decode("utf-8-sig", "replace").splitlines():
-        if cells := line.split():
-            counts.add(len(cells))
+        if words := line.split():
+            counts.add(len(words))
             try:
-                number = float(cells[0])  # which may be written as 7.0
+                number = float(words[0])  # which may be written as 7.0
             except ValueError:
                 continue
             if number.is_integer() and number < MOST_CLASSES:

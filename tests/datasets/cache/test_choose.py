@@ -25,20 +25,20 @@ def readings(**changed):
 def test_fast_disk_needs_no_cache_and_the_reason_names_the_ratio():
     choice = choose_cache(readings(disk_samples_per_s=3_100.0, step_samples_per_s=1_000.0))
     assert choice.kind is None
-    assert choice.reason == "no cache: your disk feeds 3.1 times what the model takes"
+    assert choice.reason == "no cache: your disk reads samples 3.1 times as fast as the model uses them"
     assert choice.predicted_gain == 1
 
 
 def test_without_a_model_the_disk_is_compared_with_decoding():
     choice = choose_cache(readings())
-    assert choice.reason == "no cache: your disk feeds 2.9 times what this machine decodes"
+    assert choice.reason == "no cache: your disk reads samples 2.9 times as fast as this machine decodes them"
 
 
 def test_slow_disk_is_cached_completely_if_the_set_fits():
     choice = choose_cache(readings(disk_samples_per_s=500.0))
     assert (choice.kind, choice.form, choice.share) == ("ram", "encoded", 1.0)
     assert choice.predicted_gain == pytest.approx(14, rel=0.01)
-    assert "your disk feeds 0.071 times what this machine decodes" in choice.reason
+    assert "your disk reads samples 0.071 times as fast as this machine decodes them" in choice.reason
 
 
 def test_half_of_a_set_is_cached_if_half_fits():
@@ -69,7 +69,7 @@ def test_pixels_are_cached_if_decoding_is_the_bottleneck():
         readings(step_samples_per_s=12_000.0, prepare_decoded_samples_per_s=40_000.0, room_bytes=64 * GB)
     )
     assert (choice.kind, choice.form) == ("ram", "decoded")
-    assert "this machine decodes 0.58 times what the model takes" in choice.reason
+    assert "this machine decodes samples 0.58 times as fast as the model uses them" in choice.reason
 
 
 def test_pixels_are_not_cached_for_an_unknown_model():
@@ -140,7 +140,7 @@ def test_fast_ssd_gets_no_cache():
         )
     )
     assert choice.kind is None
-    assert choice.reason == "no cache: your disk feeds 60.0 times what the model takes"
+    assert choice.reason == "no cache: your disk reads samples 60.0 times as fast as the model uses them"
 
 
 def test_hit_ratio_needed_lets_the_disk_keep_up():
@@ -198,7 +198,7 @@ def test_every_choice_fits_gains_and_has_a_reason(drawn):
         each = drawn.sample_bytes if choice.form == "encoded" else drawn.decoded_bytes
         assert (choice.kind == "tmpfs") == drawn.has_folder
         assert choice.share * drawn.samples * each <= drawn.room_bytes * (1 + 1e-9)
-    # No encoded cache where the disk feeds enough.
+    # No encoded cache where the disk is fast enough.
     if choice.form == "encoded" and choice.kind != "device":
         assert drawn.disk_samples_per_s < drawn.needed_samples_per_s
 

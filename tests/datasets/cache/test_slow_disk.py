@@ -36,7 +36,7 @@ def test_slow_disk_is_read_once(folder):
         report = used(dataset)
         assert report.kind == "ram"
         assert report.share == 1
-        assert "your disk feeds 0." in report.reason
+        assert "your disk reads samples 0." in report.reason
         for _ in range(3):
             list(dataset)
         assert dataset.cached.ready == 1
@@ -74,7 +74,7 @@ def test_model_slower_than_the_disk_needs_no_cache(folder):
     dataset = FolderDataset(folder)
     report = used(dataset, measured=Measured(prepare_samples_per_s=1_000.0, step_samples_per_s=2.0))
     assert report.kind is None
-    assert report.reason.endswith("times what the model takes")
+    assert report.reason.endswith("times as fast as the model uses them")
 
 
 def test_dataset_in_memory_needs_no_cache(folder, tmp_path):
