@@ -159,13 +159,13 @@ class StackedImages:
         """Return the batch in ordinary memory."""
         return self._plain(samples)
 
-    def collate_into(self, samples: Sequence[_Sample], memory: BatchMemory) -> Sequence[object]:
-        """Return the batch, with the images in `memory`."""
+    def collate_into(self, samples: Sequence[_Sample], out: BatchMemory) -> Sequence[object]:
+        """Return the batch, with the images in `out`."""
         images = [sample[0] for sample in samples]
         first = images[0]
         if any(each.shape != first.shape or each.dtype != first.dtype for each in images):
             return self._plain(samples)
-        stacked = memory.empty((len(images), *first.shape), first.dtype)
+        stacked = out.empty((len(images), *first.shape), first.dtype)
         torch.stack(images, 0, out=stacked)
         _, *others = self._plain([(first[:0], *sample[1:]) for sample in samples])
         return (stacked, *others)

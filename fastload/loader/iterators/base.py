@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterDataPipe, TensorDataset, default_collate, default_convert
 
-from fastload.contracts import DrawsFromEpochSeed, FinishesBatches
+from fastload.contracts import DrawsFromEpochSeed, FinishesBatches, implements
 from fastload.datasets.batch import HostMemory
 from fastload.loader import torch_private
 from fastload.loader.arguments import LoaderView, WorkerOptions
@@ -156,7 +156,7 @@ class TorchView:
         has_own_collate = view.is_batched and view.collate_fn is not default_collate
         fills = view.is_batched and not has_own_collate and can_fill_batches(dataset)
         may_finish = fills and view.device is not None
-        self.finish = inner.finish if may_finish and isinstance(inner, FinishesBatches) else None
+        self.finish = inner.finish if may_finish and implements(inner, FinishesBatches.finish) else None
         fetched = dataset if fills else None
         self.make = BatchMaker(view.collate_fn, view.is_batched, fetched, self.finish is not None)
         self.stateful: StatefulIterable | WorkerCopy | None = None
