@@ -55,10 +55,18 @@ class FillsBatches(Protocol):
 
 
 class FinishesBatches(Protocol):
-    """A dataset that leaves the last step of a batch to its device, if `out.finishes_on_device`."""
+    """A dataset that leaves the last step of a batch to its device, if `out.finishes_on_device`.
+
+    Nothing marks the batches whose last step was left, so it must show in the images themselves: the datasets
+    of this library leave it only to uint8 images, which it makes floating point.
+    """
 
     def finish(self, images: torch.Tensor) -> torch.Tensor:
-        """Return the final images, given the first part of a batch of `fetch_into` on the device."""
+        """Return the final images, given the first part of a batch on the device.
+
+        Called for each batch that is a list whose first part is a tensor, also if its samples were made one
+        by one: final images are returned unchanged.
+        """
 
 
 class Prefetches(Protocol):

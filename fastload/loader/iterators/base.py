@@ -116,7 +116,7 @@ class EpochIterator:
 
     def _finished(self, batch: object) -> object:
         """Return a batch after the dataset's last step, which is made on the batch's device."""
-        if self._finish is not None and type(batch) is list and len(batch) == 2:
+        if self._finish is not None and type(batch) is list and batch and isinstance(batch[0], torch.Tensor):
             batch[0] = self._finish(batch[0])
         return batch
 
