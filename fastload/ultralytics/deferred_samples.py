@@ -24,6 +24,7 @@ from fastload.loader.dataloader import DataLoader
 from fastload.system.patching import Replacement
 from fastload.ultralytics.bgr_image import BgrImage
 from fastload.ultralytics.caches import ImagesInMemory, cache_replacements
+from fastload.ultralytics.collating import PatchedCollate
 from fastload.ultralytics.packed import packed_replacements
 from fastload.ultralytics.steps import Labels, step_replacements, unknown_steps
 
@@ -153,7 +154,7 @@ def _find_reason(dataset: base.BaseDataset) -> str:
     return ""
 
 
-class Batches:
+class Batches(PatchedCollate):
     """A collate function that renders deferred images in the batch's final memory.
 
     Args:

@@ -21,6 +21,7 @@ from fastload.contracts import BatchMemory
 from fastload.errors import LibraryMissingError
 from fastload.loader.dataloader import DataLoader
 from fastload.system.patching import Replacement, patched
+from fastload.ultralytics.collating import PatchedCollate
 
 _patches = ExitStack()
 _is_patched = False
@@ -147,7 +148,7 @@ def _in_yolov5(module: ModuleType) -> list[Replacement]:
 _Sample = tuple[torch.Tensor, object, object, object]  # image, labels, file and shapes
 
 
-class StackedImages:
+class StackedImages(PatchedCollate):
     """Collate function of YOLOv5, with the images stacked in the final memory of the batch."""
 
     changes = "its batches are stacked in shared memory by fastload.ultralytics"

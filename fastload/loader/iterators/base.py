@@ -241,11 +241,12 @@ class SingleProcessIterator(EpochIterator, torch_private.SingleProcessBase):
 
     def _next_data(self) -> Any:
         self.clock.ask()
-        batch = self._next_batch()
+        batch = self.next_batch()
         self.clock.hand(batch)
         return batch
 
-    def _next_batch(self) -> object:
+    def next_batch(self) -> object:
+        """Return the next batch, on its device, and record it."""
         self._recorder.begin()
         self._note_draw()
         try:
